@@ -1,0 +1,30 @@
+"""Which node belongs to which graph, and who is joined to whom: what a layer knows beside x and e."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The graphs of one batch, laid end to end."""
+
+    edge_index: Int[Tensor, "2 edges"]
+    """Row 0 the sources, row 1 the targets; messages flow from source to target."""
+    batch: Int[Tensor, " nodes"]
+    """Graph of each node, ascending."""
+    num_graphs: int
+    """Graphs in the batch, those without nodes included."""
+    graph_key: Int[Tensor, " graphs"] | None = None
+    """What names a graph for the random numbers (its place in the data set); 0 for all if absent."""
+    centrality: Float[Tensor, " nodes"] | None = None
+    """Eigenvector centrality, where an order asks for it."""
+    random_walk: Float[Tensor, "nodes walks"] | None = None
+    """Return probabilities of random walks (RWSE), where an order or an encoder asks for them."""
+    cluster: Int[Tensor, " nodes"] | None = None
+    """Louvain community of each node within its graph, where an order asks for it."""
+    expander_index: Int[Tensor, "2 expanders"] | None = None
+    """Edges of a random regular graph over each graph's nodes (Exphormer)."""
+    gate_encoding: Float[Tensor, "nodes channels"] | None = None
+    """Equivariant-stable positions that modulate GatedGCN's gates."""

@@ -1,0 +1,69 @@
+"""The selective scan as the paper writes it: one step after another, in plain PyTorch."""
+
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from graphmamba.scan.options import Discretization
+
+
+def selective_scan(
+    u: Float[Tensor, "steps inner"],
+    delta: Float[Tensor, "steps inner"],
+    A: Float[Tensor, "inner state"],
+    B: Float[Tensor, "steps state"],
+    C: Float[Tensor, "steps state"],
+    D: Float[Tensor, " inner"] | None = None,
+    z: Float[Tensor, "rows inner"] | None = None,
+    delta_bias: Float[Tensor, " inner"] | None = None,
+    *,
+    cu_seqlens: Int[Tensor, " boundaries"],
+    order: Int[Tensor, " steps"] | None = None,
+    scatter: bool = False,
+    softplus: bool = True,
+    discretization: Discretization = "euler",
+    reverse: bool = False,
+) -> Float[Tensor, "steps inner"]:
+    """Define `graphmamba.scan.selective_scan`; every faster form is judged by this one."""
+    dtype = u.dtype
+    exact = torch.promote_types(dtype, torch.float32)
+    u, delta, A, B, C = (tensor.to(exact) for tensor in (u, delta, A, B, C))
+
+    dt = delta if delta_bias is None else delta + delta_bias.to(exact)
+    dt = functional.softplus(dt) if softplus else dt
+    decay = torch.exp(dt[:, :, None] * A)  # [steps, inner, state]
+    dB = _input_weight(dt, A, discretization) * B[:, None, :]  # [steps, inner, state]
+    drive = dB * u[:, :, None]  # [steps, inner, state]
+
+    y = [u.new_zeros(u.shape[1])] * u.shape[0]
+    for start, end in pairwise(cu_seqlens.tolist()):
+        h = torch.zeros_like(A)
+        for t in reversed(range(start, end)) if reverse else range(start, end):
+            h = decay[t] * h + drive[t]
+            y[t] = h @ C[t]
+    out = torch.stack(y) if y else torch.zeros_like(u)
+
+    if D is not None:
+        out = out + D.to(exact) * u
+    if z is not None:
+        gate = z if order is None else z[order % z.shape[0]]
+        out = out * functional.silu(gate.to(exact))
+    if scatter and order is not None:
+        out = torch.zeros_like(out).index_copy(0, order.long(), out)
+    return out.to(dtype)
+
+
+def _input_weight(
+    dt: Float[Tensor, "steps inner"], A: Float[Tensor, "inner state"], how: Discretization
+) -> Float[Tensor, "steps inner state"]:
+    """Weight of B: dt by Euler's rule, (exp(dt A) - 1) / A by zero-order hold."""
+    if how == "euler":
+        return dt[:, :, None].expand(*dt.shape, A.shape[1])
+    # Where A is 0 the quotient tends to dt; the inner `where` keeps its gradient finite.
+    is_zero = A == 0
+    safe = torch.where(is_zero, torch.ones_like(A), A)
+    held = torch.expm1(dt[:, :, None] * safe) / safe
+    return torch.where(is_zero, dt[:, :, None], held)
