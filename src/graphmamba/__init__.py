@@ -1,0 +1,41 @@
+"""Learning on graphs in linear time: nodes are lined up, packed and run through a selective scan.
+
+The folders, read from top to bottom, are the path of a batch:
+
+    data      a name or files             -> graphs
+    encode    graphs                      -> node rows, edge rows
+    order     scores of the nodes         -> sequences: `order`, `cu_seqlens`
+    pack      rows and an order           -> rows as the sequences visit them, and back
+    scan      packed rows, `cu_seqlens`   -> packed rows; tensors only, knows no graphs
+    stack     rows, edges                 -> rows: local and global layers
+    task      rows                        -> prediction, loss, score
+    train     an experiment               -> checkpoint, results
+
+Imports point up this listing only. `bench` and `cli` stand outside it and see everything.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphmamba.scan import causal_conv1d, selective_scan
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "causal_conv1d", "selective_scan"]
+
+# Where each public name lives. It is imported at its first use, so that `graphmamba --help`
+# answers at once and one part of the library never waits for the dependencies of another.
+_HOMES = {
+    "causal_conv1d": "graphmamba.scan",
+    "selective_scan": "graphmamba.scan",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'graphmamba' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

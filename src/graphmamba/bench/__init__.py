@@ -1,0 +1,1 @@
+"""Measuring the library on the machine at hand; `benchmarks/` composes these parts."""

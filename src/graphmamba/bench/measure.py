@@ -1,0 +1,85 @@
+"""Times of the selective scan on one batch: forward, and forward with backward."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+
+import torch
+from torch import Tensor
+
+from graphmamba.bench import padded
+from graphmamba.bench.bound import chip_bound
+from graphmamba.bench.shapes import BatchShape, ScanInputs, scan_inputs
+from graphmamba.bench.timing import Step, median_ms, once_ms, peak_bytes
+from graphmamba.scan import selective_scan
+
+COLD_BYTES = 200_000_000
+"""Input sets take turns over this much memory, several times what a GPU's cache holds."""
+PADDED_LOOP = "padded loop"
+"""Stands where a backend's name would, for what the packed forms are compared with."""
+
+
+@dataclass(frozen=True)
+class ScanTimes:
+    """What one backend needs for one batch."""
+
+    batch: BatchShape
+    backend: str
+    forward_ms: float
+    both_ms: float
+    """Forward and backward together, with the gradient of every input."""
+    peak_bytes: int | None = None
+    """CUDA memory of forward and backward beyond the inputs; unknown on a CPU."""
+
+    @property
+    def times_bound(self) -> tuple[float, float]:
+        """How many times the chip's bound the forward, and both passes, take."""
+        bound = chip_bound(self.batch)
+        return self.forward_ms / bound.forward_ms, self.both_ms / bound.both_ms
+
+    @property
+    def both_ns_per_token(self) -> float:
+        """Time of both passes for one token, which linear growth keeps constant."""
+        return 1e6 * self.both_ms / self.batch.tokens
+
+
+def measure_scan(shape: BatchShape, backend: str, device: torch.device) -> ScanTimes:
+    """Time one backend in float32, gate and softplus included."""
+    operation = partial(selective_scan, backend=backend, check=False)
+    first = scan_inputs(shape, device=device)
+    sets = min(ceil(COLD_BYTES / first.bytes), 8)
+    inputs = [first, *(scan_inputs(shape, device=device, seed=seed) for seed in range(1, sets))]
+    both = [_both(operation, one) for one in inputs]
+    return ScanTimes(
+        shape,
+        backend,
+        forward_ms=median_ms([_forward(operation, one) for one in inputs], device),
+        both_ms=median_ms(both, device),
+        peak_bytes=peak_bytes(both[0]) if device.type == "cuda" else None,
+    )
+
+
+def measure_padded_loop(shape: BatchShape) -> ScanTimes:
+    """Time plain PyTorch on the CPU over the padded batch, one call each."""
+    inputs = scan_inputs(shape, device=torch.device("cpu"))
+    forward, both = (build(padded.selective_scan, inputs) for build in (_forward, _both))
+    # The first call pays for gigabytes of fresh memory; the comparison should not.
+    both()
+    return ScanTimes(shape, PADDED_LOOP, forward_ms=once_ms(forward), both_ms=once_ms(both))
+
+
+def _forward(operation: Callable[..., Tensor], inputs: ScanInputs) -> Step:
+    def step() -> Tensor:
+        with torch.no_grad():
+            return operation(**inputs.leaves, cu_seqlens=inputs.cu_seqlens)
+
+    return step
+
+
+def _both(operation: Callable[..., Tensor], inputs: ScanInputs) -> Step:
+    def step() -> tuple[Tensor, ...]:
+        out = operation(**inputs.leaves, cu_seqlens=inputs.cu_seqlens)
+        return torch.autograd.grad(out, list(inputs.leaves.values()), inputs.out_grad)
+
+    return step

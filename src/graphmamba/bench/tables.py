@@ -1,0 +1,103 @@
+"""Measurements as tables for people, and as JSON for machines."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from graphmamba.bench.agreement import Agreement
+from graphmamba.bench.measure import PADDED_LOOP, ScanTimes
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Lay out text in columns; all but the first two hold numbers."""
+    made = Table(title=title, title_justify="left")
+    for position, column in enumerate(columns):
+        made.add_column(column, justify="left" if position < 2 else "right")  # noqa: PLR2004
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def agreement_table(agreements: Iterable[Agreement]) -> Table:
+    """Show how near each backend's worst tensor comes to what is allowed."""
+    return table(
+        "Error against the float64 reference, output and all gradients, worst of them",
+        ["operation", "backend", "in", "error", "allowed", ""],
+        (
+            [
+                one.operation,
+                one.backend,
+                one.worst,
+                f"{one.error:.1e}",
+                f"{one.allowed:.1e}",
+                "ok" if one.holds else "WRONG",
+            ]
+            for one in agreements
+        ),
+    )
+
+
+def cpu_table(times: Sequence[ScanTimes], device: str) -> Table:
+    """Show times on a CPU, and the speed-up over the padded loop on the same batch."""
+    loops = {one.batch.name: one.both_ms for one in times if one.backend == PADDED_LOOP}
+
+    def speed_up(one: ScanTimes) -> str:
+        loop = loops.get(one.batch.name)
+        return f"{loop / one.both_ms:.1f}x" if loop else ""
+
+    return table(
+        f"selective_scan, float32, on {device}",
+        ["batch", "backend", "tokens", "forward ms", "+ backward ms", "speed-up"],
+        (
+            [
+                one.batch.name,
+                one.backend,
+                f"{one.batch.tokens:,}",
+                f"{one.forward_ms:.1f}",
+                f"{one.both_ms:.1f}",
+                speed_up(one),
+            ]
+            for one in times
+        ),
+    )
+
+
+def gpu_table(times: Iterable[ScanTimes], device: str) -> Table:
+    """Show times on a GPU, and how many times the bound of an H200 they are."""
+    return table(
+        f"selective_scan, float32, on {device}",
+        ["batch", "backend", "tokens", "forward ms", "/ bound", "+ backward ms", "/ bound", "peak"],
+        (
+            [
+                one.batch.name,
+                one.backend,
+                f"{one.batch.tokens:,}",
+                f"{one.forward_ms:.3f}",
+                f"{one.times_bound[0]:.1f}x",
+                f"{one.both_ms:.3f}",
+                f"{one.times_bound[1]:.1f}x",
+                gibibytes(one.peak_bytes),
+            ]
+            for one in times
+        ),
+    )
+
+
+def gibibytes(count: int | None) -> str:
+    """Write a memory size; nothing where it is unknown."""
+    return "" if count is None else f"{count / 2**30:.2f} GiB"
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write measurements; dataclasses in them become objects."""
+    path.write_text(json.dumps(content, indent=2, default=_as_object) + "\n")
+
+
+def _as_object(value: object) -> dict[str, Any]:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"cannot write {type(value).__name__} as JSON")

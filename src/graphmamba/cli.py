@@ -1,0 +1,93 @@
+"""The command line: one table of commands, each a typed function found at its first use."""
+
+import sys
+from argparse import ArgumentError
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import NoReturn
+
+from graphmamba import __version__
+from graphmamba.errors import UserError
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command's one-line summary, and where its function is."""
+
+    summary: str
+    function: str
+    """`module:function`; options and their help come from its signature and docstring."""
+
+    def load(self) -> Callable[..., None]:
+        """Import the function; only now are its dependencies needed."""
+        module, name = self.function.split(":")
+        return getattr(import_module(module), name)
+
+
+COMMANDS = {
+    "bench scan": Command(
+        "check the scan's backends on this machine against their definition, and time them",
+        "graphmamba.bench.scan:bench_scan",
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command; a mistake in its arguments ends it with one line and status 2."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        name = _command_named_by(words)
+        if name is None:
+            sys.stdout.write(_answer_without_command(words))
+        else:
+            _run(name, words[len(name.split()) :])
+    except ArgumentError as mistake:
+        _refuse(mistake.message)
+    except (UserError, OSError) as mistake:
+        _refuse(str(mistake))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _command_named_by(words: list[str]) -> str | None:
+    """Find the command that the first words spell."""
+    return next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
+
+
+def _run(name: str, arguments: list[str]) -> None:
+    from jsonargparse import ArgumentParser
+
+    function = COMMANDS[name].load()
+    parser = ArgumentParser(prog=f"graphmamba {name}", exit_on_error=False)
+    parser.add_function_arguments(function)
+    parsed = parser.parse_args(arguments)
+    function(**parser.instantiate(parsed).as_dict())
+
+
+def _answer_without_command(words: list[str]) -> str:
+    """Say what there is; words that spell neither a command nor the start of one are refused."""
+    if words == ["--version"]:
+        return f"graphmamba {__version__}\n"
+    spelled = [word for word in words if word not in {"-h", "--help"}]
+    listed = [name for name in COMMANDS if name.split()[: len(spelled)] == spelled]
+    if not listed:
+        raise UserError(f"no command '{' '.join(spelled)}'; there is: {', '.join(COMMANDS)}")
+    width = max(map(len, listed))
+    lines = [f"  {name:{width}}  {COMMANDS[name].summary}" for name in listed]
+    return "\n".join(
+        [
+            "usage: graphmamba COMMAND [OPTIONS]",
+            "",
+            *lines,
+            "",
+            "`graphmamba COMMAND --help` explains the options, `graphmamba --version` the version.",
+            "",
+        ]
+    )
+
+
+def _refuse(message: str) -> NoReturn:
+    # Parsers like to explain themselves over several lines.
+    sys.stderr.write(f"graphmamba: {' '.join(message.split())}\n")
+    sys.exit(2)

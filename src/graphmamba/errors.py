@@ -1,0 +1,8 @@
+"""The one kind of failure that is the user's to mend."""
+
+
+class UserError(ValueError):
+    """A mistake of the person at the keyboard: commands show it as one line, without a traceback.
+
+    The message names the argument, the rule and the value.
+    """
