@@ -1,0 +1,107 @@
+"""Columns computed once per graph: Laplacian spectrum, random walks, degrees around each node."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmamba.data.expander import expander_edges
+
+DEGREE_PROFILE_COLUMNS = 5
+
+
+@dataclass(frozen=True)
+class Precompute:
+    """How much of each pre-computed column a model reads; 0 leaves the column out."""
+
+    frequencies: int = 0
+    """Laplacian eigenvectors, from the smallest eigenvalue upwards."""
+    walks: int = 0
+    """Steps of the longest random walk."""
+    expander_degree: int = 0
+    """Random permutations that make up the expander graph."""
+
+
+def add_columns(
+    graph: Data, precompute: Precompute, generator: torch.Generator | None = None
+) -> Data:
+    """Return the graph with the columns that `precompute` asks for."""
+    graph = graph.clone()
+    edge_index, nodes = graph.edge_index, int(graph.num_nodes or 0)
+    if precompute.frequencies:
+        vectors, values = laplacian_spectrum(edge_index, nodes, precompute.frequencies)
+        graph.laplacian_vectors, graph.laplacian_values = vectors, values
+    if precompute.walks:
+        graph.random_walk = return_probabilities(edge_index, nodes, precompute.walks)
+    if precompute.expander_degree:
+        graph.expander_index = expander_edges(nodes, precompute.expander_degree, generator)
+    return graph
+
+
+def laplacian_spectrum(
+    edge_index: Int[Tensor, "2 edges"], nodes: int, frequencies: int
+) -> tuple[Float[Tensor, "nodes frequencies"], Float[Tensor, "nodes frequencies"]]:
+    """Eigenvectors and eigenvalues of Deg - Adj, the smallest first, the zero one included.
+
+    Directions, self-loops and repeated edges are dropped before. A graph with fewer nodes than
+    `frequencies` has NaN in the missing columns. The eigenvalues are repeated for each node, so
+    that both columns can be batched like any other.
+    """
+    source, target = edge_index
+    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
+    adjacency[source, target] = 1.0
+    adjacency = torch.maximum(adjacency, adjacency.T).fill_diagonal_(0.0)
+    laplacian = torch.diag(adjacency.sum(dim=1)) - adjacency
+    values, vectors = torch.linalg.eigh(laplacian)
+    kept = min(nodes, frequencies)
+    columns = torch.full((2, nodes, frequencies), torch.nan)
+    columns[0, :, :kept] = vectors[:, :kept].float()
+    # rounding can leave the zero eigenvalue a little below zero
+    columns[1, :, :kept] = values[:kept].clamp_min(0.0).float()
+    return columns[0], columns[1]
+
+
+def return_probabilities(
+    edge_index: Int[Tensor, "2 edges"], nodes: int, walks: int
+) -> Float[Tensor, "nodes walks"]:
+    """Probability that a random walk along the edges is back at its start after 1, 2, ... steps.
+
+    A walk that reaches a node without outgoing edges ends there and never returns.
+    """
+    source, target = edge_index
+    ones = torch.ones(source.numel(), dtype=torch.float64)
+    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
+    adjacency.index_put_((source, target), ones, accumulate=True)
+    transition = adjacency / adjacency.sum(dim=1, keepdim=True).clamp_min(1.0)
+    power = torch.eye(nodes, dtype=torch.float64)
+    returns = []
+    for _ in range(walks):
+        power = power @ transition
+        returns.append(power.diagonal())
+    return torch.stack(returns, dim=1).float()
+
+
+def local_degree_profile(
+    edge_index: Int[Tensor, "2 edges"], nodes: int, is_unbiased: bool = True
+) -> Float[Tensor, "nodes 5"]:
+    """Out-degree of each node, then minimum, maximum, mean, deviation of its targets' out-degrees.
+
+    A node without outgoing edges has zeros. The published numbers divide the variance by n - 1
+    (`is_unbiased`), newer releases of PyTorch Geometric by n.
+    """
+    source, target = edge_index
+    degree = torch.zeros(nodes).index_add_(0, source, torch.ones(source.numel()))
+    reached = degree[target]
+
+    def reduce(values: Float[Tensor, " edges"], how: str) -> Float[Tensor, " nodes"]:
+        return torch.zeros(nodes).scatter_reduce_(0, source, values, how, include_self=False)
+
+    mean = reduce(reached, "mean")
+    squares = reduce((reached - mean[source]).square(), "sum")
+    divisor = (degree - 1 if is_unbiased else degree).clamp_min(1.0)
+    deviation = (squares / divisor).sqrt()
+    return torch.stack(
+        [degree, reduce(reached, "amin"), reduce(reached, "amax"), mean, deviation], dim=1
+    )

@@ -1,0 +1,97 @@
+"""Small random graphs with a benchmark's columns and labels, for tests and trial runs."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmamba.data.catalog import (
+    ATOM_VOCABULARY,
+    BOND_VOCABULARY,
+    Benchmark,
+    Features,
+    Task,
+)
+
+MEAN_DEGREE = 4
+NEGATIVES = 2
+"""Wrong pairs for each right one."""
+
+
+def synthetic_graphs(
+    benchmark: Benchmark, count: int, seed: int = 0, nodes: tuple[int, int] = (6, 14)
+) -> list[Data]:
+    """Draw `count` graphs that look like those of `benchmark`, sizes uniform in `nodes`."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.randint(nodes[0], nodes[1] + 1, (count,), generator=generator)
+    return [_draw_graph(benchmark, int(size), generator) for size in sizes]
+
+
+def _draw_graph(benchmark: Benchmark, nodes: int, generator: torch.Generator) -> Data:
+    edge_index = _draw_edges(nodes, generator)
+    graph = Data(
+        x=_draw_nodes(benchmark.features, nodes, generator),
+        edge_index=edge_index,
+        edge_attr=_draw_edge_columns(benchmark.features, edge_index.shape[1], generator),
+    )
+    if benchmark.task.level == "link":
+        graph.edge_label_index, graph.edge_label = _draw_links(nodes, generator)
+    else:
+        rows = nodes if benchmark.task.level == "node" else 1
+        graph.y = _draw_labels(benchmark.task, rows, generator)
+    return graph
+
+
+def _draw_edges(nodes: int, generator: torch.Generator) -> Int[Tensor, "2 edges"]:
+    """Each pair is joined, in both directions, with the same probability."""
+    pairs = torch.combinations(torch.arange(nodes)).T
+    chance = min(1.0, MEAN_DEGREE / max(nodes - 1, 1))
+    drawn = pairs[:, torch.rand(pairs.shape[1], generator=generator) < chance]
+    return torch.cat([drawn, drawn.flip(0)], dim=1)
+
+
+def _draw_categories(
+    values: tuple[int, ...], rows: int, generator: torch.Generator
+) -> Int[Tensor, "rows columns"]:
+    columns = [torch.randint(size, (rows,), generator=generator) for size in values]
+    return torch.stack(columns, dim=1)
+
+
+def _draw_nodes(
+    features: Features, nodes: int, generator: torch.Generator
+) -> Int[Tensor, "nodes columns"] | Float[Tensor, "nodes columns"]:
+    if features.nodes == "atoms":
+        return _draw_categories(ATOM_VOCABULARY, nodes, generator)
+    return torch.rand(nodes, features.node_columns, generator=generator)
+
+
+def _draw_edge_columns(
+    features: Features, edges: int, generator: torch.Generator
+) -> Int[Tensor, "edges columns"] | Float[Tensor, "edges columns"] | None:
+    if features.edges == "none":
+        return None
+    if features.edges == "bonds":
+        return _draw_categories(BOND_VOCABULARY, edges, generator)
+    return torch.rand(edges, features.edge_columns, generator=generator)
+
+
+def _draw_labels(
+    task: Task, rows: int, generator: torch.Generator
+) -> Int[Tensor, " rows"] | Float[Tensor, "rows outputs"]:
+    if task.classes:
+        return torch.randint(task.classes, (rows,), generator=generator)
+    if task.loss == "binary_cross_entropy":
+        return torch.randint(2, (rows, task.outputs), generator=generator).float()
+    return torch.randn(rows, task.outputs, generator=generator)
+
+
+def _draw_links(
+    nodes: int, generator: torch.Generator
+) -> tuple[Int[Tensor, "2 pairs"], Float[Tensor, " pairs"]]:
+    """About a third of as many contacts as nodes; every pair is written in both directions."""
+    pairs = torch.combinations(torch.arange(nodes))
+    pairs = pairs[torch.randperm(pairs.shape[0], generator=generator)].T
+    contacts = -(-nodes // 3)
+    chosen = pairs[:, : contacts * (1 + NEGATIVES)]
+    label = (torch.arange(chosen.shape[1]) < contacts).float()
+    return torch.cat([chosen, chosen.flip(0)], dim=1), label.repeat(2)

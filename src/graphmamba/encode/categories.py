@@ -1,0 +1,33 @@
+"""Integer columns, each with its own vocabulary: atoms and bonds."""
+
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+class CategoryEncoder(nn.Module):
+    """Sum of one learned vector per column.
+
+    The tables of all columns are rows of one matrix, so that one lookup serves them all; each is
+    initialised as if it stood alone (Xavier uniform).
+
+    Args:
+        vocabulary: number of values of each column.
+        channels: width of the vectors.
+    """
+
+    offsets: Int[Tensor, " columns"]
+
+    def __init__(self, vocabulary: tuple[int, ...], channels: int) -> None:
+        super().__init__()
+        bounds = torch.tensor((0, *vocabulary)).cumsum(0)
+        self.weight = nn.Parameter(torch.empty(int(bounds[-1]), channels))
+        self.register_buffer("offsets", bounds[:-1], persistent=False)
+        for start, end in pairwise(bounds.tolist()):
+            nn.init.xavier_uniform_(self.weight.data[start:end])
+
+    def forward(self, columns: Int[Tensor, "rows columns"]) -> Float[Tensor, "rows channels"]:
+        """Look up every column and add up."""
+        return nn.functional.embedding(columns + self.offsets, self.weight).sum(dim=1)

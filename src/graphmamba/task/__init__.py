@@ -1,0 +1,1 @@
+"""Node rows -> prediction, loss and score."""

@@ -1,0 +1,149 @@
+"""From node rows to predictions: for whole graphs, for nodes, for pairs of nodes."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from graphmamba.checks import check_choice, check_fraction, check_least
+from graphmamba.data.catalog import Level, Task
+from graphmamba.data.topology import Topology
+
+Pooling = Literal["mean", "max", "sum"]
+Activation = Literal["relu", "gelu"]
+
+# PyTorch's names for the three ways to reduce the rows of a graph to one.
+REDUCTIONS: dict[Pooling, str] = {"mean": "mean", "max": "amax", "sum": "sum"}
+ACTIVATIONS: dict[Activation, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """The last layers of a model."""
+
+    layers: int = 1
+    """Linear layers, the one that predicts included."""
+    pooling: Pooling = "mean"
+    """How a graph's rows become one, where graphs are predicted."""
+    has_hidden_norm: bool = True
+    """Whether hidden rows are scaled to length 1. The published numbers have it: it comes from a
+    default of their framework that no configuration file shows."""
+    activation: Activation = "relu"
+    """What follows each hidden layer."""
+    dropout: float = 0.0
+    """Chance of each input of each layer to be dropped."""
+
+    def __post_init__(self) -> None:
+        check_least("head.layers", self.layers, 1)
+        check_choice("head.pooling", self.pooling, get_args(Pooling))
+        check_choice("head.activation", self.activation, get_args(Activation))
+        check_fraction("head.dropout", self.dropout)
+
+
+class Normalize(nn.Module):
+    """Scale every row to length 1; rows of zeros stay."""
+
+    def forward(self, x: Float[Tensor, "rows channels"]) -> Float[Tensor, "rows channels"]:
+        """Divide by the row's length."""
+        return nn.functional.normalize(x, dim=-1)
+
+
+class Mlp(nn.Sequential):
+    """Hidden layers as wide as the input, then a linear one.
+
+    Args:
+        channels: width of the input.
+        outputs: width of the result.
+        config: depth, activation, dropout and row normalisation of the hidden layers.
+    """
+
+    def __init__(self, channels: int, outputs: int, config: HeadConfig) -> None:
+        parts: list[nn.Module] = []
+        for _ in range(config.layers - 1):
+            parts += [*_dropout(config), nn.Linear(channels, channels)]
+            parts += [ACTIVATIONS[config.activation]()]
+            parts += [Normalize()] if config.has_hidden_norm else []
+        super().__init__(*parts, *_dropout(config), nn.Linear(channels, outputs))
+
+
+def _dropout(config: HeadConfig) -> list[nn.Module]:
+    return [nn.Dropout(config.dropout)] if config.dropout else []
+
+
+def pool(
+    x: Float[Tensor, "nodes channels"],
+    batch: Int[Tensor, " nodes"],
+    num_graphs: int,
+    pooling: Pooling,
+) -> Float[Tensor, "graphs channels"]:
+    """Reduce the rows of each graph to one; a graph without nodes gets zeros."""
+    return x.new_zeros(num_graphs, x.shape[1]).scatter_reduce(
+        0, batch[:, None].expand_as(x), x, REDUCTIONS[pooling], include_self=False
+    )
+
+
+class GraphHead(nn.Module):
+    """Pool each graph, then predict."""
+
+    def __init__(self, channels: int, task: Task, config: HeadConfig) -> None:
+        super().__init__()
+        self.pooling = config.pooling
+        self.mlp = Mlp(channels, task.outputs, config)
+
+    def forward(
+        self, x: Float[Tensor, "nodes channels"], topology: Topology
+    ) -> Float[Tensor, "graphs outputs"]:
+        """Predict one row per graph."""
+        return self.mlp(pool(x, topology.batch, topology.num_graphs, self.pooling))
+
+
+class NodeHead(nn.Module):
+    """Predict for every node by itself."""
+
+    def __init__(self, channels: int, task: Task, config: HeadConfig) -> None:
+        super().__init__()
+        self.mlp = Mlp(channels, task.outputs, config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        topology: Topology,  # noqa: ARG002
+    ) -> Float[Tensor, "nodes outputs"]:
+        """Predict one row per node."""
+        return self.mlp(x)
+
+
+class LinkHead(nn.Module):
+    """Embed the nodes: the inner product of two embeddings scores their pair.
+
+    The prediction is the embeddings and not some pairs' scores because a ranking needs every pair
+    of a graph, and `pair_scores` makes any of them.
+    """
+
+    def __init__(self, channels: int, task: Task, config: HeadConfig) -> None:  # noqa: ARG002
+        super().__init__()
+        self.mlp = Mlp(channels, channels, config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        topology: Topology,  # noqa: ARG002
+    ) -> Float[Tensor, "nodes channels"]:
+        """Embed every node."""
+        return self.mlp(x)
+
+
+def pair_scores(
+    embeddings: Float[Tensor, "nodes channels"], pairs: Int[Tensor, "2 pairs"]
+) -> Float[Tensor, " pairs"]:
+    """Inner product of the two embeddings of each pair."""
+    return torch.linalg.vecdot(embeddings[pairs[0]], embeddings[pairs[1]])
+
+
+HEADS: dict[Level, type[GraphHead] | type[NodeHead] | type[LinkHead]] = {
+    "graph": GraphHead,
+    "node": NodeHead,
+    "link": LinkHead,
+}
