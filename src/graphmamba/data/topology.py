@@ -18,6 +18,8 @@ class Topology:
     """Graphs in the batch, those without nodes included."""
     graph_key: Int[Tensor, " graphs"] | None = None
     """What names a graph for the random numbers (its place in the data set); 0 for all if absent."""
+    seed: Int[Tensor, ""] | None = None
+    """Seed of this forward pass, which random orders need (see `order.NoiseSeed`)."""
     centrality: Float[Tensor, " nodes"] | None = None
     """Eigenvector centrality, where an order asks for it."""
     random_walk: Float[Tensor, "nodes walks"] | None = None

@@ -1,0 +1,42 @@
+"""Random numbers that depend on their counters alone: the same bits on every device."""
+
+from jaxtyping import Int
+from torch import Tensor
+
+_MASK = (1 << 64) - 1
+
+
+def _signed(bits: int) -> int:
+    """Read 64 bits as the two's complement number that an int64 tensor can hold."""
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+_GOLDEN = _signed(0x9E3779B97F4A7C15)
+_FIRST = _signed(0xBF58476D1CE4E5B9)
+_SECOND = _signed(0x94D049BB133111EB)
+
+
+def draw_bits(
+    stream: Int[Tensor, "*shape"], counter: Int[Tensor, "*shape"] | int
+) -> Int[Tensor, "*shape"]:
+    """64 random bits: output `counter` of the SplitMix64 generator in state `stream`.
+
+    Integer products wrap around alike on CPU and GPU, so that the same arguments give the same
+    bits wherever, and beside whatever else, they are computed. A draw may serve as the stream of
+    further draws, which gives each of many independent streams its own key.
+    """
+    # Counters start at one, or counter 0 of stream 0 would be 0, a fixed point of the mixing.
+    bits = stream + (counter + 1) * _GOLDEN
+    bits = (bits ^ _shift(bits, 30)) * _FIRST
+    bits = (bits ^ _shift(bits, 27)) * _SECOND
+    return bits ^ _shift(bits, 31)
+
+
+def take_bits(bits: Int[Tensor, "*shape"], low: int, count: int) -> Int[Tensor, "*shape"]:
+    """Read bits `low` to `low + count` as a number in range(2**count)."""
+    return (bits >> low) & ((1 << count) - 1)
+
+
+def _shift(bits: Int[Tensor, "*shape"], count: int) -> Int[Tensor, "*shape"]:
+    """Shift right, filling with zeros: `>>` alone would drag the sign along."""
+    return (bits >> count) & (_MASK >> count)

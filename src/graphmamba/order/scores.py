@@ -1,0 +1,99 @@
+"""What nodes are sorted by, as integers that sort alike on every device."""
+
+import torch
+from jaxtyping import Float, Float32, Float64, Int
+from torch import Tensor
+
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+from graphmamba.order.policy import OrderPolicy
+from graphmamba.order.random_bits import draw_bits, take_bits
+
+NOISE_BITS = 28
+NORMAL_TERMS = 12
+FLOAT_BITS = 32
+
+SortKey = tuple[Int[Tensor, "samples nodes"], int]
+"""Values and their number: all lie in range(number)."""
+
+
+def out_degree(topology: Topology) -> Int[Tensor, " nodes"]:
+    """Edges that leave each node, self-loops and repeated edges counted."""
+    source = topology.edge_index[0]
+    degree = torch.zeros_like(topology.batch, dtype=torch.int64)
+    return degree.scatter_add(0, source, torch.ones_like(source, dtype=torch.int64))
+
+
+def score_keys(
+    policy: OrderPolicy, topology: Topology, bits: Int[Tensor, "samples nodes"]
+) -> list[SortKey]:
+    """Sort keys for the score of `policy`, without those that break its ties."""
+    if policy.key == "none":
+        return []
+    if policy.key == "degree" and policy.noise in ("ties", "none"):
+        # No float holds degree and noise exactly: they stay two keys.
+        return [(out_degree(topology).expand_as(bits), topology.edge_index.shape[1] + 1)]
+    score = _score(policy, topology)
+    if policy.noise in ("ties", "none"):
+        return [(_as_sortable(score.float()).expand_as(bits), 1 << FLOAT_BITS)]
+    width = policy.noise_width * _deviation(policy, topology, score)
+    noise = _uniform(bits) if policy.noise == "uniform" else _normal(bits)
+    return [(_as_sortable((score + width * noise).float()), 1 << FLOAT_BITS)]
+
+
+def _score(policy: OrderPolicy, topology: Topology) -> Float64[Tensor, " nodes"]:
+    if policy.key == "degree":
+        return out_degree(topology).double()
+    if policy.key == "eigenvector":
+        if topology.centrality is None:
+            raise UserError("topology.centrality must be given for key='eigenvector', got None")
+        return topology.centrality.double()
+    if topology.random_walk is None:
+        raise UserError("topology.random_walk must be given for key='random_walk', got None")
+    # Rows are few numbers wide; added up one by one, they round alike everywhere.
+    columns = topology.random_walk.double().unbind(dim=1)
+    return -sum(columns, start=torch.zeros_like(columns[0]))
+
+
+def _deviation(
+    policy: OrderPolicy, topology: Topology, score: Float64[Tensor, " nodes"]
+) -> Float64[Tensor, " nodes"]:
+    """Standard deviation of the score over its graph or the batch, given to each node.
+
+    Sums are taken over integers, which, unlike floats, add up to the same number in any order.
+    """
+    resolution = 1 if policy.key == "degree" else 1 << 16
+    whole = (score * resolution).round().long()
+    over_batch = policy.noise_scope == "batch"
+    group = torch.zeros_like(topology.batch) if over_batch else topology.batch
+    sums = whole.new_zeros(3, 1 if over_batch else topology.num_graphs)
+    values = torch.stack([torch.ones_like(whole), whole, whole * whole])
+    count, total, squares = sums.index_add(1, group, values).double()
+    # One node has no spread, an empty graph no nodes: neither divides by zero.
+    variance = (squares - total * total / count.clamp_min(1)) / (count - 1).clamp_min(1)
+    return (variance.clamp_min(0).sqrt() / resolution)[group]
+
+
+def _uniform(bits: Int[Tensor, "samples nodes"]) -> Float64[Tensor, "samples nodes"]:
+    """Uniform in [0, 1), from the bits that break ties elsewhere."""
+    return noise_key(bits)[0].double() / (1 << NOISE_BITS)
+
+
+def _normal(bits: Int[Tensor, "samples nodes"]) -> Float64[Tensor, "samples nodes"]:
+    """Twelve uniform numbers less six: normal enough, and without logarithms that round apart."""
+    terms = [draw_bits(bits, term) for term in range(NORMAL_TERMS)]
+    whole = torch.stack([noise_key(term)[0] for term in terms]).sum(dim=0)
+    return whole.double() / (1 << NOISE_BITS) - NORMAL_TERMS / 2
+
+
+def noise_key(bits: Int[Tensor, "samples nodes"]) -> SortKey:
+    """Sort key that shuffles what all keys before it leave tied."""
+    return take_bits(bits, 64 - NOISE_BITS, NOISE_BITS), 1 << NOISE_BITS
+
+
+def _as_sortable(score: Float32[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    """Integers in range(2**32) that sort as the numbers do."""
+    # Zero has two signs, which must not tell equal scores apart.
+    bits = (score + 0.0).view(torch.int32).long()
+    # Negative numbers have their magnitude in the low bits, where more must come to mean less.
+    return torch.where(bits < 0, -bits - 1, bits + (1 << (FLOAT_BITS - 1)))

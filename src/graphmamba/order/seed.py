@@ -1,0 +1,33 @@
+"""The seed of each forward pass, kept where checkpoints, CUDA graphs and DDP can see it."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from graphmamba.order.random_bits import draw_bits
+
+
+class NoiseSeed(nn.Module):
+    """A fresh seed for every forward pass in training, always the same one at evaluation.
+
+    Both numbers are buffers: a resumed run goes on where it stopped, a captured CUDA graph counts
+    on at every replay, and DDP keeps the ranks alike (their graphs differ by `graph_key`).
+
+    Args:
+        seed: What the draws of one run are told apart by.
+    """
+
+    seed: Tensor
+    passes: Tensor
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
+        self.register_buffer("passes", torch.tensor(0, dtype=torch.int64))
+
+    def forward(self) -> Int[Tensor, ""]:
+        """Return the seed of this pass; in training it is used up."""
+        if not self.training:
+            return self.seed
+        self.passes.add_(1)
+        return draw_bits(self.seed, self.passes)

@@ -1,0 +1,46 @@
+"""Padded blocks, one per graph, for models that need them; Graph-Mamba itself never pads."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from graphmamba.data.topology import Topology
+
+
+@dataclass(frozen=True)
+class DenseLayout:
+    """Where each node's row goes in a block of [graphs, longest] rows."""
+
+    slot: Int[Tensor, " nodes"]
+    graphs: int
+    longest: int
+
+    @classmethod
+    def of(cls, topology: Topology) -> "DenseLayout":
+        """Read the sizes of the graphs; the longest one has to be waited for on a GPU."""
+        batch = topology.batch
+        starts = torch.searchsorted(
+            batch, torch.arange(topology.num_graphs + 1, device=batch.device)
+        )
+        longest = int(starts.diff().max()) if topology.num_graphs else 0
+        place = torch.arange(batch.shape[0], device=batch.device) - starts[batch]
+        return cls(batch * longest + place, topology.num_graphs, longest)
+
+    def pad(self, rows: Float[Tensor, "nodes *columns"]) -> Float[Tensor, "graphs longest *columns"]:
+        """Lay the rows out, zeros behind the last node of each graph."""
+        dense = rows.new_zeros(self.graphs * self.longest, *rows.shape[1:])
+        return dense.index_copy(0, self.slot, rows).unflatten(0, (self.graphs, self.longest))
+
+    def unpad(
+        self, dense: Float[Tensor, "graphs longest *columns"]
+    ) -> Float[Tensor, "nodes *columns"]:
+        """Take the rows of real nodes; undoes `pad`."""
+        return dense.flatten(0, 1)[self.slot]
+
+    def mask(self) -> Bool[Tensor, "graphs longest"]:
+        """Tell which rows are real nodes."""
+        mask = torch.zeros(self.graphs * self.longest, dtype=torch.bool, device=self.slot.device)
+        mask[self.slot] = True
+        return mask.view(self.graphs, self.longest)

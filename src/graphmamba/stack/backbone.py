@@ -1,0 +1,41 @@
+"""From raw columns to node rows: the encoder, then the layers."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmamba.data.topology import Topology
+from graphmamba.order.seed import NoiseSeed
+
+
+class Backbone(nn.Module):
+    """Encoder and layers.
+
+    Args:
+        encoder: Called with the batch; returns `Encoded` rows of nodes and edges.
+        layers: Each is called `layer(x, e, topology) -> (x, e)`.
+        seed: What the random line-ups of all layers are drawn from.
+    """
+
+    def __init__(self, encoder: nn.Module, layers: Iterable[nn.Module], *, seed: int = 0) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.layers = nn.ModuleList(layers)
+        self.noise_seed = NoiseSeed(seed)
+
+    def forward(self, graphs: Data, topology: Topology) -> Float[Tensor, "nodes channels"]:
+        """Encode the batch and run it through all layers.
+
+        One seed serves the whole pass: drawn here, outside of the layers, it stays the same when
+        activation checkpointing runs a layer a second time. A seed in `topology` comes first.
+        """
+        encoded = self.encoder(graphs)
+        seed = self.noise_seed() if topology.seed is None else topology.seed
+        topology = replace(topology, seed=seed, gate_encoding=encoded.gate)
+        x, e = encoded.x, encoded.e
+        for layer in self.layers:
+            x, e = layer(x, e, topology)
+        return x

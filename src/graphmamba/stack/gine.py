@@ -1,0 +1,58 @@
+"""The graph isomorphism network, with edge rows (GINE) and without (GIN)."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from graphmamba.checks import check_fraction, check_least
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+from graphmamba.stack.options import Activation, activation_function
+from graphmamba.stack.parts import LocalModel
+from graphmamba.stack.segments import sum_at
+
+
+class GINE(LocalModel):
+    r"""Sum of neighbours through a two-layer perceptron, https://arxiv.org/abs/1905.12265.
+
+    .. math::
+        x'_i = \mathrm{MLP}\Big(x_i + \sum_{j \to i} \mathrm{ReLU}(x_j + e_{ij})\Big)
+
+    Args:
+        channels: Width of node and edge rows.
+        activation: Between the two layers.
+        dropout: Rate after that activation.
+        reads_edges: False gives GIN, which sums the neighbours' rows as they are.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        activation: Activation = "relu",
+        dropout: float = 0.0,
+        reads_edges: bool = True,
+    ) -> None:
+        super().__init__()
+        check_least("channels", channels, 1)
+        check_fraction("dropout", dropout)
+        self.activation, self.dropout = activation_function(activation), dropout
+        self.reads_edges = reads_edges
+        self.first = nn.Linear(channels, channels)
+        self.second = nn.Linear(channels, channels)
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        e: Float[Tensor, "edges channels"] | None,
+        topology: Topology,
+    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+        """Add up the neighbours; edge rows are passed on as they are."""
+        source, target = topology.edge_index
+        message = x[source]
+        if self.reads_edges:
+            if e is None:
+                raise UserError("e must hold a row for each edge for GINE, got None")
+            message = functional.relu(message + e)
+        hidden = self.activation(self.first(x + sum_at(message, target, x.shape[0])))
+        return self.second(functional.dropout(hidden, self.dropout, self.training)), e

@@ -1,0 +1,129 @@
+"""One layer: message passing and global exchange side by side, then a feed-forward network."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from graphmamba.checks import check_fraction
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+from graphmamba.order.policy import OrderPolicy
+from graphmamba.stack.gated_gcn import GatedGCN
+from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
+from graphmamba.stack.mamba_block import MambaOptions
+from graphmamba.stack.norm import NodeNorm
+from graphmamba.stack.options import Activation, NormName, activation_function
+from graphmamba.stack.parts import GlobalMixer, LocalModel
+
+
+class GPSLayer(nn.Module):
+    r"""Local and global exchange, both from the layer's input, added up.
+
+    .. math::
+        s = N_1(\mathrm{local}(x, e)) + N_2(x + \mathrm{mixer}(x)), \quad
+        x' = N_3(s + W_2 \sigma(W_1 s))
+
+    https://arxiv.org/abs/2205.12454. A norm follows each residual sum. (The paper of Graph-Mamba
+    prints no norms and no second residual; its parameter counts and its code have them.)
+
+    Args:
+        channels: Width of node and edge rows.
+        local: Message passing, or None.
+        mixer: Global exchange, or None.
+        dropout: Rate after the mixer, a local model without residual, and both linear maps.
+        norm: Kind of all three norms.
+        activation: Of the feed-forward network.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        local: LocalModel | None,
+        mixer: GlobalMixer | None,
+        *,
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__()
+        if local is None and mixer is None:
+            raise UserError("local and mixer must not both be None")
+        check_fraction("dropout", dropout)
+        self.local, self.mixer = local, mixer
+        self.dropout = dropout
+        self.activation = activation_function(activation)
+        self.local_norm = None if local is None else NodeNorm(norm, channels)
+        self.mixer_norm = None if mixer is None else NodeNorm(norm, channels)
+        self.widen = nn.Linear(channels, 2 * channels)
+        self.narrow = nn.Linear(2 * channels, channels)
+        self.norm = NodeNorm(norm, channels)
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        e: Float[Tensor, "edges channels"] | None,
+        topology: Topology,
+    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+        """Return new node and edge rows."""
+        mixed = None if self.mixer is None else self.mixer(x, topology)
+        return self.combine(x, e, topology, mixed)
+
+    def combine(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        e: Float[Tensor, "edges channels"] | None,
+        topology: Topology,
+        mixed: Float[Tensor, "nodes channels"] | None,
+    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+        """Finish the layer, given what the mixer returned for `x`."""
+        branches = []
+        if self.local is not None and self.local_norm is not None:
+            near, e = self.local(x, e, topology)
+            near = near if self.local.has_residual else x + self._drop(near)
+            branches.append(self.local_norm(near, topology))
+        if mixed is not None and self.mixer_norm is not None:
+            branches.append(self.mixer_norm(x + self._drop(mixed), topology))
+        s = branches[0] if len(branches) == 1 else branches[0] + branches[1]
+        wide = self._drop(self.activation(self.widen(s)))
+        return self.norm(s + self._drop(self.narrow(wide)), topology), e
+
+    def _drop(self, rows: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+        return functional.dropout(rows, self.dropout, self.training)
+
+
+class GraphMambaLayer(GPSLayer):
+    """The layer of the paper: GatedGCN beside Mamba over sorted nodes.
+
+    https://arxiv.org/abs/2402.00789. A random policy needs `topology.seed`; `Backbone` gives it.
+
+    Args:
+        channels: Width of node and edge rows.
+        policy: How nodes are lined up.
+        options: Sizes and choices of the Mamba block.
+        layer: Number of the layer in its stack, so that layers draw different line-ups.
+        dropout: Rate of all dropouts.
+        norm: Kind of the three norms.
+        activation: Of the feed-forward network and of GatedGCN.
+        input_norm: `none`, as in the published numbers, or `layer`, as in the paper's text.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        policy: OrderPolicy | None = None,
+        options: MambaOptions | None = None,
+        *,
+        layer: int = 0,
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+        activation: Activation = "relu",
+        input_norm: InputNorm = "none",
+    ) -> None:
+        super().__init__(
+            channels,
+            GatedGCN(channels, dropout=dropout, activation=activation),
+            GraphMambaMixer(channels, policy, options, input_norm, layer),
+            dropout=dropout,
+            norm=norm,
+            activation=activation,
+        )

@@ -1,0 +1,131 @@
+"""The public door to Graph-Mamba: a module like any other of PyTorch Geometric."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+from graphmamba.order.policy import OrderPolicy
+from graphmamba.order.seed import NoiseSeed
+from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
+from graphmamba.stack.mamba_block import MambaOptions
+
+
+class GraphMambaBlock(nn.Module):
+    """Exchange among all nodes of a graph in linear time, for any model of PyTorch Geometric.
+
+    Nodes are sorted by degree, ties at random, and run through a Mamba block; at evaluation five
+    such passes are averaged (https://arxiv.org/abs/2402.00789). There is no residual and no norm
+    after it: add those of your model.
+
+    Args:
+        channels: Width of the node rows.
+        policy: How nodes are lined up.
+        options: Sizes and choices of the Mamba block.
+        input_norm: `none`, as in the published numbers, or `layer`, as in the paper's text.
+        seed: What the random line-ups are drawn from.
+
+    Example:
+        >>> block = GraphMambaBlock(channels=8)
+        >>> edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 0, 4]])
+        >>> block(torch.randn(5, 8), edge_index, torch.tensor([0, 0, 0, 1, 1])).shape
+        torch.Size([5, 8])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        policy: OrderPolicy | None = None,
+        options: MambaOptions | None = None,
+        input_norm: InputNorm = "none",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.channels = channels
+        self.mixer = GraphMambaMixer(channels, policy, options, input_norm)
+        self.noise_seed = NoiseSeed(seed)
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes width"],
+        edge_index: Int[Tensor, "two edges"],
+        batch: Int[Tensor, " rows"] | None = None,
+        *,
+        num_graphs: int | None = None,
+        graph_key: Int[Tensor, " graphs"] | None = None,
+        centrality: Float[Tensor, " nodes"] | None = None,
+        cluster: Int[Tensor, " nodes"] | None = None,
+        check: bool | None = None,
+    ) -> Float[Tensor, "nodes width"]:
+        """Mix the nodes of each graph.
+
+        Args:
+            x: Node rows, those of a graph next to one another.
+            edge_index: Sources and targets; only the count of edges leaving each node matters.
+            batch: Graph of each node, ascending; one graph if None.
+            num_graphs: Number of graphs; read from `batch`, at the cost of a wait for the GPU, if
+                None.
+            graph_key: A number for each graph that its random draws depend on, such as its place
+                in the data set; all graphs draw alike if None.
+            centrality: Eigenvector centrality, for policies that sort by it.
+            cluster: Cluster of each node within its graph, for policies that read it.
+            check: Whether to look at the values of `batch` and `edge_index`; None looks at tensors
+                on the CPU only, since a look at the GPU has to wait for it.
+        """
+        if batch is None:
+            batch = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
+            num_graphs = 1
+        _check_shapes(x, self.channels, edge_index, batch)
+        if num_graphs is None:
+            num_graphs = _read_num_graphs(batch, graph_key)
+        is_checked = x.device.type == "cpu" if check is None else check
+        if is_checked and not torch.compiler.is_compiling():
+            _check_values(edge_index, batch, num_graphs)
+        topology = Topology(
+            edge_index=edge_index,
+            batch=batch,
+            num_graphs=num_graphs,
+            graph_key=graph_key,
+            seed=self.noise_seed(),
+            centrality=centrality,
+            cluster=cluster,
+        )
+        return self.mixer(x, topology)
+
+
+def _read_num_graphs(batch: Tensor, graph_key: Tensor | None) -> int:
+    if graph_key is not None:
+        return graph_key.shape[0]
+    return int(batch[-1]) + 1 if batch.numel() else 0
+
+
+def _check_shapes(x: Tensor, channels: int, edge_index: Tensor, batch: Tensor) -> None:
+    if x.dim() != 2 or x.shape[1] != channels:  # noqa: PLR2004
+        raise UserError(f"x must have shape [nodes, {channels}], got {list(x.shape)}")
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:  # noqa: PLR2004
+        raise UserError(f"edge_index must have shape [2, edges], got {list(edge_index.shape)}")
+    if batch.shape != x.shape[:1]:
+        raise UserError(f"batch must have shape [{x.shape[0]}], got {list(batch.shape)}")
+
+
+def _check_values(edge_index: Tensor, batch: Tensor, num_graphs: int) -> None:
+    if bool((batch[1:] < batch[:-1]).any()):
+        place = int((batch[1:] < batch[:-1]).nonzero()[0]) + 1
+        raise UserError(
+            f"batch must be sorted, got {int(batch[place])} after {int(batch[place - 1])} "
+            f"at node {place}"
+        )
+    _check_range("batch", batch, num_graphs, "graphs")
+    _check_range("edge_index", edge_index, batch.shape[0], "nodes")
+
+
+def _check_range(argument: str, values: Tensor, end: int, what: str) -> None:
+    if not values.numel():
+        return
+    low, high = (int(value) for value in torch.aminmax(values))
+    if low < 0 or high >= end:
+        raise UserError(
+            f"{argument} must hold numbers of the {end} {what}, 0 to {end - 1}, "
+            f"got {low if low < 0 else high}"
+        )

@@ -1,0 +1,64 @@
+"""Normalisations of node rows that know which graph a row belongs to."""
+
+from typing import get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graphmamba.checks import check_choice
+from graphmamba.data.topology import Topology
+from graphmamba.encode.norm import BatchNorm
+from graphmamba.stack.options import NormName
+
+
+class GraphLayerNorm(nn.Module):
+    """LayerNorm over all rows and channels of a graph at once.
+
+    Args:
+        channels: Width of the rows.
+        eps: Added to the variance.
+    """
+
+    def __init__(self, channels: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(
+        self, x: Float[Tensor, "nodes channels"], topology: Topology
+    ) -> Float[Tensor, "nodes channels"]:
+        """Centre and scale every graph by itself."""
+        centred = x - self._graph_mean(x, topology)
+        variance = self._graph_mean(centred.square(), topology)
+        return centred * torch.rsqrt(variance + self.eps) * self.weight + self.bias
+
+    def _graph_mean(
+        self, x: Float[Tensor, "nodes channels"], topology: Topology
+    ) -> Float[Tensor, "nodes 1"]:
+        rows = torch.stack([x.mean(dim=1), torch.ones_like(x[:, 0])])
+        sums = x.new_zeros(2, topology.num_graphs).index_add(1, topology.batch, rows)
+        return (sums[0] / sums[1].clamp_min(1))[topology.batch, None]
+
+
+class NodeNorm(nn.Module):
+    """The normalisation of that name, called alike whether or not it looks at graphs.
+
+    Args:
+        name: Which one.
+        channels: Width of the rows.
+    """
+
+    def __init__(self, name: NormName, channels: int) -> None:
+        super().__init__()
+        check_choice("norm", name, get_args(NormName))
+        self.looks_at_graphs = name == "graph"
+        kinds = {"batch": BatchNorm, "layer": nn.LayerNorm, "graph": GraphLayerNorm}
+        self.norm = nn.Identity() if name == "none" else kinds[name](channels)
+
+    def forward(
+        self, x: Float[Tensor, "nodes channels"], topology: Topology
+    ) -> Float[Tensor, "nodes channels"]:
+        """Normalise all node rows."""
+        return self.norm(x, topology) if self.looks_at_graphs else self.norm(x)

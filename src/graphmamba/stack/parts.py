@@ -1,0 +1,37 @@
+"""What a layer is made of: the two kinds of parts and how each is called."""
+
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graphmamba.data.topology import Topology
+
+
+class LocalModel(nn.Module):
+    """Message passing along the edges: `local(x, e, topology) -> (x, e)`.
+
+    `e` holds one row per edge, or is None for models that read no edge rows.
+    """
+
+    has_residual: ClassVar[bool] = False
+    """Whether the output already contains the input, so that a layer must not add it again."""
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        e: Float[Tensor, "edges channels"] | None,
+        topology: Topology,
+    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+        """Return new node rows, and new edge rows if the model has them."""
+        raise NotImplementedError
+
+
+class GlobalMixer(nn.Module):
+    """Exchange among all nodes of a graph: `mixer(x, topology) -> x`, without residual."""
+
+    def forward(
+        self, x: Float[Tensor, "nodes channels"], topology: Topology
+    ) -> Float[Tensor, "nodes channels"]:
+        """Return what each node takes from the others."""
+        raise NotImplementedError
