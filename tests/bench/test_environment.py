@@ -1,0 +1,39 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphmamba.bench.environment import describe, resolve_device
+from graphmamba.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_auto_is_the_gpu_where_there_is_one() -> None:
+    assert (resolve_device("auto").type == "cuda") == torch.cuda.is_available()
+
+
+@pytest.mark.parametrize("name", ["abacus", "mps", "cuda:99", ""])
+def test_devices_that_are_not_here_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match=repr(name)):
+        resolve_device(name)
+
+
+def test_a_measurement_says_where_it_comes_from() -> None:
+    found = describe(torch.device("cpu"))
+    assert found["torch"] == torch.__version__
+    assert found["device"]
+    assert found["numpy"]
+
+
+def test_a_commit_can_be_given_for_a_copy_without_history() -> None:
+    assert describe(torch.device("cpu"), commit="0123abc")["commit"] == "0123abc"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository's history")
+def test_the_commit_is_that_of_the_checkout() -> None:
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    head = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    commit = str(describe(torch.device("cpu"))["commit"])
+    assert commit.removesuffix("-dirty") == head.stdout.strip()

@@ -1,0 +1,53 @@
+"""Shapes are checked while tests run; tests that need what is not here are skipped, and say so."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("GRAPHMAMBA_DATA", ROOT.parent / "shared" / "data"))
+
+# Every annotated shape in the package is checked at each call. The hook sits here and not in
+# pytest's options, because those would stop every run on a machine without beartype. The hook
+# cannot live with torch.compile: such tests run in a process that sets GRAPHMAMBA_NO_TYPECHECK=1.
+if find_spec("beartype") and os.environ.get("GRAPHMAMBA_NO_TYPECHECK") != "1":
+    install_import_hook("graphmamba", "beartype.beartype")
+
+if find_spec("hypothesis"):
+    from hypothesis import settings
+
+    # A first call compiles kernels, so that a deadline would measure the compiler; and the same
+    # commit should give the same result wherever it is tested.
+    settings.register_profile("graphmamba", deadline=None, derandomize=True)
+    settings.load_profile("graphmamba")
+
+# Processes that tests start find the package too, where it is not installed.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+
+# Workers side by side would otherwise fight over the same cores.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    asked_for = config.getoption("markexpr")
+    missing = {
+        "gpu": None if torch.cuda.is_available() else "needs a CUDA device",
+        "realdata": None if DATA.is_dir() else "needs benchmark files: set GRAPHMAMBA_DATA",
+        "network": None if "network" in asked_for else "runs when asked for by -m network",
+        "slow": None if "slow" in asked_for else "runs when asked for by -m slow",
+    }
+    for item in items:
+        for marker, reason in missing.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of real benchmark files; only for tests marked `realdata`."""
+    return DATA

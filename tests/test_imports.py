@@ -1,0 +1,64 @@
+"""The folders are the path of a batch, and imports point up that path only."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "src" / "graphmamba"
+STAGES = ("data", "encode", "order", "pack", "scan", "stack", "task", "train")
+SEES_EVERYTHING = {"", "__main__", "bench", "cli", "config"}
+"""The package's own `__init__` is the empty name."""
+GRAPH_LIBRARIES = {"networkx", "scipy", "torch_geometric"}
+
+
+def modules_imported_by(file: Path) -> set[str]:
+    """Full names of all imported modules, those inside functions included."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} has a relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def parts_imported_by(file: Path) -> set[str]:
+    """Folders and modules right under `graphmamba`; the package itself is the empty name."""
+    names = [name.split(".") for name in modules_imported_by(file) if name.startswith("graphmamba")]
+    here = {path.stem for path in ROOT.iterdir()}
+    return {name[1] if len(name) > 1 and name[1] in here else "" for name in names}
+
+
+def files_of(stage: str) -> list[Path]:
+    return sorted((ROOT / stage).rglob("*.py"))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_imports_point_up_the_listing(stage: str) -> None:
+    below = set(STAGES[STAGES.index(stage) + 1 :]) | SEES_EVERYTHING
+    for file in files_of(stage):
+        wrong = parts_imported_by(file) & below
+        assert not wrong, f"{file.relative_to(ROOT)} imports from {sorted(wrong)}"
+
+
+def test_scan_knows_no_graphs() -> None:
+    assert files_of("scan")
+    for file in files_of("scan"):
+        assert not parts_imported_by(file) & (set(STAGES) - {"scan"}), file
+        libraries = {name.partition(".")[0] for name in modules_imported_by(file)}
+        assert not libraries & GRAPH_LIBRARIES, file
+
+
+def test_the_rule_sees_every_kind_of_import(tmp_path: Path) -> None:
+    file = tmp_path / "example.py"
+    file.write_text(
+        "import graphmamba.stack.backbone\n"
+        "from graphmamba import selective_scan\n"
+        "def late():\n"
+        "    from graphmamba.task import heads\n"
+        "    from graphmamba import bench\n"
+    )
+    known = {path.stem for path in ROOT.iterdir()} & {"stack", "task", "bench"}
+    assert parts_imported_by(file) >= known | {""}

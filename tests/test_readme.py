@@ -1,0 +1,65 @@
+"""What the README shows can be typed."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphmamba.bench.shapes import BATCHES
+from graphmamba.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def commands(program: str) -> list[list[str]]:
+    lines = (line for block in blocks("bash") for line in block.splitlines())
+    split = (shlex.split(line, comments=True) for line in lines)
+    return [words for words in split if words[:1] == [program]]
+
+
+def test_it_is_short_and_opens_with_the_two_commands() -> None:
+    assert README.count("\n") <= 150
+    assert blocks("bash")[0] in "\n".join(README.splitlines()[:15])
+    assert commands("make") == [["make", "run"], ["make", "test"]]
+
+
+def test_the_example_gives_every_node_a_row_and_every_input_a_gradient() -> None:
+    torch.manual_seed(0)
+    (example,) = blocks("python")
+    names: dict[str, torch.Tensor] = {}
+    exec(example, names)
+    assert names["y"].shape == (9, 32)
+    assert names["y"].isfinite().all()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("words", commands("make"), ids=" ".join)
+def test_make_knows_the_target(words: list[str]) -> None:
+    subprocess.run([*words, "--dry-run"], cwd=ROOT, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("words", commands("graphmamba"), ids=" ".join)
+def test_commands_run(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jsonargparse")
+    small = replace(BATCHES["peptides"], sequences=3, tokens=60, longest=40)
+    for name in BATCHES:
+        monkeypatch.setitem(BATCHES, name, small)
+    main(words[1:])
+    assert capsys.readouterr().out
+
+
+def test_links_lead_to_files() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("https://") or (ROOT / target).exists(), target
