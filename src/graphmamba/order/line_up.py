@@ -29,9 +29,7 @@ class LineUp:
     """Line-ups of the whole batch, one behind the other."""
 
 
-def line_up(
-    policy: OrderPolicy, topology: Topology, *, samples: int = 1, layer: int = 0
-) -> LineUp:
+def line_up(policy: OrderPolicy, topology: Topology, *, samples: int = 1, layer: int = 0) -> LineUp:
     """Line up every graph's nodes `samples` times.
 
     The draws depend on the seed, the layer, the sample, the graph's key and the node's place in

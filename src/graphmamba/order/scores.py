@@ -1,7 +1,7 @@
 """What nodes are sorted by, as integers that sort alike on every device."""
 
 import torch
-from jaxtyping import Float, Float32, Float64, Int
+from jaxtyping import Float32, Float64, Int
 from torch import Tensor
 
 from graphmamba.data.topology import Topology

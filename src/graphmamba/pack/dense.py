@@ -28,14 +28,12 @@ class DenseLayout:
         place = torch.arange(batch.shape[0], device=batch.device) - starts[batch]
         return cls(batch * longest + place, topology.num_graphs, longest)
 
-    def pad(self, rows: Float[Tensor, "nodes *columns"]) -> Float[Tensor, "graphs longest *columns"]:
+    def pad(self, rows: Float[Tensor, "nodes ..."]) -> Float[Tensor, "graphs longest ..."]:
         """Lay the rows out, zeros behind the last node of each graph."""
         dense = rows.new_zeros(self.graphs * self.longest, *rows.shape[1:])
         return dense.index_copy(0, self.slot, rows).unflatten(0, (self.graphs, self.longest))
 
-    def unpad(
-        self, dense: Float[Tensor, "graphs longest *columns"]
-    ) -> Float[Tensor, "nodes *columns"]:
+    def unpad(self, dense: Float[Tensor, "graphs longest ..."]) -> Float[Tensor, "nodes ..."]:
         """Take the rows of real nodes; undoes `pad`."""
         return dense.flatten(0, 1)[self.slot]
 

@@ -1,6 +1,5 @@
 """Full attention among the nodes of each graph."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
@@ -47,22 +46,3 @@ class Attention(GlobalMixer):
             query, key, value, is_seen, dropout_p=self.dropout if self.training else 0.0
         )
         return self.out_proj(layout.unpad(mixed.transpose(1, 2)).flatten(1))
-
-
-def split_heads(rows: Float[Tensor, "nodes inner"], heads: int) -> Float[Tensor, "nodes heads _"]:
-    """View each row as one part per head."""
-    return rows.unflatten(-1, (heads, -1))
-
-
-def segment_softmax(
-    scores: Float[Tensor, "rows *columns"],
-    index: Tensor,
-    size: int,
-) -> Float[Tensor, "rows *columns"]:
-    """Softmax over the rows that share an index."""
-    place = index.view(-1, *[1] * (scores.dim() - 1)).expand_as(scores)
-    top = scores.new_full((size, *scores.shape[1:]), float("-inf"))
-    top = top.scatter_reduce(0, place, scores.detach(), "amax")
-    weights = torch.exp(scores - top[index])
-    total = torch.zeros_like(top).index_add(0, index, weights)
-    return weights / total[index]

@@ -96,6 +96,4 @@ class GatedGCN(LocalModel):
 
 
 def _stable_gate(channels: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(1, channels), nn.ReLU(), nn.Linear(channels, 1), nn.Sigmoid()
-    )
+    return nn.Sequential(nn.Linear(1, channels), nn.ReLU(), nn.Linear(channels, 1), nn.Sigmoid())

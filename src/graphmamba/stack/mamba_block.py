@@ -66,7 +66,7 @@ class SelectivePath(nn.Module):
 
     @torch.no_grad()
     def reset_scan_parameters(self) -> None:
-        """Start from Mamba's values: steps log-uniform in [0.001, 0.1], decay rates 1 to `state`."""
+        """Start from Mamba's values: steps log-uniform in [0.001, 0.1], rates 1 to `state`."""
         bound = self.rank**-0.5
         self.dt_proj.weight.uniform_(-bound, bound)
         spread = math.log(DT_MAX) - math.log(DT_MIN)
@@ -150,9 +150,7 @@ class MambaBlock(SelectivePath):
         self.direction = direction
         self.in_proj = nn.Linear(channels, 2 * inner, bias=False)
         self.out_proj = nn.Linear(inner, channels, bias=False)
-        self.way_back = (
-            SelectivePath(channels, options) if direction == "bidirectional" else None
-        )
+        self.way_back = SelectivePath(channels, options) if direction == "bidirectional" else None
 
     def forward(
         self,

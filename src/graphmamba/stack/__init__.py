@@ -1,0 +1,34 @@
+"""Node rows, edge rows -> node rows: local and global layers, the paper's and its rivals'."""
+
+from graphmamba.stack.attention import Attention
+from graphmamba.stack.backbone import Backbone
+from graphmamba.stack.big_bird import BigBird
+from graphmamba.stack.exphormer import ExphormerStack
+from graphmamba.stack.gated_gcn import GatedGCN
+from graphmamba.stack.gcn import GCN
+from graphmamba.stack.gine import GINE
+from graphmamba.stack.gps_layer import GPSLayer, GraphMambaLayer
+from graphmamba.stack.graph_mamba_block import GraphMambaBlock
+from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
+from graphmamba.stack.mamba_block import MambaBlock, MambaOptions
+from graphmamba.stack.performer import Performer
+from graphmamba.stack.plain_layer import PlainLayer, UnitRows
+
+__all__ = [
+    "GCN",
+    "GINE",
+    "Attention",
+    "Backbone",
+    "BigBird",
+    "ExphormerStack",
+    "GPSLayer",
+    "GatedGCN",
+    "GraphMambaBlock",
+    "GraphMambaLayer",
+    "GraphMambaMixer",
+    "MambaBlock",
+    "MambaOptions",
+    "Performer",
+    "PlainLayer",
+    "UnitRows",
+]

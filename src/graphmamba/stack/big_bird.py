@@ -1,0 +1,103 @@
+"""Block-sparse attention: a window, a few random blocks, and two global blocks per graph."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from graphmamba.checks import check_divides, check_fraction, check_least
+from graphmamba.data.topology import Topology
+from graphmamba.stack.block_pattern import BlockPattern
+from graphmamba.stack.parts import GlobalMixer
+from graphmamba.stack.segments import softmax_at, sum_at
+
+
+class BigBird(GlobalMixer):
+    """One encoder layer of BigBird over the nodes as the data set lists them.
+
+    Nodes are cut into blocks. A block attends to itself, the blocks beside it, some random ones
+    and the first and the last block of its graph; these two attend to the whole graph. Residuals,
+    norms and a small feed-forward network are part of it: https://arxiv.org/abs/2007.14062.
+
+    Args:
+        channels: Width of the node rows.
+        heads: Attention heads; must divide the channels.
+        dropout: Rate on attention weights and outputs.
+        block: Nodes in a block.
+        random_blocks: Random blocks that each block attends to; the choice never changes.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        *,
+        dropout: float = 0.0,
+        block: int = 3,
+        random_blocks: int = 3,
+    ) -> None:
+        super().__init__()
+        check_divides("heads", heads, "channels", channels)
+        check_fraction("dropout", dropout)
+        check_least("block", block, 1)
+        check_least("random_blocks", random_blocks, 0)
+        self.heads, self.dropout = heads, dropout
+        self.block, self.random_blocks = block, random_blocks
+        self.in_proj = nn.Linear(channels, 3 * channels, bias=False)
+        self.out_proj = nn.Linear(channels, channels)
+        self.attention_norm = nn.LayerNorm(channels, eps=1e-6)
+        self.first = nn.Linear(channels, channels)
+        self.second = nn.Linear(channels, channels)
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
+
+    def forward(
+        self, x: Float[Tensor, "nodes channels"], topology: Topology
+    ) -> Float[Tensor, "nodes channels"]:
+        """Run the encoder layer on every graph."""
+        pattern = BlockPattern.of(topology, self.block, self.random_blocks)
+        query, key, value = self.in_proj(x).unflatten(-1, (3, self.heads, -1)).unbind(1)
+        near = self._attend_sparsely(query, key, value, pattern)
+        far = self._attend_globally(query, key, value, pattern, topology)
+        mixed = torch.where(pattern.is_global[:, None, None], far, near).flatten(1)
+        hidden = self.attention_norm(x + self._drop(self.out_proj(mixed)))
+        wide = functional.relu(self.first(hidden))
+        return self.norm(hidden + self._drop(self.second(wide)))
+
+    def _attend_sparsely(
+        self,
+        query: Float[Tensor, "nodes heads width"],
+        key: Float[Tensor, "nodes heads width"],
+        value: Float[Tensor, "nodes heads width"],
+        pattern: BlockPattern,
+    ) -> Float[Tensor, "nodes heads width"]:
+        """Attend to the listed blocks, block by block."""
+        queries = pattern.to_blocks(query).transpose(1, 2)  # [blocks, heads, block, width]
+        listed = pattern.key_blocks.flatten()
+        shape = (pattern.key_blocks.shape[0], -1, *key.shape[1:])
+        keys = pattern.to_blocks(key)[listed].reshape(shape).transpose(1, 2)
+        values = pattern.to_blocks(value)[listed].reshape(shape).transpose(1, 2)
+        is_seen: Bool[Tensor, "blocks 1 1 keys"] = pattern.is_key[:, None, None, :]
+        mixed = functional.scaled_dot_product_attention(
+            queries, keys, values, is_seen, dropout_p=self.dropout if self.training else 0.0
+        )
+        return mixed.transpose(1, 2).flatten(0, 1)[pattern.slot]
+
+    def _attend_globally(
+        self,
+        query: Float[Tensor, "nodes heads width"],
+        key: Float[Tensor, "nodes heads width"],
+        value: Float[Tensor, "nodes heads width"],
+        pattern: BlockPattern,
+        topology: Topology,
+    ) -> Float[Tensor, "nodes heads width"]:
+        """Attend from the first and the last block of each graph to all of its nodes."""
+        batch, graphs = topology.batch, topology.num_graphs
+        askers: Int[Tensor, "graphs both"] = pattern.global_slots
+        asking = pattern.to_blocks(query).flatten(0, 1)[askers]  # [graphs, both, heads, width]
+        score = torch.einsum("nqhc,nhc->nqh", asking[batch], key) * query.shape[-1] ** -0.5
+        weight = self._drop(softmax_at(score, batch, graphs))
+        answers = sum_at(weight[..., None] * value[:, None], batch, graphs)
+        return answers[batch, pattern.global_place]
+
+    def _drop(self, rows: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        return functional.dropout(rows, self.dropout, self.training)

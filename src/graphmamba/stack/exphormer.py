@@ -1,0 +1,162 @@
+"""Sparse attention along real edges, expander edges and virtual nodes."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from graphmamba.checks import check_divides, check_least
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+from graphmamba.stack.gated_gcn import GatedGCN
+from graphmamba.stack.gps_layer import GPSLayer
+from graphmamba.stack.options import Activation, NormName
+from graphmamba.stack.parts import GlobalMixer
+from graphmamba.stack.segments import sum_at
+
+EPSILON = 1e-6
+SCORE_LIMIT = 5.0
+
+
+@dataclass(frozen=True)
+class AttentionEdges:
+    """Who attends to whom; virtual nodes are numbered behind the real ones."""
+
+    edge_index: Int[Tensor, "2 pairs"]
+    """Row 0 is attended to by row 1; the real edges come first."""
+    real: Float[Tensor, "edges channels"]
+    """Rows of the real edges, as encoded; the same for all layers."""
+    kinds: Float[Tensor, "kinds channels"]
+    """Learned rows, one for each kind of the other edges."""
+    kind: Int[Tensor, " others"]
+    """Kind of each other edge."""
+
+
+class ExphormerAttention(GlobalMixer):
+    r"""Attention along given edges, with a row for each edge in the score.
+
+    .. math::
+        w_{ij} = \exp \mathrm{clamp}(\langle k_j \odot q_i / \sqrt{c}, e_{ij} \rangle, -5, 5), \quad
+        x'_i = \frac{\sum_j w_{ij} v_j}{\sum_j w_{ij} + \epsilon}
+
+    https://arxiv.org/abs/2303.06147. There is no output projection.
+
+    Args:
+        channels: Width of the rows.
+        heads: Attention heads; must divide the channels.
+    """
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        check_divides("heads", heads, "channels", channels)
+        self.heads = heads
+        self.nodes = nn.Linear(channels, 3 * channels, bias=False)
+        self.edges = nn.Linear(channels, channels, bias=False)
+
+    def attend(
+        self, rows: Float[Tensor, "rows channels"], wiring: AttentionEdges
+    ) -> Float[Tensor, "rows channels"]:
+        """Return what each row takes from those it has an edge from; 0 if there is none."""
+        source, target = wiring.edge_index
+        query, key, value = self.nodes(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
+        edge = torch.cat([self.edges(wiring.real), self.edges(wiring.kinds)[wiring.kind]])
+        product = key[source] * query[target] * edge.unflatten(-1, (self.heads, -1))
+        score = product.sum(dim=-1, keepdim=True) * query.shape[-1] ** -0.5
+        weight = torch.exp(score.clamp(-SCORE_LIMIT, SCORE_LIMIT))  # [pairs, heads, 1]
+        taken = sum_at(weight * value[source], target, rows.shape[0])
+        return (taken / (sum_at(weight, target, rows.shape[0]) + EPSILON)).flatten(1)
+
+
+class ExphormerStack(nn.Module):
+    """All layers of an Exphormer, GatedGCN beside sparse attention; called as one layer.
+
+    They are kept together because they share what no other stack has: edges that are wired once,
+    and virtual nodes, whose rows are handed from attention to attention without residual or norm.
+
+    Args:
+        channels: Width of node and edge rows.
+        layers: Number of layers.
+        heads: Attention heads; must divide the channels.
+        dropout: Rate of all dropouts.
+        has_expander: Whether `topology.expander_index` is attended along. Its learned row exists
+            either way, as in the published parameter counts.
+        virtual_nodes: Nodes added to each graph, with edges to and from all others.
+        has_stable_gate: Whether GatedGCN reads `topology.gate_encoding`.
+        norm: Kind of the three norms of each layer.
+        activation: Of the feed-forward networks and of GatedGCN.
+    """
+
+    def __init__(  # noqa: PLR0913 - a whole model in one
+        self,
+        channels: int,
+        layers: int,
+        heads: int,
+        *,
+        dropout: float = 0.0,
+        has_expander: bool = True,
+        virtual_nodes: int = 0,
+        has_stable_gate: bool = False,
+        norm: NormName = "batch",
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__()
+        check_least("layers", layers, 1)
+        check_least("virtual_nodes", virtual_nodes, 0)
+        self.has_expander, self.virtual_nodes = has_expander, virtual_nodes
+        self.virtual = nn.Parameter(torch.randn(virtual_nodes, channels))
+        # One kind of expander edge, then those into each virtual node, then those out of each.
+        self.kinds = nn.Parameter(torch.randn(1 + 2 * virtual_nodes, channels))
+        self.layers = nn.ModuleList(
+            GPSLayer(
+                channels,
+                GatedGCN(
+                    channels,
+                    dropout=dropout,
+                    activation=activation,
+                    has_stable_gate=has_stable_gate,
+                ),
+                ExphormerAttention(channels, heads),
+                dropout=dropout,
+                norm=norm,
+                activation=activation,
+            )
+            for _ in range(layers)
+        )
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        e: Float[Tensor, "edges channels"] | None,
+        topology: Topology,
+    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+        """Run all layers."""
+        if e is None:
+            raise UserError("e must hold a row for each edge for Exphormer, got None")
+        wiring = self._wire(e, topology)
+        virtual = self.virtual.repeat_interleave(topology.num_graphs, dim=0)
+        for module in self.layers:
+            layer = cast(GPSLayer, module)
+            attention = cast(ExphormerAttention, layer.mixer)
+            mixed = attention.attend(torch.cat([x, virtual]), wiring)
+            virtual = mixed[x.shape[0] :]
+            x, e = layer.combine(x, e, topology, mixed[: x.shape[0]])
+        return x, e
+
+    def _wire(self, e: Float[Tensor, "edges channels"], topology: Topology) -> AttentionEdges:
+        """Join real edges, expander edges and those of the virtual nodes."""
+        index, kind = [topology.edge_index], []
+        if self.has_expander:
+            if topology.expander_index is None:
+                raise UserError("topology.expander_index must be given for Exphormer, got None")
+            index.append(topology.expander_index)
+            kind.append(torch.zeros_like(topology.expander_index[0]))
+        nodes = torch.arange(topology.batch.shape[0], device=e.device)
+        for v in range(self.virtual_nodes):
+            hub = nodes.shape[0] + v * topology.num_graphs + topology.batch
+            index += [torch.stack([nodes, hub]), torch.stack([hub, nodes])]
+            into = torch.full_like(nodes, 1 + v)
+            kind += [into, into + self.virtual_nodes]
+        empty = topology.batch[:0]
+        return AttentionEdges(torch.cat(index, dim=1), e, self.kinds, torch.cat([*kind, empty]))
