@@ -12,13 +12,13 @@ def check_choice(argument: str, value: object, choices: Collection[object]) -> N
         raise UserError(f"{argument} must be one of {listed}, got {value!r}")
 
 
-def check_least(argument: str, value: float, least: float) -> None:
+def check_least(argument: str, value: int | float, least: int | float) -> None:
     """Refuse a number below the least one allowed."""
     if not value >= least:
         raise UserError(f"{argument} must be at least {least}, got {value!r}")
 
 
-def check_fraction(argument: str, value: float) -> None:
+def check_fraction(argument: str, value: int | float) -> None:
     """Refuse a rate outside [0, 1)."""
     if not 0 <= value < 1:
         raise UserError(f"{argument} must be in [0, 1), got {value!r}")

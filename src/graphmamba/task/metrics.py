@@ -38,7 +38,7 @@ class _Rows:
 
     def __init__(self, outputs: int) -> None:
         self._outputs = outputs
-        self._rows: list[Float[Tensor, "rows both"]] = []
+        self._rows: list[Float[Tensor, "_ both"]] = []
 
     def update(
         self, prediction: Float[Tensor, "rows outputs"], target: Float[Tensor, "rows outputs"]
@@ -48,9 +48,13 @@ class _Rows:
 
     def state(self) -> Float[Tensor, "rows both"]:
         """Predictions, then targets, of all rows."""
-        return torch.cat(self._rows) if self._rows else torch.zeros(0, 2 * self._outputs)
+        return (
+            torch.cat(self._rows)
+            if self._rows
+            else torch.zeros(0, 2 * self._outputs, dtype=torch.float64)
+        )
 
-    def merge(self, states: Sequence[Float[Tensor, "rows both"]]) -> None:
+    def merge(self, states: Sequence[Float[Tensor, "_ both"]]) -> None:
         """Take the rows of all states."""
         self._rows = list(states)
 

@@ -49,7 +49,7 @@ class LinkRanking:
             return torch.zeros(0, len(COLUMNS) + 1, dtype=torch.float64)
         return torch.cat(self._batches)
 
-    def merge(self, states: Sequence[Float[Tensor, "batches columns"]]) -> None:
+    def merge(self, states: Sequence[Float[Tensor, "_ columns"]]) -> None:
         """Take the batches of all states."""
         self._batches = list(states)
 

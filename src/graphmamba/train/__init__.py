@@ -1,0 +1,1 @@
+"""An experiment -> checkpoint and results."""

@@ -1,0 +1,36 @@
+"""Random regular graphs."""
+
+import math
+
+import pytest
+import torch
+
+from graphmamba.data.expander import expander_edges, spectral_gap
+
+
+@pytest.mark.parametrize("degree", [3, 5])
+def test_every_node_has_twice_the_degree(degree: int) -> None:
+    edges = expander_edges(40, degree, torch.Generator().manual_seed(0))
+    for side in edges:
+        assert side.bincount(minlength=40).tolist() == [2 * degree] * 40
+
+
+def test_gap_nears_the_best_possible() -> None:
+    edges = expander_edges(60, 5, torch.Generator().manual_seed(0))
+    assert spectral_gap(edges, 60) >= 10 - 2 * math.sqrt(9) - 0.1
+
+
+def test_same_generator_same_edges() -> None:
+    draws = [expander_edges(30, 3, torch.Generator().manual_seed(7)) for _ in range(2)]
+    assert torch.equal(*draws)
+
+
+@pytest.mark.parametrize("nodes", [0, 1, 2, 10])
+def test_small_graphs_get_all_pairs(nodes: int) -> None:
+    edges = expander_edges(nodes, 5)
+    assert edges.shape == (2, nodes * (nodes - 1))
+    assert not (edges[0] == edges[1]).any()
+
+
+def test_gap_of_two_parts_is_zero() -> None:
+    assert spectral_gap(torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]), 4) == pytest.approx(0)
