@@ -22,5 +22,6 @@ format: $(INSTALLED)
 # The exact pins come first: torch==2.13.0 takes the CPU build where one is on offer.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev]'
+	@echo "installing into .venv; this takes a few minutes"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@

@@ -85,7 +85,7 @@ def targets_table(times: list[ScanTimes]) -> Table:
         return " / ".join(f"{value:.3g}" for value in values)
 
     return table(
-        "Forward / forward and backward, ms: measured, to reach on an H200, and elsewhere",
+        "Forward / forward and backward in ms, and what to reach on an H200",
         ["batch", "backend", "measured", "must", "goal", "mamba-ssm"],
         (
             [

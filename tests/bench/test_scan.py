@@ -65,10 +65,8 @@ def test_the_padded_loop_is_timed_under_its_name() -> None:
 
 
 @pytest.mark.gpu
-def test_every_size_is_timed_on_a_gpu(
-    small_batches: None,  # noqa: ARG001
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.mark.usefixtures("small_batches")
+def test_every_size_is_timed_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     command.bench_scan(device="cuda")
     shown = capsys.readouterr().out
     assert all(name in shown for name in BATCHES)

@@ -10,25 +10,19 @@ from pathlib import Path
 import torch
 
 from graphmamba import __version__
+from graphmamba.checks import check_choice
 from graphmamba.errors import UserError
 
 PACKAGES = ("torch", "triton", "numba", "numpy")
 
 
 def resolve_device(name: str) -> torch.device:
-    """Turn `auto`, `cpu`, `cuda` or `cuda:1` into a device that exists here."""
+    """Turn `auto`, `cpu` or `cuda` into a device that exists here."""
+    check_choice("device", name, ("auto", "cpu", "cuda"))
     has_cuda = torch.cuda.is_available()
-    if name == "auto":
-        return torch.device("cuda" if has_cuda else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"device must be auto, cpu or cuda, got {name!r}") from None
-    if device.type not in {"cpu", "cuda"}:
-        raise UserError(f"device must be auto, cpu or cuda, got {name!r}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"device {name!r} is not on this machine; --device cpu is")
-    return device
+    if name == "cuda" and not has_cuda:
+        raise UserError("device must be one that this machine has, got 'cuda'")
+    return torch.device(name if name != "auto" else "cuda" if has_cuda else "cpu")
 
 
 def describe(device: torch.device, commit: str | None = None) -> dict[str, object]:

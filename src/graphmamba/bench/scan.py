@@ -10,6 +10,7 @@ from graphmamba.bench.environment import describe, resolve_device
 from graphmamba.bench.measure import ScanTimes, measure_padded_loop, measure_scan
 from graphmamba.bench.shapes import BATCHES
 from graphmamba.bench.tables import agreement_table, cpu_table, gpu_table, write_json
+from graphmamba.checks import check_choice
 from graphmamba.errors import UserError
 from graphmamba.scan import available_backends
 
@@ -54,8 +55,7 @@ def bench_scan(device: str = "auto", sizes: str = "auto", json: Path | None = No
 def _named_sizes(sizes: str) -> list[str]:
     names = [name.strip() for name in sizes.split(",")]
     for name in names:
-        if name not in BATCHES:
-            raise UserError(f"sizes must be among {', '.join(BATCHES)}, got {name!r}")
+        check_choice("sizes", name, BATCHES)
     return names
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from graphmamba.bench.agreement import Agreement
@@ -14,9 +15,10 @@ from graphmamba.bench.measure import PADDED_LOOP, ScanTimes
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Lay out text in columns; all but the first two hold numbers."""
-    made = Table(title=title, title_justify="left")
-    for position, column in enumerate(columns):
-        made.add_column(column, justify="left" if position < 2 else "right")  # noqa: PLR2004
+    # Light enough for a terminal of 80 columns.
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    for column in columns:
+        made.add_column(column, justify="left" if column in columns[:2] else "right")
     for row in rows:
         made.add_row(*row)
     return made
@@ -25,7 +27,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 def agreement_table(agreements: Iterable[Agreement]) -> Table:
     """Show how near each backend's worst tensor comes to what is allowed."""
     return table(
-        "Error against the float64 reference, output and all gradients, worst of them",
+        "Worst error of output and gradients against float64",
         ["operation", "backend", "in", "error", "allowed", ""],
         (
             [
@@ -51,7 +53,7 @@ def cpu_table(times: Sequence[ScanTimes], device: str) -> Table:
 
     return table(
         f"selective_scan, float32, on {device}",
-        ["batch", "backend", "tokens", "forward ms", "+ backward ms", "speed-up"],
+        ["batch", "backend", "tokens", "fwd ms", "fwd+bwd ms", "speed-up"],
         (
             [
                 one.batch.name,
@@ -70,7 +72,7 @@ def gpu_table(times: Iterable[ScanTimes], device: str) -> Table:
     """Show times on a GPU, and how many times the bound of an H200 they are."""
     return table(
         f"selective_scan, float32, on {device}",
-        ["batch", "backend", "tokens", "forward ms", "/ bound", "+ backward ms", "/ bound", "peak"],
+        ["batch", "backend", "tokens", "fwd ms", "/ bound", "fwd+bwd ms", "/ bound", "peak GiB"],
         (
             [
                 one.batch.name,
@@ -88,8 +90,8 @@ def gpu_table(times: Iterable[ScanTimes], device: str) -> Table:
 
 
 def gibibytes(count: int | None) -> str:
-    """Write a memory size; nothing where it is unknown."""
-    return "" if count is None else f"{count / 2**30:.2f} GiB"
+    """Write a number of bytes in GiB; nothing where it is unknown."""
+    return "" if count is None else f"{count / 2**30:.2f}"
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
