@@ -16,17 +16,16 @@ _FIRST = _signed(0xBF58476D1CE4E5B9)
 _SECOND = _signed(0x94D049BB133111EB)
 
 
-def draw_bits(
-    stream: Int[Tensor, "*shape"], counter: Int[Tensor, "*shape"] | int
-) -> Int[Tensor, "*shape"]:
+def draw_bits(stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """64 random bits: output `counter` of the SplitMix64 generator in state `stream`.
 
     Integer products wrap around alike on CPU and GPU, so that the same arguments give the same
     bits wherever, and beside whatever else, they are computed. A draw may serve as the stream of
-    further draws, which gives each of many independent streams its own key.
+    further draws, which gives each of many independent streams its own key; shapes broadcast.
     """
     # Counters start at one, or counter 0 of stream 0 would be 0, a fixed point of the mixing.
-    bits = stream + (counter + 1) * _GOLDEN
+    steps = (counter + 1) * _GOLDEN
+    bits = stream + (_signed(steps & _MASK) if isinstance(steps, int) else steps)
     bits = (bits ^ _shift(bits, 30)) * _FIRST
     bits = (bits ^ _shift(bits, 27)) * _SECOND
     return bits ^ _shift(bits, 31)

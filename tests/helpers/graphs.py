@@ -1,0 +1,83 @@
+"""Small batches of random graphs for tests of orders and layers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from graphmamba.data.topology import Topology
+
+ODD_SIZES = (7, 1, 12, 0, 3)
+"""A one-node graph and an empty one among the others."""
+
+
+def random_topology(
+    sizes: Sequence[int] = ODD_SIZES, degree: int = 3, seed: int = 0, walks: int = 4
+) -> Topology:
+    """Graphs of these sizes with every column that an order or a layer may ask for.
+
+    Edges are drawn with replacement: isolated nodes, self-loops and repeated edges all occur.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    edges, expanders, start = [], [], 0
+    for size in sizes:
+        for kind, count in ((edges, degree * size if size > 1 else 0), (expanders, 2 * size)):
+            drawn = torch.randint(max(size, 1), (2, count), generator=generator)
+            kind.append(drawn + start)
+        start += size
+    nodes = sum(sizes)
+    return Topology(
+        edge_index=torch.cat(edges, dim=1),
+        batch=torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)),
+        num_graphs=len(sizes),
+        graph_key=torch.arange(len(sizes)) + 100,
+        seed=torch.tensor(seed),
+        centrality=torch.rand(nodes, generator=generator),
+        random_walk=torch.rand(nodes, walks, generator=generator),
+        cluster=torch.randint(3, (nodes,), generator=generator),
+        expander_index=torch.cat(expanders, dim=1),
+    )
+
+
+def random_rows(
+    topology: Topology, channels: int = 8, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    """Node rows and edge rows."""
+    generator = torch.Generator().manual_seed(seed)
+    nodes, edges = topology.batch.shape[0], topology.edge_index.shape[1]
+    x = torch.randn(nodes, channels, generator=generator, dtype=dtype)
+    return x, torch.randn(edges, channels, generator=generator, dtype=dtype)
+
+
+def with_gate(topology: Topology, channels: int = 8) -> Topology:
+    """The same graphs with positions for GatedGCN's stable gate."""
+    return replace(topology, gate_encoding=random_rows(topology, channels, seed=5)[0])
+
+
+def one_graph(topology: Topology, graph: int) -> tuple[Topology, Tensor, Tensor]:
+    """One graph of a batch by itself, and the numbers of its nodes and edges in the batch."""
+    nodes = (topology.batch == graph).nonzero().flatten()
+    start = int(nodes[0]) if len(nodes) else 0
+
+    def cut(edge_index: Tensor) -> tuple[Tensor, Tensor]:
+        inside = torch.isin(edge_index[0], nodes).nonzero().flatten()
+        return edge_index[:, inside] - start, inside
+
+    def pick(column: Tensor | None) -> Tensor | None:
+        return None if column is None else column[nodes]
+
+    edge_index, edges = cut(topology.edge_index)
+    alone = replace(
+        topology,
+        edge_index=edge_index,
+        batch=torch.zeros_like(nodes),
+        num_graphs=1,
+        graph_key=None if topology.graph_key is None else topology.graph_key[graph : graph + 1],
+        centrality=pick(topology.centrality),
+        random_walk=pick(topology.random_walk),
+        cluster=pick(topology.cluster),
+        expander_index=None if topology.expander_index is None else cut(topology.expander_index)[0],
+        gate_encoding=pick(topology.gate_encoding),
+    )
+    return alone, nodes, edges

@@ -1,0 +1,29 @@
+"""The seed of each forward pass."""
+
+import torch
+
+from graphmamba.order import NoiseSeed
+
+
+def test_training_draws_a_new_seed_each_pass() -> None:
+    seed = NoiseSeed(7)
+    assert len({int(seed()) for _ in range(50)}) == 50
+
+
+def test_evaluation_always_has_the_same() -> None:
+    seed = NoiseSeed(7)
+    seed()
+    assert {int(seed.eval()()) for _ in range(3)} == {7}
+
+
+def test_a_resumed_run_goes_on_where_it_stopped() -> None:
+    first = NoiseSeed(7)
+    for _ in range(3):
+        first()
+    second = NoiseSeed(0)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(first(), second())
+
+
+def test_runs_differ_by_their_seed() -> None:
+    assert int(NoiseSeed(0)()) != int(NoiseSeed(1)())
