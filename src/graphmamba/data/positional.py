@@ -8,6 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.data.expander import expander_edges
+from graphmamba.data.node_scores import eigenvector_centrality, louvain_communities
 
 DEGREE_PROFILE_COLUMNS = 5
 
@@ -22,6 +23,10 @@ class Precompute:
     """Steps of the longest random walk."""
     expander_degree: int = 0
     """Random permutations that make up the expander graph."""
+    has_centrality: bool = False
+    """Whether nodes are sorted by eigenvector centrality."""
+    has_clusters: bool = False
+    """Whether nodes are sorted by community."""
 
 
 def add_columns(
@@ -37,6 +42,10 @@ def add_columns(
         graph.random_walk = return_probabilities(edge_index, nodes, precompute.walks)
     if precompute.expander_degree:
         graph.expander_index = expander_edges(nodes, precompute.expander_degree, generator)
+    if precompute.has_centrality:
+        graph.centrality = eigenvector_centrality(edge_index, nodes)
+    if precompute.has_clusters:
+        graph.cluster = louvain_communities(edge_index, nodes)
     return graph
 
 
