@@ -20,7 +20,8 @@ def random_topology(
     Edges are drawn with replacement: isolated nodes, self-loops and repeated edges all occur.
     """
     generator = torch.Generator().manual_seed(seed)
-    edges, expanders, start = [], [], 0
+    none = torch.empty(2, 0, dtype=torch.int64)
+    edges, expanders, start = [none], [none], 0
     for size in sizes:
         for kind, count in ((edges, degree * size if size > 1 else 0), (expanders, 2 * size)):
             drawn = torch.randint(max(size, 1), (2, count), generator=generator)
@@ -29,7 +30,9 @@ def random_topology(
     nodes = sum(sizes)
     return Topology(
         edge_index=torch.cat(edges, dim=1),
-        batch=torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)),
+        batch=torch.repeat_interleave(
+            torch.arange(len(sizes)), torch.tensor(sizes, dtype=torch.int64)
+        ),
         num_graphs=len(sizes),
         graph_key=torch.arange(len(sizes)) + 100,
         seed=torch.tensor(seed),

@@ -1,0 +1,185 @@
+"""The public block: equivariant, blind to the rest of the batch, and strict at its door."""
+
+from dataclasses import replace
+from importlib import import_module
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+from graphmamba.order import ABLATIONS, PUBLISHED, OrderPolicy, line_up
+from graphmamba.order.random_bits import draw_bits
+from graphmamba.stack import GraphMambaBlock, GraphMambaMixer, MambaOptions
+from tests.helpers.graphs import one_graph, random_rows, random_topology
+from tests.helpers.typecheck import typecheck_off
+
+EXACT = MambaOptions(backend="reference")
+POLICIES = {
+    "degree": OrderPolicy(),
+    "bins": OrderPolicy(bins=3),
+    "reverse": OrderPolicy(direction="reverse"),
+    "bidirectional": OrderPolicy(bins=2, direction="bidirectional"),
+    "none": ABLATIONS["none"],
+    "cluster": ABLATIONS["cluster"],
+}
+
+
+def mixer_of(policy: OrderPolicy, channels: int = 8) -> GraphMambaMixer:
+    torch.manual_seed(0)
+    return GraphMambaMixer(channels, policy, EXACT).double().eval()
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_a_graph_gives_alone_what_it_gives_in_a_batch(policy: OrderPolicy) -> None:
+    mixer, topology = mixer_of(policy), random_topology()
+    x, _ = random_rows(topology, dtype=torch.float64)
+    together = mixer(x, topology)
+    for graph in range(topology.num_graphs):
+        alone, nodes, _ = one_graph(topology, graph)
+        assert torch.allclose(mixer(x[nodes], alone), together[nodes], atol=1e-12)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_a_change_in_one_graph_reaches_no_other(policy: OrderPolicy) -> None:
+    mixer, topology = mixer_of(policy), random_topology()
+    x, _ = random_rows(topology, dtype=torch.float64)
+    is_first = topology.batch == 0
+    changed = torch.where(is_first[:, None], x + 1, x)
+    before, after = mixer(x, topology), mixer(changed, topology)
+    assert torch.equal(before[~is_first], after[~is_first])
+    assert not torch.equal(before[is_first], after[is_first])
+
+
+@pytest.mark.parametrize("bins", [1, 3])
+def test_m_fold_is_the_mean_of_m_passes_with_the_same_draws(bins: int) -> None:
+    policy = OrderPolicy(bins=bins)
+    mixer, topology = mixer_of(policy), random_topology()
+    x, _ = random_rows(topology, dtype=torch.float64)
+    nodes, graphs = topology.batch.shape[0], topology.num_graphs
+    line = line_up(policy, topology, samples=5)
+    passes = []
+    for sample in range(5):
+        order = line.order[sample * nodes : (sample + 1) * nodes] - sample * nodes
+        first = sample * graphs * bins
+        cu_seqlens = line.cu_seqlens[first : first + graphs * bins + 1] - sample * nodes
+        passes.append(mixer.mamba(x, cu_seqlens, order))
+    assert torch.allclose(mixer(x, topology), torch.stack(passes).mean(dim=0), atol=1e-12)
+
+
+def path_with_distinct_degrees() -> Tensor:
+    """Node i has i outgoing edges: no two nodes tie."""
+    sources = [node for node in range(6) for _ in range(node)]
+    targets = [other for node in range(6) for other in range(node)]
+    return torch.tensor([sources, targets])
+
+
+def test_relabelled_nodes_take_their_outputs_along() -> None:
+    block = GraphMambaBlock(8, OrderPolicy(eval_samples=2), EXACT).double().eval()
+    x, edges = torch.randn(6, 8, dtype=torch.float64), path_with_distinct_degrees()
+    names = torch.tensor([4, 2, 0, 5, 1, 3])
+    moved = torch.empty_like(x).index_copy(0, names, x)
+    assert torch.allclose(block(moved, names[edges])[names], block(x, edges), atol=1e-12)
+
+
+@pytest.mark.parametrize("bins", [1, 2])
+def test_nodes_that_keep_their_noise_take_their_outputs_along(
+    bins: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixer, topology = mixer_of(OrderPolicy(bins=bins, eval_samples=2)), random_topology((12,))
+    x, _ = random_rows(topology, dtype=torch.float64)
+    noise = torch.randint(-(2**62), 2**62, (2, 12))
+    names = torch.randperm(12)
+    moved = torch.empty_like(x).index_copy(0, names, x)
+    renamed = replace(topology, edge_index=names[topology.edge_index])
+
+    def mix(rows: Tensor, graphs: Topology, bits: Tensor) -> Tensor:
+        def draw(stream: Tensor, counter: Tensor | int) -> Tensor:
+            drawn = draw_bits(stream, counter)
+            return bits if drawn.shape == bits.shape else drawn
+
+        monkeypatch.setattr(import_module("graphmamba.order.line_up"), "draw_bits", draw)
+        return mixer(rows, graphs)
+
+    carried = torch.empty_like(noise).index_copy(1, names, noise)
+    assert torch.allclose(mix(moved, renamed, carried)[names], mix(x, topology, noise), atol=1e-12)
+
+
+def test_evaluation_is_reproducible_and_training_is_not() -> None:
+    block = GraphMambaBlock(8, options=EXACT)
+    topology = random_topology((20,))
+    x, _ = random_rows(topology)
+    arguments = (x, topology.edge_index, topology.batch)
+    first, second = block(*arguments), block(*arguments)
+    assert not torch.equal(first, second)
+    block.eval()
+    assert torch.equal(block(*arguments), block(*arguments))
+
+
+def test_one_graph_needs_no_batch_vector() -> None:
+    block = GraphMambaBlock(8, options=EXACT).eval()
+    topology = random_topology((9,))
+    x, _ = random_rows(topology)
+    assert torch.equal(block(x, topology.edge_index), block(x, topology.edge_index, topology.batch))
+
+
+def test_input_norm_is_an_option_with_its_own_parameters() -> None:
+    def count(block: GraphMambaBlock) -> int:
+        return sum(parameter.numel() for parameter in block.parameters())
+
+    assert count(GraphMambaBlock(96)) == 34_080
+    assert count(GraphMambaBlock(96, input_norm="layer")) == 34_080 + 192
+    block = GraphMambaBlock(8, input_norm="layer", options=EXACT).eval()
+    x, edges = torch.randn(6, 8), path_with_distinct_degrees()
+    assert torch.allclose(block(3 * x + 1, edges), block(x, edges), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_order_runs_both_ways(name: str) -> None:
+    topology = random_topology()
+    x, _ = random_rows(topology)
+    mixer = GraphMambaMixer(8, PUBLISHED[name], EXACT)
+    for is_training in (True, False):
+        x.requires_grad_(True)
+        mixer.train(is_training)(x, topology).square().sum().backward()
+        assert torch.isfinite(x.grad).all()
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (0, 0), (1,), (1, 1, 1)], ids=str)
+def test_tiny_batches(sizes: tuple[int, ...]) -> None:
+    topology = random_topology(sizes)
+    x, _ = random_rows(topology)
+    for policy in (OrderPolicy(), OrderPolicy(bins=3), ABLATIONS["none"]):
+        out = GraphMambaMixer(8, policy, EXACT).eval()(x, topology)
+        assert out.shape == x.shape
+        assert torch.isfinite(out).all()
+
+
+X, EDGES = torch.zeros(4, 8), torch.tensor([[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.zeros(4, 7), EDGES), r"x must have shape \[nodes, 8\], got \[4, 7\]"),
+        ((X, EDGES[0]), r"edge_index must have shape \[2, edges\], got \[2\]"),
+        ((X, EDGES, torch.zeros(3, dtype=torch.int64)), r"batch must have shape \[4\], got \[3\]"),
+        ((X, EDGES, torch.tensor([0, 1, 0, 1])), "batch must be sorted, got 0 after 1 at node 2"),
+        ((X, EDGES + 3), "edge_index must hold numbers of the 4 nodes, 0 to 3, got 4"),
+        ((X, EDGES - 1), "edge_index must hold numbers of the 4 nodes, 0 to 3, got -1"),
+    ],
+)
+def test_bad_input_is_refused_at_the_door(arguments: tuple[Tensor, ...], message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        GraphMambaBlock(8)(*arguments)
+
+
+def test_graphs_beyond_their_number_are_refused() -> None:
+    with pytest.raises(UserError, match="batch must hold numbers of the 1 graphs, 0 to 0, got 1"):
+        GraphMambaBlock(8)(X, EDGES, torch.tensor([0, 0, 1, 1]), num_graphs=1)
+
+
+def test_unknown_input_norm_is_refused() -> None:
+    with typecheck_off(), pytest.raises(UserError, match=r"input_norm must be one of .* got 'rms'"):
+        GraphMambaBlock(8, input_norm="rms")
