@@ -109,7 +109,7 @@ def test_pre_layer_makes_unit_rows() -> None:
 
 def test_positions_must_leave_room() -> None:
     config = EncoderConfig(laplacian=LaplacianConfig(channels=16))
-    with pytest.raises(UserError, match="channels must be more than the 16 .* got 16"):
+    with pytest.raises(UserError, match=r"channels must be more than the 16 .* got 16"):
         GraphEncoder(CATALOG["mnist"].features, 16, config)
 
 

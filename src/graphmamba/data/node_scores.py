@@ -17,11 +17,14 @@ def eigenvector_centrality(
     vector of ones, so that equal parts have equal scores.
     """
     rows, columns = _undirected(edge_index)
+    if not rows.numel():
+        # every vector leads where there are no edges, and the iteration below would pick any
+        return torch.full((nodes,), max(nodes, 1) ** -0.5)
     if nodes <= DENSE_UP_TO:
         adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
         adjacency[rows, columns] = 1.0
         values, vectors = torch.linalg.eigh(adjacency)
-        leading = vectors[:, values >= values.max() - DEGENERATE] if nodes else vectors
+        leading = vectors[:, values >= values.max() - DEGENERATE]
         centrality = leading @ leading.sum(dim=0)
     else:
         from scipy.sparse import coo_matrix, identity
@@ -30,7 +33,7 @@ def eigenvector_centrality(
         ones = torch.ones(rows.shape[0], dtype=torch.float64)
         matrix = coo_matrix((ones.numpy(), (rows.numpy(), columns.numpy())), shape=(nodes, nodes))
         # Started from ones, the iteration never leaves what leads together with them; the identity
-        # changes no eigenvector, and keeps it going where there are no edges.
+        # changes no eigenvector.
         _, vectors = eigsh(
             matrix + identity(nodes), k=1, which="LA", v0=torch.ones(nodes).double().numpy()
         )

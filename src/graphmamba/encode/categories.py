@@ -1,6 +1,6 @@
 """Integer columns, each with its own vocabulary: atoms and bonds."""
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from jaxtyping import Float, Int
@@ -22,10 +22,10 @@ class CategoryEncoder(nn.Module):
 
     def __init__(self, vocabulary: tuple[int, ...], channels: int) -> None:
         super().__init__()
-        bounds = torch.tensor((0, *vocabulary)).cumsum(0)
-        self.weight = nn.Parameter(torch.empty(int(bounds[-1]), channels))
-        self.register_buffer("offsets", bounds[:-1], persistent=False)
-        for start, end in pairwise(bounds.tolist()):
+        bounds = list(accumulate(vocabulary, initial=0))
+        self.weight = nn.Parameter(torch.empty(bounds[-1], channels))
+        self.register_buffer("offsets", torch.tensor(bounds[:-1]), persistent=False)
+        for start, end in pairwise(bounds):
             nn.init.xavier_uniform_(self.weight.data[start:end])
 
     def forward(self, columns: Int[Tensor, "rows columns"]) -> Float[Tensor, "rows channels"]:

@@ -1,0 +1,49 @@
+"""The columns of a PyG batch by name, and the topology that they make up."""
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+
+
+def column(graphs: Data, name: str) -> Tensor | None:
+    """Return a column, None where the batch has none of that name."""
+    return getattr(graphs, name, None)
+
+
+def required(graphs: Data, name: str, why: str) -> Tensor:
+    """Return a column that must be there."""
+    found = column(graphs, name)
+    if found is None:
+        raise UserError(f"graphs.{name} must be given {why}, got None")
+    return found
+
+
+def topology_of(graphs: Data) -> Topology:
+    """Read off who belongs to which graph and who is joined to whom.
+
+    `ptr`, which every PyG batch has, spares a wait for the GPU: its length tells the number of
+    graphs. Without `batch` all nodes are of one graph.
+    """
+    x = required(graphs, "x", "as node features")
+    edge_index = required(graphs, "edge_index", "as pairs of nodes")
+    batch, ptr = column(graphs, "batch"), column(graphs, "ptr")
+    if batch is None:
+        batch = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
+        num_graphs = 1
+    elif ptr is not None:
+        num_graphs = ptr.shape[0] - 1
+    else:
+        num_graphs = int(batch.max()) + 1 if batch.numel() else 0
+    return Topology(
+        edge_index=edge_index,
+        batch=batch,
+        num_graphs=num_graphs,
+        graph_key=column(graphs, "graph_key"),
+        centrality=column(graphs, "centrality"),
+        random_walk=column(graphs, "random_walk"),
+        cluster=column(graphs, "cluster"),
+        expander_index=column(graphs, "expander_index"),
+    )

@@ -1,0 +1,116 @@
+"""From a `StackConfig` to layers, by tables: one entry for each local model and each mixer."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from graphmamba.errors import UserError
+from graphmamba.stack.attention import Attention
+from graphmamba.stack.big_bird import BigBird
+from graphmamba.stack.config import LocalName, MixerName, StackConfig
+from graphmamba.stack.exphormer import ExphormerStack
+from graphmamba.stack.gated_gcn import GatedGCN
+from graphmamba.stack.gcn import GCN
+from graphmamba.stack.gine import GINE
+from graphmamba.stack.gps_layer import GPSLayer
+from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
+from graphmamba.stack.parts import GlobalMixer, LocalModel
+from graphmamba.stack.performer import Performer
+from graphmamba.stack.plain_layer import PlainLayer
+
+LOCALS: dict[LocalName, Callable[[StackConfig, bool], LocalModel | None]] = {
+    "gatedgcn": lambda config, has_gate: GatedGCN(
+        config.channels,
+        dropout=config.dropout,
+        activation=config.activation,
+        has_stable_gate=has_gate,
+    ),
+    "gcn": lambda config, _: GCN(config.channels, has_bias=config.plain.has_bias),
+    "gine": lambda config, _: GINE(
+        config.channels, activation=config.activation, dropout=config.dropout
+    ),
+    "gin": lambda config, _: GINE(
+        config.channels, activation=config.activation, dropout=config.dropout, reads_edges=False
+    ),
+    "none": lambda _config, _has_gate: None,
+}
+
+MIXERS: dict[MixerName, Callable[[StackConfig, int], GlobalMixer]] = {
+    "mamba": lambda config, layer: GraphMambaMixer(
+        config.channels, config.order, config.mamba, config.input_norm, layer
+    ),
+    "transformer": lambda config, _: Attention(
+        config.channels, config.attention.heads, dropout=config.attention.dropout
+    ),
+    "performer": lambda config, _: Performer(
+        config.channels,
+        config.attention.heads,
+        dropout=config.attention.dropout,
+        head_width=config.attention.head_width,
+    ),
+    "bigbird": lambda config, _: BigBird(
+        config.channels, config.attention.heads, dropout=config.attention.dropout
+    ),
+}
+
+
+def build_layers(config: StackConfig, has_stable_gate: bool = False) -> list[nn.Module]:
+    """Make the layers, each called `layer(x, e, topology) -> (x, e)`.
+
+    Args:
+        config: Which layers.
+        has_stable_gate: Whether GatedGCN reads `topology.gate_encoding`.
+    """
+    if has_stable_gate and config.local != "gatedgcn":
+        raise UserError(
+            f"model.local must be 'gatedgcn' where positions modulate its gates, "
+            f"got {config.local!r}"
+        )
+    if config.mixer == "exphormer":
+        return [_exphormer(config, has_stable_gate)]
+    layer_of = _plain_layer if config.mixer == "none" else _gps_layer
+    return [layer_of(config, has_stable_gate, number) for number in range(config.layers)]
+
+
+def _gps_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.Module:
+    return GPSLayer(
+        config.channels,
+        LOCALS[config.local](config, has_stable_gate),
+        MIXERS[config.mixer](config, number),
+        dropout=config.dropout,
+        norm=config.norm,
+        activation=config.activation,
+    )
+
+
+def _plain_layer(config: StackConfig, has_stable_gate: bool, _number: int) -> nn.Module:
+    local = LOCALS[config.local](config, has_stable_gate)
+    if local is None:
+        raise UserError("model.local and model.mixer must not both be 'none'")
+    if local.has_residual:
+        return local
+    return PlainLayer(
+        config.channels,
+        local,
+        activation=config.plain.activation,
+        dropout=config.dropout,
+        norm=config.plain.norm,
+        has_residual=config.plain.has_residual,
+        has_unit_rows=config.plain.has_unit_rows,
+    )
+
+
+def _exphormer(config: StackConfig, has_stable_gate: bool) -> nn.Module:
+    if config.local != "gatedgcn":
+        raise UserError(f"model.local must be 'gatedgcn' for Exphormer, got {config.local!r}")
+    return ExphormerStack(
+        config.channels,
+        config.layers,
+        config.attention.heads,
+        dropout=config.dropout,
+        has_expander=config.attention.expander_degree > 0,
+        virtual_nodes=config.attention.virtual_nodes,
+        has_stable_gate=has_stable_gate,
+        norm=config.norm,
+        activation=config.activation,
+    )

@@ -1,0 +1,94 @@
+"""Checks at the model's door; every message names the column, the rule and the value."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
+from graphmamba.data.checks import check_membership, check_range
+from graphmamba.data.columns import column, required
+from graphmamba.data.positional import Precompute
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+
+CATEGORIES = {"atoms", "bonds"}
+
+
+def check_columns(
+    graphs: Data, topology: Topology, features: Features, precompute: Precompute
+) -> None:
+    """Refuse columns that are missing or of another shape; looks at no value on the GPU."""
+    edge_index, nodes = topology.edge_index, topology.batch.shape[0]
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:  # noqa: PLR2004
+        raise UserError(
+            f"graphs.edge_index must have shape [2, edges], got {list(edge_index.shape)}"
+        )
+    if topology.batch.shape != graphs.x.shape[:1]:
+        raise UserError(
+            f"graphs.batch must have shape [{graphs.x.shape[0]}], got {list(topology.batch.shape)}"
+        )
+    _check_rows("x", graphs.x, nodes, features.node_columns, features.nodes in CATEGORIES)
+    if features.edges != "none":
+        rows = required(graphs, "edge_attr", "as edge features")
+        is_integer = features.edges in CATEGORIES
+        _check_rows("edge_attr", rows, edge_index.shape[1], features.edge_columns, is_integer)
+    _check_precomputed(graphs, nodes, precompute)
+
+
+def check_values(graphs: Data, topology: Topology, features: Features) -> None:
+    """Refuse numbers that name nothing: graphs, nodes, atoms, bonds."""
+    check_membership(topology.edge_index, topology.batch, topology.num_graphs)
+    for name in ("expander_index", "edge_label_index"):
+        pairs = column(graphs, name)
+        if pairs is not None:
+            check_range(name, pairs, topology.batch.shape[0], "nodes")
+    if features.nodes == "atoms":
+        _check_categories("x", graphs.x, ATOM_VOCABULARY)
+    if features.edges == "bonds":
+        _check_categories("edge_attr", graphs.edge_attr, BOND_VOCABULARY)
+
+
+def _check_rows(name: str, rows: Tensor, count: int, columns: int, is_integer: bool) -> None:
+    if list(rows.shape) != [count, columns]:
+        raise UserError(
+            f"graphs.{name} must have shape [{count}, {columns}], got {list(rows.shape)}"
+        )
+    if rows.is_floating_point() == is_integer:
+        kind = "integers" if is_integer else "floats"
+        raise UserError(f"graphs.{name} must hold {kind}, got {rows.dtype}")
+
+
+def _check_precomputed(graphs: Data, nodes: int, precompute: Precompute) -> None:
+    for name, least in (
+        ("laplacian_vectors", precompute.frequencies),
+        ("laplacian_values", precompute.frequencies),
+        ("random_walk", precompute.walks),
+    ):
+        if least:
+            rows = required(graphs, name, "for this model: see data.positional.add_columns")
+            if rows.dim() != 2 or rows.shape[0] != nodes or rows.shape[1] < least:  # noqa: PLR2004
+                raise UserError(
+                    f"graphs.{name} must have shape [{nodes}, {least} or more], "
+                    f"got {list(rows.shape)}"
+                )
+    for name, is_read in (
+        ("expander_index", precompute.expander_degree > 0),
+        ("centrality", precompute.has_centrality),
+        ("cluster", precompute.has_clusters),
+    ):
+        if is_read:
+            required(graphs, name, "for this model: see data.positional.add_columns")
+
+
+def _check_categories(
+    name: str, rows: Int[Tensor, "rows columns"], vocabulary: tuple[int, ...]
+) -> None:
+    ends = torch.tensor(vocabulary, device=rows.device)
+    wrong = (rows < 0) | (rows >= ends)
+    if bool(wrong.any()):
+        row, place = (int(index) for index in wrong.nonzero()[0])
+        raise UserError(
+            f"graphs.{name} column {place} must be in 0 to {vocabulary[place] - 1}, "
+            f"got {int(rows[row, place])} in row {row}"
+        )

@@ -1,0 +1,96 @@
+"""The whole model: encoder, layers, head; a batch of graphs in, predictions out."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from graphmamba.data.catalog import Features, Task
+from graphmamba.data.columns import topology_of
+from graphmamba.data.positional import Precompute
+from graphmamba.encode.config import EncoderConfig
+from graphmamba.encode.encoder import GraphEncoder
+from graphmamba.stack.backbone import Backbone
+from graphmamba.stack.build import build_layers
+from graphmamba.stack.config import StackConfig
+from graphmamba.task.checks import check_columns, check_values
+from graphmamba.task.heads import HEADS, HeadConfig
+
+ORDER_WALKS = 20
+"""Walks that an order by return probabilities sums up."""
+
+
+class GraphMamba(nn.Module):
+    """Predict graphs, nodes or pairs of nodes: encoder, layers and head.
+
+    https://arxiv.org/abs/2402.00789. The defaults are the paper's model; the rivals that it is
+    compared with are other values of `model`.
+
+    Args:
+        features: Columns of the data.
+        task: What is predicted.
+        model: Layers.
+        encoder: What comes before them.
+        head: What comes after them.
+        seed: What random line-ups are drawn from.
+
+    Example:
+        >>> task = Task("graph", outputs=2, loss="cross_entropy", metric="accuracy", classes=2)
+        >>> model = GraphMamba(Features(node_columns=5), task, StackConfig(channels=16, layers=2))
+        >>> graph = Data(x=torch.randn(4, 5), edge_index=torch.tensor([[0, 1], [1, 2]]))
+        >>> model(graph).shape
+        torch.Size([1, 2])
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        task: Task,
+        model: StackConfig | None = None,
+        encoder: EncoderConfig | None = None,
+        head: HeadConfig | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        model, encoder = model or StackConfig(), encoder or EncoderConfig()
+        self.features, self.task = features, task
+        self.precompute = columns_read(model, encoder)
+        self.backbone = Backbone(
+            GraphEncoder(features, model.channels, encoder),
+            build_layers(model, has_stable_gate=encoder.gate_frequencies > 0),
+            seed=seed,
+        )
+        self.head = HEADS[task.level](model.channels, task, head or HeadConfig())
+
+    def forward(self, graphs: Data, check: bool | None = None) -> Float[Tensor, "rows outputs"]:
+        """Predict one row per graph or node; for pairs, one embedding per node.
+
+        Args:
+            graphs: A graph or a batch of graphs, with the columns `x`, `edge_index`, `edge_attr`
+                where the set has them, and those of `precompute` (see `data.add_columns`).
+            check: Whether to look at the values of `batch`, `edge_index` and categories; None looks
+                at tensors on the CPU only, since a look at the GPU has to wait for it.
+        """
+        topology = topology_of(graphs)
+        check_columns(graphs, topology, self.features, self.precompute)
+        is_checked = topology.batch.device.type == "cpu" if check is None else check
+        if is_checked and not torch.compiler.is_compiling():
+            check_values(graphs, topology, self.features)
+        return self.head(self.backbone(graphs, topology), topology)
+
+
+def columns_read(model: StackConfig, encoder: EncoderConfig) -> Precompute:
+    """Pre-computed columns that such a model reads."""
+    laplacian, walks = encoder.laplacian, encoder.random_walk
+    is_ordered, is_sparse = model.mixer == "mamba", model.mixer == "exphormer"
+    return Precompute(
+        frequencies=max(laplacian.frequencies if laplacian else 0, encoder.gate_frequencies),
+        walks=max(
+            walks.walks if walks else 0,
+            ORDER_WALKS if is_ordered and model.order.key == "random_walk" else 0,
+        ),
+        expander_degree=model.attention.expander_degree if is_sparse else 0,
+        has_centrality=is_ordered and model.order.key == "eigenvector",
+        has_clusters=is_ordered and model.order.clusters != "none",
+    )

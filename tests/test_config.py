@@ -1,0 +1,144 @@
+"""Experiments from YAML: strict keys, right types, and all files of the package."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import yaml
+
+from graphmamba.config import CONFIGS, Experiment, config_names, load_experiment
+from graphmamba.data.catalog import CATALOG
+from graphmamba.errors import UserError
+from graphmamba.parse import parse
+
+MODELS = {
+    "graph-mamba",
+    "gps-transformer",
+    "gps-performer",
+    "gps-bigbird",
+    "exphormer",
+}
+MESSAGE_PASSING = {"gcn", "gatedgcn"}
+LONG_RANGE = {"peptides-func", "peptides-struct", "pascalvoc-sp", "coco-sp", "pcqm-contact"}
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "own.yaml"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize("benchmark", CATALOG)
+def test_every_benchmark_has_every_model_that_has_settings(benchmark: str) -> None:
+    files = {file.stem for file in (CONFIGS / benchmark).glob("*.yaml")}
+    assert files >= MODELS
+    if benchmark != "malnet-tiny":
+        assert files >= MESSAGE_PASSING
+        assert files & {"gin", "gine"}
+    tuned = {file for file in files if file.endswith("-tuned")}
+    assert len(tuned) == (4 if benchmark in LONG_RANGE else 0)
+
+
+def test_no_file_lies_outside_the_catalogue() -> None:
+    files = {str(file.relative_to(CONFIGS).with_suffix("")) for file in CONFIGS.rglob("*.yaml")}
+    assert files == set(config_names())
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_file_names_its_row_and_holds_only_what_differs(name: str) -> None:
+    text = (CONFIGS / f"{name}.yaml").read_text()
+    benchmark = name.partition("/")[0]
+    assert text.startswith("# ")
+    assert CATALOG[benchmark].title in text.splitlines()[0]
+    content = yaml.safe_load(text)
+    assert content.pop("benchmark") == benchmark
+    assert load_experiment(name).benchmark == benchmark
+    assert_differs(content, asdict(Experiment()), name)
+
+
+def assert_differs(content: dict[str, object], default: object, where: str) -> None:
+    for key, value in content.items():
+        usual = default[key] if isinstance(default, dict) else None
+        if isinstance(value, dict):
+            assert value, f"{where}.{key} is empty"
+            assert_differs(value, usual, f"{where}.{key}")
+        elif isinstance(default, dict):
+            assert value != usual, f"{where}.{key} repeats the default"
+
+
+def test_a_benchmark_alone_means_graph_mamba() -> None:
+    assert load_experiment("mnist") == load_experiment("mnist/graph-mamba")
+
+
+def test_own_file(tmp_path: Path) -> None:
+    file = write(tmp_path, "benchmark: mnist\nrecipe:\n  learning_rate: 1e-3\n  clip: 0\n")
+    experiment = load_experiment(file)
+    assert experiment.data.title == "MNIST"
+    assert experiment.recipe.learning_rate == 1e-3
+    assert experiment.recipe.clip == 0.0
+
+
+def test_empty_file_is_all_defaults(tmp_path: Path) -> None:
+    assert load_experiment(write(tmp_path, "")) == Experiment()
+
+
+def test_overrides_by_dotted_key() -> None:
+    changed = load_experiment(
+        "peptides-func", {"model.layers": 6, "encoder.laplacian": None, "model.mamba.state": 8}
+    )
+    assert changed.model.layers == 6
+    assert changed.model.mamba.state == 8
+    assert changed.encoder.laplacian is None
+    assert changed.recipe == load_experiment("peptides-func").recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("modle: {}", "no key 'modle'; did you mean 'model'?"),
+        ("model: {chanels: 4}", "model: no key 'chanels'; did you mean 'channels'?"),
+        ("model: {order: {bin: 2}}", "model: order: no key 'bin'; did you mean 'bins'?"),
+        ("benchmark: mnst", "benchmark must be one of 'peptides-func', .*, got 'mnst'"),
+        ("model: {layers: many}", "model: layers must be int, got 'many'"),
+        ("model: {layers: true}", "model: layers must be int, got True"),
+        ("model: {layers: 2.5}", "model: layers must be int, got 2.5"),
+        ("model: {layers: 0}", "model.layers must be at least 1, got 0"),
+        ("model: {mixer: mambo}", "model: mixer must be one of 'mamba', .*, got 'mambo'"),
+        ("model: {dropout: much}", "model: dropout must be a number, got 'much'"),
+        ("model: {dropout: true}", "model: dropout must be .*, got True"),
+        ("model: 3", "model must hold keys and values, got 3"),
+        ("encoder: {has_edges: 1}", "has_edges must be bool, got 1"),
+        ("head: {pooling: [mean]}", r"pooling must be one of .*, got \['mean'\]"),
+        ("recipe: {learning_rate: -1}", "learning_rate must be positive and finite, got -1.0"),
+        ("recipe: {learning_rate: .nan}", "learning_rate must be positive and finite, got nan"),
+        ("- a\n- b", "must hold keys and values, got list"),
+        ("a: [", "must be YAML"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_experiment(write(tmp_path, text))
+
+
+def test_unknown_experiment_names_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"no experiment 'peptide-func'.*'peptides-func'"):
+        load_experiment("peptide-func")
+    with pytest.raises(UserError, match="did you mean 'mnist/gps-performer'"):
+        load_experiment("mnist/gps-perfomer")
+
+
+def test_missing_file_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load_experiment(tmp_path / "absent.yaml")
+
+
+def test_configs_are_values_not_globals() -> None:
+    assert load_experiment("mnist") is not load_experiment("mnist")
+    assert parse(Experiment, asdict(load_experiment("pattern")), "copy") == load_experiment(
+        "pattern"
+    )
+
+
+def test_loss_is_the_recipe_s_or_the_benchmark_s() -> None:
+    assert load_experiment("pcqm-contact").loss == "link_cross_entropy"
+    assert load_experiment("pcqm-contact/exphormer").loss == "link_l1"
