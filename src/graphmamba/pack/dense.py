@@ -24,7 +24,8 @@ class DenseLayout:
         starts = torch.searchsorted(
             batch, torch.arange(topology.num_graphs + 1, device=batch.device)
         )
-        longest = int(starts.diff().max()) if topology.num_graphs else 0
+        # One row at least: many operations refuse an axis without any.
+        longest = max(1, int(starts.diff().max())) if topology.num_graphs else 1
         place = torch.arange(batch.shape[0], device=batch.device) - starts[batch]
         return cls(batch * longest + place, topology.num_graphs, longest)
 

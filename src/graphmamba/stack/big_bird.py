@@ -54,14 +54,19 @@ class BigBird(GlobalMixer):
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
         """Run the encoder layer on every graph."""
+        mixed = self._attend(x, topology) if x.shape[0] else x
+        hidden = self.attention_norm(x + self._drop(self.out_proj(mixed)))
+        wide = functional.relu(self.first(hidden))
+        return self.norm(hidden + self._drop(self.second(wide)))
+
+    def _attend(
+        self, x: Float[Tensor, "nodes channels"], topology: Topology
+    ) -> Float[Tensor, "nodes channels"]:
         pattern = BlockPattern.of(topology, self.block, self.random_blocks)
         query, key, value = self.in_proj(x).unflatten(-1, (3, self.heads, -1)).unbind(1)
         near = self._attend_sparsely(query, key, value, pattern)
         far = self._attend_globally(query, key, value, pattern, topology)
-        mixed = torch.where(pattern.is_global[:, None, None], far, near).flatten(1)
-        hidden = self.attention_norm(x + self._drop(self.out_proj(mixed)))
-        wide = functional.relu(self.first(hidden))
-        return self.norm(hidden + self._drop(self.second(wide)))
+        return torch.where(pattern.is_global[:, None, None], far, near).flatten(1)
 
     def _attend_sparsely(
         self,

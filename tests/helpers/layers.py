@@ -1,0 +1,43 @@
+"""One small layer of every kind, all called `layer(x, e, topology) -> (x, e)`."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from graphmamba.order import OrderPolicy
+from graphmamba.stack import (
+    GCN,
+    GINE,
+    Attention,
+    BigBird,
+    ExphormerStack,
+    GatedGCN,
+    GPSLayer,
+    GraphMambaLayer,
+    Performer,
+    PlainLayer,
+)
+
+LAYERS: dict[str, Callable[[int], nn.Module]] = {
+    "graph-mamba": GraphMambaLayer,
+    "graph-mamba-bins": lambda d: GraphMambaLayer(d, OrderPolicy(bins=3)),
+    "graph-mamba-both-ways": lambda d: GraphMambaLayer(d, OrderPolicy(direction="bidirectional")),
+    "transformer": lambda d: GPSLayer(d, GatedGCN(d), Attention(d, 2)),
+    "transformer-alone": lambda d: GPSLayer(d, None, Attention(d, 2), norm="graph"),
+    "performer": lambda d: GPSLayer(d, GatedGCN(d), Performer(d, 2)),
+    "performer-published": lambda d: GPSLayer(d, GatedGCN(d), Performer(d, 2, head_width=64)),
+    "bigbird": lambda d: GPSLayer(d, GatedGCN(d), BigBird(d, 2)),
+    "exphormer": lambda d: ExphormerStack(d, 2, 2, virtual_nodes=2),
+    "exphormer-gate": lambda d: ExphormerStack(d, 1, 2, has_expander=False, has_stable_gate=True),
+    "gatedgcn": GatedGCN,
+    "gatedgcn-gate": lambda d: GatedGCN(d, has_stable_gate=True),
+    "gcn": lambda d: PlainLayer(
+        d, GCN(d, has_bias=False), norm="batch", has_residual=False, has_unit_rows=True
+    ),
+    "gcn-tuned": lambda d: PlainLayer(d, GCN(d), activation="gelu", dropout=0.0),
+    "gine": lambda d: PlainLayer(d, GINE(d)),
+    "gine-tuned": lambda d: PlainLayer(d, GINE(d, activation="gelu"), activation="none"),
+    "gin": lambda d: PlainLayer(d, GINE(d, reads_edges=False), norm="batch"),
+    "gps-gcn": lambda d: GPSLayer(d, GCN(d), None, norm="layer"),
+    "gps-gine": lambda d: GPSLayer(d, GINE(d), Attention(d, 2), norm="none"),
+}

@@ -1,0 +1,120 @@
+"""What holds for every layer, the paper's and its rivals' alike."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graphmamba.data.topology import Topology
+from tests.helpers.graphs import one_graph, random_rows, random_topology, with_gate
+from tests.helpers.layers import LAYERS
+
+CHANNELS = 8
+
+
+def of_every_kind() -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("name", LAYERS)
+
+
+def build(name: str, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return LAYERS[name](CHANNELS)
+
+
+def settle(layer: nn.Module, x: Tensor, e: Tensor, topology: Topology) -> None:
+    """Give the running statistics of all norms values of their own."""
+    for _ in range(3):
+        layer(x, e, topology)
+    layer.eval()
+
+
+@of_every_kind()
+def test_a_graph_gives_alone_what_it_gives_in_a_batch(name: str) -> None:
+    layer, topology = build(name).double(), with_gate(random_topology(), CHANNELS)
+    topology = replace(topology, gate_encoding=topology.gate_encoding.double())
+    x, e = random_rows(topology, CHANNELS, dtype=torch.float64)
+    settle(layer, x, e, topology)
+    together, edges_together = layer(x, e, topology)
+    for graph in range(topology.num_graphs):
+        alone, nodes, edges = one_graph(topology, graph)
+        single, edges_single = layer(x[nodes], e[edges], alone)
+        assert torch.allclose(single, together[nodes], atol=1e-9)
+        assert torch.allclose(edges_single, edges_together[edges], atol=1e-9)
+
+
+@of_every_kind()
+@pytest.mark.parametrize(
+    "sizes", [(), (0,), (1,), (1, 1), (2,), (7, 1, 0, 3)], ids=lambda sizes: f"sizes{sizes}"
+)
+def test_odd_graphs_in_training_and_evaluation(name: str, sizes: tuple[int, ...]) -> None:
+    layer, topology = build(name), with_gate(random_topology(sizes), CHANNELS)
+    x, e = random_rows(topology, CHANNELS)
+    x.requires_grad_(True)
+    for is_training in (True, False):
+        out, edges = layer.train(is_training)(x, e, topology)
+        assert out.shape == x.shape
+        assert edges.shape == e.shape
+        assert torch.isfinite(out).all()
+        (out.square().sum() + edges.square().sum()).backward()
+        assert torch.isfinite(x.grad).all()
+    for label, parameter in layer.named_parameters():
+        assert parameter.grad is None or torch.isfinite(parameter.grad).all(), label
+    for label, buffer in layer.named_buffers():
+        assert torch.isfinite(buffer).all(), label
+
+
+@of_every_kind()
+def test_graphs_without_edges(name: str) -> None:
+    layer = build(name).eval()
+    topology = with_gate(random_topology((4, 3), degree=0), CHANNELS)
+    x, e = random_rows(topology, CHANNELS)
+    out, _ = layer(x, e, topology)
+    assert torch.isfinite(out).all()
+
+
+@of_every_kind()
+def test_node_names_do_not_matter(name: str) -> None:
+    if name == "bigbird":
+        pytest.skip("blocks are cut from the nodes as the data set lists them")
+    layer, topology = build(name).double(), with_gate(random_topology((9,), degree=4), CHANNELS)
+    # Nodes that tie are told apart by chance: leave one edge per node and step in the degree.
+    sources = torch.arange(9).repeat_interleave(torch.arange(9))
+    targets = torch.randint(9, sources.shape)
+    topology = replace(topology, edge_index=torch.stack([sources, targets]))
+    topology = replace(topology, gate_encoding=topology.gate_encoding.double())
+    x, e = random_rows(topology, CHANNELS, dtype=torch.float64)
+    settle(layer, x, e, topology)
+    names = torch.randperm(9)
+
+    def move(rows: Tensor) -> Tensor:
+        return torch.empty_like(rows).index_copy(0, names, rows)
+
+    renamed = replace(
+        topology,
+        edge_index=names[topology.edge_index],
+        expander_index=names[topology.expander_index],
+        gate_encoding=move(topology.gate_encoding),
+    )
+    if name == "graph-mamba-bins":
+        pytest.skip("nodes are dealt to bins by their numbers")
+    moved, _ = layer(move(x), e, renamed)
+    assert torch.allclose(moved[names], layer(x, e, topology)[0], atol=1e-9)
+
+
+@of_every_kind()
+def test_learns_four_small_graphs_by_heart(name: str) -> None:
+    topology = with_gate(random_topology((5, 7, 1, 6)), CHANNELS)
+    x, e = random_rows(topology, CHANNELS)
+    layer, head = build(name), nn.Linear(CHANNELS, 3)
+    wanted = torch.randint(3, (x.shape[0],), generator=torch.Generator().manual_seed(1))
+    learned = nn.Parameter(x)
+    parameters = [*layer.parameters(), *head.parameters(), learned]
+    optimizer = torch.optim.Adam(parameters, lr=0.03)
+    for _ in range(80):
+        rows, _ = layer(learned, e, topology)
+        loss = nn.functional.cross_entropy(head(rows), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.1

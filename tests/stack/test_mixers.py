@@ -1,0 +1,186 @@
+"""Global mixers against the formulas that they compute, or approximate."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graphmamba.errors import UserError
+from graphmamba.pack import DenseLayout
+from graphmamba.stack import Attention, BigBird, ExphormerStack, Performer
+from graphmamba.stack.block_pattern import BlockPattern
+from graphmamba.stack.exphormer import AttentionEdges, ExphormerAttention
+from tests.helpers.graphs import ODD_SIZES, random_rows, random_topology
+from tests.helpers.typecheck import typecheck_off
+
+
+def softmax_attention(query: Tensor, key: Tensor, value: Tensor, is_seen: Tensor) -> Tensor:
+    """Attention of [nodes, heads, width] rows, for the pairs (asker, asked) that may meet."""
+    score = torch.einsum("qhc,khc->hqk", query, key) * query.shape[-1] ** -0.5
+    weight = score.masked_fill(~is_seen, float("-inf")).softmax(dim=-1)
+    return torch.einsum("hqk,khc->qhc", weight, value)
+
+
+def test_pad_and_unpad_are_inverse() -> None:
+    topology = random_topology()
+    x, _ = random_rows(topology)
+    layout = DenseLayout.of(topology)
+    assert layout.pad(x).shape == (5, 12, 8)
+    assert layout.mask().sum(dim=1).tolist() == list(ODD_SIZES)
+    assert torch.equal(layout.pad(x)[~layout.mask()], torch.zeros(5 * 12 - 23, 8))
+    assert torch.equal(layout.unpad(layout.pad(x)), x)
+
+
+def test_attention_is_that_of_torch() -> None:
+    topology = random_topology((5, 1, 8))
+    x, _ = random_rows(topology)
+    ours, theirs = Attention(8, 2), nn.MultiheadAttention(8, 2, batch_first=True)
+    theirs.in_proj_weight.data.copy_(ours.in_proj.weight.data)
+    theirs.in_proj_bias.data.copy_(ours.in_proj.bias.data)
+    theirs.out_proj.load_state_dict(ours.out_proj.state_dict())
+    layout = DenseLayout.of(topology)
+    dense = layout.pad(x)
+    expected, _ = theirs(dense, dense, dense, key_padding_mask=~layout.mask())
+    assert torch.allclose(ours(x, topology), layout.unpad(expected), atol=1e-5)
+
+
+def test_attention_weights_are_dropped_in_training_only() -> None:
+    topology = random_topology((12,))
+    x, _ = random_rows(topology)
+    mixer = Attention(8, 2, dropout=0.5)
+    assert not torch.equal(mixer(x, topology), mixer(x, topology))
+    mixer.eval()
+    assert torch.equal(mixer(x, topology), mixer(x, topology))
+
+
+def test_performer_nears_softmax_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What keeps its features away from zero is also what keeps it from the limit.
+    monkeypatch.setattr("graphmamba.stack.performer.EPSILON", 0.0)
+    torch.manual_seed(0)
+    topology = random_topology((6, 1, 9))
+    x, _ = random_rows(topology)
+    mixer = Performer(8, 2, features=20_000)
+    query, key, value = mixer.in_proj(x).unflatten(-1, (3, 2, -1)).unbind(1)
+    same = topology.batch[:, None] == topology.batch
+    exact = mixer.out_proj(softmax_attention(query, key, value, same).flatten(1))
+    # A Monte Carlo estimate: the error falls with the root of the number of features.
+    assert torch.allclose(mixer(x, topology), exact, atol=0.02)
+
+
+def block_mask(pattern: BlockPattern) -> Tensor:
+    """Which pairs of nodes meet according to a block pattern."""
+    nodes = pattern.slot.shape[0]
+    is_seen = torch.zeros(nodes, nodes, dtype=torch.bool)
+    node_at = {int(slot): node for node, slot in enumerate(pattern.slot)}
+    for node, slot in enumerate(pattern.slot.tolist()):
+        own = slot // pattern.block
+        rows = pattern.key_blocks[own, :, None] * pattern.block + torch.arange(pattern.block)
+        for row, counts in zip(rows.flatten().tolist(), pattern.is_key[own], strict=True):
+            if counts:
+                # A block listed twice would weigh twice: every pair is met once.
+                assert not is_seen[node, node_at[row]]
+                is_seen[node, node_at[row]] = True
+    return is_seen
+
+
+@pytest.mark.parametrize("sizes", [(40,), ODD_SIZES, (6, 25, 7)], ids=str)
+def test_big_bird_attends_as_its_pattern_says(sizes: tuple[int, ...]) -> None:
+    topology = random_topology(sizes)
+    x, _ = random_rows(topology)
+    mixer = BigBird(8, 2)
+    pattern = BlockPattern.of(topology, 3, 3)
+    same = topology.batch[:, None] == topology.batch
+    is_seen = torch.where(pattern.is_global[:, None], same, block_mask(pattern))
+    assert not (is_seen & ~same).any()
+    query, key, value = mixer.in_proj(x).unflatten(-1, (3, 2, -1)).unbind(1)
+    mixed = softmax_attention(query, key, value, is_seen).flatten(1)
+    hidden = mixer.attention_norm(x + mixer.out_proj(mixed))
+    expected = mixer.norm(hidden + mixer.second(mixer.first(hidden).relu()))
+    assert torch.allclose(mixer(x, topology), expected, atol=1e-5)
+
+
+def test_big_bird_sees_window_global_and_random_blocks() -> None:
+    topology = random_topology((300,))
+    pattern = BlockPattern.of(topology, 3, 3)
+    seen = block_mask(pattern)[150]  # in block 50 of 100
+    blocks = seen.view(100, 3)
+    assert (blocks.all(dim=1) == blocks.any(dim=1)).all()
+    listed = blocks.any(dim=1).nonzero().flatten().tolist()
+    assert {0, 49, 50, 51, 99} <= set(listed)
+    assert len(listed) == 8
+    assert pattern.is_global.nonzero().flatten().tolist() == [0, 1, 2, 297, 298, 299]
+
+
+def test_exphormer_attention_is_its_formula() -> None:
+    torch.manual_seed(0)
+    attention = ExphormerAttention(8, 2)
+    rows, real, kinds = torch.randn(6, 8), 3 * torch.randn(5, 8), torch.randn(2, 8)
+    edges = torch.randint(5, (2, 9))  # node 5 has none
+    kind = torch.tensor([0, 1, 1, 0])
+    wiring = AttentionEdges(edges, real, kinds, kind)
+    query, key, value = (part.view(6, 2, 4) for part in attention.nodes(rows).chunk(3, dim=-1))
+    features = attention.edges(torch.cat([real, kinds[kind]])).view(9, 2, 4)
+    above, below = torch.zeros(6, 2, 4), torch.zeros(6, 2, 1)
+    for edge, (j, i) in enumerate(edges.T.tolist()):
+        score = (key[j] * query[i] / 2 * features[edge]).sum(dim=-1, keepdim=True)
+        weight = score.clamp(-5, 5).exp()
+        above[i] += weight * value[j]
+        below[i] += weight
+    expected = (above / (below + 1e-6)).flatten(1)
+    assert torch.allclose(attention.attend(rows, wiring), expected, atol=1e-5)
+
+
+def test_exphormer_wires_real_expander_and_virtual_edges() -> None:
+    topology = random_topology((3, 2))
+    _, e = random_rows(topology)
+    stack = ExphormerStack(8, 1, 2, virtual_nodes=2)
+    wiring = stack._wire(e, topology)
+    real, expanders = e.shape[0], topology.expander_index.shape[1]
+    assert torch.equal(wiring.edge_index[:, :real], topology.edge_index)
+    assert torch.equal(wiring.edge_index[:, real : real + expanders], topology.expander_index)
+    others = wiring.edge_index[:, real + expanders :]
+    # Virtual nodes 5 and 6 are the first of either graph, 7 and 8 the second.
+    into_first = torch.tensor([[0, 1, 2, 3, 4], [5, 5, 5, 6, 6]])
+    assert torch.equal(others[:, :5], into_first)
+    assert torch.equal(others[:, 5:10], into_first.flip(0))
+    assert torch.equal(others[:, 10:15], into_first + torch.tensor([[0], [2]]))
+    assert wiring.kind.tolist() == [0] * expanders + [1] * 5 + [3] * 5 + [2] * 5 + [4] * 5
+
+
+def test_exphormer_reaches_all_nodes_through_a_virtual_one() -> None:
+    topology = replace(
+        random_topology((6,)), edge_index=torch.empty(2, 0, dtype=torch.int64), seed=None
+    )
+    x, e = random_rows(topology)
+    stack = ExphormerStack(8, 2, 2, virtual_nodes=1, has_expander=False).eval()
+    changed = x.clone()
+    changed[0] += 1
+    assert not torch.allclose(stack(x, e, topology)[0][5], stack(changed, e, topology)[0][5])
+
+
+def test_missing_expander_edges_are_asked_for() -> None:
+    topology = replace(random_topology(), expander_index=None)
+    x, e = random_rows(topology)
+    with pytest.raises(UserError, match=r"expander_index must be given .* got None"):
+        ExphormerStack(8, 1, 2)(x, e, topology)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Attention(8, 3), "heads must divide channels=8, got 3"),
+        (lambda: Attention(8, 0), "heads must divide channels=8, got 0"),
+        (lambda: Performer(8, 3), "heads must divide channels=8, got 3"),
+        (lambda: BigBird(8, 3), "heads must divide channels=8, got 3"),
+        (lambda: ExphormerStack(8, 1, 3), "heads must divide channels=8, got 3"),
+        (lambda: ExphormerStack(8, 0, 2), "layers must be at least 1, got 0"),
+        (lambda: ExphormerStack(8, 1, 2, virtual_nodes=-1), "virtual_nodes must be at least 0"),
+        (lambda: Attention(8, 2, dropout=-0.1), r"dropout must be in \[0, 1\), got -0.1"),
+        (lambda: BigBird(8, 2, block=0), "block must be at least 1, got 0"),
+        (lambda: Performer(8, 2, features=0), "features must be at least 1, got 0"),
+    ],
+)
+def test_wrong_arguments_are_refused(build: object, message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        build()
