@@ -5,6 +5,7 @@ from argparse import ArgumentError
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from typing import NoReturn
 
 from graphmamba import __version__
@@ -29,6 +30,10 @@ COMMANDS = {
     "bench scan": Command(
         "check the scan's backends on this machine against their definition, and time them",
         "graphmamba.bench.scan:bench_scan",
+    ),
+    "benchmarks": Command(
+        "list the ten data sets with their metric, their sizes and the parameters of each model",
+        "graphmamba.benchmarks:list_benchmarks",
     ),
 }
 
@@ -61,8 +66,15 @@ def _run(name: str, arguments: list[str]) -> None:
     function = COMMANDS[name].load()
     parser = ArgumentParser(prog=f"graphmamba {name}", exit_on_error=False)
     parser.add_function_arguments(function)
-    parsed = parser.parse_args(arguments)
+    parsed = parser.parse_args(_spell_out_flags(function, arguments))
     function(**parser.instantiate(parsed).as_dict())
+
+
+def _spell_out_flags(function: Callable[..., None], arguments: list[str]) -> list[str]:
+    """Let a switch stand by itself: `--json` means `--json=true`, which the parser wants."""
+    parameters = signature(function).parameters.values()
+    switches = {f"--{each.name}" for each in parameters if each.annotation is bool}
+    return [f"{word}=true" if word in switches else word for word in arguments]
 
 
 def _answer_without_command(words: list[str]) -> str:

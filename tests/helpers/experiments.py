@@ -1,0 +1,60 @@
+"""Whole models on small generated data."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from graphmamba.config import Experiment, load_experiment
+from graphmamba.data.columns import topology_of
+from graphmamba.data.positional import Precompute, add_columns
+from graphmamba.data.synthetic import synthetic_graphs
+from graphmamba.task.losses import LOSSES
+from graphmamba.task.model import GraphMamba
+from graphmamba.task.target import Target, target_of
+
+SMALL = {"model.channels": 32, "model.layers": 2}
+
+
+def small_experiment(name: str, **overrides: object) -> Experiment:
+    """A published experiment, narrower and with two layers."""
+    return load_experiment(name, {**SMALL, **overrides})
+
+
+def batch_of(graphs: Sequence[Data], precompute: Precompute) -> Batch:
+    """Graphs with the columns that a model reads, numbered by their place."""
+    generator = torch.Generator().manual_seed(0)
+    done = [add_columns(graph, precompute, generator) for graph in graphs]
+    for number, graph in enumerate(done):
+        graph.graph_key = torch.tensor([number])
+    return Batch.from_data_list(done)
+
+
+def generated_batch(
+    experiment: Experiment, model: GraphMamba, count: int = 3, nodes: tuple[int, int] = (3, 7)
+) -> Batch:
+    """A few graphs of the experiment's kind."""
+    return batch_of(synthetic_graphs(experiment.data, count, nodes=nodes), model.precompute)
+
+
+def target_in(experiment: Experiment, graphs: Batch) -> Target:
+    """The labels of a batch."""
+    topology = topology_of(graphs)
+    return target_of(graphs, experiment.data.task.level, topology.batch, topology.num_graphs)
+
+
+def loss_of(experiment: Experiment, prediction: Tensor, graphs: Batch) -> Tensor:
+    """The experiment's own loss."""
+    return LOSSES[experiment.loss](prediction, target_in(experiment, graphs))
+
+
+def fit(experiment: Experiment, model: GraphMamba, graphs: Batch, steps: int) -> Iterator[float]:
+    """Train on the same batch again and again; yields the loss before each step."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(steps):
+        loss = loss_of(experiment, model(graphs), graphs)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()

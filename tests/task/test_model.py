@@ -1,0 +1,193 @@
+"""The model's door: what it takes, what it refuses, and how it says so."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+
+from graphmamba.config import Experiment
+from graphmamba.data.positional import Precompute
+from graphmamba.encode.config import EncoderConfig, LaplacianConfig, RandomWalkConfig
+from graphmamba.errors import UserError
+from graphmamba.order.policy import OrderPolicy
+from graphmamba.stack.config import AttentionConfig, StackConfig
+from graphmamba.task.model import GraphMamba, columns_read
+from tests.helpers.experiments import generated_batch, small_experiment
+from tests.helpers.typecheck import typecheck_off
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Experiment:
+    return small_experiment("peptides-func/graph-mamba")
+
+
+@pytest.fixture(scope="module")
+def model(experiment: Experiment) -> GraphMamba:
+    return experiment.build().eval()
+
+
+@pytest.fixture
+def graphs(experiment: Experiment, model: GraphMamba) -> Batch:
+    return generated_batch(experiment, model)
+
+
+def without(name: str) -> Callable[[Data], None]:
+    return lambda graphs: graphs.__delattr__(name)
+
+
+def with_value(name: str, place: tuple[int, ...], value: int) -> Callable[[Data], None]:
+    def change(graphs: Data) -> None:
+        graphs[name][place] = value
+
+    return change
+
+
+def with_column(name: str, make: Callable[[Data], object]) -> Callable[[Data], None]:
+    return lambda graphs: graphs.__setattr__(name, make(graphs))
+
+
+REFUSED = {
+    "no x": (without("x"), "graphs.x must be given as node features, got None"),
+    "no edge_index": (without("edge_index"), "graphs.edge_index must be given"),
+    "no edge_attr": (without("edge_attr"), "graphs.edge_attr must be given as edge features"),
+    "no eigenvectors": (
+        without("laplacian_vectors"),
+        "graphs.laplacian_vectors must be given for this model",
+    ),
+    "too few eigenvectors": (
+        with_column("laplacian_values", lambda graphs: graphs.laplacian_values[:, :4]),
+        r"graphs.laplacian_values must have shape \[\d+, 10 or more\], got \[\d+, 4\]",
+    ),
+    "too few columns": (
+        with_column("x", lambda graphs: graphs.x[:, :8]),
+        r"graphs.x must have shape \[\d+, 9\], got \[\d+, 8\]",
+    ),
+    "floats for atoms": (
+        with_column("x", lambda graphs: graphs.x.float()),
+        "graphs.x must hold integers, got torch.float32",
+    ),
+    "too few edge rows": (
+        with_column("edge_attr", lambda graphs: graphs.edge_attr[1:]),
+        r"graphs.edge_attr must have shape \[\d+, 3\]",
+    ),
+    "edges the wrong way": (
+        with_column("edge_index", lambda graphs: graphs.edge_index.T),
+        r"graphs.edge_index must have shape \[2, edges\], got \[\d+, 2\]",
+    ),
+    "short batch": (
+        with_column("batch", lambda graphs: graphs.batch[1:]),
+        r"graphs.batch must have shape \[\d+\], got \[\d+\]",
+    ),
+    "unsorted batch": (
+        with_value("batch", (0,), 1),
+        "batch must be sorted, got 0 after 1 at node 1",
+    ),
+    "too many graphs": (with_value("batch", (-1,), 3), "batch must hold numbers of the 3 graphs"),
+    "edge to nowhere": (
+        with_value("edge_index", (0, 0), 99),
+        r"edge_index must hold numbers of the \d+ nodes, 0 to \d+, got 99",
+    ),
+    "negative node": (with_value("edge_index", (1, 0), -1), "edge_index must .*, got -1"),
+    "unknown atom": (
+        with_value("x", (2, 1), 5),
+        "graphs.x column 1 must be in 0 to 4, got 5 in row 2",
+    ),
+    "unknown bond": (
+        with_value("edge_attr", (0, 2), -1),
+        "graphs.edge_attr column 2 must be in 0 to 1, got -1 in row 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
+def test_bad_batches_are_refused(
+    model: GraphMamba, graphs: Batch, change: Callable[[Data], None], message: str
+) -> None:
+    change(graphs)
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        model(graphs)
+
+
+def test_values_are_not_looked_at_where_the_caller_says_so(
+    model: GraphMamba, graphs: Batch
+) -> None:
+    graphs.edge_label_index = torch.tensor([[99], [99]])
+    with pytest.raises(UserError, match="edge_label_index must hold numbers"):
+        model(graphs, check=True)
+    assert model(graphs, check=False).shape == (3, 10)
+
+
+def test_a_single_graph_needs_no_batch(model: GraphMamba, graphs: Batch) -> None:
+    graph = graphs.get_example(0)
+    assert model(graph).shape == (1, 10)
+
+
+def test_a_batch_vector_alone_is_enough(model: GraphMamba, graphs: Batch) -> None:
+    columns = graphs.to_dict()
+    del columns["ptr"]
+    assert torch.equal(model(Data(**columns)), model(graphs))
+
+
+def test_the_batch_is_left_as_it_was(model: GraphMamba, graphs: Batch) -> None:
+    before = graphs.clone()
+    model(graphs)
+    after = graphs.to_dict()
+    assert set(before.to_dict()) == set(after)
+    assert all(
+        torch.equal(column.nan_to_num(), after[name].nan_to_num())
+        for name, column in before.to_dict().items()
+    )
+
+
+def test_columns_follow_from_the_configuration() -> None:
+    assert columns_read(StackConfig(), EncoderConfig()) == Precompute()
+    encoder = EncoderConfig(
+        laplacian=LaplacianConfig(frequencies=4),
+        random_walk=RandomWalkConfig(walks=7),
+        gate_frequencies=6,
+    )
+    assert columns_read(StackConfig(), encoder) == Precompute(frequencies=6, walks=7)
+    sparse = StackConfig(mixer="exphormer", attention=AttentionConfig(expander_degree=3))
+    assert columns_read(sparse, EncoderConfig()).expander_degree == 3
+    assert columns_read(
+        StackConfig(order=OrderPolicy(key="eigenvector", clusters="ties")), EncoderConfig()
+    ) == Precompute(has_centrality=True, has_clusters=True)
+    by_walks = StackConfig(order=OrderPolicy(key="random_walk"))
+    assert columns_read(by_walks, EncoderConfig()).walks == 20
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"model.mixer": "transformer", "model.attention.heads": 5},
+            "heads must divide channels=32",
+        ),
+        ({"model.mixer": "none", "model.local": "none"}, "must not both be 'none'"),
+        ({"model.mixer": "exphormer", "model.local": "gcn"}, "must be 'gatedgcn' for Exphormer"),
+        ({"encoder.gate_frequencies": 4, "model.local": "gine"}, "model.local must be 'gatedgcn'"),
+        ({"model.channels": 16}, "channels must be more than the 16"),
+    ],
+)
+def test_models_that_cannot_be_are_refused_at_construction(
+    overrides: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        small_experiment("peptides-func", **overrides).build()
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"key": "eigenvector", "noise": "uniform"},
+        {"key": "none", "clusters": "first"},
+        {"key": "random_walk"},
+    ],
+    ids=str,
+)
+def test_orders_find_their_columns(order: dict[str, object]) -> None:
+    overrides = {f"model.order.{key}": value for key, value in order.items()}
+    experiment = small_experiment("mnist", **overrides)
+    model = experiment.build()
+    assert model(generated_batch(experiment, model)).shape == (3, 10)
