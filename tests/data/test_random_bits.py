@@ -2,7 +2,7 @@
 
 import torch
 
-from graphmamba.order.random_bits import draw_bits, take_bits
+from graphmamba.data.random_bits import draw_bits, take_bits
 
 
 def splitmix64(state: int, draws: int) -> list[int]:

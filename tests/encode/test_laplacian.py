@@ -81,6 +81,7 @@ def test_a_sign_is_shared_by_the_whole_batch() -> None:
 
 
 def test_signs_are_fair_and_independent() -> None:
+    torch.manual_seed(0)
     encoder = LaplacianEncoder(LaplacianConfig(frequencies=10))
     signs = torch.stack([encoder.draw_signs() for _ in range(4000)])
     assert set(signs.unique().tolist()) == {-1.0, 1.0}

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.order import ABLATIONS, PUBLISHED, OrderPolicy, line_up
-from graphmamba.order.random_bits import draw_bits
 from graphmamba.stack import GraphMambaBlock, GraphMambaMixer, MambaOptions
 from tests.helpers.graphs import one_graph, random_rows, random_topology
 from tests.helpers.typecheck import typecheck_off

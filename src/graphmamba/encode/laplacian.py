@@ -5,6 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmamba.data.random_bits import draw_bits, take_bits
 from graphmamba.encode.config import LaplacianConfig
 from graphmamba.encode.mlp import relu_mlp
 
@@ -44,19 +45,8 @@ class LaplacianEncoder(nn.Module):
         """One random sign per frequency, new at each call."""
         self.flips.add_(1)
         index = torch.arange(self.frequencies, device=self.flips.device)
-        return 1.0 - 2.0 * (scramble(self.flips * self.frequencies + index) & 1)
-
-
-def scramble(numbers: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
-    """Turn consecutive numbers into 31 bits that look random: two rounds of multiply and shift.
-
-    Stays below 2^63 at every step, so that no device has a wrap-around of its own.
-    """
-    mask = 2**31 - 1
-    numbers = numbers & mask
-    for factor in (0x45D9F3B, 0x2C1B3C6D):
-        numbers = ((numbers ^ (numbers >> 16)) * factor) & mask
-    return numbers ^ (numbers >> 15)
+        bits = draw_bits(draw_bits(self.flips, 0).expand_as(index), index)
+        return 1.0 - 2.0 * take_bits(bits, low=0, count=1)
 
 
 class DeepSet(nn.Module):

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Int, Int32
 from torch import Tensor
 
+from graphmamba.data.random_bits import draw_bits, take_bits
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
-from graphmamba.order.random_bits import draw_bits, take_bits
 from graphmamba.order.scores import SortKey, noise_key, score_keys
 
 BIN_BITS = 32

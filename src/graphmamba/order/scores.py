@@ -4,10 +4,10 @@ import torch
 from jaxtyping import Float32, Float64, Int
 from torch import Tensor
 
+from graphmamba.data.random_bits import draw_bits, take_bits
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
-from graphmamba.order.random_bits import draw_bits, take_bits
 
 NOISE_BITS = 28
 NORMAL_TERMS = 12

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from graphmamba.order.random_bits import draw_bits
+from graphmamba.data.random_bits import draw_bits
 
 
 class NoiseSeed(nn.Module):

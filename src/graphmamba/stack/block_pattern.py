@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from graphmamba.data.random_bits import draw_bits, take_bits
 from graphmamba.data.topology import Topology
-from graphmamba.order.random_bits import draw_bits, take_bits
 
 DRAW_BITS = 31
 

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from graphmamba.data.checks import check_membership
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
@@ -81,7 +82,7 @@ class GraphMambaBlock(nn.Module):
             num_graphs = _read_num_graphs(batch, graph_key)
         is_checked = x.device.type == "cpu" if check is None else check
         if is_checked and not torch.compiler.is_compiling():
-            _check_values(edge_index, batch, num_graphs)
+            check_membership(edge_index, batch, num_graphs)
         topology = Topology(
             edge_index=edge_index,
             batch=batch,
@@ -107,25 +108,3 @@ def _check_shapes(x: Tensor, channels: int, edge_index: Tensor, batch: Tensor) -
         raise UserError(f"edge_index must have shape [2, edges], got {list(edge_index.shape)}")
     if batch.shape != x.shape[:1]:
         raise UserError(f"batch must have shape [{x.shape[0]}], got {list(batch.shape)}")
-
-
-def _check_values(edge_index: Tensor, batch: Tensor, num_graphs: int) -> None:
-    if bool((batch[1:] < batch[:-1]).any()):
-        place = int((batch[1:] < batch[:-1]).nonzero()[0]) + 1
-        raise UserError(
-            f"batch must be sorted, got {int(batch[place])} after {int(batch[place - 1])} "
-            f"at node {place}"
-        )
-    _check_range("batch", batch, num_graphs, "graphs")
-    _check_range("edge_index", edge_index, batch.shape[0], "nodes")
-
-
-def _check_range(argument: str, values: Tensor, end: int, what: str) -> None:
-    if not values.numel():
-        return
-    low, high = (int(value) for value in torch.aminmax(values))
-    if low < 0 or high >= end:
-        raise UserError(
-            f"{argument} must hold numbers of the {end} {what}, 0 to {end - 1}, "
-            f"got {low if low < 0 else high}"
-        )
