@@ -106,13 +106,7 @@ class Performer(GlobalMixer):
 
 def orthogonal_features(features: int, width: int) -> Float[Tensor, "features width"]:
     """Gaussian vectors, orthogonal in groups of `width`, each as long as if drawn by itself."""
-    groups = [_random_rotation(width) for _ in range(0, features, width)]
-    directions = torch.cat(groups)[:features]
-    return directions * torch.randn(features, width).norm(dim=1, keepdim=True)
-
-
-def _random_rotation(width: int) -> Float[Tensor, "width width"]:
-    """Orthogonal vectors, each in any direction alike."""
-    q, r = torch.linalg.qr(torch.randn(width, width))
+    q, r = torch.linalg.qr(torch.randn(-(-features // width), width, width))
     # The routine prefers some signs, which would bias the kernel; these undo its preference.
-    return q * r.diagonal().sign()
+    directions = (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]).flatten(0, 1)
+    return directions[:features] * torch.randn(features, width).norm(dim=1, keepdim=True)

@@ -1,0 +1,121 @@
+"""torch.compile and torch.export take the layer, whatever the sizes of the graphs.
+
+Each runs in a process of its own, without the shape checker, which neither can trace.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+PREAMBLE = """
+import torch
+from graphmamba.data.topology import Topology
+from graphmamba.order import NoiseSeed, OrderPolicy
+from graphmamba.stack import GraphMambaBlock, GraphMambaLayer
+from tests.helpers.graphs import random_rows, random_topology
+
+torch.manual_seed(0)
+layer = GraphMambaLayer(8, OrderPolicy(bins=2))
+"""
+
+COMPILE = """
+compiled = torch.compile(layer, backend=BACKEND, dynamic=True, fullgraph=True)
+for sizes in ((7, 2, 12), (5, 9), (30, 1, 4, 4)):
+    topology = random_topology(sizes)
+    results = []
+    for run in (layer, compiled):
+        layer.zero_grad()
+        x, e = random_rows(topology)
+        out, edges = run(x.requires_grad_(True), e, topology)
+        (out.square().sum() + edges.square().sum()).backward()
+        results.append((out, edges, x.grad, layer.mixer.mamba.A_log.grad.clone()))
+    for plain, fast in zip(*results):
+        assert torch.allclose(plain, fast, rtol=1e-3, atol=1e-4)
+assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+"""
+
+COUNT = """
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = GraphMambaBlock(8)
+
+    def forward(self, x, edge_index, batch):
+        return self.block(x, edge_index, batch, num_graphs=2)
+
+block = Block()
+compiled = torch.compile(block, backend=BACKEND, dynamic=True, fullgraph=True)
+topology = random_topology((6, 9))
+x, _ = random_rows(topology)
+first, second = (compiled(x, topology.edge_index, topology.batch) for _ in range(2))
+assert int(block.block.noise_seed.passes) == 2
+assert not torch.equal(first, second)
+"""
+
+EXPORT = """
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.noise_seed = layer, NoiseSeed(3)
+
+    def forward(self, x, e, edge_index, batch, graph_key):
+        topology = Topology(edge_index, batch, graph_key.shape[0], graph_key, self.noise_seed())
+        return self.layer(x, e, topology)
+
+def arguments(sizes):
+    topology = random_topology(sizes)
+    x, e = random_rows(topology)
+    return x, e, topology.edge_index, topology.batch, topology.graph_key
+
+module = Layer().eval()
+nodes, edges, graphs = (torch.export.Dim(name) for name in ("nodes", "edges", "graphs"))
+shapes = ({0: nodes}, {0: edges}, {1: edges}, {0: nodes}, {0: graphs})
+with torch.no_grad():
+    program = torch.export.export(module, arguments((7, 2, 12)), dynamic_shapes=shapes)
+    for sizes in ((7, 2, 12), (30, 1, 0, 4, 4)):
+        for plain, exported in zip(module(*arguments(sizes)), program.module()(*arguments(sizes))):
+            assert torch.allclose(plain, exported, atol=1e-5)
+"""
+
+
+def run(script: str) -> None:
+    environment = {
+        **os.environ,
+        "GRAPHMAMBA_NO_TYPECHECK": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+
+
+BACKENDS = [
+    "aot_eager",
+    # Needs a C++ compiler, and the time that it takes.
+    pytest.param("inductor", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_compiled_layer_serves_all_sizes(backend: str) -> None:
+    run(PREAMBLE + f"BACKEND = {backend!r}\n" + COMPILE)
+
+
+def test_a_compiled_block_still_draws_anew() -> None:
+    run(PREAMBLE + "BACKEND = 'aot_eager'\n" + COUNT)
+
+
+def test_an_exported_layer_serves_all_sizes() -> None:
+    run(PREAMBLE + EXPORT)
