@@ -18,14 +18,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from graphmamba.order import OrderPolicy
     from graphmamba.scan import causal_conv1d, selective_scan
+    from graphmamba.stack import GraphMambaBlock, GraphMambaLayer
+    from graphmamba.task.model import GraphMamba
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "causal_conv1d", "selective_scan"]
+__all__ = [
+    "GraphMamba",
+    "GraphMambaBlock",
+    "GraphMambaLayer",
+    "OrderPolicy",
+    "__version__",
+    "causal_conv1d",
+    "selective_scan",
+]
 
 # Where each public name lives. It is imported at its first use, so that `graphmamba --help`
 # answers at once and one part of the library never waits for the dependencies of another.
 _HOMES = {
+    "GraphMamba": "graphmamba.task.model",
+    "GraphMambaBlock": "graphmamba.stack",
+    "GraphMambaLayer": "graphmamba.stack",
+    "OrderPolicy": "graphmamba.order",
     "causal_conv1d": "graphmamba.scan",
     "selective_scan": "graphmamba.scan",
 }

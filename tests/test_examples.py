@@ -1,0 +1,21 @@
+"""The examples run as they stand."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.stem)
+def test_example_runs(file: Path) -> None:
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_own_model_fits_on_a_page() -> None:
+    lines = (EXAMPLES / "own_model.py").read_text().splitlines()
+    assert len([line for line in lines if line.strip()]) <= 20
