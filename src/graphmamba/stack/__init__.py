@@ -12,7 +12,7 @@ from graphmamba.stack.graph_mamba_block import GraphMambaBlock
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
 from graphmamba.stack.mamba_block import MambaBlock, MambaOptions
 from graphmamba.stack.performer import Performer
-from graphmamba.stack.plain_layer import PlainLayer, UnitRows
+from graphmamba.stack.plain_layer import PlainLayer
 
 __all__ = [
     "GCN",
@@ -30,5 +30,4 @@ __all__ = [
     "MambaOptions",
     "Performer",
     "PlainLayer",
-    "UnitRows",
 ]

@@ -22,9 +22,9 @@ class BigBird(GlobalMixer):
     Args:
         channels: Width of the node rows.
         heads: Attention heads; must divide the channels.
-        dropout: Rate on attention weights and outputs.
+        dropout: Rate on both residual branches; as published, attention weights are not dropped.
         block: Nodes in a block.
-        random_blocks: Random blocks that each block attends to; the choice never changes.
+        random_blocks: Random blocks that each block attends to, the same at every call.
     """
 
     def __init__(
@@ -82,9 +82,7 @@ class BigBird(GlobalMixer):
         keys = pattern.to_blocks(key)[listed].reshape(shape).transpose(1, 2)
         values = pattern.to_blocks(value)[listed].reshape(shape).transpose(1, 2)
         is_seen: Bool[Tensor, "blocks 1 1 keys"] = pattern.is_key[:, None, None, :]
-        mixed = functional.scaled_dot_product_attention(
-            queries, keys, values, is_seen, dropout_p=self.dropout if self.training else 0.0
-        )
+        mixed = functional.scaled_dot_product_attention(queries, keys, values, is_seen)
         return mixed.transpose(1, 2).flatten(0, 1)[pattern.slot]
 
     def _attend_globally(
@@ -100,7 +98,7 @@ class BigBird(GlobalMixer):
         askers: Int[Tensor, "graphs both"] = pattern.global_slots
         asking = pattern.to_blocks(query).flatten(0, 1)[askers]  # [graphs, both, heads, width]
         score = torch.einsum("nqhc,nhc->nqh", asking[batch], key) * query.shape[-1] ** -0.5
-        weight = self._drop(softmax_at(score, batch, graphs))
+        weight = softmax_at(score, batch, graphs)
         answers = sum_at(weight[..., None] * value[:, None], batch, graphs)
         return answers[batch, pattern.global_place]
 

@@ -49,7 +49,7 @@ MIXERS: dict[MixerName, Callable[[StackConfig, int], GlobalMixer]] = {
         head_width=config.attention.head_width,
     ),
     "bigbird": lambda config, _: BigBird(
-        config.channels, config.attention.heads, dropout=config.attention.dropout
+        config.channels, config.attention.heads, dropout=config.dropout
     ),
 }
 

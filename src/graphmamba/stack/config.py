@@ -20,7 +20,8 @@ class AttentionConfig:
     heads: int = 4
     """Attention heads."""
     dropout: float = 0.5
-    """Rate on the attention weights; Exphormer has none."""
+    """Rate on the attention weights, or on the output of Performer; BigBird and Exphormer have
+    none."""
     head_width: int | None = None
     """Width of a head of Performer; null divides the channels among the heads. The published
     models have 64 whatever their width, which makes them far larger than their rivals."""

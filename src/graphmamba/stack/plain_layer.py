@@ -19,7 +19,7 @@ class PlainLayer(nn.Module):
     ========== =============== ====================================================
     stack      local           this layer
     ========== =============== ====================================================
-    GCN        `has_bias` off  `norm="batch"`, no residual, unit rows; `UnitRows` last
+    GCN        `has_bias` off  `norm="batch"`, no residual, unit rows
     GCN tuned  `GCN`           `activation="gelu"`, dropout
     GINE       `GINE`          `activation="relu"`, dropout
     GINE tuned gelu, dropout   `activation="none"`, dropout
@@ -65,16 +65,3 @@ class PlainLayer(nn.Module):
         near = functional.dropout(near, self.dropout, self.training)
         new = x + near if self.has_residual else near
         return functional.normalize(new, dim=-1) if self.has_unit_rows else new, e
-
-
-class UnitRows(nn.Module):
-    """Scale each node row to length 1; stands at the end of the original GCN stack."""
-
-    def forward(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        e: Float[Tensor, "edges channels"] | None,
-        topology: Topology,  # noqa: ARG002 - called as all layers are
-    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Leave rows of zeros as they are."""
-        return functional.normalize(x, dim=-1), e
