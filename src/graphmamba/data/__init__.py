@@ -1,0 +1,1 @@
+"""A name or files -> graphs with all columns that a model reads."""

@@ -1,4 +1,4 @@
-"""Which node belongs to which graph, and who is joined to whom: what a layer knows beside x and e."""
+"""Who belongs to which graph, and who is joined to whom: what a layer knows beside x and e."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class Topology:
     num_graphs: int
     """Graphs in the batch, those without nodes included."""
     graph_key: Int[Tensor, " graphs"] | None = None
-    """What names a graph for the random numbers (its place in the data set); 0 for all if absent."""
+    """What names a graph for the random numbers, such as its place in the data set; 0 if absent."""
     seed: Int[Tensor, ""] | None = None
     """Seed of this forward pass, which random orders need (see `order.NoiseSeed`)."""
     centrality: Float[Tensor, " nodes"] | None = None
