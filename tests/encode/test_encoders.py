@@ -101,6 +101,15 @@ def test_malnet_has_its_published_encoder() -> None:
     assert count(GraphEncoder(Features("numbers", 5), 64, config)) == 384 + 64 + 128 + 4_224
 
 
+def test_norms_after_the_encoders_standardise_their_rows() -> None:
+    config = EncoderConfig(has_node_norm=True, has_edge_norm=True)
+    encoded = GraphEncoder(CATALOG["mnist"].features, 24, config)(batch_of("mnist"))
+    for rows in (encoded.x, encoded.e):
+        assert rows is not None
+        assert torch.allclose(rows.mean(dim=0), torch.zeros(24), atol=1e-5)
+        assert torch.allclose(rows.std(dim=0, correction=0), torch.ones(24), atol=1e-2)
+
+
 def test_pre_layer_makes_unit_rows() -> None:
     rows = PreLayer(16)(torch.randn(30, 16))
     assert (rows >= 0).all()
