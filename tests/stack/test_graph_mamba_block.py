@@ -124,6 +124,23 @@ def test_one_graph_needs_no_batch_vector() -> None:
     assert torch.equal(block(x, topology.edge_index), block(x, topology.edge_index, topology.batch))
 
 
+def test_every_column_of_a_policy_comes_through_the_door() -> None:
+    topology = random_topology((9, 4))
+    x, _ = random_rows(topology)
+    columns = {name: getattr(topology, name) for name in ("centrality", "random_walk", "cluster")}
+    for policy in PUBLISHED.values():
+        block = GraphMambaBlock(8, policy, EXACT).eval()
+        through_the_door = block(
+            x,
+            topology.edge_index.int(),
+            topology.batch.int(),
+            graph_key=topology.graph_key,
+            **columns,
+        )
+        inside = block.mixer(x, replace(topology, seed=torch.tensor(0)))
+        assert torch.equal(through_the_door, inside)
+
+
 def test_input_norm_is_an_option_with_its_own_parameters() -> None:
     def count(block: GraphMambaBlock) -> int:
         return sum(parameter.numel() for parameter in block.parameters())

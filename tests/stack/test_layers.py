@@ -118,3 +118,40 @@ def test_learns_four_small_graphs_by_heart(name: str) -> None:
         loss.backward()
         optimizer.step()
     assert loss.item() < 0.1
+
+
+@of_every_kind()
+def test_half_precision_stays_near(name: str) -> None:
+    topology = with_gate(random_topology(), CHANNELS)
+    x, e = random_rows(topology, CHANNELS)
+    layer = build(name)
+    settle(layer, x, e, topology)
+    exact, _ = layer(x, e, topology)
+    with torch.autocast("cpu", torch.bfloat16):
+        half, _ = layer(x, e, topology)
+    # Eight bits of mantissa, a few sums deep.
+    assert (half - exact).abs().max() < 0.05 * exact.abs().max()
+
+
+@pytest.mark.gpu
+@of_every_kind()
+def test_cpu_and_gpu_agree(name: str) -> None:
+    topology = with_gate(random_topology((70, 1, 130, 0, 33)), CHANNELS)
+    moved = replace(
+        topology,
+        **{
+            field: column.cuda()
+            for field, column in vars(topology).items()
+            if isinstance(column, Tensor)
+        },
+    )
+    results = []
+    for place, device in ((topology, "cpu"), (moved, "cuda")):
+        x, e = (rows.to(device) for rows in random_rows(topology, CHANNELS))
+        layer = build(name).to(device)
+        out, edges = layer(x.requires_grad_(True), e, place)
+        (out * torch.linspace(0, 1, CHANNELS, device=device)).sum().backward()
+        results.append([value.detach().cpu() for value in (out, edges, x.grad)])
+    for here, there in zip(*results, strict=True):
+        # Sums of float32 in another order, passed through the division of a norm.
+        assert torch.allclose(here, there, rtol=1e-3, atol=1e-3)

@@ -47,7 +47,7 @@ class GraphMambaBlock(nn.Module):
         self.mixer = GraphMambaMixer(channels, policy, options, input_norm)
         self.noise_seed = NoiseSeed(seed)
 
-    def forward(
+    def forward(  # noqa: PLR0913 - one for each column that a policy may read
         self,
         x: Float[Tensor, "nodes width"],
         edge_index: Int[Tensor, "two edges"],
@@ -56,6 +56,7 @@ class GraphMambaBlock(nn.Module):
         num_graphs: int | None = None,
         graph_key: Int[Tensor, " graphs"] | None = None,
         centrality: Float[Tensor, " nodes"] | None = None,
+        random_walk: Float[Tensor, "nodes walks"] | None = None,
         cluster: Int[Tensor, " nodes"] | None = None,
         check: bool | None = None,
     ) -> Float[Tensor, "nodes width"]:
@@ -70,6 +71,7 @@ class GraphMambaBlock(nn.Module):
             graph_key: A number for each graph that its random draws depend on, such as its place
                 in the data set; all graphs draw alike if None.
             centrality: Eigenvector centrality, for policies that sort by it.
+            random_walk: Return probabilities of random walks, for policies that sort by them.
             cluster: Cluster of each node within its graph, for policies that read it.
             check: Whether to look at the values of `batch` and `edge_index`; None looks at tensors
                 on the CPU only, since a look at the GPU has to wait for it.
@@ -84,12 +86,13 @@ class GraphMambaBlock(nn.Module):
         if is_checked and not torch.compiler.is_compiling():
             check_membership(edge_index, batch, num_graphs)
         topology = Topology(
-            edge_index=edge_index,
-            batch=batch,
+            edge_index=edge_index.long(),
+            batch=batch.long(),
             num_graphs=num_graphs,
             graph_key=graph_key,
             seed=self.noise_seed(),
             centrality=centrality,
+            random_walk=random_walk,
             cluster=cluster,
         )
         return self.mixer(x, topology)
