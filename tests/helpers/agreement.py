@@ -1,0 +1,46 @@
+"""The rule by which a fast form is held to the definition, and poison for what it must write."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+Results = dict[str, Tensor]
+
+
+def max_error(value: Tensor, truth: Tensor) -> float:
+    """The largest difference; of empty tensors 0."""
+    assert value.shape == truth.shape
+    return float((value.double() - truth.double()).abs().max()) if truth.numel() else 0.0
+
+
+def assert_as_exact(ours: Results, plain: Results, truth: Results) -> None:
+    """At most twice the error that plain PyTorch makes in the same type."""
+    assert ours.keys() == plain.keys() == truth.keys()
+    for name, expected in truth.items():
+        allowed = 2 * max_error(plain[name], expected) + 1e-6
+        assert max_error(ours[name], expected) <= allowed, name
+
+
+def assert_bit_equal(ours: Results, others: Results) -> None:
+    """Equal to the last bit, NaN included."""
+    assert ours.keys() == others.keys()
+    for name, value in ours.items():
+        torch.testing.assert_close(others[name], value, rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+def poison_allocations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fill every fresh tensor of reals with NaN, so that what is not written shows."""
+
+    def poisoned(allocate: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def allocate_poison(*arguments: Any, **options: Any) -> Tensor:
+            tensor = allocate(*arguments, **options)
+            return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
+
+        return allocate_poison
+
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(torch, name, poisoned(getattr(torch, name)))
+    monkeypatch.setattr(Tensor, "new_empty", poisoned(Tensor.new_empty))
