@@ -128,7 +128,7 @@ def test_exphormer_attention_is_its_formula() -> None:
         above[i] += weight * value[j]
         below[i] += weight
     expected = (above / (below + 1e-6)).flatten(1)
-    assert torch.allclose(attention.attend(rows, wiring), expected, atol=1e-5)
+    assert torch.allclose(attention(rows, wiring), expected, atol=1e-5)
 
 
 def test_exphormer_wires_real_expander_and_virtual_edges() -> None:

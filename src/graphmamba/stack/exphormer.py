@@ -13,7 +13,6 @@ from graphmamba.errors import UserError
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.gps_layer import GPSLayer
 from graphmamba.stack.options import Activation, NormName
-from graphmamba.stack.parts import GlobalMixer
 from graphmamba.stack.segments import sum_at
 
 EPSILON = 1e-6
@@ -34,7 +33,7 @@ class AttentionEdges:
     """Kind of each other edge."""
 
 
-class ExphormerAttention(GlobalMixer):
+class ExphormerAttention(nn.Module):
     r"""Attention along given edges, with a row for each edge in the score.
 
     .. math::
@@ -55,7 +54,7 @@ class ExphormerAttention(GlobalMixer):
         self.nodes = nn.Linear(channels, 3 * channels, bias=False)
         self.edges = nn.Linear(channels, channels, bias=False)
 
-    def attend(
+    def forward(
         self, rows: Float[Tensor, "rows channels"], wiring: AttentionEdges
     ) -> Float[Tensor, "rows channels"]:
         """Return what each row takes from those it has an edge from; 0 if there is none."""
@@ -138,8 +137,7 @@ class ExphormerStack(nn.Module):
         virtual = self.virtual.repeat_interleave(topology.num_graphs, dim=0)
         for module in self.layers:
             layer = cast(GPSLayer, module)
-            attention = cast(ExphormerAttention, layer.mixer)
-            mixed = attention.attend(torch.cat([x, virtual]), wiring)
+            mixed = cast(nn.Module, layer.mixer)(torch.cat([x, virtual]), wiring)
             virtual = mixed[x.shape[0] :]
             x, e = layer.combine(x, e, topology, mixed[: x.shape[0]])
         return x, e

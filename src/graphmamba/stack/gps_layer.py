@@ -13,7 +13,7 @@ from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
 from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.stack.norm import NodeNorm
 from graphmamba.stack.options import Activation, NormName, activation_function
-from graphmamba.stack.parts import GlobalMixer, LocalModel
+from graphmamba.stack.parts import LocalModel
 
 
 class GPSLayer(nn.Module):
@@ -29,7 +29,7 @@ class GPSLayer(nn.Module):
     Args:
         channels: Width of node and edge rows.
         local: Message passing, or None.
-        mixer: Global exchange, or None.
+        mixer: Global exchange, called `mixer(x, topology)`, or None.
         dropout: Rate after the mixer, a local model without residual, and both linear maps.
         norm: Kind of all three norms.
         activation: Of the feed-forward network.
@@ -39,7 +39,7 @@ class GPSLayer(nn.Module):
         self,
         channels: int,
         local: LocalModel | None,
-        mixer: GlobalMixer | None,
+        mixer: nn.Module | None,
         *,
         dropout: float = 0.0,
         norm: NormName = "batch",
