@@ -52,7 +52,6 @@ def test_every_option_of_every_command_is_explained(
         (["bench", "scan", "--device", "mps"], "'mps'"),
         (["bench", "scan", "--json", "no/such/folder/out.json"], "'no/such/folder/out.json'"),
     ],
-    ids=" ".join,
 )
 def test_mistakes_give_one_line_and_status_2(
     words: list[str], told: str, capsys: pytest.CaptureFixture[str]
