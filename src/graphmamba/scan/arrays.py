@@ -5,7 +5,9 @@ import torch
 from jaxtyping import Float
 from torch import SymInt, Tensor
 
-LANES = 16
+REGISTER_BYTES = 64
+
+LANES = REGISTER_BYTES // 4
 """Channels are filled up to a multiple: a register of the shorter real type, two of the longer."""
 
 

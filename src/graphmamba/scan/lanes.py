@@ -13,7 +13,8 @@ from numba.core import cgutils, types
 from numba.core.datamodel import models
 from numba.extending import intrinsic, lower_builtin, register_model, type_callable
 
-REGISTER_BYTES = 64
+from graphmamba.scan.arrays import REGISTER_BYTES
+
 INDEX = ir.IntType(32)
 
 
@@ -240,3 +241,18 @@ def total(typing_context, value):
         return builder.extract_element(lanes, INDEX(0))
 
     return value.element(value), generate
+
+
+@intrinsic
+@no_type_check
+def stay_apart(typing_context):
+    """Keep the function that calls this out of its callers.
+
+    An inner loop that is merged with much else runs out of registers for its constants.
+    """
+
+    def generate(context, builder, signature, operands):
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), generate

@@ -147,6 +147,13 @@ def exp2(emit, x):
 
 @_lanewise
 @no_type_check
+def to_base_two(emit, x):
+    """The exponent for `exp2` that gives exp(x)."""
+    return emit.builder.fmul(x, emit.number(1 / log(2)))
+
+
+@_lanewise
+@no_type_check
 def silu(emit, x):
     """SiLU: x / (1 + exp(-x))."""
     below = emit.builder.fadd(emit.number(1.0), emit.exp(emit.builder.fneg(x)))

@@ -1,17 +1,13 @@
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from graphmamba.scan import pieces
 from graphmamba.scan.options import Discretization
 from graphmamba.scan.selective_scan import cpu
-from graphmamba.scan.selective_scan.reference import selective_scan
 from tests.helpers.agreement import (
     Results,
     assert_as_exact,
@@ -19,105 +15,9 @@ from tests.helpers.agreement import (
     max_error,
     poison_allocations,
 )
+from tests.helpers.scan_calls import NAMES, Call, Case, Order, by_reference, draw
 
-NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias")
 PER_STEP = ("y", "u", "delta", "B", "C")
-
-
-@dataclass(frozen=True)
-class Case:
-    """Everything that decides a call, but for the numbers."""
-
-    lengths: tuple[int, ...]
-    inner: int = 48
-    state: int = 5
-    absent: tuple[str, ...] = ()
-    order: Literal["none", "repeated", "permutation", "samples"] = "none"
-    discretization: Discretization = "euler"
-    softplus: bool = True
-    reverse: bool = False
-
-    @property
-    def steps(self) -> int:
-        return sum(self.lengths)
-
-    @property
-    def scatter(self) -> bool:
-        return self.order in {"permutation", "samples"}
-
-    @property
-    def rows(self) -> int:
-        return self.steps // 3 if self.order == "samples" else self.steps
-
-    @property
-    def cu_seqlens(self) -> Tensor:
-        return torch.tensor([0, *self.lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A case with its numbers: the inputs, the gradient of the output, and the order."""
-
-    case: Case
-    inputs: dict[str, Tensor | None]
-    grad: Tensor
-    order: Tensor | None
-
-    def to(self, dtype: torch.dtype) -> "Call":
-        inputs = {name: None if x is None else x.to(dtype) for name, x in self.inputs.items()}
-        return replace(self, inputs=inputs, grad=self.grad.to(dtype))
-
-
-def draw(case: Case, seed: int = 0) -> Call:
-    """Numbers of the order of one, for which the rule's 1e-6 is meant."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> Tensor:
-        return 0.5 * torch.randn(shape, generator=generator).double()
-
-    inner, state, steps = case.inner, case.state, case.steps
-    A = -(0.5 + torch.rand((inner, state), generator=generator) * state).double()
-    inputs = {
-        "u": normal(steps, inner),
-        "delta": normal(steps, inner) - 1 if case.softplus else 0.4 * normal(steps, inner).abs(),
-        "A": A,
-        "B": normal(steps, state),
-        "C": normal(steps, state),
-        "D": normal(inner),
-        "z": normal(case.rows, inner),
-        "delta_bias": normal(inner) if case.softplus else 0.2 * normal(inner).abs(),
-    }
-    orders: dict[str, Callable[[], Tensor | None]] = {
-        "none": lambda: None,
-        "repeated": lambda: torch.randint(case.rows, (steps,), generator=generator),
-        "permutation": lambda: torch.randperm(steps, generator=generator).int(),
-        "samples": lambda: torch.randperm(steps, generator=generator),
-    }
-    present = {name: None if name in case.absent else x for name, x in inputs.items()}
-    # Rounded here, so that the truth starts from the same numbers as what it judges.
-    exact = {name: None if x is None else x.float().double() for name, x in present.items()}
-    return Call(case, exact, normal(steps, inner), orders[case.order]())
-
-
-def by_reference(call: Call) -> Results:
-    inputs = {
-        name: None if x is None else x.clone().requires_grad_() for name, x in call.inputs.items()
-    }
-    y = selective_scan(
-        **inputs,
-        cu_seqlens=call.case.cu_seqlens,
-        order=call.order,
-        scatter=call.case.scatter,
-        softplus=call.case.softplus,
-        discretization=call.case.discretization,
-        reverse=call.case.reverse,
-    )
-    y.backward(call.grad)
-    given_inputs = {name: x for name, x in inputs.items() if x is not None}
-    gradients = {
-        name: torch.zeros_like(x) if x.grad is None else x.grad for name, x in given_inputs.items()
-    }
-    return {"y": y.detach(), **gradients}
 
 
 def by_cpu(call: Call) -> Results:
@@ -188,7 +88,7 @@ def test_as_exact_as_the_reference_on_any_case(  # noqa: PLR0913, PLR0917
     inner: int,
     state: int,
     absent: set[str],
-    order: Literal["none", "repeated", "permutation", "samples"],
+    order: Order,
     discretization: Discretization,
     softplus: bool,
     reverse: bool,
@@ -207,7 +107,7 @@ def test_as_exact_as_the_reference_on_any_case(  # noqa: PLR0913, PLR0917
 @pytest.mark.parametrize("discretization", ["euler", "zoh"])
 @pytest.mark.parametrize("order", ["none", "permutation"])
 def test_as_exact_as_the_reference_in_pieces(
-    order: Literal["none", "permutation"], discretization: Discretization, reverse: bool
+    order: Order, discretization: Discretization, reverse: bool
 ) -> None:
     lengths = (3, 41, 170, 0, 40, 81)
     assert_right(draw(Case(lengths, 20, 4, (), order, discretization, reverse=reverse)))
@@ -320,7 +220,7 @@ def test_the_scan_is_causal(reverse: bool) -> None:
 @pytest.mark.usefixtures("short_pieces")
 @pytest.mark.parametrize("order", ["none", "repeated", "samples"])
 def test_bits_do_not_depend_on_threads_nor_repeats(
-    order: Literal["none", "repeated", "samples"],
+    order: Order,
 ) -> None:
     call = draw(Case((200, 3, 70, 81), inner=52, order=order)).to(torch.float32)
     threads = torch.get_num_threads()
@@ -339,7 +239,7 @@ def test_bits_do_not_depend_on_threads_nor_repeats(
 @pytest.mark.parametrize("order", ["none", "repeated", "samples"])
 @pytest.mark.parametrize("reverse", [False, True], ids=["onward", "reverse"])
 def test_all_that_is_allocated_is_written(
-    order: Literal["none", "repeated", "samples"], reverse: bool, monkeypatch: pytest.MonkeyPatch
+    order: Order, reverse: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = draw(Case((0, 100, 1, 64), inner=52, state=3, order=order, reverse=reverse))
     call = call.to(torch.float32)

@@ -4,6 +4,7 @@ from typing import no_type_check
 
 from numba import types
 
+from graphmamba.scan.arrays import REGISTER_BYTES
 from graphmamba.scan.compiled import helper, kernel
 from graphmamba.scan.lanes import fma, load, load_part, store, store_part, zeros
 from graphmamba.scan.vector_math import silu, silu_slope
@@ -57,7 +58,7 @@ def conv_forward(first, last, x, rows, walked, weight, bias, activation, reverse
 
     `walked[t]` counts the steps that the walk has made in the sequence before it comes to `t`.
     """
-    step, lanes = 1 if reverse else -1, 64 // x.itemsize
+    step, lanes = 1 if reverse else -1, REGISTER_BYTES // x.itemsize
     for t in range(first * GROUP, min(last * GROUP, len(walked))):
         for channel in range(0, x.shape[1], lanes):
             value = convolve(x, rows, walked, weight, bias, step, t, channel)
@@ -97,7 +98,7 @@ def conv_backward(
     first, last, x, rows, walked, weight, bias, activation, reverse, grad, d_value, d_weight, d_bias
 ):
     """Write the gradient before the activation, and add up those of taps and bias by group."""
-    step, lanes = 1 if reverse else -1, 64 // x.itemsize
+    step, lanes = 1 if reverse else -1, REGISTER_BYTES // x.itemsize
     for group in range(first, last):
         stop = min((group + 1) * GROUP, len(walked))
         for start in range(group * GROUP, stop, BLOCK):

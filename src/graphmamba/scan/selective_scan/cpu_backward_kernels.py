@@ -9,6 +9,7 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from numba import types
 
+from graphmamba.scan.arrays import REGISTER_BYTES
 from graphmamba.scan.compiled import helper, kernel
 from graphmamba.scan.lanes import fma, load, load_part, splat, store, store_part, total, zeros
 from graphmamba.scan.pieces import ENTERS, HIGH, LEAVES, LOW
@@ -19,7 +20,6 @@ from graphmamba.scan.selective_scan.cpu_tile import (
     GRAD_DRIVE,
     GRAD_DT,
     INTERVAL,
-    LOG2_E,
     Inputs,
     Y,
     add_dt,
@@ -33,7 +33,7 @@ from graphmamba.scan.selective_scan.cpu_tile import (
     set_state,
 )
 from graphmamba.scan.selective_scan.cpu_walk_back_kernels import add_to, walk_back, walk_back_held
-from graphmamba.scan.vector_math import exp2, silu, silu_slope, softplus_slope
+from graphmamba.scan.vector_math import exp2, silu, silu_slope, softplus_slope, to_base_two
 
 
 class Gradients(NamedTuple):
@@ -137,11 +137,10 @@ def drain_weights(d, lane_sums, origin, step, count):
 def summarize_backward(first, last, pieces, groups, arrays, how, grad, ends, sums):
     """For each piece that a state enters, its gradient if none came from the steps after it."""
     x = Inputs(*arrays)
-    width, lanes = x.u.shape[1], 64 // x.u.itemsize
+    width, lanes = x.u.shape[1], REGISTER_BYTES // x.u.itemsize
     grad_h = aligned(x.A, (1, x.A.shape[0], x.A.shape[1]))
     tile = aligned(x.A, (INTERVAL, FIELDS, lanes))
     weights = np.zeros((2, x.A.shape[0], INTERVAL), x.A.dtype)
-    scale = np.full(1, LOG2_E, x.A.dtype)
     step = -1 if how.reverse else 1
     for piece in range(groups[first], groups[last]):
         low, high, row = pieces[piece, LOW], pieces[piece, HIGH], pieces[piece, ENTERS]
@@ -158,7 +157,7 @@ def summarize_backward(first, last, pieces, groups, arrays, how, grad, ends, sum
                 add_dt(sums, row, tile, count, channel)
                 fill_gradient(tile, grad, x, how, origin, step, count, channel, rest)
                 for n in range(x.A.shape[0]):
-                    rate = load(x.A, (n, channel)) * splat(scale, 0)
+                    rate = to_base_two(load(x.A, (n, channel)))
                     dh = load(grad_h, (0, n, channel))
                     for back in range(count):
                         k = count - 1 - back
@@ -177,10 +176,11 @@ def scan_backward(first, last, pieces, groups, arrays, how, grad, states, enteri
     those states.
     """
     x = Inputs(*arrays)
-    width, lanes = x.u.shape[1], 64 // x.u.itemsize
+    width, lanes = x.u.shape[1], REGISTER_BYTES // x.u.itemsize
     grad_h = aligned(x.A, (1, x.A.shape[0], x.A.shape[1]))
     tile = aligned(x.A, (INTERVAL, FIELDS, lanes))
-    lane_sums = aligned(x.A, (x.A.shape[0], INTERVAL, 2, lanes))
+    # One step too many, lest neighbouring states lie a page apart: caches take those for one.
+    lane_sums = aligned(x.A, (x.A.shape[0], INTERVAL + 1, 2, lanes))
     weights = np.zeros((2, x.A.shape[0], INTERVAL), x.A.dtype)
     handed_on = (x.u.shape[0] + INTERVAL - 1) // INTERVAL
     step = -1 if how.reverse else 1
@@ -200,14 +200,11 @@ def scan_backward(first, last, pieces, groups, arrays, how, grad, states, enteri
                     rest = width - channel
                     fill_tile(tile, x, how, origin, step, count, channel, rest)
                     fill_gradient(tile, grad, x, how, origin, step, count, channel, rest)
-                    # fmt: off
+                    here = (group, row, count, channel)
                     if how.zoh:
-                        walk_back_held(tile, grad_h, d.A, group, lane_sums, x.A, weights, states,
-                                       row, count, channel)
+                        walk_back_held(tile, weights, lane_sums, grad_h, d.A, x.A, states, here)
                     else:
-                        walk_back(tile, grad_h, d.A, group, lane_sums, x.A, weights, states,
-                                  row, count, channel)
-                    # fmt: on
+                        walk_back(tile, weights, lane_sums, grad_h, d.A, x.A, states, here)
                     drain_gradients(
                         d, tile, grad, group, x, how, origin, step, count, channel, rest
                     )

@@ -5,15 +5,15 @@ from typing import no_type_check
 import numpy as np
 from numba import types
 
+from graphmamba.scan.arrays import REGISTER_BYTES
 from graphmamba.scan.compiled import helper, kernel
-from graphmamba.scan.lanes import fma, load, load_part, splat, store, store_part
+from graphmamba.scan.lanes import fma, load, load_part, splat, stay_apart, store, store_part
 from graphmamba.scan.pieces import ENTERS, HIGH, LEAVES, LOW
 from graphmamba.scan.selective_scan.cpu_tile import (
     DRIVE,
     DT,
     FIELDS,
     INTERVAL,
-    LOG2_E,
     PAIR,
     Inputs,
     Y,
@@ -27,7 +27,7 @@ from graphmamba.scan.selective_scan.cpu_tile import (
     piece_types,
     set_state,
 )
-from graphmamba.scan.vector_math import exp2, hold, silu
+from graphmamba.scan.vector_math import exp2, hold, silu, to_base_two
 
 
 @no_type_check
@@ -42,10 +42,10 @@ def forward_signature(real):
 @no_type_check
 def recur(tile, h, A, weights, count, channel):
     """Walk the block by Euler's rule, two states at a time."""
-    scale = np.full(1, LOG2_E, tile.dtype)
+    stay_apart()
     for n in range(0, h.shape[1], PAIR):
-        rate0 = load(A, (n, channel)) * splat(scale, 0)
-        rate1 = load(A, (n + 1, channel)) * splat(scale, 0)
+        rate0 = to_base_two(load(A, (n, channel)))
+        rate1 = to_base_two(load(A, (n + 1, channel)))
         h0, h1 = load(h, (0, n, channel)), load(h, (0, n + 1, channel))
         for k in range(count):
             dt, drive = load(tile, (k, DT, 0)), load(tile, (k, DRIVE, 0))
@@ -63,6 +63,7 @@ def recur(tile, h, A, weights, count, channel):
 @no_type_check
 def recur_held(tile, h, A, weights, count, channel):
     """Walk the block by zero-order hold."""
+    stay_apart()
     for n in range(h.shape[1]):
         rate, state = load(A, (n, channel)), load(h, (0, n, channel))
         for k in range(count):
@@ -96,7 +97,7 @@ def scan_forward(first, last, pieces, groups, arrays, how, entering, states, out
     0, and `sums` the sum of its dt; nothing else is written then.
     """
     x = Inputs(*arrays)
-    width, lanes = x.u.shape[1], 64 // x.u.itemsize
+    width, lanes = x.u.shape[1], REGISTER_BYTES // x.u.itemsize
     h = aligned(x.A, (1, x.A.shape[0], x.A.shape[1]))
     tile = aligned(x.A, (INTERVAL, FIELDS, lanes))
     weights = np.zeros((2, x.A.shape[0], INTERVAL), x.A.dtype)

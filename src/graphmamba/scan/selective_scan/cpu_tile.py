@@ -4,12 +4,12 @@ A block is copied to its tile in walking order, so that the inner loops know no 
 of rows and no remainder of channels.
 """
 
-from math import log
 from typing import NamedTuple, no_type_check
 
 import numpy as np
 from numba import types
 
+from graphmamba.scan.arrays import REGISTER_BYTES
 from graphmamba.scan.compiled import helper
 from graphmamba.scan.lanes import load, load_part, store, zeros
 from graphmamba.scan.vector_math import softplus
@@ -20,9 +20,7 @@ INTERVAL = 32
 PAIR = 2
 """States that an inner loop walks at once; the number of states is filled up to a multiple."""
 
-LOG2_E = 1 / log(2)
-
-# What a tile holds for each step.
+# What a tile holds for each step; the last three for two states each.
 DT, DRIVE, Y, GRAD, GRAD_DT, GRAD_DRIVE, DECAYED, DECAY, HELD = 0, 1, 2, 3, 4, 5, 6, 8, 10
 FIELDS = 12
 
@@ -75,8 +73,8 @@ def aligned(like, shape):
     size = 1
     for extent in shape:
         size *= extent
-    raw = np.empty(size + 64 // like.itemsize, like.dtype)
-    skipped = (-raw.ctypes.data % 64) // like.itemsize
+    raw = np.empty(size + REGISTER_BYTES // like.itemsize, like.dtype)
+    skipped = (-raw.ctypes.data % REGISTER_BYTES) // like.itemsize
     return raw[skipped : skipped + size].reshape(shape)
 
 
@@ -100,7 +98,7 @@ def count_blocks(low, high):
 def set_state(target, row, source, source_row):
     """Copy one state to another, or 0 where `source_row` is negative."""
     for n in range(target.shape[1]):
-        for channel in range(0, target.shape[2], 64 // target.itemsize):
+        for channel in range(0, target.shape[2], REGISTER_BYTES // target.itemsize):
             value = zeros(target)
             if source_row >= 0:
                 value = load(source, (source_row, n, channel))

@@ -2,10 +2,8 @@
 
 from typing import no_type_check
 
-import numpy as np
-
 from graphmamba.scan.compiled import helper
-from graphmamba.scan.lanes import fma, load, splat, store, zeros
+from graphmamba.scan.lanes import fma, load, splat, stay_apart, store, zeros
 from graphmamba.scan.selective_scan.cpu_tile import (
     DECAY,
     DECAYED,
@@ -15,11 +13,10 @@ from graphmamba.scan.selective_scan.cpu_tile import (
     GRAD_DRIVE,
     GRAD_DT,
     HELD,
-    LOG2_E,
     PAIR,
     Y,
 )
-from graphmamba.scan.vector_math import exp2, hold, hold_slope
+from graphmamba.scan.vector_math import exp2, hold, hold_slope, to_base_two
 
 
 @helper
@@ -33,6 +30,7 @@ def add_to(array, index, value):
 @no_type_check
 def walk_again(tile, states, row, n, rate0, rate1, weights, count, channel):
     """Walk the block for two states, keeping all decays and decayed states."""
+    stay_apart()
     h0, h1 = zeros(tile), zeros(tile)
     if row >= 0:
         h0, h1 = load(states, (row, n, channel)), load(states, (row, n + 1, channel))
@@ -52,22 +50,20 @@ def walk_again(tile, states, row, n, rate0, rate1, weights, count, channel):
 
 @helper
 @no_type_check
-def walk_back(tile, grad_h, grad_A, group, lane_sums, A, weights, states, row, count, channel):
+def walk_back(tile, weights, lane_sums, grad_h, grad_A, A, states, here):
     """Walk the block back by Euler's rule, two states at a time."""
-    scale = np.full(1, LOG2_E, tile.dtype)
+    stay_apart()
+    group, row, count, channel = here
     for n in range(0, A.shape[0], PAIR):
         A0, A1 = load(A, (n, channel)), load(A, (n + 1, channel))
-        rate0, rate1 = A0 * splat(scale, 0), A1 * splat(scale, 0)
+        rate0, rate1 = to_base_two(A0), to_base_two(A1)
         walk_again(tile, states, row, n, rate0, rate1, weights, count, channel)
         dh0, dh1 = load(grad_h, (0, n, channel)), load(grad_h, (0, n + 1, channel))
         dA0, dA1 = zeros(tile), zeros(tile)
         for back in range(count):
             k = count - 1 - back
-            g, dt, drive = (
-                load(tile, (k, GRAD, 0)),
-                load(tile, (k, DT, 0)),
-                load(tile, (k, DRIVE, 0)),
-            )
+            g, dt = load(tile, (k, GRAD, 0)), load(tile, (k, DT, 0))
+            drive = load(tile, (k, DRIVE, 0))
             B0, B1 = splat(weights, (0, n, k)), splat(weights, (0, n + 1, k))
             decayed0, decayed1 = load(tile, (k, DECAYED, 0)), load(tile, (k, DECAYED + 1, 0))
             dh0 = fma(splat(weights, (1, n, k)), g, dh0)
@@ -95,8 +91,10 @@ def walk_back(tile, grad_h, grad_A, group, lane_sums, A, weights, states, row, c
 
 @helper
 @no_type_check
-def walk_back_held(tile, grad_h, grad_A, group, lane_sums, A, weights, states, row, count, channel):
+def walk_back_held(tile, weights, lane_sums, grad_h, grad_A, A, states, here):
     """Walk the block again and back by zero-order hold."""
+    stay_apart()
+    group, row, count, channel = here
     for n in range(A.shape[0]):
         rate, h = load(A, (n, channel)), zeros(tile)
         if row >= 0:
@@ -113,11 +111,8 @@ def walk_back_held(tile, grad_h, grad_A, group, lane_sums, A, weights, states, r
         dh, dA = load(grad_h, (0, n, channel)), zeros(tile)
         for back in range(count):
             k = count - 1 - back
-            g, dt, drive = (
-                load(tile, (k, GRAD, 0)),
-                load(tile, (k, DT, 0)),
-                load(tile, (k, DRIVE, 0)),
-            )
+            g, dt = load(tile, (k, GRAD, 0)), load(tile, (k, DT, 0))
+            drive = load(tile, (k, DRIVE, 0))
             decay, decayed = load(tile, (k, DECAY, 0)), load(tile, (k, DECAYED, 0))
             B, held = splat(weights, (0, n, k)), load(tile, (k, HELD, 0))
             dh = fma(splat(weights, (1, n, k)), g, dh)
