@@ -36,7 +36,7 @@ def columns_of(experiment, model, count, seed, nodes):
 """
 EXPORT = """
 for name in sys.argv[1:]:
-    experiment = small_experiment(name)
+    experiment = small_experiment(name, **{"model.layers": 1})
     door = Door(experiment.build()).eval()
     first = columns_of(experiment, door.model, count=3, seed=0, nodes=(4, 9))
     other = columns_of(experiment, door.model, count=5, seed=1, nodes=(3, 12))
@@ -49,7 +49,7 @@ for name in sys.argv[1:]:
 """
 COMPILE = """
 for name in sys.argv[1:]:
-    experiment = small_experiment(name)
+    experiment = small_experiment(name, **{"model.layers": 1})
     door = Door(experiment.build())
     compiled = torch.compile(door, backend="aot_eager", dynamic=True)
     for seed, count in ((0, 3), (1, 5)):
@@ -78,8 +78,7 @@ def run(code: str, *names: str) -> None:
     "names",
     [
         ("peptides-func/graph-mamba", "pascalvoc-sp/graph-mamba", "pcqm-contact/graph-mamba"),
-        ("peptides-func/gps-bigbird", "cifar10/exphormer"),
-        ("peptides-func/gatedgcn", "peptides-func/gine", "peptides-func/gcn"),
+        ("peptides-func/gps-bigbird", "cifar10/exphormer", "peptides-func/gine", "mnist/gcn"),
     ],
     ids=" ".join,
 )
