@@ -17,10 +17,12 @@ def max_error(value: Tensor, truth: Tensor) -> float:
 
 
 def assert_as_exact(ours: Results, plain: Results, truth: Results) -> None:
-    """At most twice the error that plain PyTorch makes in the same type."""
+    """At most twice the error that plain PyTorch makes in the same type, and the last bits."""
     assert ours.keys() == plain.keys() == truth.keys()
     for name, expected in truth.items():
-        allowed = 2 * max_error(plain[name], expected) + 1e-6
+        # A float32 of that size cannot be told from one that is a few 1e-7 of it away.
+        largest = max(1.0, float(expected.abs().max())) if expected.numel() else 1.0
+        allowed = 2 * max_error(plain[name], expected) + 1e-6 * largest
         assert max_error(ours[name], expected) <= allowed, name
 
 

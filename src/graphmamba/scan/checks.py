@@ -24,6 +24,12 @@ _DIMENSIONS = {"D": 1, "delta_bias": 1, "bias": 1}
 Tensors = Mapping[str, Tensor | None]
 
 
+def device_of(name: str, tensor: Tensor) -> torch.device:
+    """Where the tensor lies; what is no tensor is refused."""
+    _check_is_tensor(name, tensor)
+    return tensor.device
+
+
 def check_tensors(backend: str, rows: Tensors, parameters: Tensors, indices: Tensors) -> None:
     """Refuse what is no tensor of the right type, number of dimensions and device.
 
@@ -34,7 +40,6 @@ def check_tensors(backend: str, rows: Tensors, parameters: Tensors, indices: Ten
         indices: Tensors of integers.
     """
     (first_name, first), *_ = rows.items()
-    _check_is_tensor(first_name, first)
     assert first is not None
     _check_one_of(f"{first_name}.dtype", first.dtype, _REALS[backend], f" for backend {backend!r}")
     for name, tensor in {**rows, **parameters, **indices}.items():

@@ -63,7 +63,7 @@ def causal_conv1d(
         >>> causal_conv1d(x, weight, cu_seqlens=torch.tensor([0, 2, 5])).shape
         torch.Size([5, 8])
     """
-    name = choose_backend(backend, x.device)
+    name = choose_backend(backend, checks.device_of("x", x))
     rows, parameters = {"x": x}, {"weight": weight, "bias": bias}
     checks.check_tensors(name, rows, parameters, {"cu_seqlens": cu_seqlens, "order": order})
     steps = checks.check_conv_shapes(x, weight, bias, cu_seqlens, order, permutation)

@@ -79,7 +79,7 @@ def selective_scan(
         >>> selective_scan(u, delta, A, B, C, cu_seqlens=torch.tensor([0, 2, 5])).shape
         torch.Size([5, 8])
     """
-    name = choose_backend(backend, u.device)
+    name = choose_backend(backend, checks.device_of("u", u))
     rows, parameters = {"u": u, "delta": delta, "B": B, "C": C, "z": z}, {"A": A, "D": D}
     parameters["delta_bias"] = delta_bias
     checks.check_tensors(name, rows, parameters, {"cu_seqlens": cu_seqlens, "order": order})

@@ -1,0 +1,85 @@
+import pytest
+import torch
+
+from graphmamba.scan import available_backends, backends, causal_conv1d
+from graphmamba.scan.options import Backend
+from tests.helpers import conv_calls
+from tests.helpers.agreement import assert_bit_equal
+from tests.helpers.doors import conv_by_door, scan_by_door
+from tests.helpers.processes import run_apart
+from tests.helpers.scan_calls import Case, draw
+from tests.helpers.typecheck import typecheck_off
+
+CPU = torch.device("cpu")
+
+
+def convolve(backend: Backend, device: str = "cpu") -> torch.Tensor:
+    x, weight = torch.ones(3, 2, device=device), torch.ones(2, 4, device=device)
+    cu_seqlens = torch.tensor([0, 3], device=device)
+    return causal_conv1d(x, weight, cu_seqlens=cu_seqlens, backend=backend)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_each_device_has_its_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "_FOUND", {"cpu": True, "fused": True})
+    assert available_backends(CPU) == ("reference", "cpu")
+    assert available_backends(torch.device("cuda")) == ("reference", "fused")
+    assert available_backends(torch.device("meta")) == ("reference",)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert available_backends(CPU) == ("reference", "cpu", "fused")
+
+
+def test_what_is_not_installed_is_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "_FOUND", {"cpu": False, "fused": False})
+    assert available_backends(CPU) == ("reference",)
+    assert available_backends(torch.device("cuda")) == ("reference",)
+
+
+@pytest.mark.parametrize("backend", ["auto", "cpu"])
+def test_a_missing_package_is_named_and_nothing_else_runs(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "_FOUND", {"cpu": False, "fused": False})
+    with pytest.raises(ImportError, match="backend 'cpu' needs the package numba"):
+        convolve(backend)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_backend_refuses_tensors_of_another_device() -> None:
+    with pytest.raises(ValueError, match=r"backend 'fused' needs tensors on a GPU.*got device cpu"):
+        convolve("fused")
+    with pytest.raises(ValueError, match="backend 'cpu' needs tensors on the CPU, got device meta"):
+        convolve("auto", "meta")
+
+
+@pytest.mark.gpu
+def test_the_cpu_backend_refuses_tensors_on_a_gpu() -> None:
+    with pytest.raises(ValueError, match="backend 'cpu' needs tensors on the CPU, got device cuda"):
+        convolve("cpu", "cuda")
+
+
+def test_an_unknown_backend_is_refused() -> None:
+    with typecheck_off(), pytest.raises(ValueError, match=r"backend must be one of .* got 'mamba'"):
+        convolve("mamba")
+
+
+def test_auto_is_cpu_on_the_cpu() -> None:
+    call = draw(Case((30, 4))).to(torch.float32)
+    assert_bit_equal(scan_by_door(call, "cpu"), scan_by_door(call, "auto"))
+
+
+def test_the_reference_is_a_backend_like_the_others() -> None:
+    call = conv_calls.draw((30, 4), order="repeated")
+    assert_bit_equal(conv_by_door(call, "reference"), conv_calls.by_reference(call))
+
+
+def test_the_doors_import_no_compiler() -> None:
+    run_apart(
+        "import sys, graphmamba.scan\n"
+        "assert not {'numba', 'triton'} & sys.modules.keys(), sorted(sys.modules)\n"
+    )
