@@ -114,7 +114,7 @@ def causal_conv1d_bwd_kernel(
         bias += tl.load(bias_ptr + c, mask=c < INNER, other=0.0).to(tl.float32)
     sums = ()
     for _ in tl.static_range(WIDTH + 1):
-        sums += (tl.zeros([C], tl.float32),)
+        sums += (tl.zeros([T, C], tl.float32),)
 
     for tile in range(tiles):
         t = (tl.program_id(0) * tiles + tile) * T + tl.arange(0, T)
@@ -147,12 +147,9 @@ def causal_conv1d_bwd_kernel(
             dx += taps[ahead][None, :] * d
             if ahead == 0:
                 for back in tl.static_range(WIDTH):
-                    added += (tl.sum(d * near[WIDTH - 1 - back], axis=0),)
-                added += (tl.sum(d, axis=0),)
-        raised = ()
-        for i in tl.static_range(WIDTH + 1):
-            raised += (sums[i] + added[i],)
-        sums = raised
+                    added += (sums[back] + d * near[WIDTH - 1 - back],)
+                added += (sums[WIDTH] + d,)
+        sums = added
 
         slot = t
         if TO_SLOTS:
@@ -164,4 +161,4 @@ def causal_conv1d_bwd_kernel(
         # The line holds the taps as they lie in memory, then the bias.
         line = WIDTH - 1 - i if i < WIDTH else WIDTH
         at = parts_ptr + (tl.program_id(0) * (WIDTH + 1) + line) * INNER + c
-        tl.store(at, sums[i], mask=c < INNER)
+        tl.store(at, tl.sum(sums[i], axis=0), mask=c < INNER)
