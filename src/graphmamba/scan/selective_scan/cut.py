@@ -1,0 +1,67 @@
+"""How the fused scan divides the packed axis and the channels among the programs of a GPU."""
+
+from dataclasses import dataclass
+
+BLOCK_CHANNELS = 32
+"""Channels of one program: one for each thread of a warp."""
+TARGET_PROGRAMS = 2400
+"""Warps that keep a large GPU busy; the packed axis is cut until there are about so many."""
+SMALL_STATES = 512 << 20
+"""Up to so many bytes, states are kept as densely as the backward pass wants them."""
+SPARSE_INTERVAL = 16
+"""Steps from one kept state to the next where there are more."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One way to divide the work."""
+
+    chunk: int
+    """Steps of one program, a power of two."""
+    group: int
+    """Steps whose states the backward pass holds in registers."""
+    interval: int
+    """Steps from one kept state to the next."""
+    states: int
+    """States of a tile, a power of two."""
+    block: int
+    """Channels of a tile."""
+    blocks: int
+    """Tiles beside one another."""
+
+    @property
+    def width(self) -> int:
+        """Channels, filled up to whole tiles."""
+        return self.block * self.blocks
+
+    def chunks(self, steps: int) -> int:
+        """Return how many programs share the packed axis."""
+        return -(-steps // self.chunk)
+
+
+def cut(steps: int, inner: int, state: int) -> Cut:
+    """Choose the cut from shapes alone, so that it never waits for the device."""
+    states, block, blocks, group = _tile(inner, state)
+    chunk = 16
+    # Longer chunks mean fewer states passed on; past 512 steps too few programs would be left.
+    while chunk < 512 and steps * blocks > 1.4 * TARGET_PROGRAMS * chunk:
+        chunk *= 2
+    return Cut(chunk, group, _interval(steps, inner, state), states, block, blocks)
+
+
+def states_shape(steps: int, inner: int, state: int) -> tuple[int, int, int]:
+    """Return the shape of the states that the backward pass starts from."""
+    states, block, blocks, _ = _tile(inner, state)
+    return -(-steps // _interval(steps, inner, state)), states, block * blocks
+
+
+def _tile(inner: int, state: int) -> tuple[int, int, int, int]:
+    states = 1 << (state - 1).bit_length()
+    block = BLOCK_CHANNELS if states <= BLOCK_CHANNELS else BLOCK_CHANNELS // 2
+    return states, block, -(-inner // block), max(1, min(4, 64 // states))
+
+
+def _interval(steps: int, inner: int, state: int) -> int:
+    states, block, blocks, group = _tile(inner, state)
+    dense = -(-steps // group) * states * block * blocks * 4
+    return group if dense <= SMALL_STATES else SPARSE_INTERVAL
