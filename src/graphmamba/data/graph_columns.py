@@ -1,0 +1,28 @@
+"""All graphs of a data set as columns end to end: what every source makes and the store keeps."""
+
+from dataclasses import dataclass, field
+
+from jaxtyping import Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class GraphColumns:
+    """Graphs laid end to end; graph `g` has nodes `node_ptr[g]` to `node_ptr[g + 1]`, and so on."""
+
+    node_ptr: Int[Tensor, " boundaries"]
+    """Where each graph's nodes begin; one entry more than graphs."""
+    edge_ptr: Int[Tensor, " boundaries"]
+    """Where each graph's edges begin; one entry more than graphs."""
+    edge_index: Int[Tensor, "2 edges"]
+    """Source and target of each directed edge, counted from the first node of its own graph."""
+    nodes: dict[str, Tensor] = field(default_factory=dict)
+    """Columns with a row for each node: `x`, and `y` where nodes are labelled."""
+    edges: dict[str, Tensor] = field(default_factory=dict)
+    """Columns with a row for each edge: `edge_attr`."""
+    graphs: dict[str, Tensor] = field(default_factory=dict)
+    """Columns with a row for each graph: `y` where graphs are labelled."""
+    split: Int[Tensor, " graphs"] | None = None
+    """Part of each graph: 0 training, 1 validation, 2 test."""
+    source: str = ""
+    """Where the graphs come from, in words."""
