@@ -7,13 +7,13 @@ import torch
 
 from graphmamba.scan.options import Backend
 
-_PACKAGES = {"cpu": "numba", "fused": "triton"}
+_PACKAGES: dict[Backend, str] = {"cpu": "numba", "fused": "triton"}
 
 # Looked up once and without importing them: tracing cannot look into the import system.
 _FOUND = {backend: find_spec(package) is not None for backend, package in _PACKAGES.items()}
 
 
-def available_backends(device: torch.device) -> tuple[str, ...]:
+def available_backends(device: torch.device) -> tuple[Backend, ...]:
     """Names of the backends that can work on tensors of this device.
 
     Example:

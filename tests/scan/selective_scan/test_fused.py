@@ -3,9 +3,11 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from torch import Tensor
 
 from graphmamba.scan.options import Discretization
-from tests.helpers.doors import assert_scan_right
+from tests.helpers.agreement import poison_allocations
+from tests.helpers.doors import assert_scan_right, scan_by_door
 from tests.helpers.processes import run_apart
 from tests.helpers.scan_calls import Case, draw
 
@@ -37,6 +39,82 @@ def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
         "    assert_scan_right(draw(case), 'fused')\n",
         TRITON_INTERPRET="1",
     )
+
+
+# What the kernels do only with large inputs, asked of small ones: states kept far apart, blocks of
+# channels one after another, walks over chunks in segments.
+UNUSUAL = """
+from importlib import import_module
+import_module("graphmamba.scan.selective_scan.cut").SMALL_STATES = 0
+import_module("graphmamba.scan.selective_scan.fused").SMALL_PARTS = 0
+import_module("graphmamba.scan.selective_scan.chunk_links").SEGMENT = 2
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+def test_interpreted_kernels_are_right_as_for_large_inputs() -> None:
+    run_apart(
+        UNUSUAL + "from tests.helpers.doors import assert_scan_right\n"
+        "from tests.helpers.scan_calls import Case, draw\n"
+        "assert_scan_right(draw(Case((70, 3), 34, 2, order='repeated')), 'fused')\n"
+        "assert_scan_right(draw(Case((2, 75), 2, 2, reverse=True)), 'fused')\n",
+        TRITON_INTERPRET="1",
+    )
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+def test_interpreted_kernels_write_all_they_own_and_keep_sequences_apart() -> None:
+    run_apart(
+        "from tests.scan.selective_scan.test_fused import check_apart, check_operator\n"
+        "check_apart('cpu')\n"
+        "check_operator('cpu')\n",
+        TRITON_INTERPRET="1",
+    )
+
+
+@pytest.mark.gpu
+def test_kernels_write_all_they_own_and_keep_sequences_apart() -> None:
+    check_apart("cuda")
+    check_operator("cuda")
+
+
+def check_apart(device: str) -> None:
+    """A NaN stays in its own sequence, a repeat is bit-equal, no memory is left unwritten."""
+    whole = draw(Case((20, 7, 30), 3, 4)).to(torch.float32)
+    broken = replace(whole, inputs={name: _with_nan(name, x) for name, x in whole.inputs.items()})
+    with pytest.MonkeyPatch.context() as patch:
+        poison_allocations(patch)
+        clean, again = (scan_by_door(whole, "fused", device) for _ in range(2))
+        mixed = scan_by_door(broken, "fused", device)
+    for name, value in clean.items():
+        assert torch.equal(value, again[name]), name
+        assert torch.isfinite(value).all(), name
+    others = torch.cat([torch.arange(20), torch.arange(27, 57)])
+    for name in ("y", "u", "delta", "B", "C", "z"):
+        assert torch.equal(clean[name][others], mixed[name][others]), name
+    assert mixed["y"][20:27].isnan().any()
+
+
+def check_operator(device: str) -> None:
+    """The operator keeps the promises that tracing relies on."""
+    call = draw(Case((6, 0, 11), 3, 2)).to(torch.float32)
+    leaves = [None if x is None else x.to(device).requires_grad_() for x in call.inputs.values()]
+    arguments = (*leaves, call.case.cu_seqlens.to(device), None)
+    scan_by_door(call, "fused", device)
+    torch.library.opcheck(
+        torch.ops.graphmamba.selective_scan_fused.default,
+        (*arguments, False, True, False, False, True),
+    )
+
+
+def _with_nan(name: str, x: Tensor | None) -> Tensor | None:
+    if x is None or name not in {"u", "delta", "B", "C", "z"}:
+        return x
+    x = x.clone()
+    x[23] = torch.nan
+    return x
 
 
 @pytest.mark.gpu

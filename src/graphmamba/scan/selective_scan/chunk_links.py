@@ -7,7 +7,7 @@ import triton
 from torch import Tensor
 
 from graphmamba.scan.selective_scan.cut import Cut
-from graphmamba.scan.selective_scan.shared_kernels import (
+from graphmamba.scan.selective_scan.link_kernels import (
     carry_kernel,
     prepare_kernel,
     segment_kernel,

@@ -6,6 +6,8 @@ BLOCK_CHANNELS = 32
 """Channels of one program: one for each thread of a warp."""
 TARGET_PROGRAMS = 2400
 """Warps that keep a large GPU busy; the packed axis is cut until there are about so many."""
+LONGEST_CHUNK = 512
+"""Steps of a chunk beyond which too few programs would be left."""
 SMALL_STATES = 512 << 20
 """Up to so many bytes, states are kept as densely as the backward pass wants them."""
 SPARSE_INTERVAL = 16
@@ -43,8 +45,8 @@ def cut(steps: int, inner: int, state: int) -> Cut:
     """Choose the cut from shapes alone, so that it never waits for the device."""
     states, block, blocks, group = _tile(inner, state)
     chunk = 16
-    # Longer chunks mean fewer states passed on; past 512 steps too few programs would be left.
-    while chunk < 512 and steps * blocks > 1.4 * TARGET_PROGRAMS * chunk:
+    # Longer chunks mean fewer states passed on.
+    while chunk < LONGEST_CHUNK and steps * blocks > 1.4 * TARGET_PROGRAMS * chunk:
         chunk *= 2
     return Cut(chunk, group, _interval(steps, inner, state), states, block, blocks)
 

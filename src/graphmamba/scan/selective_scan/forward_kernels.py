@@ -1,7 +1,6 @@
-"""Triton kernels that walk the packed steps forward; `shared_kernels` says what a chunk is.
+"""The Triton kernel that walks the packed steps and writes the output.
 
-The pointers to states are not specialised on alignment: loads of one word then give every thread
-one channel with all its states, so that sums over the states cross no threads.
+As in `local_kernels`, every thread has one channel with all its states.
 """
 
 from typing import no_type_check
@@ -9,7 +8,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.scan.selective_scan.shared_kernels import (
+from graphmamba.scan.selective_scan.step_kernels import (
     advance,
     clear_at_start,
     hold_loads_here,
@@ -19,73 +18,11 @@ from graphmamba.scan.selective_scan.shared_kernels import (
     load_starts,
     load_states,
     load_steps,
-    starts_in_chunk,
     step_sizes,
     touch,
     within,
 )
 from graphmamba.scan.triton_math import sigmoid
-
-
-@no_type_check
-@triton.jit(do_not_specialize_on_alignment=["A2_ptr", "ends_ptr"])
-def local_fwd_kernel(
-    u_ptr, delta_ptr, A2_ptr, B_ptr, bias_ptr, starts_ptr, ends_ptr, sums_ptr, keeps_ptr, steps,
-    INNER: tl.constexpr, STATE: tl.constexpr, U_STRIDE: tl.constexpr, DELTA_STRIDE: tl.constexpr,
-    B_STRIDE: tl.constexpr, B_SHIFT: tl.constexpr, CHUNK: tl.constexpr, GROUP: tl.constexpr, WIDTH: tl.constexpr,
-    N: tl.constexpr, C: tl.constexpr, HAS_BIAS: tl.constexpr, SOFTPLUS: tl.constexpr,
-    ZOH: tl.constexpr, REVERSE: tl.constexpr,
-):  # fmt: skip
-    """End state of each chunk but the last, as if it were entered with a state of zero."""
-    chunk, n = tl.program_id(0), tl.arange(0, N)
-    c = tl.program_id(1) * C + tl.arange(0, C)
-    # Only what follows the last start in the chunk reaches its end.
-    is_start = starts_in_chunk(starts_ptr, chunk, steps, CHUNK)
-    last_start = tl.max(tl.where(is_start, tl.arange(0, CHUNK), -1))
-    tl.store(keeps_ptr + chunk, (last_start < 0).to(tl.int8), mask=tl.program_id(1) == 0)
-    begin = tl.maximum(last_start, 0) // GROUP * GROUP
-    count = CHUNK - begin
-
-    A2 = tl.load(A2_ptr + n[:, None] * WIDTH + c[None, :])
-    bias = tl.load(bias_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_BIAS else 0.0
-    SIGN: tl.constexpr = -1 if REVERSE else 1
-    tau = chunk * CHUNK + begin
-    far = (steps - 1 - tau if REVERSE else tau).to(tl.int64)
-    u_ptr += far * U_STRIDE
-    delta_ptr += far * DELTA_STRIDE
-    B_ptr += far * B_STRIDE + B_SHIFT
-
-    h = tl.zeros([N, C], tl.float32)
-    total = tl.zeros([C], tl.float32)
-    # Loads run a group ahead of the arithmetic, which then hides them.
-    us = load_steps(u_ptr, c, count, SIGN * U_STRIDE, INNER, GROUP)
-    raws = load_steps(delta_ptr, c, count, SIGN * DELTA_STRIDE, INNER, GROUP)
-    touching = touch(B_ptr, B_ptr, count, SIGN * B_STRIDE, SIGN * B_STRIDE, STATE, GROUP)
-    touched = touching
-    B = load_states(B_ptr, n, 0, count, SIGN * B_STRIDE, STATE)
-    for group in range(0, count, GROUP):
-        u_ptr += GROUP * SIGN * U_STRIDE
-        delta_ptr += GROUP * SIGN * DELTA_STRIDE
-        left = count - group - GROUP
-        next_us = load_steps(u_ptr, c, left, SIGN * U_STRIDE, INNER, GROUP)
-        next_raws = load_steps(delta_ptr, c, left, SIGN * DELTA_STRIDE, INNER, GROUP)
-        touched = tl.maximum(touched, touching)
-        next_group = B_ptr + GROUP * SIGN * B_STRIDE
-        touching = touch(
-            next_group, next_group, left, SIGN * B_STRIDE, SIGN * B_STRIDE, STATE, GROUP
-        )
-        dts = step_sizes(raws, bias, SOFTPLUS, GROUP)
-        for i in tl.static_range(GROUP):
-            next_B = load_states(B_ptr, n, i + 1, left + GROUP, SIGN * B_STRIDE, STATE)
-            hold_loads_here()
-            total += dts[i]
-            h = tl.where(begin + group + i <= last_start, 0.0, h)
-            _, h = advance(h, dts[i], us[i].to(tl.float32), B, A2, ZOH)
-            B = next_B
-        us, raws, B_ptr = next_us, next_raws, next_group
-    tl.store(ends_ptr + (chunk.to(tl.int64) * N + n[:, None]) * WIDTH + c[None, :], h)
-    tl.store(sums_ptr + chunk * WIDTH + c, total)
-    keep_alive(sums_ptr, touched, steps, 8 * GROUP)
 
 
 @no_type_check
@@ -112,7 +49,8 @@ def selective_scan_fwd_kernel(
     D = tl.load(D_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_D else 0.0
     bias = tl.load(bias_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_BIAS else 0.0
     states_ptr += chunk.to(tl.int64) * (CHUNK // INTERVAL) * N * WIDTH + tile
-    h = tl.load(states_ptr)
+    # The first chunk is entered by nobody: it starts with a sequence.
+    h = tl.load(states_ptr, mask=within(tile, N * WIDTH, chunk > 0), other=0.0)
 
     SIGN: tl.constexpr = -1 if REVERSE else 1
     base = steps - 1 - first if REVERSE else first

@@ -9,16 +9,13 @@ from torch import Tensor
 from graphmamba.scan.row_sums import sum_rows
 from graphmamba.scan.selective_scan.backward_kernels import (
     finish_bwd_kernel,
-    local_bwd_kernel,
     selective_scan_bwd_kernel,
 )
 from graphmamba.scan.selective_scan.chunk_links import carry, empty_links, prepare
 from graphmamba.scan.selective_scan.cut import Cut, cut, states_shape
-from graphmamba.scan.selective_scan.forward_kernels import (
-    local_fwd_kernel,
-    selective_scan_fwd_kernel,
-)
+from graphmamba.scan.selective_scan.forward_kernels import selective_scan_fwd_kernel
 from graphmamba.scan.selective_scan.lane_sums import CHANNELS, STATES, has_a_channel_a_thread
+from graphmamba.scan.selective_scan.local_kernels import local_bwd_kernel, local_fwd_kernel
 
 __all__ = ["backward", "forward", "states_shape"]
 
@@ -216,4 +213,4 @@ def _aligned(tensor: Tensor) -> Tensor:
 
 
 def _shift(tensor: Tensor) -> int:
-    return int(tensor.storage_offset()) % 4
+    return int(tensor.storage_offset()) % (16 // tensor.element_size())

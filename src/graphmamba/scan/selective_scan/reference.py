@@ -62,8 +62,9 @@ def _input_weight(
     """Weight of B: dt by Euler's rule, (exp(dt A) - 1) / A by zero-order hold."""
     if how == "euler":
         return dt[:, :, None].expand(*dt.shape, A.shape[1])
-    # Where A is 0 the quotient tends to dt; the inner `where` keeps its gradient finite.
+    # Where A is 0 the quotient tends to dt (1 + dt A / 2); the inner `where` keeps the gradient of
+    # the other branch finite.
     is_zero = A == 0
     safe = torch.where(is_zero, torch.ones_like(A), A)
-    held = torch.expm1(dt[:, :, None] * safe) / safe
-    return torch.where(is_zero, dt[:, :, None], held)
+    step = dt[:, :, None]
+    return torch.where(is_zero, step + step**2 * A / 2, torch.expm1(step * safe) / safe)

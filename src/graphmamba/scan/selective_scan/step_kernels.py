@@ -1,0 +1,205 @@
+"""What one step of the selective scan does to a tile, and how its inputs come near in time.
+
+The packed axis is cut into chunks of CHUNK steps, blind to where sequences start: at a start the
+state is put to zero on the way. Step `tau` counts in walking order; its place in memory is
+`steps - 1 - tau` when REVERSE. A tile is [N, C]: N states by C channels, walked by one warp.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from graphmamba.scan.triton_math import LN_2, hold_weight, softplus
+
+
+@no_type_check
+@triton.jit
+def within(index, bound, valid):
+    """Mask `index < bound` in a valid step, nothing in another.
+
+    The bound is chosen, not the masks joined: Triton's interpreter cannot join a vector of truth
+    values with a scalar one.
+    """
+    return index < tl.where(valid, bound, 0)
+
+
+@no_type_check
+@triton.jit
+def starts_in_chunk(starts_ptr, chunk, steps, CHUNK: tl.constexpr):
+    """Tell for each step of a chunk whether a sequence starts with it."""
+    tau = chunk * CHUNK + tl.arange(0, CHUNK)
+    word = tl.load(starts_ptr + tau // 32, mask=tau < steps, other=0)
+    return ((word >> (tau % 32)) & 1) != 0
+
+
+@no_type_check
+@triton.jit
+def load_starts(starts_ptr, tau, steps):
+    """Load the bits of a group of steps from `tau` on, which stays inside a word."""
+    return tl.load(starts_ptr + tau // 32, mask=tau < steps, other=0) >> (tau % 32)
+
+
+@no_type_check
+@triton.jit
+def load_steps(ptr, c, left, STRIDE: tl.constexpr, INNER: tl.constexpr, COUNT: tl.constexpr):
+    """Load COUNT steps from `ptr` on as a tuple; those past `left` are 0."""
+    values = ()
+    for i in tl.static_range(COUNT):
+        values += (tl.load(ptr + i * STRIDE + c, mask=within(c, INNER, i < left), other=0.0),)
+    return values
+
+
+@no_type_check
+@triton.jit
+def load_slots(ptr, left, SIGN: tl.constexpr, COUNT: tl.constexpr):
+    """Load the slots that COUNT steps visit as a tuple; 0 past `left`."""
+    slots = ()
+    for i in tl.static_range(COUNT):
+        slots += (tl.load(ptr + i * SIGN, mask=i < left, other=0).to(tl.int32),)
+    return slots
+
+
+@no_type_check
+@triton.jit
+def load_rows(
+    ptr, slots, rows, c, left, STRIDE: tl.constexpr, INNER: tl.constexpr,
+    HAS_SAMPLES: tl.constexpr, COUNT: tl.constexpr,
+):  # fmt: skip
+    """Load the rows at COUNT slots as a tuple; samples repeat the rows."""
+    values = ()
+    for i in tl.static_range(COUNT):
+        row = slots[i] % rows if HAS_SAMPLES else slots[i]
+        at = ptr + row.to(tl.int64) * STRIDE + c
+        values += (tl.load(at, mask=within(c, INNER, i < left), other=0.0),)
+    return values
+
+
+@no_type_check
+@triton.jit
+def touch(
+    B_ptr, C_ptr, left, B_STRIDE: tl.constexpr, C_STRIDE: tl.constexpr, STATE: tl.constexpr,
+    COUNT: tl.constexpr,
+):  # fmt: skip
+    """Read B and C of COUNT steps at four points each, so that their cache sectors are near.
+
+    Every thread wants all of B and C, too much to be held in registers ahead of time.
+    """
+    lane = tl.arange(0, 8 * COUNT)
+    step, point = lane // 8, (lane % 4) * (STATE - 1) // 3
+    ptr = tl.where(lane % 8 < 4, B_ptr + step * B_STRIDE, C_ptr + step * C_STRIDE) + point
+    return tl.load(ptr, mask=step < left, other=0.0).to(tl.float32)
+
+
+@no_type_check
+@triton.jit
+def touch_rows(
+    ptr, order_ptr, rows, left, STRIDE: tl.constexpr, SIGN: tl.constexpr, C: tl.constexpr,
+    GATHERS: tl.constexpr, HAS_SAMPLES: tl.constexpr, COUNT: tl.constexpr,
+):  # fmt: skip
+    """Read every sector of the rows that COUNT steps visit, likewise."""
+    lane = tl.arange(0, COUNT * C // 8)
+    step, sector = lane // (C // 8), lane % (C // 8)
+    row = (step * SIGN).to(tl.int64)
+    if GATHERS:
+        row = tl.load(order_ptr + step * SIGN, mask=step < left, other=0).to(tl.int64)
+        if HAS_SAMPLES:
+            row = row % rows
+    # A row may end inside the last block of channels; its first channel is there in any case.
+    return tl.load(ptr + row * STRIDE + sector * 8, mask=step < left, other=0.0).to(tl.float32)
+
+
+@no_type_check
+@triton.jit
+def touch_tile(ptr, valid, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr):
+    """Read every sector of a tile of states, likewise."""
+    lane = tl.arange(0, N * C // 8)
+    row, sector = lane // (C // 8), lane % (C // 8)
+    return tl.load(ptr + row * WIDTH + sector * 8, mask=within(lane, N * C, valid), other=0.0)
+
+
+@no_type_check
+@triton.jit
+def keep_alive(ptr, touched, steps, COUNT: tl.constexpr):
+    """Use touched values in a store that never happens; else the compiler drops their loads."""
+    lane = tl.arange(0, COUNT)
+    tl.store(ptr + lane, touched, mask=within(lane, COUNT, steps < 0))
+
+
+@no_type_check
+@triton.jit
+def load_states(ptr, n, step, left, STRIDE: tl.constexpr, STATE: tl.constexpr):
+    """Load B or C of a step after `ptr`; 0 past the steps that are left."""
+    at = ptr + step * STRIDE + n
+    return tl.load(at, mask=within(n, STATE, step < left), other=0.0).to(tl.float32)
+
+
+@no_type_check
+@triton.jit
+def clear_at_start(h, starts, i: tl.constexpr):
+    """Put the state to zero where a sequence starts; a select, so that no NaN comes through."""
+    return tl.where((starts >> i) & 1 != 0, 0.0, h)
+
+
+@no_type_check
+@triton.jit
+def step_size(raw, bias, SOFTPLUS: tl.constexpr):
+    """Return dt of one step from the raw delta."""
+    raw = raw.to(tl.float32) + bias
+    return softplus(raw) if SOFTPLUS else raw
+
+
+@no_type_check
+@triton.jit
+def step_sizes(raws, bias, SOFTPLUS: tl.constexpr, COUNT: tl.constexpr):
+    """Return dt of COUNT steps; together their long chains of arithmetic overlap."""
+    dts = ()
+    for i in tl.static_range(COUNT):
+        dts += (step_size(raws[i], bias, SOFTPLUS),)
+    return dts
+
+
+@no_type_check
+@triton.jit
+def hold_loads_here():
+    """Keep the compiler from moving the loads above down to their first use, to save registers.
+
+    A program is one warp, so that the barrier itself waits for nobody.
+    """
+    tl.debug_barrier()
+
+
+@no_type_check
+@triton.jit
+def advance(h, dt, u, B, A2, ZOH: tl.constexpr):
+    """Return (decayed state, new state) after one step from state `h`."""
+    x = dt[None, :] * A2  # [N, C]
+    a = tl.exp2(x)
+    p = a * h
+    if ZOH:
+        w = hold_weight(a, x * LN_2, dt[None, :], A2 * LN_2)
+        return p, p + w * (u[None, :] * B[:, None])
+    return p, p + (dt * u)[None, :] * B[:, None]
+
+
+@no_type_check
+@triton.jit
+def load_grads(
+    grad_ptr, z_ptr, order_ptr, rows, c, left, SIGN: tl.constexpr, GRAD_STRIDE: tl.constexpr,
+    Z_STRIDE: tl.constexpr, INNER: tl.constexpr, HAS_Z: tl.constexpr, HAS_ORDER: tl.constexpr,
+    HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr, COUNT: tl.constexpr,
+):  # fmt: skip
+    """Load the output's gradient, the gate and the slot of COUNT steps, as three tuples."""
+    slots = ()
+    if HAS_ORDER:
+        slots = load_slots(order_ptr, left, SIGN, COUNT)
+    if SCATTER:
+        grads = load_rows(grad_ptr, slots, rows, c, left, GRAD_STRIDE, INNER, False, COUNT)
+    else:
+        grads = load_steps(grad_ptr, c, left, SIGN * GRAD_STRIDE, INNER, COUNT)
+    zs = grads
+    if HAS_Z and HAS_ORDER:
+        zs = load_rows(z_ptr, slots, rows, c, left, Z_STRIDE, INNER, HAS_SAMPLES, COUNT)
+    elif HAS_Z:
+        zs = load_steps(z_ptr, c, left, SIGN * Z_STRIDE, INNER, COUNT)
+    return grads, zs, slots
