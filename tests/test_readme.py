@@ -33,13 +33,21 @@ def test_it_is_short_and_opens_with_the_two_commands() -> None:
     assert commands("make") == [["make", "run"], ["make", "test"]]
 
 
-def test_the_example_gives_every_node_a_row_and_every_input_a_gradient() -> None:
+@pytest.mark.parametrize(
+    ("position", "name", "shape"), [(0, "y", (9, 32)), (1, "rows", (5, 16))], ids=["scan", "block"]
+)
+def test_the_examples_give_every_node_a_row(
+    position: int, name: str, shape: tuple[int, int]
+) -> None:
     torch.manual_seed(0)
-    (example,) = blocks("python")
     names: dict[str, torch.Tensor] = {}
-    exec(example, names)
-    assert names["y"].shape == (9, 32)
-    assert names["y"].isfinite().all()
+    exec(blocks("python")[position], names)
+    assert names[name].shape == shape
+    assert names[name].isfinite().all()
+
+
+def test_every_example_is_run_above() -> None:
+    assert len(blocks("python")) == 2
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")

@@ -13,6 +13,7 @@ from graphmamba.bench.bound import chip_bound
 from graphmamba.bench.shapes import BatchShape, ScanInputs, scan_inputs
 from graphmamba.bench.timing import Step, median_ms, once_ms, peak_bytes
 from graphmamba.scan import selective_scan
+from graphmamba.scan.options import Backend
 
 COLD_BYTES = 200_000_000
 """Input sets take turns over this much memory, several times what a GPU's cache holds."""
@@ -44,7 +45,7 @@ class ScanTimes:
         return 1e6 * self.both_ms / self.batch.tokens
 
 
-def measure_scan(shape: BatchShape, backend: str, device: torch.device) -> ScanTimes:
+def measure_scan(shape: BatchShape, backend: Backend, device: torch.device) -> ScanTimes:
     """Time one backend in float32, gate and softplus included."""
     operation = partial(selective_scan, backend=backend, check=False)
     first = scan_inputs(shape, device=device)

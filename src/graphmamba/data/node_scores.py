@@ -20,24 +20,9 @@ def eigenvector_centrality(
     if not rows.numel():
         # every vector leads where there are no edges, and the iteration below would pick any
         return torch.full((nodes,), max(nodes, 1) ** -0.5)
-    if nodes <= DENSE_UP_TO:
-        adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
-        adjacency[rows, columns] = 1.0
-        values, vectors = torch.linalg.eigh(adjacency)
-        leading = vectors[:, values >= values.max() - DEGENERATE]
-        centrality = leading @ leading.sum(dim=0)
-    else:
-        from scipy.sparse import coo_matrix, identity
-        from scipy.sparse.linalg import eigsh
-
-        ones = torch.ones(rows.shape[0], dtype=torch.float64)
-        matrix = coo_matrix((ones.numpy(), (rows.numpy(), columns.numpy())), shape=(nodes, nodes))
-        # Started from ones, the iteration never leaves what leads together with them; the identity
-        # changes no eigenvector.
-        _, vectors = eigsh(
-            matrix + identity(nodes), k=1, which="LA", v0=torch.ones(nodes).double().numpy()
-        )
-        centrality = torch.from_numpy(vectors[:, 0].copy())
+    centrality = None if nodes <= DENSE_UP_TO else _leading_sparse(rows, columns, nodes)
+    if centrality is None:
+        centrality = _leading_dense(rows, columns, nodes)
     return torch.nn.functional.normalize(centrality.abs(), dim=0).float()
 
 
@@ -54,6 +39,35 @@ def louvain_communities(
     for number, members in enumerate(networkx.community.louvain_communities(graph, seed=seed)):
         community[list(members)] = number
     return community
+
+
+def _leading_dense(
+    rows: Int[Tensor, " pairs"], columns: Int[Tensor, " pairs"], nodes: int
+) -> Float[Tensor, " nodes"]:
+    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
+    adjacency[rows, columns] = 1.0
+    values, vectors = torch.linalg.eigh(adjacency)
+    leading = vectors[:, values >= values.max() - DEGENERATE]
+    return leading @ leading.sum(dim=0)
+
+
+def _leading_sparse(
+    rows: Int[Tensor, " pairs"], columns: Int[Tensor, " pairs"], nodes: int
+) -> Float[Tensor, " nodes"] | None:
+    """Lanczos' method; None if it does not converge, as where two parts lead almost together."""
+    from scipy.sparse import coo_matrix, identity
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+    ones = torch.ones(rows.shape[0], dtype=torch.float64).numpy()
+    matrix = coo_matrix((ones, (rows.numpy(), columns.numpy())), shape=(nodes, nodes)).tocsr()
+    # Started from ones, the iteration never leaves what leads together with them; the identity
+    # changes no eigenvector.
+    start = torch.ones(nodes).double().numpy()
+    try:
+        _, vectors = eigsh(matrix + identity(nodes), k=1, which="LA", v0=start)
+    except ArpackNoConvergence:
+        return None
+    return torch.from_numpy(vectors[:, 0].copy())
 
 
 def _undirected(edge_index: Int[Tensor, "2 edges"]) -> Int[Tensor, "2 pairs"]:

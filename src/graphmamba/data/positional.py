@@ -1,6 +1,7 @@
 """Columns computed once per graph: Laplacian spectrum, random walks, degrees around each node."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -11,11 +12,16 @@ from graphmamba.data.expander import expander_edges
 from graphmamba.data.node_scores import eigenvector_centrality, louvain_communities
 
 DEGREE_PROFILE_COLUMNS = 5
+RECIPE_VERSION = 1
+"""To be raised when a column gets other values from the same graphs."""
+
+DegreeProfile = Literal["none", "biased", "unbiased"]
+"""What the variance of the neighbours' degrees is divided by: n, or n - 1 as published."""
 
 
 @dataclass(frozen=True)
 class Precompute:
-    """How much of each pre-computed column a model reads; 0 leaves the column out."""
+    """How much of each pre-computed column a model reads; 0 and `none` leave the column out."""
 
     frequencies: int = 0
     """Laplacian eigenvectors, from the smallest eigenvalue upwards."""
@@ -27,6 +33,33 @@ class Precompute:
     """Whether nodes are sorted by eigenvector centrality."""
     has_clusters: bool = False
     """Whether nodes are sorted by community."""
+    degree_profile: DegreeProfile = "none"
+    """Degrees of each node and around it, where they stand in for features."""
+    seed: int = 0
+    """What the expander graphs are drawn from."""
+
+    def recipe(self) -> dict[str, dict[str, int | str]]:
+        """What each column is made of, by the column's name: equal recipes give equal columns.
+
+        Only columns that are asked for are in it, and of plain numbers and words, so that a cache
+        can keep it as JSON.
+        """
+        made: dict[str, dict[str, int | str]] = {
+            "laplacian": {"frequencies": self.frequencies},
+            "random_walk": {"walks": self.walks},
+            "expander_index": {"degree": self.expander_degree},
+            "centrality": {"asked": int(self.has_centrality)},
+            "cluster": {"asked": int(self.has_clusters)},
+            "degree_profile": {"variance": self.degree_profile},
+        }
+        asked = {
+            name: {**parts, "version": RECIPE_VERSION}
+            for name, parts in made.items()
+            if set(parts.values()).isdisjoint({0, "none"})
+        }
+        if self.expander_degree:
+            asked["expander_index"]["seed"] = self.seed
+        return asked
 
 
 def add_columns(
@@ -46,6 +79,9 @@ def add_columns(
         graph.centrality = eigenvector_centrality(edge_index, nodes)
     if precompute.has_clusters:
         graph.cluster = louvain_communities(edge_index, nodes)
+    if precompute.degree_profile != "none":
+        is_unbiased = precompute.degree_profile == "unbiased"
+        graph.degree_profile = local_degree_profile(edge_index, nodes, is_unbiased)
     return graph
 
 
