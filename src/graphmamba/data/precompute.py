@@ -1,0 +1,118 @@
+"""Pre-computed columns of a whole set: those that a model asks for, each by its fast way."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphmamba.data.blocks import Block, blocks, edges_of, global_edges, node_counts
+from graphmamba.data.centralities import eigenvector_centralities
+from graphmamba.data.expander import expander_edges
+from graphmamba.data.graph_columns import GraphColumns, Pairs
+from graphmamba.data.node_scores import louvain_communities
+from graphmamba.data.positional import Precompute, local_degree_profile
+from graphmamba.data.progress import track
+from graphmamba.data.random_bits import draw_bits
+from graphmamba.data.spectrum import laplacian_spectra
+
+WALK_COLUMNS = 512
+"""Starts of a walk followed at once in one graph."""
+WALK_ENTRIES = 1 << 19
+"""Probabilities of one block: 4 MiB, which stay in the cache between two steps."""
+
+
+def add_precomputed(
+    columns: GraphColumns, asked: Precompute, device: torch.device | str = "cpu"
+) -> GraphColumns:
+    """Return the set with the columns that `asked` names, the same as `positional.add_columns`.
+
+    Args:
+        columns: The set, on the CPU.
+        asked: What a model reads; nothing else is computed.
+        device: Where the eigenvectors are computed.
+    """
+    nodes, pairs = dict(columns.nodes), dict(columns.pairs)
+    if asked.frequencies:
+        vectors, values = laplacian_spectra(columns, asked.frequencies, device)
+        nodes |= {"laplacian_vectors": vectors, "laplacian_values": values}
+    if asked.walks:
+        nodes["random_walk"] = all_return_probabilities(columns, asked.walks)
+    if asked.has_centrality:
+        nodes["centrality"] = eigenvector_centralities(columns, device)
+    if asked.has_clusters:
+        found = [louvain_communities(*graph) for graph in _graphs(columns, "Communities")]
+        nodes["cluster"] = torch.cat([torch.empty(0, dtype=torch.int64), *found])
+    if asked.degree_profile != "none":
+        nodes["degree_profile"] = degree_profiles(columns, asked.degree_profile == "unbiased")
+    if asked.expander_degree:
+        pairs["expander_index"] = all_expanders(columns, asked.expander_degree, asked.seed)
+    return replace(columns, nodes=nodes, pairs=pairs)
+
+
+def degree_profiles(columns: GraphColumns, is_unbiased: bool = True) -> Float[Tensor, "nodes 5"]:
+    """`positional.local_degree_profile` of every graph: end to end they are one large graph."""
+    nodes = int(columns.node_ptr[-1])
+    return local_degree_profile(global_edges(columns), nodes, is_unbiased)
+
+
+def all_return_probabilities(columns: GraphColumns, walks: int) -> Float[Tensor, "nodes walks"]:
+    """`positional.return_probabilities` of every graph, by sparse products."""
+    returns = torch.zeros(int(columns.node_ptr[-1]), walks)
+    parts = list(blocks(columns, WALK_ENTRIES, width=WALK_COLUMNS))
+    for block in track(parts, "Random walks", len(parts)):
+        edges = edges_of(columns, block)
+        for first in range(0, block.size, WALK_COLUMNS):
+            is_start = (block.local >= first) & (block.local < first + WALK_COLUMNS)
+            rows = block.nodes[is_start]
+            returns[rows] = _walk(block, edges, is_start.nonzero().flatten(), first, walks)
+    return returns
+
+
+def _walk(
+    block: Block,
+    edges: Int[Tensor, "3 edges"],
+    starts: Int[Tensor, " starts"],
+    first: int,
+    walks: int,
+) -> Float[Tensor, "starts walks"]:
+    """Probabilities to be back at `starts`, rows of the block with columns from `first` on.
+
+    Graphs of a block share the columns: no walk leads from one graph into another.
+    """
+    from scipy.sparse import csr_matrix
+
+    nodes = len(block.nodes)
+    heads = torch.searchsorted(block.place, torch.arange(len(block.graphs)))
+    source, target = edges[1] + heads[edges[0]], edges[2] + heads[edges[0]]
+    chance = torch.bincount(source, minlength=nodes).clamp_min(1).double().reciprocal()
+    entries = (chance[source].numpy(), (source.numpy(), target.numpy()))
+    transition = csr_matrix(entries, shape=(nodes, nodes))
+    column = block.local[starts] - first
+    power = torch.zeros(nodes, min(block.size - first, WALK_COLUMNS), dtype=torch.float64)
+    power[starts, column] = 1.0
+    reached, returns = power.numpy(), torch.empty(len(starts), walks)
+    for step in range(walks):
+        reached = transition @ reached
+        returns[:, step] = torch.from_numpy(reached[starts.numpy(), column.numpy()]).float()
+    return returns
+
+
+def all_expanders(columns: GraphColumns, degree: int, seed: int = 0) -> Pairs:
+    """`expander.expander_edges` of every graph; a graph's draw depends on its number alone."""
+    counts = node_counts(columns)
+    seeds = draw_bits(torch.tensor(seed), torch.arange(len(counts))).tolist()
+    found, generator = [torch.empty(2, 0, dtype=torch.int64)], torch.Generator()
+    drawn = zip(counts.tolist(), seeds, strict=True)
+    for nodes, own_seed in track(drawn, "Expander graphs", len(seeds)):
+        found.append(expander_edges(nodes, degree, generator.manual_seed(own_seed)))
+    ptr = torch.tensor([edges.shape[1] for edges in found]).cumsum(0)
+    return Pairs(ptr, torch.cat(found, dim=1))
+
+
+def _graphs(columns: GraphColumns, title: str) -> Iterator[tuple[Int[Tensor, "2 edges"], int]]:
+    """Edges and number of nodes of one graph after the other."""
+    edges = columns.edge_index.split(columns.edge_ptr.diff().tolist(), dim=1)
+    counts = node_counts(columns).tolist()
+    yield from track(zip(edges, counts, strict=True), title, len(counts))

@@ -1,0 +1,31 @@
+"""Blocks of graphs worked on side by side, one thread each, behind one progress bar."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+from graphmamba.data.progress import track
+
+Item = TypeVar("Item")
+CPU = torch.device("cpu")
+
+
+def run_all(
+    work: Callable[[Item], None], items: Sequence[Item], title: str, device: torch.device = CPU
+) -> None:
+    """Call `work` once for each item.
+
+    On the CPU as many items at once as torch has threads, and each on one thread: several threads
+    inside one small matrix gain nothing. The results do not depend on who is done first, as long
+    as every item writes rows of its own.
+    """
+    threads = torch.get_num_threads()
+    count = threads if device.type == "cpu" else 1
+    with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        try:
+            for _ in track(pool.map(work, items), title, len(items)):
+                pass
+        finally:
+            torch.set_num_threads(threads)
