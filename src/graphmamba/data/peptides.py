@@ -1,0 +1,169 @@
+"""Peptides-func and Peptides-struct from their files: SMILES with labels, targets, a split.
+
+Long Range Graph Benchmark (https://arxiv.org/abs/2206.08164).
+"""
+
+import csv
+import gzip
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.molecules import read_smiles
+from graphmamba.data.raw_files import find_file, read_arrays
+from graphmamba.errors import UserError
+
+LABELLED = "peptide_multi_class_dataset.csv"
+SPLIT = "peptide_split.npz"
+MEASURED = "peptide_struct_partial.csv"
+CLASSES = 10
+TARGETS = (
+    "Inertia_mass_a",
+    "Inertia_mass_b",
+    "Inertia_mass_c",
+    "Inertia_valence_a",
+    "Inertia_valence_b",
+    "Inertia_valence_c",
+    "length_a",
+    "length_b",
+    "length_c",
+    "Spherocity",
+    "Plane_best_fit",
+)
+Row = dict[str, str]
+Follow = Callable[[Sequence[str]], Iterable[str]]
+
+
+def read_peptides_func(folder: Path, follow: Follow = iter) -> GraphColumns:
+    """Read all peptides with their ten labels."""
+    path, rows = _read_peptides(folder)
+    labels = torch.tensor([_read_labels(path, line, row) for line, row in enumerate(rows, 2)])
+    split = read_split(folder, len(rows))
+    graphs = read_smiles([row["smiles"] for row in rows], _line_of(path, range(len(rows))), follow)
+    return replace(graphs, graphs={"y": labels}, split=split, source=f"built from {path.name}")
+
+
+def read_peptides_struct(folder: Path, follow: Follow = iter) -> GraphColumns:
+    """Read the peptides whose eleven targets are in the file, in the order of the peptides.
+
+    Targets are standardised over the peptides that are there, test part included, as the published
+    ones are over all. A file with fewer peptides gives other units, hence scores of its own.
+    """
+    path, rows = _read_peptides(folder)
+    measured = find_file(folder, MEASURED)
+    numbers, targets = _read_targets(measured, len(rows))
+    split = read_split(folder, len(rows))[numbers]
+    chosen = numbers.tolist()
+    graphs = read_smiles([rows[i]["smiles"] for i in chosen], _line_of(path, chosen), follow)
+    source = (
+        f"built from {path.name} and {measured.name}: {len(chosen):,} of {len(rows):,} peptides"
+    )
+    return replace(graphs, graphs={"y": standardise(targets)}, split=split, source=source)
+
+
+def standardise(targets: Float[Tensor, "graphs targets"]) -> Float[Tensor, "graphs targets"]:
+    """Give each target mean 0 and sample standard deviation 1."""
+    exact = targets.double()
+    return ((exact - exact.mean(dim=0)) / exact.std(dim=0)).float()
+
+
+def read_split(folder: Path, peptides: int) -> Int[Tensor, " graphs"]:
+    """Read the part of each peptide; func and struct share it."""
+    path = find_file(folder, SPLIT)
+    split = torch.from_numpy(read_arrays(path, ["split"])["split"]).long()
+    if split.shape != (peptides,):
+        raise UserError(f"{path}: split must have {peptides} entries, got {tuple(split.shape)}")
+    if not set(split.unique().tolist()) <= {0, 1, 2}:
+        raise UserError(f"{path}: split must hold 0, 1 and 2 alone, got {split.unique().tolist()}")
+    return split
+
+
+def _read_peptides(folder: Path) -> tuple[Path, list[Row]]:
+    path = find_file(folder, f"{LABELLED}.gz", LABELLED)
+    return path, _read_rows(path, ["smiles", "labels"])
+
+
+def _read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
+    try:
+        content = path.read_bytes()
+        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        rows = list(reader)
+    except (EOFError, UnicodeDecodeError, gzip.BadGzipFile, csv.Error) as mistake:
+        raise UserError(f"{path} must be a whole CSV file: {mistake}") from mistake
+    names = reader.fieldnames or []
+    for column in columns:
+        if column not in names:
+            raise UserError(f"{path} must have the column '{column}', got {', '.join(names)}")
+    if not rows:
+        raise UserError(f"{path} must hold at least one row, got none")
+    return rows
+
+
+def _line_of(path: Path, numbers: Sequence[int]) -> Callable[[int], str]:
+    """How messages call a molecule: its line in the file, whose first line are the names."""
+    return lambda place: f"{path}, line {numbers[place] + 2}"
+
+
+def _read_labels(path: Path, line: int, row: Row) -> list[float]:
+    try:
+        labels = json.loads(row["labels"] or "")
+    except json.JSONDecodeError:
+        labels = None
+    is_fitting = isinstance(labels, list) and len(labels) == CLASSES
+    if not is_fitting or any(label not in {0, 1} for label in labels):
+        raise UserError(
+            f"{path}, line {line}: labels must be {CLASSES} of 0 and 1 in brackets, "
+            f"got {row['labels']!r}"
+        )
+    return [float(label) for label in labels]
+
+
+def _read_targets(
+    path: Path, peptides: int
+) -> tuple[Int[Tensor, " graphs"], Float[Tensor, "graphs targets"]]:
+    rows = _read_rows(path, ["lrgb_row", *TARGETS])
+    numbers = torch.tensor([_read_number(path, line, row) for line, row in enumerate(rows, 2)])
+    wrong = (numbers < 0) | (numbers >= peptides)
+    if bool(wrong.any()):
+        line = int(wrong.nonzero()[0]) + 2
+        raise UserError(
+            f"{path}, line {line}: lrgb_row must be 0 to {peptides - 1}, "
+            f"got {int(numbers[wrong][0])}"
+        )
+    order = numbers.argsort(stable=True)
+    twice = (numbers[order].diff() == 0).nonzero()
+    if twice.numel():
+        raise UserError(
+            f"{path}: lrgb_row {int(numbers[order[twice[0]]])} must occur once, got two"
+        )
+    targets = [
+        [_read_target(path, line, row, name) for name in TARGETS]
+        for line, row in enumerate(rows, 2)
+    ]
+    return numbers[order], torch.tensor(targets, dtype=torch.float64)[order].float()
+
+
+def _read_number(path: Path, line: int, row: Row) -> int:
+    text = row["lrgb_row"]
+    if not (text or "").isdecimal():
+        raise UserError(f"{path}, line {line}: lrgb_row must be a whole number, got {text!r}")
+    return int(text)
+
+
+def _read_target(path: Path, line: int, row: Row, name: str) -> float:
+    try:
+        value = float(row[name])
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise UserError(f"{path}, line {line}: {name} must be a finite number, got {row[name]!r}")
+    return value

@@ -1,0 +1,83 @@
+"""Peptides from SMILES, labels and targets."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmamba.data.peptides import TARGETS, read_peptides_func, read_peptides_struct
+from graphmamba.errors import UserError
+from tests.helpers.raw_files import SMILES, write_arrays, write_peptides, write_table
+
+pytest.importorskip("rdkit")
+
+
+def test_func_has_all_peptides(tmp_path: Path) -> None:
+    write_peptides(tmp_path)
+    columns = read_peptides_func(tmp_path)
+    assert columns.node_ptr.tolist() == [0, 2, 5, 8, 12, 18, 19]
+    assert columns.graphs["y"].shape == (len(SMILES), 10)
+    assert columns.graphs["y"][:, [4, 9]].eq(1).all()
+    assert columns.graphs["y"].sum() == 2 * len(SMILES)
+    assert columns.split is not None
+    assert columns.split.tolist() == [0, 0, 1, 2, 0, 2]
+
+
+def test_struct_has_the_measured_peptides_in_order_and_standardised(tmp_path: Path) -> None:
+    write_peptides(tmp_path)
+    columns = read_peptides_struct(tmp_path)
+    assert columns.node_ptr.diff().tolist() == [2, 4, 6]
+    assert columns.split is not None
+    assert columns.split.tolist() == [0, 2, 0]
+    targets = columns.graphs["y"]
+    assert targets.shape == (3, len(TARGETS))
+    torch.testing.assert_close(targets.mean(dim=0), torch.zeros(11))
+    torch.testing.assert_close(targets.std(dim=0), torch.ones(11))
+    assert (targets.diff(dim=0) > 0).all()
+    assert "3 of 6 peptides" in columns.source
+
+
+@pytest.mark.parametrize("labels", ["[0, 1]", "[0, 0, 0, 0, 2, 0, 0, 0, 0, 1]", "toxic", ""])
+def test_wrong_labels_are_named_with_their_line(tmp_path: Path, labels: str) -> None:
+    write_peptides(tmp_path, labels)
+    with pytest.raises(UserError, match=r"\.csv\.gz, line 4: labels must be 10 of 0 and 1"):
+        read_peptides_func(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("row", "value", "told"),
+    [
+        ("7", "1.0", r"line 3: lrgb_row must be 0 to 5, got 7"),
+        ("x", "1.0", r"line 3: lrgb_row must be a whole number, got 'x'"),
+        ("0", "1.0", r"lrgb_row 0 must occur once"),
+        ("1", "nan", r"line 3: length_a must be a finite number, got 'nan'"),
+        ("1", "", r"line 3: length_a must be a finite number, got ''"),
+    ],
+)
+def test_wrong_targets_are_named(tmp_path: Path, row: str, value: str, told: str) -> None:
+    write_peptides(tmp_path)
+    path = tmp_path / "peptide_struct_partial.csv"
+    rows: list[list[object]] = [[i, *([1.0] * 11)] for i in ("0", row)]
+    rows[1][1 + TARGETS.index("length_a")] = value
+    write_table(path, ["lrgb_row", *TARGETS], rows)
+    with pytest.raises(UserError, match=told):
+        read_peptides_struct(tmp_path)
+
+
+def test_a_split_of_other_peptides_is_refused(tmp_path: Path) -> None:
+    write_peptides(tmp_path)
+    write_arrays(tmp_path / "peptide_split.npz", split=np.zeros(5, np.uint8))
+    with pytest.raises(UserError, match="split must have 6 entries"):
+        read_peptides_func(tmp_path)
+    write_arrays(tmp_path / "peptide_split.npz", split=np.full(6, 3, np.uint8))
+    with pytest.raises(UserError, match=r"split must hold 0, 1 and 2 alone, got \[3\]"):
+        read_peptides_func(tmp_path)
+
+
+def test_a_cut_table_is_named(tmp_path: Path) -> None:
+    write_peptides(tmp_path)
+    path = tmp_path / "peptide_multi_class_dataset.csv.gz"
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(UserError, match="must be a whole CSV file"):
+        read_peptides_func(tmp_path)

@@ -1,0 +1,69 @@
+"""Superpixels joined with their nearest."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmamba.data.superpixels import join_nearest, read_superpixels, split_of
+from graphmamba.errors import UserError
+from tests.helpers.raw_files import write_superpixels
+
+
+def nearest_written_out(centre: np.ndarray) -> tuple[list[list[int]], list[list[float]]]:
+    """The recipe, one node at a time."""
+    distance = np.sqrt(((centre[:, None] - centre[None]) ** 2).sum(-1))
+    sigma = np.sort(distance, axis=1)[:, :9].sum(1) / 8 + 1e-8
+    similar = np.exp(-((distance / sigma[:, None]) ** 2))
+    similar = 0.5 * (similar + similar.T)
+    np.fill_diagonal(similar, -1)
+    order = np.argsort(-similar, axis=1)[:, :8]
+    return order.tolist(), np.take_along_axis(similar, order, 1).tolist()
+
+
+def test_neighbours_are_those_of_the_recipe() -> None:
+    centre = torch.rand(60, 2, generator=torch.Generator().manual_seed(0))
+    ptr = torch.tensor([0, 20, 45, 45, 60])
+    targets, weights = join_nearest(centre, ptr)
+    for begin, end in ((0, 20), (20, 45), (45, 60)):
+        expected, similar = nearest_written_out(centre[begin:end].double().numpy())
+        assert targets[begin:end].tolist() == expected
+        torch.testing.assert_close(weights[begin:end], torch.tensor(similar))
+
+
+@pytest.mark.parametrize("colours", [1, 3])
+def test_columns_and_out_degrees(tmp_path: Path, colours: int) -> None:
+    write_superpixels(tmp_path / "a.npz.xz", colours)
+    columns = read_superpixels(tmp_path, "a.npz", colours)
+    assert columns.nodes["x"].shape == (36, colours + 2)
+    assert columns.nodes["x"].max() <= 1
+    # 8 out-edges a node; graphs of at most nine nodes are complete
+    assert columns.edge_ptr.diff().tolist() == [96, 72, 6, 96]
+    assert columns.edges["edge_attr"].shape == (270, 1)
+    first = columns.edge_index[:, :96]
+    assert first[0].bincount().tolist() == [8] * 12
+    assert not (columns.edge_index[0] == columns.edge_index[1]).any()
+    assert columns.edge_index[:, 168:174].max() == 2
+
+
+def test_fewer_images_are_the_first_ones(tmp_path: Path) -> None:
+    write_superpixels(tmp_path / "a.npz", 1)
+    every, some = (read_superpixels(tmp_path, "a.npz", 1, images) for images in (None, 2))
+    assert torch.equal(some.edge_index, every.edge_index[:, :168])
+    assert some.graphs["y"].tolist() == [3, 0]
+
+
+def test_split_takes_validation_from_the_front() -> None:
+    split = split_of(60_000)
+    assert split.bincount().tolist() == [45_000, 5_000, 10_000]
+    assert split[[0, 4_999, 5_000, 49_999, 50_000]].tolist() == [1, 1, 0, 0, 2]
+
+
+def test_wrong_arrays_are_named(tmp_path: Path) -> None:
+    write_superpixels(tmp_path / "a.npz", 1)
+    with pytest.raises(UserError, match=r"value must have the shape \(3, 36\), got \(1, 36\)"):
+        read_superpixels(tmp_path, "a.npz", 3)
+    write_superpixels(tmp_path / "a.npz", 1, label=np.array([1, 2, 3, 10]))
+    with pytest.raises(UserError, match="label must be below 10, got 10"):
+        read_superpixels(tmp_path, "a.npz", 1)
