@@ -1,0 +1,18 @@
+"""Users' own graphs -> columns and a task: CSV folders, SMILES, `.npz`, PyG `Data`."""
+
+from graphmamba.data.own.arrays import read_npz
+from graphmamba.data.own.folder import read_folder
+from graphmamba.data.own.labels import Kind, LabelRule
+from graphmamba.data.own.own_data import OwnData
+from graphmamba.data.own.pyg import from_graphs
+from graphmamba.data.own.smiles import read_smiles_csv
+
+__all__ = [
+    "Kind",
+    "LabelRule",
+    "OwnData",
+    "from_graphs",
+    "read_folder",
+    "read_npz",
+    "read_smiles_csv",
+]

@@ -1,0 +1,61 @@
+"""One `.npz` with the arrays of all graphs -> columns and a task; pickled objects are refused."""
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from graphmamba.data.catalog import Level
+from graphmamba.data.own.assemble import KNOWN, Arrays, assemble
+from graphmamba.data.own.labels import LabelRule
+from graphmamba.data.own.own_data import OwnData
+from graphmamba.errors import UserError
+
+BROKEN = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError)
+"""What NumPy and the archive raise over files that are cut off, foreign or made to harm."""
+
+
+def read_npz(
+    path: Path | str, rule: LabelRule | None = None, level: Level | None = None
+) -> OwnData:
+    """Read a user's graphs; `docs/own-data.md` describes the arrays.
+
+    Args:
+        path: The file.
+        rule: What labels are, where their values should not decide.
+        level: What is labelled, where the number of labels should not decide.
+    """
+    return assemble(_load(Path(path)), rule or LabelRule(), level, str(path))
+
+
+def _load(path: Path) -> Arrays:
+    if not path.is_file():
+        raise UserError(f"{path} must be there, got no such file")
+    try:
+        with zipfile.ZipFile(path):
+            pass
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files if name in KNOWN}
+            unknown = [name for name in file.files if name not in KNOWN]
+    except (zipfile.BadZipFile, zlib.error, SyntaxError, *BROKEN) as mistake:
+        raise UserError(f"{path} must be a whole .npz file without objects: {mistake}") from mistake
+    if unknown:
+        raise UserError(f"{path}: arrays must be among {', '.join(KNOWN)}, got {unknown[0]!r}")
+    return {name: _tensor(path, name, values) for name, values in arrays.items()}
+
+
+def _tensor(path: Path, name: str, values: np.ndarray) -> torch.Tensor:
+    if values.dtype.kind not in "biuf":
+        raise UserError(f"{path}: {name} must hold numbers, got {values.dtype}")
+    # torch knows neither foreign byte orders nor most unsigned and extended types
+    if values.dtype.kind == "u":
+        if values.size and values.max() > np.iinfo(np.int64).max:
+            raise UserError(f"{path}: {name} must be below 2**63, got {values.max()}")
+        values = values.astype(np.int64)
+    elif values.dtype.kind == "f":
+        values = values.astype(np.float64)
+    else:
+        values = values.astype(values.dtype.newbyteorder("="))
+    return torch.from_numpy(np.ascontiguousarray(values))

@@ -1,0 +1,184 @@
+"""Arrays of all graphs end to end -> columns and a task, checked one by one."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphmamba.checks import check_choice
+from graphmamba.data.catalog import Level
+from graphmamba.data.graph_columns import GraphColumns, Pairs
+from graphmamba.data.own.labels import LabelRule, Labels, Where
+from graphmamba.data.own.number_labels import number_labels
+from graphmamba.data.own.own_data import OwnData, numbers_of, task_of
+from graphmamba.errors import UserError
+
+REQUIRED = ("node_ptr", "edge_ptr", "edge_index")
+LINKS = ("pair_ptr", "edge_label_index", "edge_label")
+KNOWN = (*REQUIRED, "x", "edge_attr", "y", "split", *LINKS)
+LEVELS: tuple[Level, ...] = ("graph", "node", "link")
+LARGEST_SPLIT = 2
+Arrays = dict[str, Tensor]
+
+
+def assemble(arrays: Arrays, rule: LabelRule, level: Level | None, source: str) -> OwnData:
+    """Check the arrays that `docs/own-data.md` describes and tell what they are there for."""
+    check_choice("level", level, (None, *LEVELS))
+    if unknown := [name for name in arrays if name not in KNOWN]:
+        raise UserError(f"{source}: arrays must be among {', '.join(KNOWN)}, got {unknown[0]!r}")
+    if missing := [name for name in REQUIRED if name not in arrays]:
+        raise UserError(f"{source}: array {missing[0]!r} must be there, got {list(arrays)}")
+    node_ptr = _pointers(arrays, "node_ptr", source)
+    if not bool((node_ptr.diff() > 0).all()) or len(node_ptr) == 1:
+        raise UserError(f"{source}: every graph must have a node, got {node_ptr.tolist()[:9]}")
+    columns = _columns(arrays, node_ptr, source)
+    level = level or _find_level(arrays, columns, source)
+    labels = _place_labels(arrays, columns, rule, level, source)
+    names = () if level == "link" else labels.names
+    return OwnData(columns, numbers_of(columns), task_of(level, labels), names)
+
+
+def _columns(arrays: Arrays, node_ptr: Int[Tensor, " boundaries"], source: str) -> GraphColumns:
+    edge_ptr = _pointers(arrays, "edge_ptr", source, len(node_ptr))
+    nodes, edges = int(node_ptr[-1]), int(edge_ptr[-1])
+    index = _index(arrays, "edge_index", node_ptr, edge_ptr, source)
+    # a model needs some feature; without any, all nodes look alike
+    x = torch.ones(nodes, 1)
+    if "x" in arrays:
+        x = _numbers(arrays, "x", nodes, node_ptr, source)
+    attributes = {}
+    if "edge_attr" in arrays:
+        attributes["edge_attr"] = _numbers(arrays, "edge_attr", edges, edge_ptr, source)
+    split = _split(arrays, len(node_ptr) - 1, source)
+    return GraphColumns(node_ptr, edge_ptr, index, {"x": x}, attributes, split=split, source=source)
+
+
+def _find_level(arrays: Arrays, columns: GraphColumns, source: str) -> Level:
+    if "y" not in arrays:
+        return "link"
+    rows = arrays["y"].shape[0] if arrays["y"].dim() else -1
+    nodes, graphs = int(columns.node_ptr[-1]), len(columns.node_ptr) - 1
+    if rows not in (graphs, nodes):
+        raise UserError(
+            f"{source}: y must have a row for each of {graphs} graphs or {nodes} nodes, got {rows}"
+        )
+    return "graph" if rows == graphs else "node"
+
+
+def _place_labels(
+    arrays: Arrays, columns: GraphColumns, rule: LabelRule, level: Level, source: str
+) -> Labels:
+    """Read the labels and put them where their level has them."""
+    for name in LINKS if level == "link" else ("y",):
+        if name not in arrays:
+            raise UserError(f"{source}: array {name!r} must be there for level={level!r}, got none")
+    if level == "link":
+        return _place_links(arrays, columns, rule, source)
+    node_ptr = columns.node_ptr
+    row_ptr = torch.arange(len(node_ptr)) if level == "graph" else node_ptr
+    y, rows = arrays["y"], int(row_ptr[-1])
+    if y.dim() not in (1, 2) or y.shape[0] != rows or y.is_complex() or not y.numel():
+        raise UserError(f"{source}: y must have shape [{rows}] or [{rows}, labels], got {_kind(y)}")
+    labels = number_labels(y, rule, _row_namer(source, row_ptr))
+    (columns.graphs if level == "graph" else columns.nodes)["y"] = labels.values
+    return labels
+
+
+def _place_links(arrays: Arrays, columns: GraphColumns, rule: LabelRule, source: str) -> Labels:
+    if rule != LabelRule():
+        raise UserError(f"pairs have one label of 0 and 1, got {rule}")
+    ptr = _pointers(arrays, "pair_ptr", source, len(columns.node_ptr))
+    index = _index(arrays, "edge_label_index", columns.node_ptr, ptr, source)
+    label = arrays["edge_label"]
+    if label.shape != index.shape[1:] or label.is_complex():
+        raise UserError(
+            f"{source}: edge_label must have shape {[index.shape[1]]}, got {_kind(label)}"
+        )
+    labels = number_labels(label, LabelRule("multi-label"), _row_namer(source, ptr))
+    answers = {"edge_label": labels.values[:, 0]}
+    columns.pairs["edge_label_index"] = Pairs(ptr, index, answers)
+    return labels
+
+
+def _pointers(
+    arrays: Arrays, name: str, source: str, length: int | None = None
+) -> Int[Tensor, " boundaries"]:
+    ptr = arrays[name]
+    if ptr.dim() != 1 or _is_inexact(ptr) or len(ptr) != (length or max(len(ptr), 1)):
+        wanted = "graphs + 1" if length is None else length
+        raise UserError(f"{source}: {name} must be whole numbers [{wanted}], got {_kind(ptr)}")
+    ptr = ptr.long()
+    if int(ptr[0]) or bool((ptr.diff() < 0).any()):
+        raise UserError(f"{source}: {name} must begin at 0 and never fall, got {ptr.tolist()[:9]}")
+    return ptr
+
+
+def _index(
+    arrays: Arrays,
+    name: str,
+    node_ptr: Int[Tensor, " boundaries"],
+    ptr: Int[Tensor, " boundaries"],
+    source: str,
+) -> Int[Tensor, "2 pairs"]:
+    index, pairs = arrays[name], int(ptr[-1])
+    if index.shape != (2, pairs) or _is_inexact(index):
+        raise UserError(f"{source}: {name} must be whole numbers [2, {pairs}], got {_kind(index)}")
+    index = index.long()
+    counts = node_ptr.diff().repeat_interleave(ptr.diff())
+    is_wrong = (index < 0) | (index >= counts)
+    if bool(is_wrong.any()):
+        side, pair = is_wrong.nonzero()[0].tolist()
+        raise UserError(
+            f"{_row_namer(source, ptr)(pair)}: {name} must be a node of its graph, "
+            f"0 to {int(counts[pair]) - 1}, got {int(index[side, pair])}"
+        )
+    return index
+
+
+def _numbers(
+    arrays: Arrays, name: str, rows: int, ptr: Int[Tensor, " boundaries"], source: str
+) -> Float[Tensor, "rows columns"]:
+    values = arrays[name]
+    if values.dim() != 2 or values.shape[0] != rows or not values.shape[1] or values.is_complex():  # noqa: PLR2004
+        raise UserError(f"{source}: {name} must have shape [{rows}, columns], got {_kind(values)}")
+    numbers = values.float()
+    is_wrong = ~torch.isfinite(numbers)
+    if bool(is_wrong.any()):
+        row, column = is_wrong.nonzero()[0].tolist()
+        raise UserError(
+            f"{_row_namer(source, ptr)(row)}: {name} column {column} must be a finite number, "
+            f"got {values[row, column].item()}"
+        )
+    return numbers
+
+
+def _split(arrays: Arrays, graphs: int, source: str) -> Int[Tensor, " graphs"] | None:
+    split = arrays.get("split")
+    if split is None:
+        return None
+    if split.shape != (graphs,) or _is_inexact(split):
+        raise UserError(f"{source}: split must be whole numbers [{graphs}], got {_kind(split)}")
+    is_wrong = (split < 0) | (split > LARGEST_SPLIT)
+    if bool(is_wrong.any()):
+        graph = int(is_wrong.nonzero()[0])
+        raise UserError(
+            f"{source}, graph {graph}: split must be 0, 1 or 2, got {int(split[graph])}"
+        )
+    return split.long()
+
+
+def _row_namer(source: str, ptr: Int[Tensor, " boundaries"]) -> Where:
+    def where(row: int) -> str:
+        graph = int(torch.searchsorted(ptr, row, right=True)) - 1
+        return f"{source}, graph {graph}, row {row - int(ptr[graph])}"
+
+    return where
+
+
+def _is_inexact(values: Tensor) -> bool:
+    return values.is_floating_point() or values.is_complex() or values.dtype == torch.bool
+
+
+def _kind(values: Tensor) -> Sequence[object]:
+    return [*values.shape, str(values.dtype).removeprefix("torch.")]

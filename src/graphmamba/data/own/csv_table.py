@@ -1,0 +1,129 @@
+"""A CSV file -> columns of text that know their lines; anything irregular is refused."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from graphmamba.errors import UserError
+
+LARGEST = float(torch.finfo(torch.float32).max)
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """The cells of a file with a header, column by column."""
+
+    path: Path
+    columns: dict[str, list[str]]
+    lines: list[int]
+    """Line of the file on which each row ends."""
+
+    def where(self, row: int) -> str:
+        """Name a row in a message."""
+        # a file without rows is wrong as a whole
+        return f"{self.path}, line {self.lines[row]}" if self.lines else str(self.path)
+
+    def cells(self, name: str) -> list[str]:
+        """Return a column that must be there."""
+        if name not in self.columns:
+            raise UserError(
+                f"{self.path}, line 1: column {name!r} must be there, got {list(self.columns)}"
+            )
+        return self.columns[name]
+
+    def filled(self, name: str) -> list[str]:
+        """Return a column that must be there and have no empty cell."""
+        cells = self.cells(name)
+        if "" in cells:
+            raise UserError(f"{self.where(cells.index(''))}: {name} must not be empty, got ''")
+        return cells
+
+    def numbers(self, names: Sequence[str]) -> Float[Tensor, "rows columns"]:
+        """Return columns of finite numbers side by side."""
+        values = np.empty((len(self.lines), len(names)), dtype=np.float32)
+        for place, name in enumerate(names):
+            values[:, place] = self._finite(name)
+        return torch.from_numpy(values)
+
+    def _finite(self, name: str) -> Float[np.ndarray, " rows"]:
+        cells = self.cells(name)
+        try:
+            values = np.array(list(map(float, cells)), dtype=np.float64)
+            is_plain = "_" not in "".join(cells)
+        except ValueError:
+            is_plain = False
+        if not is_plain:
+            values = np.array([parse_number(cell, or_else=np.nan) for cell in cells])
+        is_wrong = ~(np.abs(values) <= LARGEST)
+        if is_wrong.any():
+            row = int(is_wrong.argmax())
+            raise UserError(
+                f"{self.where(row)}: {name} must be a finite number, got {cells[row]!r}"
+            )
+        return values
+
+
+def read_csv(path: Path) -> CsvTable:
+    """Read a file with a header; blank lines are skipped."""
+    try:
+        # a mark of the byte order, which spreadsheets write, is no part of the first name
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return _read_rows(path, file)
+    except FileNotFoundError as missing:
+        raise UserError(f"{path} must be there, got no such file") from missing
+    except OSError as mistake:
+        raise UserError(f"{path} must be a file that can be read: {mistake}") from mistake
+    except UnicodeDecodeError as mistake:
+        raise UserError(f"{path} must be text in UTF-8: {mistake}") from mistake
+
+
+def _read_rows(path: Path, file: TextIO) -> CsvTable:
+    reader = csv.reader(file, strict=True)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    header: list[str] | None = None
+    try:
+        for row in reader:
+            if not row:
+                continue
+            if header is None:
+                header = row
+                _check_header(path, header)
+                continue
+            if len(row) != len(header):
+                raise UserError(
+                    f"{path}, line {reader.line_num}: a row must have {len(header)} cells, "
+                    f"got {len(row)}"
+                )
+            rows.append(row)
+            lines.append(reader.line_num)
+    except csv.Error as mistake:
+        raise UserError(f"{path}, line {reader.line_num}: {mistake}") from mistake
+    if header is None:
+        raise UserError(f"{path} must begin with the names of its columns, got an empty file")
+    cells = zip(*rows, strict=True) if rows else ([] for _ in header)
+    columns = {name: list(column) for name, column in zip(header, cells, strict=True)}
+    return CsvTable(path, columns, lines)
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    for place, name in enumerate(header):
+        if not name.strip():
+            raise UserError(f"{path}, line 1: column {place + 1} must have a name, got {name!r}")
+        if name in header[:place]:
+            raise UserError(f"{path}, line 1: column {name!r} must occur once, got two")
+
+
+def parse_number(cell: str, or_else: float) -> float:
+    """Read a number as people write it: Python's `1_000` is none."""
+    try:
+        return or_else if "_" in cell else float(cell)
+    except ValueError:
+        return or_else

@@ -1,0 +1,110 @@
+"""Any list of PyG `Data` -> columns and a task."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmamba.data.catalog import Level
+from graphmamba.data.own.assemble import Arrays, assemble
+from graphmamba.data.own.labels import LabelRule
+from graphmamba.data.own.own_data import OwnData
+from graphmamba.data.raw_files import boundaries
+from graphmamba.errors import UserError
+
+SOURCE = "graphs"
+NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
+
+
+def from_graphs(
+    graphs: Sequence[Data], rule: LabelRule | None = None, level: Level | None = None
+) -> OwnData:
+    """Take over `x`, `edge_index`, `edge_attr` and `y`, or `edge_label_index` and `edge_label`.
+
+    Args:
+        graphs: The graphs; each has the same columns, and `y` a row for itself or for each node.
+        rule: What labels are, where their values should not decide.
+        level: What is labelled, where the shape of `y` should not decide.
+    """
+    graphs = list(graphs)
+    if not graphs:
+        raise UserError("graphs must hold a graph, got none")
+    columns = {
+        name: _gather(graphs, name) for name in ("x", "edge_attr", "edge_label", "edge_label_index")
+    }
+    columns["edge_index"] = _gather(graphs, "edge_index") or [NO_EDGES] * len(graphs)
+    columns["y"] = _gather(graphs, "y")
+    if level is None and columns["y"] and columns["edge_label_index"]:
+        raise UserError("graphs have both y and edge_label_index; level must say which is meant")
+    arrays: Arrays = {"node_ptr": _boundaries([_nodes(graph) for graph in graphs])}
+    for name, key in (("edge_index", "edge_ptr"), ("edge_label_index", "pair_ptr")):
+        if columns[name]:
+            arrays[key] = _boundaries([_width(name, index) for index in columns[name]])
+    if columns["y"]:
+        columns["y"], level = _labels(graphs, columns["y"], level)
+    for name, parts in columns.items():
+        if parts:
+            arrays[name] = _joined(name, parts)
+    return assemble(arrays, rule or LabelRule(), level, SOURCE)
+
+
+def _gather(graphs: list[Data], name: str) -> list[Tensor]:
+    """A column of all graphs; empty where none has it."""
+    found = [getattr(graph, name, None) for graph in graphs]
+    if all(values is None for values in found):
+        return []
+    for place, values in enumerate(found):
+        if not isinstance(values, Tensor):
+            raise UserError(
+                f"graph {place}: {name} must be a tensor as in other graphs, "
+                f"got {type(values).__name__}"
+            )
+    return [values.detach().cpu() for values in found if values is not None]
+
+
+def _labels(
+    graphs: list[Data], labels: list[Tensor], level: Level | None
+) -> tuple[list[Tensor], Level]:
+    """One row for each graph or node; a number by itself is one row."""
+    rows = [values.reshape(1) if values.dim() == 0 else values for values in labels]
+    if level is None:
+        is_graph = all(len(values) == 1 for values in rows)
+        level = "graph" if is_graph else "node"
+    for place, (graph, values) in enumerate(zip(graphs, rows, strict=True)):
+        wanted = 1 if level == "graph" else _nodes(graph)
+        if level != "link" and len(values) != wanted:
+            raise UserError(
+                f"graph {place}: y must have {wanted} rows for level={level!r}, "
+                f"got shape {list(values.shape)}"
+            )
+    return rows, level
+
+
+def _joined(name: str, parts: list[Tensor]) -> Tensor:
+    is_index = name.endswith("index")
+    # the columns of an index are its rows
+    shapes = [
+        (values.dim(), *(values.shape[:1] if is_index else values.shape[1:])) for values in parts
+    ]
+    for place, (values, shape) in enumerate(zip(parts, shapes, strict=True)):
+        if shape != shapes[0]:
+            raise UserError(
+                f"graph {place}: {name} must have the columns of graph 0, "
+                f"{list(parts[0].shape)}, got {list(values.shape)}"
+            )
+    return torch.cat(parts, dim=1 if is_index else 0)
+
+
+def _width(name: str, index: Tensor) -> int:
+    if index.dim() != 2:  # noqa: PLR2004
+        raise UserError(f"{name} must have shape [2, pairs], got {list(index.shape)}")
+    return index.shape[1]
+
+
+def _nodes(graph: Data) -> int:
+    return int(graph.num_nodes or 0)
+
+
+def _boundaries(counts: list[int]) -> Tensor:
+    return boundaries(torch.tensor(counts))

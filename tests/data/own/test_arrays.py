@@ -1,0 +1,205 @@
+"""Arrays in an `.npz` are read as documented, or refused; nothing in them is ever run."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from graphmamba.data.catalog import Task
+from graphmamba.data.own import LabelRule, read_npz
+from graphmamba.errors import UserError
+
+PATHS: dict[str, Any] = {
+    "node_ptr": [0, 3, 4],
+    "edge_ptr": [0, 2, 3],
+    "edge_index": [[0, 1, 0], [1, 2, 0]],
+    "y": [1, 0],
+}
+LINKS: dict[str, Any] = {
+    "pair_ptr": [0, 1, 1],
+    "edge_label_index": [[0], [2]],
+    "edge_label": [1],
+}
+
+
+def save(folder: Path, **arrays: Any) -> Path:
+    """The arrays above, but for those given; None leaves one out."""
+    chosen = {name: value for name, value in (PATHS | arrays).items() if value is not None}
+    np.savez(folder / "graphs.npz", **chosen)
+    return folder / "graphs.npz"
+
+
+def test_arrays_become_columns(tmp_path: Path) -> None:
+    x = np.arange(8, dtype=">f8").reshape(4, 2)
+    own = read_npz(save(tmp_path, x=x, edge_attr=[[1], [2], [3]], split=np.uint8([0, 2])))
+    columns = own.columns
+    assert columns.nodes["x"].tolist() == x.tolist()
+    assert columns.nodes["x"].dtype == columns.edges["edge_attr"].dtype == torch.float32
+    assert columns.edge_index.tolist() == PATHS["edge_index"]
+    assert columns.graphs["y"].tolist() == [1, 0]
+    assert columns.split is not None
+    assert columns.split.tolist() == [0, 2]
+    assert own.names == ("0", "1")
+    assert own.task == Task("graph", 2, "cross_entropy", "accuracy", classes=2)
+    assert (own.features.node_columns, own.features.edge_columns) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("y", "task"),
+    [
+        ([0, 2, 1, -1], Task("node", 3, "cross_entropy", "accuracy", classes=3)),
+        ([0.5, np.nan], Task("graph", 1, "l1", "mean_absolute_error")),
+        ([[0, 1], [1, 1]], Task("graph", 2, "binary_cross_entropy", "average_precision")),
+        ([[0.0, np.nan], [1, 1]], Task("graph", 2, "binary_cross_entropy", "average_precision")),
+        ([[0, 1, 2], [1, 1, 1]], Task("graph", 3, "l1", "mean_absolute_error")),
+        ([True, False], Task("graph", 2, "cross_entropy", "accuracy", classes=2)),
+    ],
+    ids=["nodes", "target", "answers", "unanswered", "targets", "booleans"],
+)
+def test_labels_tell_the_task(tmp_path: Path, y: list[Any], task: Task) -> None:
+    assert read_npz(save(tmp_path, y=y)).task == task
+
+
+def test_pairs_tell_a_link_task(tmp_path: Path) -> None:
+    own = read_npz(save(tmp_path, y=None, **LINKS))
+    assert own.task == Task("link", 0, "link_cross_entropy", "mrr")
+    pairs = own.columns.pairs["edge_label_index"]
+    assert (pairs.index.tolist(), pairs.columns["edge_label"].tolist()) == ([[0], [2]], [1.0])
+
+
+def test_what_is_stated_counts(tmp_path: Path) -> None:
+    path = save(tmp_path, node_ptr=[0, 1, 2], edge_ptr=[0, 0, 0], edge_index=np.zeros((2, 0), int))
+    assert read_npz(path, level="node").task.level == "node"
+    assert read_npz(path, LabelRule("regression")).task.loss == "l1"
+    assert read_npz(path, LabelRule(classes=5)).task.outputs == 5
+    assert read_npz(path, LabelRule(classes=("a", "b"))).names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"edge_ptr": None}, "array 'edge_ptr' must be there"),
+        ({"labels": [1]}, "got 'labels'"),
+        ({"node_ptr": [0, 4]}, "edge_ptr must be whole numbers [2]"),
+        ({"node_ptr": [0.0, 3, 4]}, "node_ptr must be whole numbers"),
+        ({"node_ptr": []}, "node_ptr must be whole numbers"),
+        ({"node_ptr": [1, 3, 4]}, "node_ptr must begin at 0"),
+        ({"node_ptr": [0, 5, 4]}, "never fall"),
+        ({"node_ptr": [0, 4, 4]}, "every graph must have a node"),
+        ({"edge_index": [[0, 1], [1, 2]]}, "edge_index must be whole numbers [2, 3]"),
+        ({"edge_index": [[0, 1, 1], [1, 2, 0]]}, "graph 1, row 0: edge_index must be a node"),
+        ({"edge_index": [[0, -1, 0], [1, 2, 0]]}, "graph 0, row 1: edge_index"),
+        ({"x": [1, 2, 3, 4]}, "x must have shape [4, columns]"),
+        ({"x": np.zeros((4, 0))}, "x must have shape [4, columns]"),
+        ({"x": [[0], [1], [2], [np.inf]]}, "graph 1, row 0: x column 0 must be a finite number"),
+        ({"x": [[0], [1], [1e39], [1]]}, "graph 0, row 2: x column 0 must be a finite number"),
+        ({"x": [[1j]] * 4}, "x must hold numbers, got complex128"),
+        ({"x": [["a"]] * 4}, "x must hold numbers"),
+        ({"split": [0, 3]}, "graph 1: split must be 0, 1 or 2, got 3"),
+        ({"split": [0]}, "split must be whole numbers [2]"),
+        ({"y": [0, 1, 2]}, "y must have a row for each of 2 graphs or 4 nodes, got 3"),
+        ({"y": 1}, "y must have a row"),
+        ({"y": [0, -2]}, "graph 1, row 0: y must be in 0 to 0"),
+        ({"y": [0, 5000]}, "y must be below 1000"),
+        ({"y": [-1, -1]}, "y must hold a label somewhere"),
+        ({"y": [0.5, np.inf]}, "graph 1, row 0: y must be finite"),
+        ({"y": None}, "array 'pair_ptr' must be there"),
+        ({"y": None, **LINKS, "edge_label": [2]}, "graph 0, row 0: y must be 0 or 1, got 2"),
+        ({"y": None, **LINKS, "edge_label_index": [[0], [3]]}, "edge_label_index must be a node"),
+        ({"x": np.full((4, 1), 2**64 - 1, np.uint64)}, "x must be below 2**63"),
+    ],
+)
+def test_what_is_wrong_is_told(tmp_path: Path, arrays: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError) as refused:
+        read_npz(save(tmp_path, **arrays))
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        (LabelRule(classes=1), "graph 0, row 0: y must be in 0 to 0, or -1 for no label, got 1"),
+        (LabelRule(classes=("a",)), "y must be in 0 to 0"),
+    ],
+)
+def test_labels_out_of_the_stated_range_are_told(
+    tmp_path: Path, rule: LabelRule, told: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        read_npz(save(tmp_path), rule)
+    assert told in str(refused.value)
+
+
+class Trap:
+    """What a stranger's file may hold: loading it would run code."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path("sprung").touch, ()
+
+
+@pytest.mark.parametrize("kind", ["objects", "pickle", "npy", "cut off", "text", "missing"])
+def test_foreign_files_are_refused_and_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "graphs.npz"
+    if kind == "objects":
+        save(tmp_path, x=np.array([Trap()], dtype=object))
+    elif kind == "pickle":
+        path.write_bytes(pickle.dumps(Trap()))
+    elif kind == "npy":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(3))
+    elif kind == "cut off":
+        path.write_bytes(save(tmp_path).read_bytes()[:-40])
+    elif kind == "text":
+        path.write_text("graph,node\n")
+    with pytest.raises(UserError, match=r"graphs\.npz must be"):
+        read_npz(path)
+    assert not (tmp_path / "sprung").exists()
+
+
+small_arrays = st.one_of(
+    hnp.arrays(
+        st.sampled_from([np.int64, np.int8, np.uint64, np.float32, np.float64, np.bool_, ">i4"]),
+        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+    ),
+    st.lists(st.integers(-2, 5), max_size=5).map(lambda values: np.array(values, dtype=int)),
+)
+
+
+@given(
+    arrays=st.dictionaries(st.sampled_from([*PATHS, *LINKS, "x", "edge_attr", "split"]),
+                           small_arrays, min_size=1, max_size=3),
+    kind=st.sampled_from([None, "classes", "regression", "multi-label"]),
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_no_arrays_bring_anything_but_a_user_error(
+    tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, Any], kind: Any
+) -> None:
+    path = save(tmp_path_factory.mktemp("fuzz"), **arrays)
+    try:
+        own = read_npz(path, LabelRule(kind))
+    except UserError:
+        return
+    assert torch.isfinite(own.columns.nodes["x"]).all()
+
+
+@given(position=st.integers(0, 1200), byte=st.integers(0, 255))
+def test_no_damaged_byte_brings_anything_but_a_user_error(
+    tmp_path_factory: pytest.TempPathFactory, position: int, byte: int
+) -> None:
+    path = save(tmp_path_factory.mktemp("fuzz"))
+    content = bytearray(path.read_bytes())
+    content[position % len(content)] = byte
+    path.write_bytes(content)
+    try:
+        read_npz(path)
+    except UserError:
+        return

@@ -1,0 +1,73 @@
+"""What labels are is read from their values, or stated."""
+
+import pytest
+import torch
+
+from graphmamba.data.own import LabelRule
+from graphmamba.data.own.labels import read_labels
+from graphmamba.errors import UserError
+
+
+def where(row: int) -> str:
+    return f"line {row + 2}"
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "names"),
+    [
+        ([["b", "a", "b"]], "classes", ("a", "b")),
+        ([["10", "9", "10"]], "classes", ("9", "10")),
+        ([["1", "", "0"]], "classes", ("0", "1")),
+        ([["1.0", "2"]], "regression", ("y0",)),
+        ([["1e3", "-2"]], "regression", ("y0",)),
+        ([["0", "1"], ["1", ""]], "multi-label", ("y0", "y1")),
+        ([["0", "2"], ["1", "1"]], "regression", ("y0", "y1")),
+    ],
+)
+def test_the_kind_is_read(cells: list[list[str]], kind: str, names: tuple[str, ...]) -> None:
+    columns = {f"y{place}": column for place, column in enumerate(cells)}
+    labels = read_labels(columns, LabelRule(), where)
+    assert (labels.kind, labels.names) == (kind, names)
+    is_missing = torch.tensor([[cell == "" for cell in row] for row in zip(*cells, strict=True)])
+    if kind == "classes":
+        assert torch.equal(labels.values == -1, is_missing[:, 0])
+    else:
+        assert torch.equal(labels.values.isnan(), is_missing)
+
+
+def test_stated_classes_keep_their_order() -> None:
+    labels = read_labels({"y": ["low", "high"]}, LabelRule(classes=("low", "high", "top")), where)
+    assert labels.values.tolist() == [0, 1]
+    assert len(labels.names) == 3
+    numbered = read_labels({"y": ["3", "0"]}, LabelRule(classes=4), where)
+    assert numbered.values.tolist() == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "rule", "told"),
+    [
+        (["0", "4"], LabelRule(classes=4), "line 3: y must be one of the 4 classes .* got '4'"),
+        (["1", "b"], LabelRule(), "line 3: y must be all numbers or all words, got 'b'"),
+        (["0", "2"], LabelRule("multi-label"), "line 3: y must be 0 or 1, got 2.0"),
+        (["1.5", "inf"], LabelRule(), "line 3: y must be all numbers or all words, got 'inf'"),
+        (["0.5", "-inf"], LabelRule(), "line 3: y must be a finite number, got '-inf'"),
+        ([str(n) for n in range(1001)], LabelRule(), "at most 1000 classes, got 1001"),
+    ],
+)
+def test_what_is_out_of_range_is_told(cells: list[str], rule: LabelRule, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        read_labels({"y": cells}, rule, where)
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "told"),
+    [
+        ("regression", 3, "classes must be left out"),
+        (None, 0, "classes must be at least 1"),
+        (None, (), "classes must be different names"),
+        (None, ("a", "a"), "classes must be different names"),
+    ],
+)
+def test_rules_are_checked(kind: object, classes: object, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        LabelRule(kind, classes)  # type: ignore[arg-type]

@@ -1,0 +1,89 @@
+"""Lists of PyG graphs become columns and a task."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphmamba.benchmarks import CATALOG
+from graphmamba.data.catalog import Task
+from graphmamba.data.own import LabelRule, from_graphs
+from graphmamba.data.synthetic import synthetic_graphs
+from graphmamba.errors import UserError
+
+LOOP = torch.tensor([[0, 1], [1, 1]])
+
+
+def graph(**columns: object) -> Data:
+    return Data(**{"x": torch.ones(2, 3), "edge_index": LOOP, "y": torch.tensor([1])} | columns)
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_graphs_of_every_benchmark_are_understood(name: str) -> None:
+    benchmark = CATALOG[name]
+    graphs = synthetic_graphs(benchmark, 6)
+    own = from_graphs(graphs)
+    assert own.task.level == benchmark.task.level
+    assert own.columns.node_ptr[-1] == sum(each.num_nodes for each in graphs)
+    assert torch.equal(own.columns.nodes["x"], torch.cat([each.x for each in graphs]).float())
+    index = torch.cat([each.edge_index for each in graphs], dim=1)
+    assert torch.equal(own.columns.edge_index, index)
+    assert (own.features.edges == "none") == (benchmark.features.edges == "none")
+    if own.task.level == "link":
+        label = torch.cat([each.edge_label for each in graphs])
+        pairs = own.columns.pairs["edge_label_index"]
+        assert torch.equal(pairs.columns["edge_label"], label)
+        assert pairs.ptr[-1] == len(label)
+    else:
+        table = own.columns.graphs if own.task.level == "graph" else own.columns.nodes
+        assert torch.equal(table["y"], torch.cat([each.y for each in graphs]))
+
+
+def test_a_number_by_itself_is_the_label_of_its_graph() -> None:
+    own = from_graphs([graph(y=torch.tensor(2)), graph(y=torch.tensor(0))])
+    assert own.columns.graphs["y"].tolist() == [2, 0]
+    assert own.task == Task("graph", 3, "cross_entropy", "accuracy", classes=3)
+
+
+def test_one_node_without_edges_or_features() -> None:
+    own = from_graphs([Data(num_nodes=1, y=torch.tensor([0.5]))] * 2)
+    assert own.columns.nodes["x"].tolist() == [[1.0], [1.0]]
+    assert own.columns.edge_ptr.tolist() == [0, 0, 0]
+    assert own.task.loss == "l1"
+
+
+def test_what_is_stated_counts() -> None:
+    graphs = [graph(x=torch.ones(1, 3), edge_index=LOOP[:, :0])] * 2
+    assert from_graphs(graphs).task.level == "graph"
+    assert from_graphs(graphs, level="node").task.level == "node"
+    assert from_graphs(graphs, LabelRule(classes=7)).task.classes == 7
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ({"x": torch.ones(2, 4)}, "graph 1: x must have the columns of graph 0"),
+        ({"x": torch.full((2, 3), torch.nan)}, "graph 1, row 0: x column 0 must be a finite"),
+        ({"edge_index": LOOP + 1}, "graph 1, row 1: edge_index must be a node of its graph"),
+        ({"edge_index": LOOP[0]}, "edge_index must have shape [2, pairs]"),
+        ({"edge_index": LOOP.float()}, "edge_index must be whole numbers"),
+        ({"edge_attr": torch.ones(2, 1)}, "graph 0: edge_attr must be a tensor as in other graphs"),
+        ({"y": None}, "graph 1: y must be a tensor"),
+        ({"y": "yes"}, "graph 1: y must be a tensor"),
+        ({"y": torch.tensor([0, 1, 1])}, "graph 0: y must have 2 rows for level='node'"),
+        ({"y": torch.tensor([-3])}, "graph 1, row 0: y must be in 0 to 1"),
+    ],
+)
+def test_what_is_wrong_is_told(second: dict[str, object], told: str) -> None:
+    with pytest.raises(UserError) as refused:
+        from_graphs([graph(), graph(**second)])
+    assert told in str(refused.value)
+
+
+def test_labels_of_two_kinds_need_a_level() -> None:
+    both = graph(edge_label_index=LOOP, edge_label=torch.tensor([0.0, 1.0]))
+    with pytest.raises(UserError, match="level must say which"):
+        from_graphs([both])
+    assert from_graphs([both], level="link").task.level == "link"
+    assert from_graphs([both], level="graph").task.level == "graph"
+    with pytest.raises(UserError, match="graphs must hold a graph"):
+        from_graphs([])
