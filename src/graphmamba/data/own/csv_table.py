@@ -13,6 +13,8 @@ from torch import Tensor
 
 from graphmamba.errors import UserError
 
+CHUNK = 512
+"""Rows kept as lists at a time: millions of them would keep the garbage collector busy."""
 LARGEST = float(torch.finfo(torch.float32).max)
 
 
@@ -88,29 +90,35 @@ def _read_rows(path: Path, file: TextIO) -> CsvTable:
     reader = csv.reader(file, strict=True)
     rows: list[list[str]] = []
     lines: list[int] = []
-    header: list[str] | None = None
     try:
+        header = next((row for row in reader if row), None)
+        if header is None:
+            raise UserError(f"{path} must begin with the names of its columns, got an empty file")
+        _check_header(path, header)
+        columns: list[list[str]] = [[] for _ in header]
         for row in reader:
-            if not row:
-                continue
-            if header is None:
-                header = row
-                _check_header(path, header)
-                continue
-            if len(row) != len(header):
+            if len(row) == len(header):
+                rows.append(row)
+                lines.append(reader.line_num)
+            elif row:
                 raise UserError(
                     f"{path}, line {reader.line_num}: a row must have {len(header)} cells, "
                     f"got {len(row)}"
                 )
-            rows.append(row)
-            lines.append(reader.line_num)
+            if len(rows) == CHUNK:
+                _move(rows, columns)
     except csv.Error as mistake:
         raise UserError(f"{path}, line {reader.line_num}: {mistake}") from mistake
-    if header is None:
-        raise UserError(f"{path} must begin with the names of its columns, got an empty file")
-    cells = zip(*rows, strict=True) if rows else ([] for _ in header)
-    columns = {name: list(column) for name, column in zip(header, cells, strict=True)}
-    return CsvTable(path, columns, lines)
+    _move(rows, columns)
+    return CsvTable(path, dict(zip(header, columns, strict=True)), lines)
+
+
+def _move(rows: list[list[str]], columns: list[list[str]]) -> None:
+    """Empty the rows into the columns."""
+    if rows:
+        for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
+            column.extend(cells)
+    rows.clear()
 
 
 def _check_header(path: Path, header: list[str]) -> None:
