@@ -1,6 +1,7 @@
 """Columns of a whole set are those of its graphs, one by one."""
 
 import json
+from time import perf_counter
 
 import networkx
 import pytest
@@ -211,6 +212,33 @@ def test_columns_have_the_names_and_types_of_a_single_graph() -> None:
         assert alone[name].shape == rows.shape
         assert alone[name].dtype == rows.dtype
     assert set(alone.keys()) - set(graph.keys()) == {*together.nodes, *together.pairs}
+
+
+@pytest.mark.slow
+def test_a_set_of_the_size_of_peptides_takes_less_than_two_minutes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    # sums of two uniform draws, 151 on average, the longest of 444 nodes
+    counts = torch.randint(4, 148, (2, 15_535), generator=generator).sum(0)
+    counts[:5] = 444
+    ptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    # long molecules: each atom is bound to one of the four before it
+    local = torch.arange(int(ptr[-1])) - ptr[:-1].repeat_interleave(counts)
+    bound = (local - torch.randint(1, 5, local.shape, generator=generator)).clamp_min(0)
+    columns = GraphColumns(ptr, ptr, torch.stack([local, bound]))
+    start = perf_counter()
+    vectors, _ = spectrum.laplacian_spectra(columns, 10)
+    assert perf_counter() - start < 120
+    assert torch.isfinite(vectors).all() or counts.min() < 10
+
+
+def test_parts_ask_for_the_same_columns_one_by_one() -> None:
+    asked = Precompute(4, 3, 2, True, True, "unbiased", seed=7)
+    together = {}
+    for name, part in asked.parts().items():
+        assert set(part.recipe()) == {name}
+        together |= part.recipe()
+    assert together == asked.recipe()
+    assert Precompute().parts() == {}
 
 
 def test_recipes_name_what_is_asked_for_and_nothing_else() -> None:

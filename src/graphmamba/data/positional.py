@@ -1,6 +1,6 @@
 """Columns computed once per graph: Laplacian spectrum, random walks, degrees around each node."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import torch
@@ -14,6 +14,16 @@ from graphmamba.data.node_scores import eigenvector_centrality, louvain_communit
 DEGREE_PROFILE_COLUMNS = 5
 RECIPE_VERSION = 1
 """To be raised when a column gets other values from the same graphs."""
+
+COLUMN_OF = {
+    "frequencies": "laplacian",
+    "walks": "random_walk",
+    "expander_degree": "expander_index",
+    "has_centrality": "centrality",
+    "has_clusters": "cluster",
+    "degree_profile": "degree_profile",
+}
+"""What each field of `Precompute` asks for; `laplacian` is two columns, vectors and values."""
 
 DegreeProfile = Literal["none", "biased", "unbiased"]
 """What the variance of the neighbours' degrees is divided by: n, or n - 1 as published."""
@@ -38,28 +48,35 @@ class Precompute:
     seed: int = 0
     """What the expander graphs are drawn from."""
 
+    def parts(self) -> dict[str, "Precompute"]:
+        """What is asked for, column by column, so that each can be kept by itself."""
+        nothing = Precompute()
+        return {
+            COLUMN_OF[field.name]: replace(
+                nothing,
+                **{field.name: getattr(self, field.name)},
+                # nothing else is drawn
+                seed=self.seed if field.name == "expander_degree" else 0,
+            )
+            for field in fields(self)
+            if field.name in COLUMN_OF and getattr(self, field.name) != getattr(nothing, field.name)
+        }
+
     def recipe(self) -> dict[str, dict[str, int | str]]:
         """What each column is made of, by the column's name: equal recipes give equal columns.
 
         Only columns that are asked for are in it, and of plain numbers and words, so that a cache
         can keep it as JSON.
         """
-        made: dict[str, dict[str, int | str]] = {
-            "laplacian": {"frequencies": self.frequencies},
-            "random_walk": {"walks": self.walks},
-            "expander_index": {"degree": self.expander_degree},
-            "centrality": {"asked": int(self.has_centrality)},
-            "cluster": {"asked": int(self.has_clusters)},
-            "degree_profile": {"variance": self.degree_profile},
+        return {
+            name: {
+                field.name: getattr(part, field.name)
+                for field in fields(part)
+                if getattr(part, field.name) != field.default
+            }
+            | {"version": RECIPE_VERSION}
+            for name, part in self.parts().items()
         }
-        asked = {
-            name: {**parts, "version": RECIPE_VERSION}
-            for name, parts in made.items()
-            if set(parts.values()).isdisjoint({0, "none"})
-        }
-        if self.expander_degree:
-            asked["expander_index"]["seed"] = self.seed
-        return asked
 
 
 def add_columns(

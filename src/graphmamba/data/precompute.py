@@ -1,6 +1,5 @@
 """Pre-computed columns of a whole set: those that a model asks for, each by its fast way."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -15,7 +14,9 @@ from graphmamba.data.node_scores import louvain_communities
 from graphmamba.data.positional import Precompute, local_degree_profile
 from graphmamba.data.progress import track
 from graphmamba.data.random_bits import draw_bits
+from graphmamba.data.raw_files import boundaries
 from graphmamba.data.spectrum import laplacian_spectra
+from graphmamba.data.workers import run_all
 
 WALK_COLUMNS = 512
 """Starts of a walk followed at once in one graph."""
@@ -33,7 +34,18 @@ def add_precomputed(
         asked: What a model reads; nothing else is computed.
         device: Where the eigenvectors are computed.
     """
-    nodes, pairs = dict(columns.nodes), dict(columns.pairs)
+    made = precomputed(columns, asked, device)
+    return replace(
+        columns, nodes={**columns.nodes, **made.nodes}, pairs={**columns.pairs, **made.pairs}
+    )
+
+
+def precomputed(
+    columns: GraphColumns, asked: Precompute, device: torch.device | str = "cpu"
+) -> GraphColumns:
+    """The columns that `asked` names by themselves: the same nodes, no edges, nothing else."""
+    nodes: dict[str, Tensor] = {}
+    pairs: dict[str, Pairs] = {}
     if asked.frequencies:
         vectors, values = laplacian_spectra(columns, asked.frequencies, device)
         nodes |= {"laplacian_vectors": vectors, "laplacian_values": values}
@@ -42,13 +54,16 @@ def add_precomputed(
     if asked.has_centrality:
         nodes["centrality"] = eigenvector_centralities(columns, device)
     if asked.has_clusters:
-        found = [louvain_communities(*graph) for graph in _graphs(columns, "Communities")]
-        nodes["cluster"] = torch.cat([torch.empty(0, dtype=torch.int64), *found])
+        nodes["cluster"] = all_communities(columns)
     if asked.degree_profile != "none":
         nodes["degree_profile"] = degree_profiles(columns, asked.degree_profile == "unbiased")
     if asked.expander_degree:
         pairs["expander_index"] = all_expanders(columns, asked.expander_degree, asked.seed)
-    return replace(columns, nodes=nodes, pairs=pairs)
+    no_edges = torch.zeros_like(columns.edge_ptr)
+    return GraphColumns(
+        columns.node_ptr, no_edges, columns.edge_index[:, :0], nodes, pairs=pairs,
+        source=f"computed from graphs {columns.source}".rstrip(),
+    )  # fmt: skip
 
 
 def degree_profiles(columns: GraphColumns, is_unbiased: bool = True) -> Float[Tensor, "nodes 5"]:
@@ -99,20 +114,25 @@ def _walk(
     return returns
 
 
+def all_communities(columns: GraphColumns) -> Int[Tensor, " nodes"]:
+    """`node_scores.louvain_communities` of every graph, laid end to end."""
+    edges = columns.edge_index.split(columns.edge_ptr.diff().tolist(), dim=1)
+    graphs = zip(edges, node_counts(columns).tolist(), strict=True)
+    found = [louvain_communities(*graph) for graph in track(graphs, "Communities", len(edges))]
+    return torch.cat([torch.empty(0, dtype=torch.int64), *found])
+
+
 def all_expanders(columns: GraphColumns, degree: int, seed: int = 0) -> Pairs:
     """`expander.expander_edges` of every graph; a graph's draw depends on its number alone."""
     counts = node_counts(columns)
     seeds = draw_bits(torch.tensor(seed), torch.arange(len(counts))).tolist()
-    found, generator = [torch.empty(2, 0, dtype=torch.int64)], torch.Generator()
-    drawn = zip(counts.tolist(), seeds, strict=True)
-    for nodes, own_seed in track(drawn, "Expander graphs", len(seeds)):
-        found.append(expander_edges(nodes, degree, generator.manual_seed(own_seed)))
-    ptr = torch.tensor([edges.shape[1] for edges in found]).cumsum(0)
-    return Pairs(ptr, torch.cat(found, dim=1))
+    found = [torch.empty(2, 0, dtype=torch.int64)] * len(seeds)
 
+    def draw(graph: int) -> None:
+        generator = torch.Generator().manual_seed(seeds[graph])
+        found[graph] = expander_edges(int(counts[graph]), degree, generator)
 
-def _graphs(columns: GraphColumns, title: str) -> Iterator[tuple[Int[Tensor, "2 edges"], int]]:
-    """Edges and number of nodes of one graph after the other."""
-    edges = columns.edge_index.split(columns.edge_ptr.diff().tolist(), dim=1)
-    counts = node_counts(columns).tolist()
-    yield from track(zip(edges, counts, strict=True), title, len(counts))
+    run_all(draw, range(len(seeds)), "Expander graphs")
+    index = torch.cat([torch.empty(2, 0, dtype=torch.int64), *found], dim=1)
+    widths = torch.tensor([edges.shape[1] for edges in found], dtype=torch.int64)
+    return Pairs(boundaries(widths), index)

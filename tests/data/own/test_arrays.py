@@ -179,7 +179,6 @@ small_arrays = st.one_of(
                            small_arrays, min_size=1, max_size=3),
     kind=st.sampled_from([None, "classes", "regression", "multi-label"]),
 )  # fmt: skip
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_no_arrays_bring_anything_but_a_user_error(
     tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, Any], kind: Any
 ) -> None:
