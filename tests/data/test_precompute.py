@@ -53,7 +53,7 @@ GRAPHS: dict[str, Graph] = {
     ),
     "sparse": random_graph(30, 20, 0),
     "dense": random_graph(25, 300, 1),
-    "large": edges_of(networkx.connected_watts_strogatz_graph(190, 4, 0.3, seed=0)),
+    "large": edges_of(networkx.connected_watts_strogatz_graph(290, 4, 0.3, seed=0)),
 }
 
 
@@ -105,13 +105,29 @@ def test_spectra_are_those_of_each_graph(
 @pytest.mark.parametrize(
     "graph",
     [
-        networkx.star_graph(250),
-        networkx.path_graph(250),
-        networkx.disjoint_union(networkx.star_graph(180), networkx.path_graph(190)),
-        networkx.barabasi_albert_graph(250, 1, seed=0),
+        networkx.star_graph(350),
+        networkx.star_graph(700),
+        networkx.complete_graph(300),
+        networkx.complete_bipartite_graph(130, 160),
+        networkx.random_regular_graph(4, 600, seed=0),
+        networkx.grid_2d_graph(18, 18),
+        networkx.path_graph(350),
+        networkx.disjoint_union(networkx.star_graph(300), networkx.path_graph(290)),
+        networkx.barabasi_albert_graph(350, 1, seed=0),
         networkx.empty_graph(70),
     ],
-    ids=["star", "path", "two parts", "hubs", "no edges"],
+    ids=[
+        "star",
+        "large star",
+        "complete",
+        "bipartite",
+        "regular",
+        "grid",
+        "path",
+        "two parts",
+        "hubs",
+        "no edges",
+    ],
 )
 def test_the_sparse_solver_finds_every_copy_of_an_eigenvalue(graph: networkx.Graph) -> None:
     edges, nodes = edges_of(graph)
@@ -218,7 +234,7 @@ def test_columns_have_the_names_and_types_of_a_single_graph() -> None:
 def test_a_set_of_the_size_of_peptides_takes_less_than_two_minutes() -> None:
     generator = torch.Generator().manual_seed(0)
     # sums of two uniform draws, 151 on average, the longest of 444 nodes
-    counts = torch.randint(4, 148, (2, 15_535), generator=generator).sum(0)
+    counts = torch.randint(5, 147, (2, 15_535), generator=generator).sum(0)
     counts[:5] = 444
     ptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
     # long molecules: each atom is bound to one of the four before it
@@ -228,7 +244,7 @@ def test_a_set_of_the_size_of_peptides_takes_less_than_two_minutes() -> None:
     start = perf_counter()
     vectors, _ = spectrum.laplacian_spectra(columns, 10)
     assert perf_counter() - start < 120
-    assert torch.isfinite(vectors).all() or counts.min() < 10
+    assert torch.isfinite(vectors).all()
 
 
 def test_parts_ask_for_the_same_columns_one_by_one() -> None:

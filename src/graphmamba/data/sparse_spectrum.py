@@ -10,10 +10,11 @@ SHIFT = 1e-5
 """Added to the diagonal, so that the singular Laplacian can be inverted."""
 SPARE = 4
 """Vectors iterated beside those asked for: the next eigenvalues limit the speed of convergence."""
-DEPTH = 6
+DEPTH = 10
 """Blocks of a Krylov space before it is cut down to its best block."""
 ROUNDS = 30
 TOLERANCE = 1e-10
+ROUNDING = 1e-13
 
 
 def smallest_eigenpairs(
@@ -68,7 +69,7 @@ def _solve_part(
 def _iterate(
     laplacian: Any, count: int
 ) -> tuple[Float[np.ndarray, " count"], Float[np.ndarray, "nodes count"]] | None:
-    """Block Lanczos on the inverse; None if it does not converge.
+    """Block Lanczos on the inverse of a connected part; None if it does not converge.
 
     A block and not a single vector, since call graphs and molecules have the same eigenvalue many
     times over and a single vector sees each of them once.
@@ -78,32 +79,54 @@ def _iterate(
 
     nodes = laplacian.shape[0]
     shifted = (laplacian + SHIFT * identity(nodes)).tocsc()
-    solve = splu(shifted, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve
-    block = np.random.default_rng(0).standard_normal((nodes, count + SPARE))
-    block[:, 0] = 1.0
+    invert = splu(shifted, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve
+
+    def solve(block: Float[np.ndarray, "nodes width"]) -> Float[np.ndarray, "nodes width"]:
+        found = invert(block)
+        return found - found.mean(axis=0)
+
+    # The constant vector, known already, is kept out: beside it all else would be rounding.
+    wanted = count - 1
+    block = np.random.default_rng(0).standard_normal((nodes, wanted + SPARE))
     allowed = TOLERANCE * max(1.0, laplacian.diagonal().max())
     for _ in range(ROUNDS):
         basis = _krylov(solve, block)
         product = laplacian @ basis
         values, mix = np.linalg.eigh(basis.T @ product)
-        mix = mix[:, : block.shape[1]]
+        values, mix = values[: block.shape[1]], mix[:, : block.shape[1]]
         block = basis @ mix
-        errors = np.linalg.norm(product @ mix - block * values[: block.shape[1]], axis=0)
-        if errors[:count].max() <= allowed:
-            return values[:count], block[:, :count]
+        errors = np.linalg.norm(product @ mix - block * values, axis=0)
+        if errors[:wanted].max() <= allowed:
+            constant = np.full((nodes, 1), nodes**-0.5)
+            return np.append(0.0, values[:wanted]), np.append(constant, block[:, :wanted], axis=1)
     return None
 
 
 def _krylov(
     solve: Callable[[np.ndarray], np.ndarray], block: Float[np.ndarray, "nodes width"]
 ) -> Float[np.ndarray, "nodes basis"]:
-    """An orthonormal basis of the block and its images."""
-    basis = np.linalg.qr(block)[0]
-    last = basis
-    for _ in range(DEPTH - 1):
-        last = solve(last)
-        # the second pass removes what rounding leaves of the first
-        for _ in range(2):
-            last = np.linalg.qr(last - basis @ (basis.T @ last))[0]
+    """An orthonormal basis of the block and its images, the constant vector left out."""
+    basis = np.full((len(block), 1), len(block) ** -0.5)
+    last = block
+    for depth in range(DEPTH):
+        last = _beside(basis, solve(last) if depth else last)
+        if not last.shape[1]:
+            # few different eigenvalues, as in a star: the basis holds all images already
+            break
         basis = np.concatenate([basis, last], axis=1)
-    return basis
+    return basis[:, 1:]
+
+
+def _beside(
+    basis: Float[np.ndarray, "nodes basis"], block: Float[np.ndarray, "nodes width"]
+) -> Float[np.ndarray, "nodes found"]:
+    """Orthonormal directions that the block adds to the basis; those of mere rounding are none."""
+    least = ROUNDING * float(np.linalg.norm(block))
+    # the second pass removes what rounding leaves of the first
+    for _ in range(2):
+        directions, lengths, _ = np.linalg.svd(
+            block - basis @ (basis.T @ block), full_matrices=False
+        )
+        block = directions[:, lengths > least]
+        least = 0.5
+    return block
