@@ -1,0 +1,47 @@
+"""Bars for long work: quiet where nobody watches, and never in the way of the work."""
+
+import pytest
+import torch
+
+from graphmamba.data.progress import track
+from graphmamba.data.workers import run_all
+
+
+def test_items_pass_in_order_and_nothing_is_drawn_without_a_terminal(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert list(track(iter([3, 1, 2]), "Counting", 3)) == [3, 1, 2]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_terminal_sees_the_title(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    assert list(track(range(3), "Counting", 3)) == [0, 1, 2]
+    drawn = capfd.readouterr()
+    assert "Counting" in drawn.err
+    assert drawn.out == ""
+
+
+def test_workers_do_all_items_and_leave_the_threads_as_they_were() -> None:
+    threads, done = torch.get_num_threads(), torch.zeros(50)
+
+    def work(item: int) -> None:
+        done[item] += 1
+
+    run_all(work, range(50), "Working")
+    assert done.eq(1).all()
+    assert torch.get_num_threads() == threads
+
+
+def test_a_mistake_in_a_worker_is_raised_and_the_threads_are_as_before() -> None:
+    threads = torch.get_num_threads()
+
+    def work(item: int) -> None:
+        raise ZeroDivisionError(item)
+
+    with pytest.raises(ZeroDivisionError):
+        run_all(work, range(3), "Working")
+    assert torch.get_num_threads() == threads
