@@ -1,0 +1,142 @@
+"""A list of PyG graphs as columns end to end."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmamba.checks import check_choice
+from graphmamba.data.graph_columns import GraphColumns, Pairs
+from graphmamba.data.tables import is_pairs
+from graphmamba.errors import UserError
+
+SPLITS = {"train": 0, "validation": 1, "test": 2}
+Split = Int[Tensor, " graphs"] | Mapping[str, Collection[int]]
+"""Part of each graph by number, or the graphs of each part by name."""
+
+
+def columns_of(
+    graphs: Iterable[Data], split: Split | None = None, exclude: Collection[str] = ()
+) -> GraphColumns:
+    """Lay graphs end to end; each needs the same columns as the first.
+
+    A column has a row for each node, each edge, each graph or each further pair; which of these is
+    read off all graphs together, since a single one may have as many nodes as edges.
+    """
+    each = list(graphs)
+    nodes = torch.tensor([int(graph.num_nodes or 0) for graph in each], dtype=torch.int64)
+    edge_parts = [_pairs(graph.edge_index, number) for number, graph in enumerate(each)]
+    edges = torch.tensor([part.shape[1] for part in edge_parts], dtype=torch.int64)
+    counts = {"nodes": nodes, "edges": edges, "graphs": torch.ones_like(nodes)}
+    kinds: dict[str, dict[str, Tensor]] = {kind: {} for kind in counts}
+    pairs: dict[str, Pairs] = {}
+    # Pairs first: the labels of pairs have as many rows as they.
+    for name in sorted(_names(each, exclude), key=is_pairs, reverse=True):
+        parts = [_part(graph, name, number) for number, graph in enumerate(each)]
+        values = _join(name, parts)
+        rows = torch.tensor([part.shape[int(is_pairs(name))] for part in parts])
+        if is_pairs(name):
+            pairs[name] = Pairs(_ptr(rows), values)
+            counts[name], kinds[name] = rows, pairs[name].columns
+        else:
+            kinds[_kind(name, rows, counts)][name] = values
+    return GraphColumns(
+        node_ptr=_ptr(nodes),
+        edge_ptr=_ptr(edges),
+        edge_index=_join("edge_index", edge_parts),
+        nodes=kinds["nodes"],
+        edges=kinds["edges"],
+        graphs=kinds["graphs"],
+        pairs=pairs,
+        split=parts_of(split, len(each)),
+        source="PyG graphs",
+    )
+
+
+def _kind(name: str, rows: Int[Tensor, " graphs"], counts: Mapping[str, Tensor]) -> str:
+    kind = next((kind for kind, count in counts.items() if torch.equal(count, rows)), None)
+    if kind is None:
+        raise UserError(
+            f"{name} must have a row for each of the {', '.join(counts)}, or be left out by "
+            f"`exclude`; got {rows.tolist()[:8]} rows in the first graphs"
+        )
+    return kind
+
+
+def parts_of(split: Split | None, graphs: int) -> Int[Tensor, " graphs"] | None:
+    """Number the part of each graph; every graph is in one part."""
+    if split is None or isinstance(split, Tensor):
+        return split
+    parts = torch.full((graphs,), -1)
+    for name, members in split.items():
+        check_choice("split", name, SPLITS)
+        places = torch.tensor(list(members), dtype=torch.int64)
+        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < graphs:
+            raise UserError(f"split['{name}'] must hold graphs 0 to {graphs - 1}, got others")
+        if bool((parts[places] >= 0).any()) or len(places.unique()) < len(places):
+            raise UserError(f"split['{name}'] must hold graphs of no other part, got one twice")
+        parts[places] = SPLITS[name]
+    missing = (parts < 0).nonzero()
+    if len(missing):
+        raise UserError(f"split must name a part for every graph, got none for {int(missing[0])}")
+    return parts
+
+
+def _names(graphs: Sequence[Data], exclude: Collection[str]) -> list[str]:
+    """Columns of the first graph; all others must have the same."""
+    left_out = {"edge_index", "num_nodes", *exclude}
+    names = [[name for name in graph.keys() if name not in left_out] for graph in graphs]  # noqa: SIM118
+    for number, found in enumerate(names):
+        odd = set(found) ^ set(names[0])
+        if odd:
+            raise UserError(
+                f"all graphs must have the same columns, got {sorted(odd)} in only one of "
+                f"graphs 0 and {number}"
+            )
+    return names[0] if names else []
+
+
+def _part(graph: Data, name: str, number: int) -> Tensor:
+    """One graph's rows of a column; a number by itself is a row."""
+    value = graph[name]
+    if isinstance(value, bool | int | float):
+        value = torch.tensor(value)
+    if not isinstance(value, Tensor):
+        raise UserError(
+            f"graphs[{number}].{name} must be a tensor or left out by `exclude`, "
+            f"got {type(value).__name__}"
+        )
+    if is_pairs(name):
+        return _pairs(value, number, name)
+    return value.cpu().reshape(1) if value.dim() == 0 else value.cpu()
+
+
+def _pairs(value: Tensor | None, number: int, name: str = "edge_index") -> Int[Tensor, "2 pairs"]:
+    if value is None:
+        return torch.empty(2, 0, dtype=torch.int64)
+    if value.dim() != 2 or value.shape[0] != 2 or value.is_floating_point():  # noqa: PLR2004
+        raise UserError(
+            f"graphs[{number}].{name} must hold integers of shape [2, any], "
+            f"got {value.dtype} of shape {list(value.shape)}"
+        )
+    return value.cpu()
+
+
+def _join(name: str, parts: Sequence[Tensor]) -> Tensor:
+    """Put parts end to end; they must agree in all but their rows."""
+    for number, part in enumerate(parts):
+        is_alike = part.dtype == parts[0].dtype and part.shape[1:] == parts[0].shape[1:]
+        if not is_alike and not is_pairs(name):
+            raise UserError(
+                f"graphs[{number}].{name} must be like that of graph 0, {parts[0].dtype} of shape "
+                f"{list(parts[0].shape)}, got {part.dtype} of shape {list(part.shape)}"
+            )
+    if not parts:
+        return torch.empty(2, 0, dtype=torch.int64)
+    return torch.cat(list(parts), dim=int(is_pairs(name)))
+
+
+def _ptr(counts: Int[Tensor, " graphs"]) -> Int[Tensor, " boundaries"]:
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

@@ -1,0 +1,181 @@
+"""Which graphs go into which batch: shuffled, shared out between processes, resumed anywhere."""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from graphmamba.checks import check_choice, check_least
+from graphmamba.data.random_bits import draw_bits
+from graphmamba.errors import UserError
+
+Ids = Int[Tensor, " _"]
+"""Numbers of any number of graphs."""
+
+
+class BatchSampler:
+    """Deals graphs to batches; every graph is in exactly one batch of an epoch.
+
+    The batches of an epoch follow from the arguments and the epoch's number alone. With several
+    processes each makes the same number of steps. In a single process all batches but the last
+    have the same size; with more, sizes differ by at most one, so that no process runs dry.
+
+    Iterating goes on where it stopped, to the end of the epoch; the next one starts by itself.
+
+    Args:
+        ids: Graphs to deal, such as `store.split_ids("train")`.
+        size: Graphs of a batch in each process.
+        seed: What the shuffling follows, together with the epoch.
+        is_shuffled: Whether graphs come in a new order in every epoch.
+        rank: Number of this process.
+        world: Number of processes.
+        costs: What each of `ids` costs, such as its nodes. With `budget`, a batch is closed
+            where the next graph would not fit, instead of at `size` graphs.
+        budget: Cost of a batch; a graph that costs more has a batch of its own.
+    """
+
+    def __init__(
+        self,
+        ids: Ids,
+        size: int = 128,
+        seed: int = 0,
+        is_shuffled: bool = True,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        costs: Ids | None = None,
+        budget: int | None = None,
+    ) -> None:
+        check_least("size", size, 1)
+        check_least("world", world, 1)
+        check_choice("rank", rank, range(world))
+        check_least("graphs", len(ids), world)
+        if (costs is None) != (budget is None):
+            raise UserError("costs and budget must be given together, got only one of them")
+        if costs is not None and costs.shape != ids.shape:
+            raise UserError(f"costs must hold {len(ids)} numbers, got shape {list(costs.shape)}")
+        self.ids, self.size, self.seed, self.is_shuffled = ids.cpu(), size, seed, is_shuffled
+        self.rank, self.world = rank, world
+        self.costs, self.budget = None if costs is None else costs.cpu(), budget
+        self.epoch, self.step = 0, 0
+        self._planned: tuple[int, list[Ids]] | None = None
+
+    def __len__(self) -> int:
+        """Count the steps of the present epoch, those already made included."""
+        return len(self._batches())
+
+    def __iter__(self) -> Iterator[Ids]:
+        batches = self._batches()
+        for number in range(self.step, len(batches)):
+            # Counted before it is given out: whoever saves the state then has dealt with it.
+            self.step = number + 1
+            if self.step == len(batches):
+                self.set_epoch(self.epoch + 1)
+            yield batches[number]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch."""
+        check_least("epoch", epoch, 0)
+        self.epoch, self.step = epoch, 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Say where the sampler stands, and what its batches follow from."""
+        return {"epoch": self.epoch, "step": self.step, **self._settings()}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on where another sampler with the same settings stood."""
+        for name, value in self._settings().items():
+            if state.get(name) != value:
+                raise UserError(
+                    f"{name} must be the same as in the saved state, {state.get(name)}, got {value}"
+                )
+        self.set_epoch(state["epoch"])
+        check_choice("step", state["step"], range(len(self)))
+        self.step = state["step"]
+
+    def _settings(self) -> dict[str, int]:
+        return {
+            "graphs": len(self.ids),
+            "size": self.size,
+            "seed": self.seed,
+            "is_shuffled": int(self.is_shuffled),
+            "world": self.world,
+            "budget": self.budget or 0,
+        }
+
+    def _batches(self) -> list[Ids]:
+        """Batches of this process in the present epoch."""
+        if self._planned is None or self._planned[0] != self.epoch:
+            order = self._order()
+            dealt = self._deal_evenly(order) if self.costs is None else self._deal_by_cost(order)
+            self._planned = (
+                self.epoch,
+                [self.ids[place] for place in dealt[self.rank :: self.world]],
+            )
+        return self._planned[1]
+
+    def _order(self) -> Ids:
+        places = torch.arange(len(self.ids))
+        if not self.is_shuffled:
+            return places
+        stream = draw_bits(torch.tensor(self.seed), self.epoch)
+        return draw_bits(stream, places).argsort(stable=True)
+
+    def _deal_evenly(self, order: Ids) -> list[Ids]:
+        if self.world == 1:
+            return list(order.split(self.size))
+        steps = -(-len(order) // (self.size * self.world))
+        if steps * self.world > len(order):
+            # Only where batches are to hold one graph each: rather two than none.
+            steps -= 1
+        return list(order.tensor_split(steps * self.world))
+
+    def _deal_by_cost(self, order: Ids) -> list[Ids]:
+        costs, budget = self.costs, self.budget
+        assert costs is not None
+        assert budget is not None
+        batches = _close_at(order, costs[order], budget)
+        _even_out(batches, costs, self.world)
+        if self.world == 1 or not self.is_shuffled:
+            return batches
+        # Processes wait for one another at each step: those of one step should cost alike.
+        batches.sort(key=lambda batch: int(costs[batch].sum()))
+        steps = [
+            batches[place : place + self.world] for place in range(0, len(batches), self.world)
+        ]
+        bits = draw_bits(torch.tensor(~self.seed), self.epoch)
+        shuffled = draw_bits(bits, torch.arange(len(steps))).argsort(stable=True)
+        return [batch for place in shuffled.tolist() for batch in steps[place]]
+
+
+def _close_at(order: Ids, costs: Ids, budget: int) -> list[Ids]:
+    """Cut before each graph that would not fit into the batch any more."""
+    ends = costs.cumsum(0)
+    cuts, begin = [], 0
+    while begin < len(order):
+        spent = int(ends[begin - 1]) if begin else 0
+        fitting = int(torch.searchsorted(ends, spent + budget, right=True))
+        begin = max(fitting, begin + 1)
+        cuts.append(begin)
+    return list(order.tensor_split(cuts[:-1]))
+
+
+def _even_out(batches: list[Ids], costs: Ids, world: int) -> None:
+    """Make as many batches as all processes can share: split the dearest ones.
+
+    Where there are fewer graphs than that, the cheapest ones share a batch instead.
+    """
+    wanted = -(-len(batches) // world) * world
+    if wanted > sum(map(len, batches)):
+        wanted -= world
+    while len(batches) < wanted:
+        able = [place for place, batch in enumerate(batches) if len(batch) > 1]
+        dearest = max(able, key=lambda place: int(costs[batches[place]].sum()))
+        ends = costs[batches[dearest]].cumsum(0)
+        middle = int((ends <= int(ends[-1]) // 2).sum())
+        cut = max(1, min(middle, len(ends) - 1))
+        batches[dearest : dearest + 1] = batches[dearest].tensor_split([cut])
+    while len(batches) > wanted:
+        batches.sort(key=lambda batch: int(costs[batch].sum()))
+        batches[:2] = [torch.cat(batches[:2])]

@@ -1,0 +1,215 @@
+"""All graphs of a set as columns end to end; a batch of any of them is index arithmetic."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from graphmamba.checks import check_choice
+from graphmamba.data.batch import make_batch
+from graphmamba.data.from_pyg import SPLITS, Split, columns_of
+from graphmamba.data.gather import Gather, make_gather
+from graphmamba.data.graph_columns import GraphColumns, Pairs
+from graphmamba.data.sort_edges import source_order, target_order
+from graphmamba.data.store_checks import check_graphs
+from graphmamba.data.tables import BY_SOURCE, HIDDEN, ORIGIN, Table, is_pairs, owner_of
+from graphmamba.errors import UserError
+
+PAIRS = "pairs."
+
+
+class GraphStore:
+    """Graphs of a data set, on the CPU or resident on a GPU.
+
+    Inside each graph edges are sorted by target, so that messages to a node are neighbouring rows.
+    Integers are kept as narrow as their values allow and given out as they came.
+
+    Args:
+        columns: What the graphs are made of.
+
+    Example:
+        >>> graph = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
+        >>> store = GraphStore.from_pyg([graph, graph])
+        >>> store.batch(torch.tensor([1, 0])).ptr
+        tensor([0, 3, 6])
+    """
+
+    tables: dict[str, Table]
+    """Columns by what they have rows for: `nodes`, `edges`, `graphs`, `pairs.NAME_OF_THE_INDEX`."""
+    split: Int[Tensor, " graphs"] | None
+    """Part of each graph: 0 training, 1 validation, 2 test."""
+    source: str
+    """Where the graphs come from, in words."""
+
+    def __init__(self, columns: GraphColumns) -> None:
+        check_graphs(columns)
+        node_ptr, edge_ptr = columns.node_ptr, columns.edge_ptr
+        edges = {"edge_index": columns.edge_index, **columns.edges}
+        place = target_order(columns.edge_index, node_ptr, edge_ptr)
+        if place is not None:
+            edges = {name: _select(name, values, place) for name, values in edges.items()}
+            edges[ORIGIN] = place - edge_ptr[owner_of(edge_ptr)]
+        edges[BY_SOURCE] = source_order(edges["edge_index"], node_ptr, edge_ptr)
+        self.split, self.source = columns.split, columns.source
+        self.tables = {
+            "nodes": Table.of(node_ptr, columns.nodes),
+            "edges": Table.of(edge_ptr, edges),
+            "graphs": Table.of(torch.arange(len(node_ptr)), columns.graphs),
+            **_pair_tables(columns.pairs),
+        }
+
+    @classmethod
+    def from_pyg(
+        cls, graphs: Iterable[Data], split: Split | None = None, exclude: Collection[str] = ()
+    ) -> "GraphStore":
+        """Take over the graphs of a list or of a PyG data set.
+
+        Args:
+            graphs: Graphs with the same columns.
+            split: Part of each graph (0 training, 1 validation, 2 test), or the graphs of `train`,
+                `validation` and `test` by their places in the list.
+            exclude: Columns to leave out, such as names, which are no tensors.
+        """
+        return cls(columns_of(graphs, split, exclude))
+
+    @classmethod
+    def from_tables(
+        cls, tables: dict[str, Table], split: Int[Tensor, " graphs"] | None, source: str
+    ) -> "GraphStore":
+        """Put together what another store was made of; nothing is sorted or checked again."""
+        store = cls.__new__(cls)
+        store.tables, store.split, store.source = tables, split, source
+        return store
+
+    def __len__(self) -> int:
+        return len(self.tables["nodes"].ptr) - 1
+
+    def __getitem__(self, place: int) -> Data:
+        """Return one graph as it came, its edges in their own order."""
+        number = range(len(self))[place]
+        batch = self.batch(torch.tensor([number]))
+        graph = Data()
+        for table in self.tables.values():
+            for name in table.columns.keys() - HIDDEN:
+                graph[name] = batch[name]
+        edges = self.tables["edges"]
+        if ORIGIN in edges.columns:
+            begin, end = edges.ptr[number : number + 2].tolist()
+            back = edges.columns[ORIGIN].values[begin:end].argsort()
+            for name in edges.columns.keys() - HIDDEN:
+                graph[name] = _select(name, graph[name], back)
+        if not self.tables["nodes"].columns:
+            graph.num_nodes = batch.num_nodes
+        return graph
+
+    @property
+    def device(self) -> torch.device:
+        """Where the columns are, and batches are made."""
+        return self.tables["edges"].columns["edge_index"].values.device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns: what has to fit onto a GPU."""
+        tables = self.tables.values()
+        return sum(each.values.nbytes for table in tables for each in table.columns.values())
+
+    def to(self, device: torch.device | str) -> "GraphStore":
+        """Return the store with its columns on a device."""
+        tables = {name: table.to(torch.device(device)) for name, table in self.tables.items()}
+        return GraphStore.from_tables(tables, self.split, self.source)
+
+    def split_ids(self, name: str) -> Int[Tensor, " graphs"]:
+        """Return the graphs of `train`, `validation` or `test`."""
+        check_choice("name", name, tuple(SPLITS))
+        if self.split is None:
+            raise UserError(f"split must be given for a part '{name}', got None")
+        return (self.split == SPLITS[name]).nonzero().squeeze(1)
+
+    def batch(self, ids: Int[Tensor, " graphs"], by_source: bool = False) -> Batch:
+        """Return graphs as one PyG batch, made where the store is.
+
+        Its `graph_key` holds the numbers of the graphs, so that random orders follow a graph
+        wherever it stands; its edges are sorted by target.
+
+        Args:
+            ids: Numbers of the graphs, best on the CPU: from a GPU they have to be waited for.
+            by_source: Whether to add `source_order`, the edges in the order of their sources.
+        """
+        numbers = ids.cpu().numpy().astype(np.int64, copy=False)
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
+            wrong = numbers[(numbers < 0) | (numbers >= len(self))][0]
+            raise UserError(f"ids must hold graphs 0 to {len(self) - 1}, got {wrong}")
+        return make_batch(self.tables, self._gather, numbers, by_source)
+
+    @cached_property
+    def _gather(self) -> Gather:
+        return make_gather(self.tables, self.device)
+
+    def columns(self) -> GraphColumns:
+        """Return what the store was made of, edges in their own order."""
+        given = {
+            kind: {name: table.given(name) for name in table.columns}
+            for kind, table in self.tables.items()
+        }
+        ptrs = {kind: torch.from_numpy(table.ptr) for kind, table in self.tables.items()}
+        edges = given["edges"]
+        origin = edges.pop(ORIGIN, None)
+        edges.pop(BY_SOURCE)
+        if origin is not None:
+            before = ptrs["edges"][owner_of(ptrs["edges"])].to(self.device)
+            back = (origin + before).argsort()
+            edges = {name: _select(name, values, back) for name, values in edges.items()}
+        names = [kind.removeprefix(PAIRS) for kind in self.tables if kind.startswith(PAIRS)]
+        return GraphColumns(
+            node_ptr=ptrs["nodes"],
+            edge_ptr=ptrs["edges"],
+            edge_index=edges.pop("edge_index"),
+            nodes=given["nodes"],
+            edges=edges,
+            graphs=given["graphs"],
+            pairs={
+                name: Pairs(ptrs[PAIRS + name], given[PAIRS + name].pop(name), given[PAIRS + name])
+                for name in names
+            },
+            split=self.split,
+            source=self.source,
+        )
+
+    def with_columns(
+        self,
+        nodes: Mapping[str, Tensor] | None = None,
+        graphs: Mapping[str, Tensor] | None = None,
+        pairs: Mapping[str, Pairs] | None = None,
+    ) -> "GraphStore":
+        """Return the store with further columns, or others in the place of those it has."""
+        nodes, graphs, pairs = dict(nodes or {}), dict(graphs or {}), dict(pairs or {})
+        ptr = torch.from_numpy(self.tables["nodes"].ptr)
+        no_edges = torch.empty(2, 0, dtype=torch.int64)
+        check_graphs(GraphColumns(ptr, torch.zeros_like(ptr), no_edges, nodes, {}, graphs, pairs))
+        tables = {**self.tables, **_pair_tables(pairs)}
+        for kind, columns in {"nodes": nodes, "graphs": graphs}.items():
+            made = Table.of(torch.from_numpy(tables[kind].ptr), columns).columns
+            tables[kind] = replace(tables[kind], columns={**tables[kind].columns, **made})
+        names = Counter(name for table in tables.values() for name in table.columns)
+        twice = [name for name, times in names.items() if times > 1]
+        if twice:
+            raise UserError(f"a column must not have two kinds of rows, got {twice} again")
+        return GraphStore.from_tables(tables, self.split, self.source).to(self.device)
+
+
+def _pair_tables(pairs: Mapping[str, Pairs]) -> dict[str, Table]:
+    return {
+        PAIRS + name: Table.of(each.ptr, {name: each.index, **each.columns})
+        for name, each in pairs.items()
+    }
+
+
+def _select(name: str, values: Tensor, places: Int[Tensor, " rows"]) -> Tensor:
+    """Take rows; those of pairs stand upright."""
+    return values.index_select(1 if is_pairs(name) else 0, places)

@@ -1,0 +1,104 @@
+"""Columns that share their rows, and where the rows of chosen graphs lie in them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+NARROW = (torch.uint8, torch.int16, torch.int32)
+"""Types that integers may be kept in, the narrowest first."""
+PREFIX = 64
+"""Rows that are looked at before all are, for most columns are not constant."""
+ORIGIN = "edge_origin"
+"""Column with the place that each edge had in its graph before edges were sorted."""
+BY_SOURCE = "source_order"
+"""Column with the edges of each graph in the order of their sources."""
+HIDDEN = frozenset({ORIGIN, BY_SOURCE})
+"""Columns that a graph does not show."""
+
+Numbers = Int[np.ndarray, " numbers"]
+Boundaries = Int[Tensor, " boundaries"]
+
+
+def is_pairs(name: str) -> bool:
+    """Whether a column numbers nodes, as PyG reads its name; it then has the shape [2, rows]."""
+    return "index" in name
+
+
+def owner_of(ptr: Boundaries) -> Int[Tensor, " rows"]:
+    """Graph of each row."""
+    return torch.repeat_interleave(ptr.diff(), output_size=int(ptr[-1]))
+
+
+@dataclass(frozen=True)
+class Column:
+    """Rows of all graphs end to end, in as few bytes as hold them without loss."""
+
+    values: Tensor
+    """[rows, ...]; pairs of nodes are [2, rows]."""
+    dtype: torch.dtype
+    """What the values are given out as."""
+    is_constant: bool = False
+    """Whether all rows of a graph are equal, and one is kept for each graph."""
+
+    def to(self, device: torch.device) -> "Column":
+        """Move the values."""
+        return replace(self, values=self.values.to(device))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns with the same rows; graph `g` has the rows `ptr[g]` to `ptr[g + 1]`."""
+
+    ptr: Numbers
+    """On the host, wherever the columns are: sizes of tensors are decided there."""
+    columns: dict[str, Column]
+
+    @classmethod
+    def of(cls, ptr: Boundaries, columns: Mapping[str, Tensor]) -> "Table":
+        """Keep columns; reading fewer bytes is most of what makes a batch fast."""
+        made = {name: _pack(name, values, ptr) for name, values in columns.items()}
+        return cls(ptr.numpy(), made)
+
+    def given(self, name: str) -> Tensor:
+        """Return all rows of a column as they came."""
+        column = self.columns[name]
+        if column.is_constant:
+            owner = owner_of(torch.from_numpy(self.ptr))
+            return column.values.index_select(0, owner.to(column.values.device))
+        return column.values.to(column.dtype)
+
+    def to(self, device: torch.device) -> "Table":
+        """Move the columns."""
+        return replace(self, columns={name: each.to(device) for name, each in self.columns.items()})
+
+
+def _pack(name: str, values: Tensor, ptr: Boundaries) -> Column:
+    if is_pairs(name) or name in HIDDEN:
+        return Column(_narrow(values.long()).contiguous(), torch.int64)
+    if len(ptr) - 1 < int(ptr[-1]) and _is_constant(values, ptr):
+        # A graph without rows has none to keep; what stands in its place is never read.
+        first = ptr[:-1].clamp_max(int(ptr[-1]) - 1)
+        return Column(values.index_select(0, first), values.dtype, is_constant=True)
+    return Column(_narrow(values).contiguous(), values.dtype)
+
+
+def _is_constant(values: Tensor, ptr: Boundaries) -> bool:
+    """Whether all rows of each graph have the same bits: NaN counts as equal, -0 not as 0."""
+    rows = values.contiguous().view(values.shape[0], -1).view(torch.uint8)
+    first = ptr[:-1][owner_of(ptr)]
+    return torch.equal(rows[:PREFIX], rows[first[:PREFIX]]) and torch.equal(rows, rows[first])
+
+
+def _narrow(values: Tensor) -> Tensor:
+    if values.dtype != torch.int64:
+        return values
+    low, high = (int(end) for end in torch.aminmax(values)) if values.numel() else (0, 0)
+    for dtype in NARROW:
+        bounds = torch.iinfo(dtype)
+        if bounds.min <= low and high <= bounds.max:
+            return values.to(dtype)
+    return values

@@ -1,0 +1,280 @@
+"""Stores on disk: complete or not there."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from graphmamba.data import cache
+from graphmamba.data.cache import open_or_build, open_store, recipe_hash
+from graphmamba.data.graph_columns import GraphColumns, Pairs
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from tests.helpers.processes import ROOT
+
+RECIPE = {"name": "rings", "graphs": 20, "seed": 3}
+
+
+def make_rings(count: int = 20) -> GraphColumns:
+    """Rings of 3, 4, ... nodes."""
+    sizes = torch.arange(3, 3 + count)
+    ptr = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
+    source = torch.cat([torch.arange(int(size)) for size in sizes])
+    target = torch.cat([(torch.arange(int(size)) + 1) % size for size in sizes])
+    edge_index = torch.stack([source, target])
+    both = torch.rand(2, len(source), 3)
+    return GraphColumns(
+        node_ptr=ptr,
+        edge_ptr=ptr,
+        edge_index=edge_index,
+        nodes={"x": torch.arange(len(source))[:, None], "left": both[0], "right": both[1]},
+        edges={"edge_attr": torch.ones(len(source), 2)},
+        graphs={"y": sizes},
+        pairs={"edge_label_index": Pairs(ptr, edge_index, {"edge_label": torch.ones(len(source))})},
+        split=torch.arange(count) % 3,
+        source="made in code",
+    )
+
+
+def refuse_to_build() -> GraphColumns:
+    raise AssertionError("what is there must be opened")
+
+
+def entry(folder: Path) -> Path:
+    (found,) = (path for path in folder.iterdir() if path.is_dir())
+    return found
+
+
+def assert_same(ours: GraphStore, theirs: GraphStore) -> None:
+    ids = torch.tensor([4, 0, 19])
+    ours_batch, theirs_batch = ours.batch(ids, by_source=True), theirs.batch(ids, by_source=True)
+    assert set(ours_batch.keys()) == set(theirs_batch.keys())
+    for name, values in theirs_batch:
+        assert ours_batch[name].dtype == values.dtype
+        assert torch.equal(ours_batch[name], values), name
+    assert torch.equal(ours.split_ids("test"), theirs.split_ids("test"))
+    assert ours.source == theirs.source
+
+
+def test_a_set_is_built_once_and_opened_again(tmp_path: Path) -> None:
+    columns = make_rings()
+    built = open_or_build(tmp_path / "sets", RECIPE, lambda: columns)
+    assert_same(built, GraphStore(columns))
+    again = open_or_build(tmp_path / "sets", dict(reversed(RECIPE.items())), refuse_to_build)
+    assert_same(again, GraphStore(columns))
+    about = json.loads((entry(tmp_path / "sets") / "about.json").read_text())
+    nodes = int(columns.node_ptr[-1])
+    assert about["counts"] == {"graphs": 20, "nodes": nodes, "edges": nodes}
+    assert about["recipe"] == RECIPE
+    assert about["source"] == "made in code"
+
+
+def test_other_recipes_have_other_places(tmp_path: Path) -> None:
+    for count in (20, 25):
+        store = open_or_build(tmp_path, {**RECIPE, "graphs": count}, lambda n=count: make_rings(n))
+        assert len(store) == count
+    assert len(open_or_build(tmp_path, RECIPE, refuse_to_build)) == 20
+
+
+def test_a_set_without_graphs_or_rows_survives(tmp_path: Path) -> None:
+    none = torch.empty(2, 0, dtype=torch.int64)
+    ptr = torch.zeros(3, dtype=torch.int64)
+    columns = GraphColumns(ptr, ptr, none, {"x": torch.empty(0, 4)}, graphs={"y": torch.ones(2)})
+    open_or_build(tmp_path, RECIPE, lambda: columns)
+    store = open_or_build(tmp_path, RECIPE, refuse_to_build)
+    assert store.batch(torch.tensor([1, 0])).x.shape == (0, 4)
+    assert store.split is None
+
+
+def test_opening_takes_no_time(tmp_path: Path) -> None:
+    nodes = 2_000_000
+    ptr = torch.arange(0, nodes + 1, 100)
+    no_edges = torch.empty(2, 0, dtype=torch.int64)
+    columns = GraphColumns(ptr, ptr * 0, no_edges, {"x": torch.rand(nodes, 10)})
+    open_or_build(tmp_path, RECIPE, lambda: columns)
+    start = time.perf_counter()
+    store = open_or_build(tmp_path, RECIPE, refuse_to_build)
+    assert time.perf_counter() - start < 1
+    assert torch.equal(store[7].x, columns.nodes["x"][700:800])
+
+
+def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def fail() -> GraphColumns:
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        open_or_build(tmp_path, RECIPE, fail)
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert len(open_or_build(tmp_path, RECIPE, make_rings)) == 20
+
+
+@pytest.mark.parametrize("name", ["columns.safetensors", "about.json"])
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "missing"])
+def test_damaged_files_are_refused_and_rebuilt_on_request(
+    name: str, damage: str, tmp_path: Path
+) -> None:
+    open_or_build(tmp_path, RECIPE, make_rings)
+    file = entry(tmp_path) / name
+    if damage == "truncated":
+        os.truncate(file, file.stat().st_size // 2)
+    elif damage == "foreign":
+        file.write_bytes(pickle.dumps({"x": 1}).ljust(file.stat().st_size, b"."))
+    else:
+        file.unlink()
+    with pytest.raises(UserError, match=f"{name} is not a set that can be opened: must"):
+        open_or_build(tmp_path, RECIPE, refuse_to_build)
+    columns = make_rings()
+    assert_same(open_or_build(tmp_path, RECIPE, lambda: columns, rebuild=True), GraphStore(columns))
+    assert_same(open_or_build(tmp_path, RECIPE, refuse_to_build), GraphStore(columns))
+
+
+def drop(tensors: dict[str, torch.Tensor]) -> None:
+    del tensors["nodes/ptr"]
+
+
+def fall(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["edges/ptr"][3] = 1_000_000
+
+
+def shorten(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["nodes/left/float32/rows"] = tensors["nodes/left/float32/rows"][1:].clone()
+
+
+def retype(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["nodes/left/int64/rows"] = tensors.pop("nodes/left/float32/rows")
+
+
+def flatten(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["edges/edge_index/int64/rows"] = tensors["edges/edge_index/int64/rows"].flatten()
+
+
+def rename(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["nodes/left/load/rows"] = tensors.pop("nodes/left/float32/rows")
+
+
+@pytest.mark.parametrize("change", [drop, fall, shorten, retype, flatten, rename])
+def test_columns_that_make_up_no_graphs_are_refused(
+    change: Callable[[dict[str, torch.Tensor]], None], tmp_path: Path
+) -> None:
+    open_or_build(tmp_path, RECIPE, make_rings)
+    file = entry(tmp_path) / "columns.safetensors"
+    tensors = {name: values.clone() for name, values in load_file(file).items()}
+    change(tensors)
+    save_file(tensors, file)
+    about = json.loads(file.with_name("about.json").read_text())
+    about["bytes"] = file.stat().st_size
+    file.with_name("about.json").write_text(json.dumps(about))
+    with pytest.raises(UserError, match=r"columns.safetensors .* its columns make up no graphs"):
+        open_or_build(tmp_path, RECIPE, refuse_to_build)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("version", 99, "version must be 1, got 99"),
+        ("format", "other", "must say format"),
+        ("recipe_hash", "0", "recipe_hash must be"),
+        ("counts", {"graphs": 1}, "counts must be"),
+    ],
+)
+def test_what_the_description_says_must_hold(
+    key: str, value: object, message: str, tmp_path: Path
+) -> None:
+    open_or_build(tmp_path, RECIPE, make_rings)
+    file = entry(tmp_path) / "about.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+    with pytest.raises(UserError, match=message):
+        open_or_build(tmp_path, RECIPE, refuse_to_build)
+
+
+def test_a_set_can_be_opened_without_its_recipe(tmp_path: Path) -> None:
+    open_or_build(tmp_path, RECIPE, make_rings)
+    assert len(open_store(entry(tmp_path))) == 20
+
+
+def test_recipes_must_be_json() -> None:
+    with pytest.raises(UserError, match="recipe must be what JSON can write"):
+        recipe_hash({"name": object()})
+    with pytest.raises(UserError, match="recipe must be what JSON can write"):
+        recipe_hash({"share": float("nan")})
+
+
+BUILD_APART = """
+import sys, time
+from pathlib import Path
+from graphmamba.data import cache
+from tests.data.test_cache import RECIPE, make_rings
+
+folder, moment = Path(sys.argv[1]), sys.argv[2]
+
+def stop(*_):
+    (folder / "here").touch()
+    time.sleep(600)
+
+def build():
+    if moment == "building":
+        stop()
+    if moment == "race":
+        (folder / f"built-{time.time_ns()}").touch()
+        time.sleep(0.5)
+    return make_rings()
+
+if moment == "writing":
+    cache._flush = stop
+folder.mkdir(exist_ok=True)
+assert len(cache.open_or_build(folder, RECIPE, build)) == 20
+"""
+
+
+def start_build(folder: Path, moment: str) -> "subprocess.Popen[bytes]":
+    paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.Popen([sys.executable, "-c", BUILD_APART, folder, moment], env=environment)
+
+
+@pytest.mark.parametrize("moment", ["building", "writing"])
+def test_a_killed_build_leaves_nothing_that_is_opened(moment: str, tmp_path: Path) -> None:
+    process = start_build(tmp_path, moment)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "here").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / recipe_hash(RECIPE)[:16]).exists()
+    columns = make_rings()
+    assert_same(open_or_build(tmp_path, RECIPE, lambda: columns), GraphStore(columns))
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == [entry(tmp_path)]
+
+
+def test_of_two_processes_one_builds(tmp_path: Path) -> None:
+    processes = [start_build(tmp_path, "race") for _ in range(2)]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    assert len(list(tmp_path.glob("built-*"))) == 1
+    assert len(open_or_build(tmp_path, RECIPE, refuse_to_build)) == 20
+
+
+def test_two_who_write_at_once_without_a_lock_leave_one_whole_set(tmp_path: Path) -> None:
+    store, place = GraphStore(make_rings()), tmp_path / "set"
+    for _ in range(2):
+        cache.write_store(store, place, RECIPE)
+    assert_same(open_store(place, recipe_hash(RECIPE)), store)
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_no_pickle_can_be_loaded() -> None:
+    folder = Path(cache.__file__).parent
+    for name in ("cache", "store", "tables", "gather", "batch", "from_pyg", "sampler"):
+        text = (folder / f"{name}.py").read_text()
+        assert "pickle" not in text.replace("never unpickled", "")
+        assert "torch.load" not in text

@@ -1,0 +1,289 @@
+"""All graphs as columns, and batches of them."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from graphmamba.data import gather
+from graphmamba.data.catalog import CATALOG
+from graphmamba.data.graph_columns import GraphColumns, Pairs
+from graphmamba.data.positional import Precompute, add_columns
+from graphmamba.data.store import GraphStore
+from graphmamba.data.synthetic import synthetic_graphs
+from graphmamba.errors import UserError
+from tests.helpers.experiments import small_experiment
+
+EVERYTHING = Precompute(
+    frequencies=4, walks=3, expander_degree=2, has_centrality=True, has_clusters=True
+)
+
+
+def draw_graph(nodes: int, edges: int, seed: int = 0) -> Data:
+    """A graph with a column of each kind; edges in no order."""
+    generator = torch.Generator().manual_seed(seed)
+    edges = edges if nodes else 0
+    return Data(
+        x=torch.randint(-5, 300, (nodes, 3), generator=generator),
+        edge_index=torch.randint(max(nodes, 1), (2, edges), generator=generator),
+        edge_attr=torch.rand(edges, 2, generator=generator),
+        y=torch.rand(1, 4, generator=generator),
+        flag=torch.rand(nodes, generator=generator) < 0.5,
+        level=torch.full((nodes, 2), float(seed)),
+        far=torch.randint(2**40, (nodes,), generator=generator),
+        half=torch.rand(nodes, 3, generator=generator).half(),
+        edge_label_index=torch.randint(max(nodes, 1), (2, min(nodes, 3)), generator=generator),
+        edge_label=torch.rand(min(nodes, 3), generator=generator),
+    )
+
+
+SIZES = [(5, 9), (1, 0), (0, 0), (3, 0), (1, 2), (40, 100), (0, 0), (7, 1)]
+GRAPHS = [draw_graph(*size, seed) for seed, size in enumerate(SIZES)]
+
+
+def assert_equal(ours: Data, theirs: Data) -> None:
+    assert set(ours.keys()) == set(theirs.keys())
+    for name in theirs.keys():  # noqa: SIM118
+        assert same(ours[name], theirs[name]), name
+
+
+def same(ours: Tensor, theirs: Tensor) -> bool:
+    is_alike = ours.dtype == theirs.dtype and ours.shape == theirs.shape
+    return is_alike and torch.equal(ours.nan_to_num(7.5), theirs.nan_to_num(7.5))
+
+
+def sorted_by_target(batch: Batch) -> Batch:
+    batch = batch.clone()
+    order = batch.edge_index[1].argsort(stable=True)
+    batch.edge_index, batch.edge_attr = batch.edge_index[:, order], batch.edge_attr[order]
+    return batch
+
+
+def expected_batch(graphs: Sequence[Data], ids: Sequence[int]) -> Batch:
+    """PyG's own, its edges sorted, with the numbers of the graphs."""
+    batch = sorted_by_target(Batch.from_data_list([graphs[number] for number in ids]))
+    batch.graph_key = torch.tensor(ids)
+    return batch
+
+
+@pytest.fixture(params=["compiled", "torch"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are made by the kernel, or as on a GPU and where Numba is missing."""
+    if request.param == "torch":
+        monkeypatch.setattr(gather, "find_spec", lambda _: None)
+
+
+@pytest.mark.usefixtures("way")
+def test_graphs_come_back_as_they_went_in() -> None:
+    store = GraphStore.from_pyg(GRAPHS)
+    assert len(store) == len(GRAPHS)
+    for number, graph in enumerate(GRAPHS):
+        assert_equal(store[number], graph)
+    assert_equal(store[-1], GRAPHS[-1])
+    with pytest.raises(IndexError):
+        store[len(GRAPHS)]
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(
+    "ids", [[0], [5, 1, 2, 0], [2], [2, 6], [7, 7, 5], list(range(8))], ids=str
+)
+def test_batches_are_those_of_pyg(ids: list[int]) -> None:
+    batch = GraphStore.from_pyg(GRAPHS).batch(torch.tensor(ids))
+    assert_equal(batch, expected_batch(GRAPHS, ids))
+    assert isinstance(batch, Batch)
+    assert batch.num_graphs == len(ids)
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20)), min_size=1, max_size=8),
+    data=st.data(),
+)
+def test_any_graphs_batch_like_those_of_pyg(
+    sizes: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    graphs = [draw_graph(*size, seed) for seed, size in enumerate(sizes)]
+    ids = data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=10))
+    assert_equal(GraphStore.from_pyg(graphs).batch(torch.tensor(ids)), expected_batch(graphs, ids))
+
+
+@pytest.mark.usefixtures("way")
+def test_a_batch_can_be_taken_apart() -> None:
+    ids = [5, 2, 0]
+    batch = GraphStore.from_pyg(GRAPHS).batch(torch.tensor(ids), by_source=True)
+    theirs = expected_batch(GRAPHS, ids)
+    for number, (ours, graph) in enumerate(zip(batch.to_data_list(), ids, strict=True)):
+        assert same(ours.x, GRAPHS[graph].x)
+        assert same(ours.edge_label_index, GRAPHS[graph].edge_label_index)
+        assert ours.graph_key.tolist() == [graph]
+        assert ours.edge_index.shape == GRAPHS[graph].edge_index.shape
+        assert sorted(ours.source_order.tolist()) == list(range(ours.num_edges))
+        assert number < len(theirs)
+
+
+@pytest.mark.usefixtures("way")
+def test_the_index_by_source_sorts_the_edges_by_source() -> None:
+    batch = GraphStore.from_pyg(GRAPHS).batch(torch.tensor([7, 5, 2, 0]), by_source=True)
+    sources = batch.edge_index[0][batch.source_order]
+    assert torch.equal(sources, batch.edge_index[0].sort().values)
+
+
+@pytest.mark.usefixtures("way")
+def test_no_graphs_are_a_batch_too() -> None:
+    batch = GraphStore.from_pyg(GRAPHS).batch(torch.empty(0, dtype=torch.int64))
+    assert batch.num_graphs == 0
+    assert batch.x.shape == (0, 3)
+    assert batch.ptr.tolist() == [0]
+
+
+@pytest.mark.usefixtures("way")
+def test_graphs_without_node_columns_keep_their_number_of_nodes() -> None:
+    edge_index = torch.tensor([[1, 0], [0, 1]])
+    store = GraphStore.from_pyg([Data(edge_index=edge_index, num_nodes=nodes) for nodes in (4, 2)])
+    assert store[0].num_nodes == 4
+    batch = store.batch(torch.tensor([1, 0]))
+    assert batch.num_nodes == 6
+    assert batch.batch.tolist() == [0, 0, 1, 1, 1, 1]
+
+
+def test_the_columns_come_back_as_they_went_in() -> None:
+    given_columns = GraphStore.from_pyg(GRAPHS, torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])).columns()
+    again = GraphStore(given_columns).columns()
+    assert torch.equal(given_columns.edge_index, torch.cat([g.edge_index for g in GRAPHS], dim=1))
+    for field in fields(GraphColumns):
+        ours, theirs = getattr(again, field.name), getattr(given_columns, field.name)
+        if isinstance(theirs, Tensor):
+            assert torch.equal(ours, theirs)
+        elif field.name in {"nodes", "edges", "graphs"}:
+            assert all(same(ours[name], theirs[name]) for name in theirs)
+    pairs = again.pairs["edge_label_index"]
+    assert torch.equal(pairs.index, given_columns.pairs["edge_label_index"].index)
+    assert same(pairs.columns["edge_label"], torch.cat([graph.edge_label for graph in GRAPHS]))
+
+
+def test_columns_can_be_added_later() -> None:
+    plain = synthetic_graphs(CATALOG["peptides-func"], 4)
+    generator = torch.Generator().manual_seed(0)
+    full = [add_columns(graph, EVERYTHING, generator) for graph in plain]
+    whole = GraphStore.from_pyg(full).columns()
+    added = {name: values for name, values in whole.nodes.items() if name != "x"}
+    store = GraphStore.from_pyg(plain).with_columns(nodes=added, pairs=whole.pairs)
+    assert_equal(store.batch(torch.tensor([2, 0])), expected_batch(full, [2, 0]))
+    assert "laplacian_vectors" not in GraphStore.from_pyg(plain).tables["nodes"].columns
+    with pytest.raises(UserError, match="two kinds of rows"):
+        store.with_columns(graphs={"x": torch.zeros(4)})
+    with pytest.raises(UserError, match=r"centrality must have .* rows"):
+        store.with_columns(nodes={"centrality": torch.zeros(3)})
+
+
+def test_little_memory_is_used() -> None:
+    graphs = [Data(x=torch.randint(9, (50, 9)), level=torch.ones(50, 9)) for _ in range(4)]
+    assert GraphStore.from_pyg(graphs).nbytes < 4 * 50 * 9 + 4 * 9 * 4 + 100
+
+
+@pytest.mark.parametrize("name", ["peptides-func/graph-mamba", "pcqm-contact/exphormer"])
+def test_models_see_no_difference(name: str) -> None:
+    experiment = small_experiment(name)
+    torch.manual_seed(0)
+    model = experiment.build().eval()
+    generator = torch.Generator().manual_seed(0)
+    graphs = [
+        add_columns(graph, model.precompute, generator)
+        for graph in synthetic_graphs(experiment.data, 5)
+    ]
+    ours = GraphStore.from_pyg(graphs).batch(torch.tensor([3, 0, 4]))
+    theirs = expected_batch(graphs, [3, 0, 4])
+    with torch.no_grad():
+        assert torch.equal(model(ours), model(theirs))
+
+
+def test_parts_are_found_by_name() -> None:
+    parts = {"test": [0, 5], "train": [1, 2, 3], "validation": [4, 6, 7]}
+    store = GraphStore.from_pyg(GRAPHS, parts)
+    for name, members in parts.items():
+        assert store.split_ids(name).tolist() == members
+    with pytest.raises(UserError, match="name must be one of 'train', 'validation', 'test'"):
+        store.split_ids("val")
+    with pytest.raises(UserError, match="split must be given"):
+        GraphStore.from_pyg(GRAPHS).split_ids("train")
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ({"train": [0, 1]}, "every graph, got none for 2"),
+        ({"train": range(8), "test": [3]}, "no other part"),
+        ({"train": [8]}, "graphs 0 to 7"),
+        ({"valid": [1]}, "split must be one of"),
+        (torch.tensor([0, 1]), "one integer for each of 8 graphs"),
+        (torch.full((8,), 3), "split must hold 0, 1 or 2"),
+    ],
+)
+def test_bad_parts_are_refused(split: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        GraphStore.from_pyg(GRAPHS, split)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "someone"}, r"graphs\[1\].name must be a tensor or left out"),
+        ({"x": torch.zeros(5, 3)}, r"graphs\[1\].x must be like that of graph 0"),
+        ({"y": torch.zeros(4, 4)}, "y must have a row for each of the nodes, edges, graphs"),
+        ({"edge_index": torch.tensor([[0], [5]])}, "nodes 0 to 4 in graph 1, got .0, 5."),
+        ({"edge_index": torch.zeros(3, 2)}, r"graphs\[1\].edge_index must hold integers"),
+        ({"batch": torch.zeros(5)}, "name must be an identifier and none of"),
+    ],
+    ids=["text", "type", "rows", "missing node", "shape", "taken name"],
+)
+def test_bad_graphs_are_refused(change: dict[str, object], message: str) -> None:
+    # Without its attributes an edge can be changed alone.
+    good, bad = (draw_graph(5, 9, seed) for seed in (0, 1))
+    for graph in (good, bad):
+        del graph.edge_attr
+        for name, value in change.items():
+            if name not in good:
+                graph[name] = value
+    good_name = "nobody" if "name" in change else None
+    bad.update(change)
+    if good_name:
+        good["name"] = torch.zeros(1)
+    with pytest.raises(UserError, match=message):
+        GraphStore.from_pyg([good, bad])
+
+
+def test_graphs_with_other_columns_are_refused() -> None:
+    lacking = GRAPHS[1].clone()
+    del lacking.y
+    with pytest.raises(UserError, match=r"same columns, got \['y'\] in only one of graphs 0 and 1"):
+        GraphStore.from_pyg([GRAPHS[0], lacking])
+
+
+@pytest.mark.parametrize("wrong", [8, -1])
+def test_graphs_that_are_not_there_are_refused(wrong: int) -> None:
+    with pytest.raises(UserError, match=f"ids must hold graphs 0 to 7, got {wrong}"):
+        GraphStore.from_pyg(GRAPHS).batch(torch.tensor([0, wrong]))
+
+
+def test_rows_that_do_not_add_up_are_refused() -> None:
+    ptr = torch.tensor([0, 2])
+    edge_index = torch.tensor([[0, 1], [1, 0]])
+    pairs = {"further": Pairs(ptr, edge_index)}
+    with pytest.raises(UserError, match="x must have 2 rows"):
+        GraphStore(GraphColumns(ptr, ptr, edge_index, {"x": torch.zeros(3, 1)}))
+    with pytest.raises(UserError, match="edge_ptr must start at 0 and never fall"):
+        GraphStore(GraphColumns(ptr, torch.tensor([1, 2]), edge_index))
+    with pytest.raises(UserError, match="must have `index` in it, got 'further'"):
+        GraphStore(GraphColumns(ptr, ptr, edge_index, pairs=pairs))
+
+
+@pytest.mark.gpu
+def test_batches_are_the_same_on_a_gpu() -> None:
+    store, ids = GraphStore.from_pyg(GRAPHS), torch.tensor([5, 2, 0, 7])
+    assert_equal(store.to("cuda").batch(ids).to("cpu"), store.batch(ids))
+    assert_equal(store.to("cuda")[5].to("cpu"), GRAPHS[5])
