@@ -5,7 +5,7 @@ from argparse import ArgumentError
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from inspect import signature
+from inspect import Parameter, signature
 from typing import NoReturn
 
 from graphmamba import __version__
@@ -34,6 +34,14 @@ COMMANDS = {
     "benchmarks": Command(
         "list the ten data sets with their metric, their sizes and the parameters of each model",
         "graphmamba.benchmarks:list_benchmarks",
+    ),
+    "data build": Command(
+        "build one of the ten data sets: from local files (--from DIR), drawn, or downloaded",
+        "graphmamba.data.commands:build",
+    ),
+    "data info": Command(
+        "print and plot sizes, degrees, diameters and labels of a data set",
+        "graphmamba.data.commands:info",
     ),
 }
 
@@ -66,15 +74,30 @@ def _run(name: str, arguments: list[str]) -> None:
     function = COMMANDS[name].load()
     parser = ArgumentParser(prog=f"graphmamba {name}", exit_on_error=False)
     parser.add_function_arguments(function)
-    parsed = parser.parse_args(_spell_out_flags(function, arguments))
+    parsed = parser.parse_args(_spell_out(function, arguments))
     function(**parser.instantiate(parsed).as_dict())
 
 
-def _spell_out_flags(function: Callable[..., None], arguments: list[str]) -> list[str]:
-    """Let a switch stand by itself: `--json` means `--json=true`, which the parser wants."""
-    parameters = signature(function).parameters.values()
+def _spell_out(function: Callable[..., None], arguments: list[str]) -> list[str]:
+    """Write arguments as the parser wants them.
+
+    A switch may stand by itself: `--json` means `--json=true`. What must be given may come first
+    without its name: `mnist` means `--name=mnist`. A parameter called `from_`, because `from` is
+    Python's own word, is the option `--from`.
+    """
+    parameters = list(signature(function).parameters.values())
     switches = {f"--{each.name}" for each in parameters if each.annotation is bool}
-    return [f"{word}=true" if word in switches else word for word in arguments]
+    keywords = {each.name.rstrip("_"): each.name for each in parameters if each.name[-1] == "_"}
+    spelled = []
+    for word in arguments:
+        option, equals, value = word.partition("=")
+        name = keywords.get(option.removeprefix("--")) if option.startswith("--") else None
+        whole = f"--{name}{equals}{value}" if name else word
+        spelled.append(f"{whole}=true" if whole in switches else whole)
+    needed = [each.name for each in parameters if each.default is Parameter.empty]
+    if needed and spelled and not spelled[0].startswith("-"):
+        spelled[0] = f"--{needed[0]}={spelled[0]}"
+    return spelled
 
 
 def _answer_without_command(words: list[str]) -> str:

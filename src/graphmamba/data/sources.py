@@ -1,0 +1,194 @@
+"""Where each benchmark comes from: local files, a download, or a recipe that draws it."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from graphmamba.checks import check_choice
+from graphmamba.data import malnet, peptides, superpixels, voc
+from graphmamba.data.cache import open_or_build, open_store, recipe_hash
+from graphmamba.data.catalog import CATALOG
+from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.progress import track
+from graphmamba.data.sbm import Sizes, draw_cluster, draw_pattern
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+
+READING = 1
+"""Counts changes in how files are read or graphs are drawn; what is kept then becomes stale."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The ways to get one benchmark."""
+
+    download: Callable[[Path], GraphColumns]
+    """Fetches the published files into a folder and reads them."""
+    read: Callable[[Path], GraphColumns] | None = None
+    """Reads a folder of local files; None where there is no reader."""
+    files: str = ""
+    """What such a folder must hold, in words."""
+    draw: Callable[[Sizes, int], GraphColumns] | None = None
+    """Draws the set by its recipe, of given sizes with a seed; None where it is no random set."""
+
+
+def _lrgb(name: str) -> Callable[[Path], GraphColumns]:
+    def download(root: Path) -> GraphColumns:
+        # PyG's data sets are slow to import and only a download needs them
+        from graphmamba.data.downloads import download_lrgb
+
+        return download_lrgb(name, root)
+
+    return download
+
+
+def _gnn_benchmark(name: str) -> Callable[[Path], GraphColumns]:
+    def download(root: Path) -> GraphColumns:
+        from graphmamba.data.downloads import download_gnn_benchmark
+
+        return download_gnn_benchmark(name, root)
+
+    return download
+
+
+def _malnet(root: Path) -> GraphColumns:
+    from graphmamba.data.downloads import download_malnet
+
+    return download_malnet(root)
+
+
+def _molecules(smiles: Sequence[str]) -> Iterable[str]:
+    return track(smiles, "Molecules", len(smiles))
+
+
+SOURCES: dict[str, Source] = {
+    "peptides-func": Source(
+        download=_lrgb("peptides-func"),
+        read=partial(peptides.read_peptides_func, follow=_molecules),
+        files=f"{peptides.LABELLED}[.gz] and {peptides.SPLIT}",
+    ),
+    "peptides-struct": Source(
+        download=_lrgb("peptides-struct"),
+        read=partial(peptides.read_peptides_struct, follow=_molecules),
+        files=f"{peptides.LABELLED}[.gz], {peptides.SPLIT} and {peptides.MEASURED}",
+    ),
+    "pascalvoc-sp": Source(
+        download=_lrgb("pascalvoc-sp"),
+        read=voc.read_voc,
+        files=", ".join(f"{file}[.xz]" for file in voc.FILES),
+    ),
+    "coco-sp": Source(download=_lrgb("coco-sp")),
+    "pcqm-contact": Source(download=_lrgb("pcqm-contact")),
+    "malnet-tiny": Source(
+        download=_malnet,
+        read=malnet.read_malnet,
+        files=f"{malnet.FILE}[.xz], or {malnet.EDGE_LISTS}/ and {malnet.LISTS}/",
+    ),
+    "cifar10": Source(
+        download=_gnn_benchmark("cifar10"),
+        read=partial(superpixels.read_superpixels, file="cifar10_150sp.npz", colours=3),
+        files="cifar10_150sp.npz[.xz]",
+    ),
+    "mnist": Source(
+        download=_gnn_benchmark("mnist"),
+        read=partial(superpixels.read_superpixels, file="mnist_75sp.npz", colours=1),
+        files="mnist_75sp.npz[.xz]",
+    ),
+    "cluster": Source(download=_gnn_benchmark("cluster"), draw=draw_cluster),
+    "pattern": Source(download=_gnn_benchmark("pattern"), draw=draw_pattern),
+}
+
+
+def default_root() -> Path:
+    """Where sets are kept by default: $GRAPHMAMBA_ROOT, or a cache in the home folder."""
+    return Path(os.environ.get("GRAPHMAMBA_ROOT", Path.home() / ".cache" / "graphmamba"))
+
+
+def open_benchmark(
+    name: str, root: Path | None = None, seed: int = 0, sizes: Sizes | None = None
+) -> GraphStore:
+    """Open a benchmark that was built before; one with a recipe is drawn where it is missing.
+
+    Args:
+        name: Its name in the catalogue.
+        root: Where sets are kept; None for the default place.
+        seed: Of a set that is drawn.
+        sizes: Graphs of its three parts, for a smaller one; None for the published sizes.
+    """
+    root = root or default_root()
+    recipe = recipe_of(name, seed, sizes)
+    draw = SOURCES[name].draw
+    if draw is None:
+        place = root / name / recipe_hash(recipe)[:16]
+        if not place.exists():
+            raise UserError(f"{name} is not in {root}: {how_to_get(name)}")
+        return open_store(place)
+    return open_or_build(root / name, recipe, partial(draw, sizes or published_sizes(name), seed))
+
+
+def build_benchmark(
+    name: str,
+    folder: Path | None = None,
+    root: Path | None = None,
+    seed: int = 0,
+    download: bool = False,
+) -> GraphStore:
+    """Make a benchmark anew: read local files, or else draw it, or else download it.
+
+    Args:
+        name: Its name in the catalogue.
+        folder: Local files; None to draw or download.
+        root: Where sets are kept; downloaded files go to its folder `raw`.
+        seed: Of a set that is drawn.
+        download: Download also what could be drawn.
+    """
+    root = root or default_root()
+    recipe = recipe_of(name, seed)
+    source = SOURCES[name]
+    if folder is None:
+        if source.draw is None or download:
+            build = partial(source.download, root / "raw")
+        else:
+            build = partial(source.draw, published_sizes(name), seed)
+    else:
+        build = partial(_reader_of(name, folder), folder)
+    return open_or_build(root / name, recipe, build, rebuild=True)
+
+
+def recipe_of(name: str, seed: int = 0, sizes: Sizes | None = None) -> dict[str, object]:
+    """What a set is known by on disk: a set that is drawn has one for each seed and size."""
+    check_choice("name", name, tuple(CATALOG))
+    recipe: dict[str, object] = {"benchmark": name, "reading": READING}
+    if SOURCES[name].draw is not None:
+        recipe |= {"seed": seed, "sizes": list(sizes or published_sizes(name))}
+    elif sizes is not None:
+        raise UserError(f"sizes must be None for {name}, which is not drawn, got {sizes}")
+    return recipe
+
+
+def published_sizes(name: str) -> Sizes:
+    """Graphs of the three parts as published."""
+    benchmark = CATALOG[name]
+    return benchmark.train, benchmark.validation, benchmark.test
+
+
+def _reader_of(name: str, folder: Path) -> Callable[[Path], GraphColumns]:
+    source = SOURCES[name]
+    if source.read is None:
+        verb = "drawn by its recipe" if source.draw else "downloaded"
+        raise UserError(f"--from must be left out for {name}, which is then {verb}, got '{folder}'")
+    if not folder.is_dir():
+        raise UserError(f"--from must be a folder that holds {source.files}, got '{folder}'")
+    return source.read
+
+
+def how_to_get(name: str) -> str:
+    """Say in a line how a set that is missing is made."""
+    source = SOURCES[name]
+    verb = "draw it by its recipe" if source.draw else "download it"
+    told = f"{verb} with `graphmamba data build {name}`"
+    if source.read:
+        told += f", or build it from local files with `--from DIR` (DIR holds {source.files})"
+    return told

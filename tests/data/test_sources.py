@@ -1,0 +1,93 @@
+"""Benchmarks by name: built, drawn, opened again, and what is said where one is missing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmamba.data import sources
+from graphmamba.data.catalog import CATALOG
+from graphmamba.data.sources import SOURCES, build_benchmark, how_to_get, open_benchmark
+from graphmamba.errors import UserError
+from tests.helpers.raw_files import write_malnet, write_superpixels
+
+
+def test_every_benchmark_has_a_source() -> None:
+    assert list(SOURCES) == list(CATALOG)
+    for name, source in SOURCES.items():
+        assert bool(source.read) == bool(source.files)
+        assert f"graphmamba data build {name}" in how_to_get(name)
+
+
+def test_a_set_built_from_files_is_opened_again(tmp_path: Path) -> None:
+    write_superpixels(tmp_path / "mnist_75sp.npz.xz", 1)
+    built = build_benchmark("mnist", tmp_path, tmp_path / "sets")
+    opened = open_benchmark("mnist", tmp_path / "sets")
+    assert len(opened) == len(built) == 4
+    assert torch.equal(opened[3].edge_index, built[3].edge_index)
+    assert opened[0].edge_index.dtype == torch.int64
+    assert opened.source == "built from mnist_75sp.npz.xz"
+
+
+def test_building_again_takes_the_new_files(tmp_path: Path) -> None:
+    write_malnet(tmp_path)
+    build_benchmark("malnet-tiny", tmp_path, tmp_path / "sets")
+    write_malnet(tmp_path, label=np.array([2, 2, 2]))
+    build_benchmark("malnet-tiny", tmp_path, tmp_path / "sets")
+    assert int(open_benchmark("malnet-tiny", tmp_path / "sets")[0].y) == 2
+
+
+def test_a_wrong_file_leaves_nothing_behind(tmp_path: Path) -> None:
+    write_malnet(tmp_path, label=np.array([2, 2, 9]))
+    with pytest.raises(UserError, match=r"malnet_tiny\.npz\.xz: label must be below 5, got 9"):
+        build_benchmark("malnet-tiny", tmp_path, tmp_path / "sets")
+    assert not [
+        path
+        for path in (tmp_path / "sets").rglob("*")
+        if path.is_dir() and any(path.glob("*.safetensors"))
+    ]
+    with pytest.raises(UserError, match="malnet-tiny is not in"):
+        open_benchmark("malnet-tiny", tmp_path / "sets")
+
+
+def test_drawn_sets_are_made_when_they_are_asked_for(tmp_path: Path) -> None:
+    first = open_benchmark("pattern", tmp_path, sizes=(6, 2, 1))
+    assert [len(first.split_ids(part)) for part in ("train", "validation", "test")] == [6, 2, 1]
+    again = open_benchmark("pattern", tmp_path, sizes=(6, 2, 1))
+    other = open_benchmark("pattern", tmp_path, seed=1, sizes=(6, 2, 1))
+    assert torch.equal(first[0].edge_index, again[0].edge_index)
+    assert not torch.equal(first[0].x.sum(dim=0), other[0].x.sum(dim=0))
+
+
+def test_a_missing_set_tells_how_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"download it with .* or build it from local files"
+    ) as told:
+        open_benchmark("peptides-func", tmp_path)
+    assert "peptide_multi_class_dataset.csv" in str(told.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("coco-sp", "--from must be left out for coco-sp, which is then downloaded"),
+        ("cluster", "--from must be left out for cluster, which is then drawn"),
+        ("mnist", r"must hold mnist_75sp\.npz\.xz or mnist_75sp\.npz"),
+        ("zinc", "name must be one of 'peptides-func'"),
+    ],
+)
+def test_what_cannot_be_built_is_told(tmp_path: Path, name: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        build_benchmark(name, tmp_path, tmp_path)
+
+
+def test_sizes_are_for_drawn_sets(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="sizes must be None for mnist"):
+        open_benchmark("mnist", tmp_path, sizes=(1, 1, 1))
+
+
+def test_the_place_of_sets_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path))
+    assert sources.default_root() == tmp_path

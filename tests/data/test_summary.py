@@ -1,0 +1,86 @@
+"""Figures of a set, and the two commands that show them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphmamba.cli import main
+from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.sbm import draw_pattern
+from graphmamba.data.summary import summarise
+from tests.helpers.raw_files import write_malnet
+
+pytest.importorskip("jsonargparse")
+
+
+def two_graphs() -> GraphColumns:
+    """A path of four nodes, one way; two nodes without edges."""
+    return GraphColumns(
+        node_ptr=torch.tensor([0, 4, 6]),
+        edge_ptr=torch.tensor([0, 3, 3]),
+        edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]),
+        graphs={"y": torch.tensor([2, 0])},
+    )
+
+
+def test_figures_of_known_graphs() -> None:
+    summary = summarise(two_graphs())
+    assert summary.parts == [2, 0, 0]
+    assert summary.nodes.tolist() == [4, 2]
+    assert summary.edges.tolist() == [3, 0]
+    assert summary.degrees.tolist() == [3, 3]
+    assert summary.labels == {"0": 1, "1": 0, "2": 1}
+    assert summary.diameters.tolist() == [3, 0]
+
+
+def test_labels_of_several_at_once_are_counted_and_numbers_are_not() -> None:
+    graphs = two_graphs()
+    graphs.graphs["y"] = torch.tensor([[1.0, 0, 1], [1, 0, 0]])
+    assert summarise(graphs).labels == {"0": 2, "1": 0, "2": 1}
+    graphs.graphs["y"] = torch.tensor([[0.5], [1]])
+    assert summarise(graphs).labels == {}
+
+
+def test_diameters_are_of_a_sample() -> None:
+    assert len(summarise(draw_pattern((20, 0, 0)), sample=5).diameters) == 5
+
+
+def test_commands_build_and_show_a_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_malnet(tmp_path)
+    root = str(tmp_path / "sets")
+    main(["data", "build", "malnet-tiny", "--from", str(tmp_path), "--root", root])
+    assert "built from" in capsys.readouterr().out
+    main(["data", "info", "malnet-tiny", f"--root={root}"])
+    shown = capsys.readouterr().out
+    for told in ("MalNet-Tiny", "2.67", "1,410.30", "out-degree", "diameter, 3 graphs", "label 4"):
+        assert told in shown
+
+
+@pytest.mark.parametrize("file", ["info.png", "info.svg"])
+def test_a_plot_is_written(tmp_path: Path, file: str) -> None:
+    pytest.importorskip("matplotlib")
+    from graphmamba.data.plot import plot_summary
+
+    plot_summary(summarise(two_graphs()), "Two graphs", tmp_path / file)
+    assert (tmp_path / file).stat().st_size > 1_000
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["data", "info", "zinc"], "name must be one of"),
+        (["data", "info", "mnist", "--root", "{folder}"], "mnist is not in"),
+        (["data", "build", "mnist", "--from", "{folder}/none"], "--from must be a folder"),
+        (["data", "build", "mnist", "--from={folder}", "--root={folder}"], "must hold mnist_75sp"),
+    ],
+)
+def test_mistakes_give_one_line(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([word.format(folder=tmp_path) for word in words])
+    assert stopped.value.code == 2
+    streams = capsys.readouterr()
+    assert told in streams.err
+    assert streams.err.count("\n") == 1
