@@ -34,8 +34,11 @@ def test_every_option_of_every_command_is_explained(
     function = COMMANDS[name].load()
     assert status_of([*name.split(), "--help"]) == 0
     shown = capsys.readouterr().out
-    for option in signature(function).parameters:
-        assert f"--{option}" in shown
+    for option in signature(function).parameters.values():
+        bare = option.name.rstrip("_")
+        is_needed = option.default is Parameter.empty
+        assert (bare.upper() if is_needed else f"--{bare}") in shown
+        assert "_ " not in shown
         assert f"{option}: " in (getdoc(function) or "")
 
 

@@ -1,5 +1,6 @@
 """What the README shows can be typed."""
 
+import os
 import re
 import shlex
 import shutil
@@ -14,6 +15,7 @@ from graphmamba.bench.shapes import BATCHES
 from graphmamba.cli import main
 
 ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("GRAPHMAMBA_DATA", ROOT.parent / "shared" / "data"))
 README = (ROOT / "README.md").read_text()
 
 
@@ -56,11 +58,24 @@ def test_make_knows_the_target(words: list[str]) -> None:
     subprocess.run([*words, "--dry-run"], cwd=ROOT, check=True, capture_output=True)
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("root")
+
+
 @pytest.mark.parametrize("words", commands("graphmamba"), ids=" ".join)
 def test_commands_run(
-    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str],
+    root: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("jsonargparse")
+    if "DIR" in words and not DATA.is_dir():
+        pytest.skip("needs benchmark files: set GRAPHMAMBA_DATA")
+    words = [str(DATA) if word == "DIR" else word for word in words]
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(root))
     small = replace(BATCHES["peptides"], sequences=3, tokens=60, longest=40)
     for name in BATCHES:
         monkeypatch.setitem(BATCHES, name, small)

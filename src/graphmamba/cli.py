@@ -74,6 +74,9 @@ def _run(name: str, arguments: list[str]) -> None:
     function = COMMANDS[name].load()
     parser = ArgumentParser(prog=f"graphmamba {name}", exit_on_error=False)
     parser.add_function_arguments(function)
+    if {"-h", "--help"} & set(arguments):
+        sys.stdout.write(_as_typed(function, parser.format_help()))
+        sys.exit(0)
     parsed = parser.parse_args(_spell_out(function, arguments))
     function(**parser.instantiate(parsed).as_dict())
 
@@ -98,6 +101,21 @@ def _spell_out(function: Callable[..., None], arguments: list[str]) -> list[str]
     if needed and spelled and not spelled[0].startswith("-"):
         spelled[0] = f"--{needed[0]}={spelled[0]}"
     return spelled
+
+
+def _as_typed(function: Callable[..., None], text: str) -> str:
+    """Show options in a help text as `_spell_out` takes them."""
+    parameters = list(signature(function).parameters.values())
+    needed = [each.name for each in parameters if each.default is Parameter.empty]
+    typed = {f"--{name} {name.upper()}": name.upper() for name in needed[:1]}
+    for name in (each.name for each in parameters if each.name[-1] == "_"):
+        bare = name.rstrip("_")
+        typed[f"--{name} {name.upper()}"] = f"--{bare} {bare.upper()}"
+    for written, shown in typed.items():
+        # In the list of options the column of explanations stays where it is.
+        text = text.replace(f"\n  {written} ", f"\n  {shown:{len(written)}} ")
+        text = text.replace(written, shown)
+    return text
 
 
 def _answer_without_command(words: list[str]) -> str:
