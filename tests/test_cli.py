@@ -1,6 +1,6 @@
 import subprocess
 import sys
-from inspect import getdoc, signature
+from inspect import Parameter, getdoc, signature
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_every_option_of_every_command_is_explained(
         is_needed = option.default is Parameter.empty
         assert (bare.upper() if is_needed else f"--{bare}") in shown
         assert "_ " not in shown
-        assert f"{option}: " in (getdoc(function) or "")
+        assert f"{option.name}: " in (getdoc(function) or "")
 
 
 @pytest.mark.parametrize(
