@@ -136,22 +136,22 @@ def selective_scan_bwd_kernel(
             SIGN * C_STRIDE, STATE, INTERVAL,
         )  # fmt: skip
         near_u = touch_rows(
-            u_ptr + before * U_STRIDE + corner, order_ptr, rows, left, U_STRIDE, SIGN, C, False,
-            False, INTERVAL,
+            u_ptr + before * U_STRIDE, corner, order_ptr, rows, left, U_STRIDE, SIGN, INNER, C,
+            False, False, INTERVAL,
         )  # fmt: skip
         near_delta = touch_rows(
-            delta_ptr + before * DELTA_STRIDE + corner, order_ptr, rows, left, DELTA_STRIDE, SIGN,
-            C, False, False, INTERVAL,
+            delta_ptr + before * DELTA_STRIDE, corner, order_ptr, rows, left, DELTA_STRIDE, SIGN,
+            INNER, C, False, False, INTERVAL,
         )  # fmt: skip
         near_grad = touch_rows(
-            (grad_ptr if SCATTER else grad_ptr + before * GRAD_STRIDE) + corner,
-            order_ptr + before, rows, left, GRAD_STRIDE, SIGN, C, SCATTER, False, INTERVAL,
+            grad_ptr if SCATTER else grad_ptr + before * GRAD_STRIDE, corner, order_ptr + before,
+            rows, left, GRAD_STRIDE, SIGN, INNER, C, SCATTER, False, INTERVAL,
         )  # fmt: skip
         near_z = near_u
         if HAS_Z:
             near_z = touch_rows(
-                (z_ptr if HAS_ORDER else z_ptr + before * Z_STRIDE) + corner, order_ptr + before,
-                rows, left, Z_STRIDE, SIGN, C, HAS_ORDER, HAS_SAMPLES, INTERVAL,
+                z_ptr if HAS_ORDER else z_ptr + before * Z_STRIDE, corner, order_ptr + before,
+                rows, left, Z_STRIDE, SIGN, INNER, C, HAS_ORDER, HAS_SAMPLES, INTERVAL,
             )  # fmt: skip
         near_tile = touch_tile(
             states_ptr + (tl.maximum(group - INTERVAL, 0) // INTERVAL) * N * WIDTH + corner,

@@ -94,10 +94,11 @@ def touch(
 @no_type_check
 @triton.jit
 def touch_rows(
-    ptr, order_ptr, rows, left, STRIDE: tl.constexpr, SIGN: tl.constexpr, C: tl.constexpr,
-    GATHERS: tl.constexpr, HAS_SAMPLES: tl.constexpr, COUNT: tl.constexpr,
+    ptr, corner, order_ptr, rows, left, STRIDE: tl.constexpr, SIGN: tl.constexpr,
+    INNER: tl.constexpr, C: tl.constexpr, GATHERS: tl.constexpr, HAS_SAMPLES: tl.constexpr,
+    COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Read every sector of the rows that COUNT steps visit, likewise."""
+    """Read every sector of the rows that COUNT steps visit, from channel `corner` on, likewise."""
     lane = tl.arange(0, COUNT * C // 8)
     step, sector = lane // (C // 8), lane % (C // 8)
     row = (step * SIGN).to(tl.int64)
@@ -105,8 +106,10 @@ def touch_rows(
         row = tl.load(order_ptr + step * SIGN, mask=step < left, other=0).to(tl.int64)
         if HAS_SAMPLES:
             row = row % rows
-    # A row may end inside the last block of channels; its first channel is there in any case.
-    return tl.load(ptr + row * STRIDE + sector * 8, mask=step < left, other=0.0).to(tl.float32)
+    channel = corner + sector * 8
+    # The last block of channels may reach past the end of a row.
+    is_there = (step < left) & (channel < INNER)
+    return tl.load(ptr + row * STRIDE + channel, mask=is_there, other=0.0).to(tl.float32)
 
 
 @no_type_check
