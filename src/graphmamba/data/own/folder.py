@@ -21,6 +21,7 @@ from graphmamba.errors import UserError
 KEYS = frozenset({"graph", "node", "source", "target", "split"})
 SPLITS = {"train": 0, "validation": 1, "test": 2}
 LEVEL_FILES: dict[Level, str] = {"graph": "graphs.csv", "node": "nodes.csv", "link": "pairs.csv"}
+FILES = ("nodes.csv", "edges.csv", "graphs.csv", "pairs.csv")
 ANSWERS = LabelRule(kind="multi-label")
 
 

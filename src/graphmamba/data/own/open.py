@@ -1,0 +1,155 @@
+"""A user's graphs by their path: read once, kept by content and options, then opened at once."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphmamba.data.cache import open_or_build, recipe_hash
+from graphmamba.data.catalog import Features, Task
+from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.own.arrays import read_npz
+from graphmamba.data.own.folder import FILES, read_folder
+from graphmamba.data.own.options import OwnOptions
+from graphmamba.data.own.own_data import OwnData
+from graphmamba.data.own.smiles import read_smiles_csv
+from graphmamba.data.own.split import draw_split
+from graphmamba.data.positional import Precompute
+from graphmamba.data.precomputed_store import with_precomputed
+from graphmamba.data.sources import default_root
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.parse import parse
+
+READING = 1
+"""Counts changes in how files are read; what is kept then becomes stale."""
+OWN = "own"
+"""Folder under the root where users' graphs are kept."""
+
+
+@dataclass(frozen=True)
+class OwnStore:
+    """A user's graphs, ready for training."""
+
+    store: GraphStore
+    """The graphs, each in a part: that of the files, or one drawn by the options' seed."""
+    features: Features
+    """What a model reads of nodes and edges."""
+    task: Task
+    """What is predicted: level, width, loss and metric."""
+    names: tuple[str, ...]
+    """Classes by their number; or, where labels are not classes, the label columns."""
+    recipe: dict[str, Any]
+    """What the graphs depend on: contents of the files and how they are read, not the split."""
+    folder: Path
+    """Where they are kept, and what is computed from them."""
+
+    def with_columns(self, asked: Precompute, device: torch.device | str = "cpu") -> "OwnStore":
+        """Return the graphs with the pre-computed columns that a model reads, kept on disk too."""
+        store = with_precomputed(self.store, asked, self.folder, self.recipe, device)
+        return replace(self, store=store)
+
+
+def open_own(
+    path: Path | str,
+    options: OwnOptions | None = None,
+    root: Path | None = None,
+    *,
+    rebuild: bool = False,
+) -> OwnStore:
+    """Open a folder of CSV files, an `.npz` of arrays, or a CSV of molecules.
+
+    What is read is kept under the root by the contents of the files and the options: opening it
+    again takes no time, and a file that changed is read anew. `docs/own-data.md` describes the
+    files.
+
+    Args:
+        path: The folder, the `.npz`, or the `.csv`.
+        options: What the files do not say themselves, such as which column is the label.
+        root: Where sets are kept; None for the default place.
+        rebuild: Whether to read again what is kept, such as a damaged file.
+    """
+    path, options = Path(path), options or OwnOptions()
+    read, files = _reader_of(path, options)
+    recipe = {
+        "own": path.name,
+        "reading": READING,
+        "files": {file.name: _digest(file) for file in files},
+        "options": _options_that_matter(options),
+    }
+    folder = (root or default_root()) / OWN
+    about = folder / f"{recipe_hash(recipe)[:16]}.json"
+
+    def build() -> GraphColumns:
+        own = read()
+        # Written before the graphs are, so that whoever finds them finds this.
+        _write(about, {"features": asdict(own.features), "task": asdict(own.task),
+                       "names": list(own.names)})  # fmt: skip
+        return own.columns
+
+    store = open_or_build(folder, recipe, build, rebuild=rebuild)
+    features, task, names = _read(about)
+    split = store.split
+    if split is None:
+        split = draw_split(len(store), options.fractions, options.split_seed)
+    store = GraphStore.from_tables(store.tables, split, store.source)
+    return OwnStore(store, features, task, names, recipe, folder)
+
+
+def is_own(path: Path | str) -> bool:
+    """Whether a word names own graphs rather than a benchmark: it is a folder, `.npz` or `.csv`."""
+    return Path(path).is_dir() or Path(path).suffix in {".npz", ".csv"}
+
+
+def _reader_of(path: Path, options: OwnOptions) -> tuple[Callable[[], OwnData], Iterable[Path]]:
+    """How a path is read, and the files whose contents count."""
+    if path.is_dir():
+        found = [path / name for name in FILES if (path / name).exists()]
+        return partial(
+            read_folder, path, options.labels, options.rule, options.level, options.is_undirected
+        ), found
+    if not path.is_file():
+        raise UserError(f"own graphs must be a folder, an .npz or a .csv, got no '{path}'")
+    if path.suffix == ".npz":
+        return partial(read_npz, path, options.rule, options.level), [path]
+    if path.suffix == ".csv":
+        if options.level not in (None, "graph"):
+            raise UserError(f"level must be 'graph' for molecules, got {options.level!r}")
+        return partial(read_smiles_csv, path, options.labels, options.rule, options.smiles), [path]
+    raise UserError(f"own graphs must be a folder, an .npz or a .csv, got '{path}'")
+
+
+def _options_that_matter(options: OwnOptions) -> dict[str, Any]:
+    """All but the split, which is drawn anew each time: what is computed of graphs stays valid."""
+    left_out = {"fractions", "split_seed"}
+    kept = {name: value for name, value in asdict(options).items() if name not in left_out}
+    return kept | {"label": options.labels}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    # One name is enough: who builds holds the lock.
+    partial_path = path.with_suffix(".json.partial")
+    partial_path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    partial_path.replace(path)
+
+
+def _read(path: Path) -> tuple[Features, Task, tuple[str, ...]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        features = parse(Features, content["features"], "features")
+        task = parse(Task, content["task"], "task")
+        return features, task, tuple(map(str, content["names"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as mistake:
+        raise UserError(
+            f"{path} must describe the graphs beside it: {mistake}; read them again with `rebuild`"
+        ) from mistake

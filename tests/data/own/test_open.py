@@ -1,0 +1,183 @@
+"""Own graphs by their path: read once, kept, opened again."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmamba.data import precomputed_store
+from graphmamba.data.catalog import Features, Task
+from graphmamba.data.own import OwnData, OwnOptions, open_own
+from graphmamba.data.own import open as own_open
+from graphmamba.data.own.split import draw_split
+from graphmamba.data.positional import Precompute
+from graphmamba.errors import UserError
+
+NODES = "graph,node,charge\n" + "".join(f"g{graph},{node},{node}.5\n" for graph in range(9) for node in range(3))  # fmt: skip # noqa: E501
+EDGES = "graph,source,target\n" + "".join(f"g{graph},0,{1 + graph % 2}\n" for graph in range(9))
+GRAPHS = "graph,taste\n" + "".join(f"g{graph},{'sour' if graph % 2 else 'sweet'}\n" for graph in range(9))  # fmt: skip # noqa: E501
+TASTE = OwnOptions(label=("taste",))
+
+
+def write_folder(place: Path, graphs: str = GRAPHS) -> Path:
+    place.mkdir(exist_ok=True)
+    for name, text in (("nodes", NODES), ("edges", EDGES), ("graphs", graphs)):
+        (place / f"{name}.csv").write_text(text)
+    return place
+
+
+def write_npz(path: Path) -> Path:
+    np.savez(
+        path, node_ptr=[0, 2, 3, 5], edge_ptr=[0, 1, 1, 1], edge_index=[[0], [1]], y=[0.5, 1, 2]
+    )
+    return path
+
+
+def refuse(*_: object) -> OwnData:
+    raise AssertionError("what is kept must be opened")
+
+
+def never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("read_folder", "read_npz", "read_smiles_csv"):
+        monkeypatch.setattr(own_open, name, refuse)
+
+
+def test_a_folder_is_all_that_training_needs(tmp_path: Path) -> None:
+    own = open_own(write_folder(tmp_path / "fruit"), TASTE, tmp_path / "sets")
+    assert own.features == Features("numbers", 1)
+    assert own.task == Task("graph", 2, "cross_entropy", "accuracy", classes=2)
+    assert own.names == ("sour", "sweet")
+    assert own.store.source == "read from fruit"
+    assert [len(own.store.split_ids(part)) for part in ("train", "validation", "test")] == [7, 1, 1]
+    batch = own.store.batch(torch.tensor([1, 0]))
+    assert batch.y.tolist() == [0, 1]
+    assert batch.edge_index.tolist() == [[0, 3], [2, 4]]
+
+
+def test_what_is_kept_is_opened_without_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [write_folder(tmp_path / "fruit"), write_npz(tmp_path / "three.npz")]
+    first = [open_own(path, TASTE, tmp_path / "sets") for path in paths]
+    never_read(monkeypatch)
+    for path, before in zip(paths, first, strict=True):
+        again = open_own(path, TASTE, tmp_path / "sets")
+        assert (again.features, again.task, again.names) == (
+            before.features, before.task, before.names,
+        )  # fmt: skip
+        assert torch.equal(again.store.split_ids("train"), before.store.split_ids("train"))
+        assert torch.equal(again.store[2].y, before.store[2].y)
+
+
+def test_other_content_or_options_are_read_anew(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "fruit")
+    open_own(folder, TASTE, tmp_path)
+    write_folder(folder, GRAPHS.replace("sour", "bitter"))
+    assert open_own(folder, TASTE, tmp_path).names == ("bitter", "sweet")
+    stated = OwnOptions(label=("taste",), classes=("sweet", "bitter", "salty"), is_undirected=True)
+    own = open_own(folder, stated, tmp_path)
+    assert own.task.outputs == 3
+    assert own.store[0].edge_index.shape == (2, 2)
+
+
+def test_molecules_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rdkit")
+    path = tmp_path / "molecules.csv"
+    path.write_text("formula,heavy,split\nCCO,3.5,train\nO,1,test\n")
+    options = OwnOptions(label="heavy", smiles="formula")
+    own = open_own(path, options, tmp_path)
+    assert own.features.nodes == "atoms"
+    assert own.names == ("heavy",)
+    assert own.store.split_ids("test").tolist() == [1]
+    never_read(monkeypatch)
+    assert open_own(path, options, tmp_path).store[0].num_nodes == 3
+
+
+def test_another_split_shares_what_was_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder(tmp_path / "fruit")
+    asked = Precompute(frequencies=2)
+    first = open_own(folder, TASTE, tmp_path).with_columns(asked)
+    assert first.store[0].laplacian_vectors.shape == (3, 2)
+    never_read(monkeypatch)
+    monkeypatch.setattr(precomputed_store, "precomputed", refuse)
+    kept = sorted(path.name for path in (tmp_path / "own").iterdir())
+    options = OwnOptions(label=("taste",), split_seed=5, fractions=(0.5, 0.0, 0.5))
+    other = open_own(folder, options, tmp_path).with_columns(asked)
+    assert not len(other.store.split_ids("validation"))
+    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == kept
+
+
+def test_a_mistake_in_a_file_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "fruit", GRAPHS.replace("g3,sour", "g3,sour,3"))
+    with pytest.raises(UserError, match=r"graphs.csv, line 5: a row must have 2 cells, got 3"):
+        open_own(folder, TASTE, tmp_path / "sets")
+    assert not [
+        path for path in (tmp_path / "sets").rglob("*") if path.suffix != ".lock" and path.is_file()
+    ]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [Path.unlink, lambda path: path.write_text("{"), lambda path: path.write_text('{"names": []}')],
+    ids=["missing", "cut", "foreign"],
+)
+def test_a_damaged_description_is_refused_and_made_again(
+    damage: Callable[[Path], object], tmp_path: Path
+) -> None:
+    path = write_npz(tmp_path / "three.npz")
+    open_own(path, root=tmp_path)
+    (about,) = (tmp_path / "own").glob("*.json")
+    damage(about)
+    with pytest.raises(UserError, match="must describe the graphs beside it"):
+        open_own(path, root=tmp_path)
+    assert open_own(path, root=tmp_path, rebuild=True).task.loss == "l1"
+    assert json.loads(about.read_text())["names"] == ["y0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("none", "got no '.*none'"), ("graphs.txt", "must be a folder, an .npz or a .csv, got")],
+)
+def test_what_is_no_own_data_is_told(name: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "graphs.txt").touch()
+    with pytest.raises(UserError, match=told):
+        open_own(tmp_path / name, root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"fractions": (0.5, 0.1, 0.1)}, "fractions must be shares that add up to 1"),
+        ({"kind": "regression", "classes": 3}, "classes must be left out"),
+    ],
+)
+def test_options_are_checked(options: dict[str, object], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        OwnOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("graphs", "fractions", "sizes"),
+    [
+        (10, (0.8, 0.1, 0.1), [8, 1, 1]),
+        (7, (0.8, 0.1, 0.1), [5, 1, 1]),
+        (1, (0.8, 0.1, 0.1), [1, 0, 0]),
+        (2, (0.8, 0.1, 0.1), [1, 1, 0]),
+        (5, (0.0, 0.0, 1.0), [0, 0, 5]),
+        (100, (0.29, 0.36, 0.35), [29, 36, 35]),
+        (0, (0.8, 0.1, 0.1), [0, 0, 0]),
+    ],
+)  # fmt: skip
+def test_splits_have_their_shares(
+    graphs: int, fractions: tuple[float, float, float], sizes: list[int]
+) -> None:
+    split = draw_split(graphs, fractions, seed=3)
+    assert split.bincount(minlength=3).tolist() == sizes
+    assert torch.equal(split, draw_split(graphs, fractions, seed=3))
+    if graphs == 100:
+        assert not torch.equal(split, draw_split(graphs, fractions, seed=4))
