@@ -20,7 +20,7 @@ from rich.console import Console
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
-from graphmamba.bench.environment import describe, resolve_device
+from graphmamba.environment import describe, resolve_device
 from graphmamba.bench.tables import table, write_json
 from graphmamba.data.cache import open_store
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, CATALOG

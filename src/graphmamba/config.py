@@ -1,59 +1,23 @@
-"""Experiments as data: one frozen dataclass, read from YAML, unknown keys refused.
+"""Experiments from YAML, unknown keys refused.
 
 The package carries one file per published row, `configs/BENCHMARK/MODEL.yaml`; each holds only
 what differs from the defaults, under a first line that names the row.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from graphmamba.checks import check_choice
-from graphmamba.data.catalog import CATALOG, Benchmark, LossName
-from graphmamba.encode.config import EncoderConfig
+from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
-from graphmamba.parse import parse
-from graphmamba.stack.config import StackConfig
-from graphmamba.task.heads import HeadConfig
-from graphmamba.task.model import GraphMamba
-from graphmamba.train.recipe import Recipe
+from graphmamba.train.experiment import VERSION, Experiment
+
+__all__ = ["CONFIGS", "DEFAULT", "VERSION", "Experiment", "config_names", "load_experiment"]
 
 CONFIGS = Path(__file__).parent / "configs"
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """Everything that makes one row of a table; machine, paths and seeds are not part of it."""
-
-    benchmark: str = "pattern"
-    """Data set, by its name in the catalogue."""
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    """From raw columns to rows."""
-    model: StackConfig = field(default_factory=StackConfig)
-    """The layers."""
-    head: HeadConfig = field(default_factory=HeadConfig)
-    """From rows to predictions."""
-    recipe: Recipe = field(default_factory=Recipe)
-    """How it is trained."""
-
-    def __post_init__(self) -> None:
-        check_choice("benchmark", self.benchmark, tuple(CATALOG))
-
-    @property
-    def data(self) -> Benchmark:
-        """The benchmark's entry in the catalogue."""
-        return CATALOG[self.benchmark]
-
-    @property
-    def loss(self) -> LossName:
-        """What is minimised: the recipe's choice, or else the benchmark's own."""
-        return self.recipe.loss or self.data.task.loss
-
-    def build(self, seed: int = 0) -> GraphMamba:
-        """Make the model; its random line-ups follow `seed`, its weights torch's generator."""
-        return GraphMamba(
-            self.data.features, self.data.task, self.model, self.encoder, self.head, seed=seed
-        )
+DEFAULT = "pattern/default"
+"""The experiment of `graphmamba train` without a name: small enough for a laptop."""
+OPTIONS = "options"
+"""Key of a run folder's `config.yaml` under which it says how it was run."""
 
 
 def config_names() -> list[str]:
@@ -83,9 +47,20 @@ def load_experiment(
         raise UserError(f"{path} must be YAML: {mistake}") from mistake
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold keys and values, got {type(content).__name__}")
+    _check_version(content, path)
+    content.pop(OPTIONS, None)
     for key, value in (overrides or {}).items():
         _put(content, key, value)
-    return parse(Experiment, content, str(name_or_path))
+    return Experiment.of(content, str(name_or_path))
+
+
+def _check_version(content: Mapping[str, object], path: Path) -> None:
+    version = content.get("version", VERSION)
+    if isinstance(version, int) and version > VERSION:
+        raise UserError(
+            f"{path} must be of version {VERSION} or older, got version {version}: "
+            "it was written by a newer graphmamba"
+        )
 
 
 def _path_of(name_or_path: str | Path) -> Path:

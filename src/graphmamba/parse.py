@@ -42,6 +42,8 @@ def _convert(value: object, hint: object, where: str) -> object:
         return _convert_optional(value, hint, where)
     if get_origin(hint) is Literal:
         return _convert_choice(value, hint, where)
+    if get_origin(hint) is tuple:
+        return _convert_tuple(value, hint, where)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, Mapping):
             raise UserError(f"{where} must hold keys and values, got {value!r}")
@@ -56,8 +58,33 @@ def _convert(value: object, hint: object, where: str) -> object:
 
 
 def _convert_optional(value: object, hint: object, where: str) -> object:
-    kinds = [kind for kind in get_args(hint) if kind is not types.NoneType]
-    return None if value is None else _convert(value, kinds[0], where)
+    """Take the first kind that fits; what fits none is told about the last."""
+    if value is None and types.NoneType in get_args(hint):
+        return None
+    *others, last = [kind for kind in get_args(hint) if kind is not types.NoneType]
+    for kind in others:
+        try:
+            return _convert(value, kind, where)
+        except UserError:
+            continue
+    return _convert(value, last, where)
+
+
+def _convert_tuple(value: object, hint: object, where: str) -> tuple[object, ...]:
+    """A list, or on one line: words with commas between them."""
+    kinds = get_args(hint)
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    elif not isinstance(value, list | tuple):
+        value = [value]
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(value)
+    if len(value) != len(kinds):
+        raise UserError(f"{where} must have {len(kinds)} entries, got {value!r}")
+    pairs = zip(value, kinds, strict=True)
+    return tuple(
+        _convert(str(entry) if kind is str else entry, kind, where) for entry, kind in pairs
+    )
 
 
 def _convert_choice(value: object, hint: object, where: str) -> object:

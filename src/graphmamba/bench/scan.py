@@ -6,7 +6,7 @@ import torch
 from rich.console import Console
 
 from graphmamba.bench.agreement import check_backends
-from graphmamba.bench.environment import describe, resolve_device
+from graphmamba.environment import describe, resolve_device
 from graphmamba.bench.measure import ScanTimes, measure_padded_loop, measure_scan
 from graphmamba.bench.shapes import BATCHES
 from graphmamba.bench.tables import agreement_table, cpu_table, gpu_table, write_json

@@ -58,7 +58,7 @@ def _cpu_name() -> str:
 
 def _commit() -> str | None:
     """Name the commit of this checkout; `-dirty` where files differ from it."""
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     # An installed copy may lie inside somebody else's repository.
     if not (root / ".git").exists():
         return None

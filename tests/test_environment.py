@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphmamba.bench.environment import describe, resolve_device
+from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 def test_auto_is_the_gpu_where_there_is_one() -> None:

@@ -1,0 +1,83 @@
+"""Everything that makes one row of a table, as data."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from graphmamba.checks import check_choice, check_least
+from graphmamba.data.catalog import CATALOG, Benchmark, LossName
+from graphmamba.data.own.source import OwnSource
+from graphmamba.data.sbm import Sizes
+from graphmamba.encode.config import EncoderConfig
+from graphmamba.errors import UserError
+from graphmamba.parse import parse
+from graphmamba.stack.config import StackConfig
+from graphmamba.task.heads import HeadConfig
+from graphmamba.task.model import GraphMamba
+from graphmamba.train.recipe import Recipe
+
+VERSION = 1
+"""Counts changes after which older programs would misread an experiment."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that makes one row of a table; machine, paths and seeds are not part of it."""
+
+    version: int = VERSION
+    """Of the form that the experiment is written in."""
+    benchmark: str = "pattern"
+    """Data set, by its name in the catalogue."""
+    sizes: Sizes | None = None
+    """Graphs of training, validation and test, where the set is drawn; null takes the published
+    sizes."""
+    own: OwnSource | None = None
+    """Own graphs in the place of the benchmark."""
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    """From raw columns to rows."""
+    model: StackConfig = field(default_factory=StackConfig)
+    """The layers."""
+    head: HeadConfig = field(default_factory=HeadConfig)
+    """From rows to predictions."""
+    recipe: Recipe = field(default_factory=Recipe)
+    """How it is trained."""
+
+    def __post_init__(self) -> None:
+        if self.version > VERSION:
+            raise UserError(
+                f"version must be {VERSION} or older, got {self.version}: "
+                "it was written by a newer graphmamba"
+            )
+        check_choice("benchmark", self.benchmark, tuple(CATALOG))
+        for name, size in zip(("train", "validation", "test"), self.sizes or (), strict=False):
+            check_least(f"sizes of {name}", size, 1)
+
+    @property
+    def data(self) -> Benchmark:
+        """The benchmark's entry in the catalogue, or what stands in its place for own graphs."""
+        return CATALOG[self.benchmark] if self.own is None else self.own.as_benchmark()
+
+    @property
+    def loss(self) -> LossName:
+        """What is minimised: the recipe's choice, or else the benchmark's own."""
+        return self.recipe.loss or self.data.task.loss
+
+    def build(self, seed: int = 0) -> GraphMamba:
+        """Make the model; its random line-ups follow `seed`, its weights torch's generator."""
+        data = self.data
+        return GraphMamba(data.features, data.task, self.model, self.encoder, self.head, seed=seed)
+
+    def content(self) -> dict[str, object]:
+        """All entries as nested mappings, defaults included, as JSON and YAML can write them."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+    @classmethod
+    def of(cls, content: Mapping[str, object], where: str) -> "Experiment":
+        """Make the experiment again from its content; `where` is what a message calls it."""
+        return parse(cls, content, where)
+
+
+def _plain(value: object) -> object:
+    """Lists for tuples, which YAML has no word for."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return list(value) if isinstance(value, tuple) else value
