@@ -180,7 +180,7 @@ def test_columns_that_make_up_no_graphs_are_refused(
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("version", 99, "version must be 1, got 99"),
+        ("version", 99, "version must be 2, got 99"),
         ("format", "other", "must say format"),
         ("recipe_hash", "0", "recipe_hash must be"),
         ("counts", {"graphs": 1}, "counts must be"),

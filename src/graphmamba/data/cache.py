@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -20,7 +20,7 @@ from graphmamba.data.tables import HIDDEN, NARROW, Column, Table, is_pairs
 from graphmamba.errors import UserError
 
 FORMAT = "graphmamba columns"
-VERSION = 1
+VERSION = 2
 COLUMNS, ABOUT = "columns.safetensors", "about.json"
 PARTIAL = ".partial-"
 """How the name of a folder ends in which a set is still being written, before random letters."""
@@ -85,6 +85,7 @@ def write_store(store: GraphStore, place: Path, recipe: Mapping[str, Any]) -> No
             "source": store.source,
             "counts": _counts(store),
             "bytes": (partial / COLUMNS).stat().st_size,
+            "content": _digest(partial / COLUMNS),
         }
         (partial / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
         for name in (COLUMNS, ABOUT):
@@ -117,12 +118,22 @@ def open_store(place: Path, digest: str | None = None) -> GraphStore:
     return store
 
 
+def content_of(place: Path) -> str:
+    """Hash of a set's columns: what is computed from them can be kept by it, however they came."""
+    return str(_read_about(place / ABOUT)["content"])
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
 def _read_about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as mistake:
         raise _refusal(path, f"must be JSON: {mistake}") from mistake
-    needed = {"recipe_hash", "source", "counts", "bytes"}
+    needed = {"recipe_hash", "source", "counts", "bytes", "content"}
     if not isinstance(about, dict) or about.get("format") != FORMAT or needed - about.keys():
         raise _refusal(path, f"must say format '{FORMAT}' and {sorted(needed)}")
     if about.get("version") != VERSION:

@@ -121,7 +121,7 @@ def open_benchmark(
     recipe = recipe_of(name, seed, sizes)
     draw = SOURCES[name].draw
     if draw is None:
-        place = root / name / recipe_hash(recipe)[:16]
+        place = place_of(name, root)
         if not place.exists():
             raise UserError(f"{name} is not in {root}: {how_to_get(name)}")
         return open_store(place)
@@ -155,6 +155,13 @@ def build_benchmark(
     else:
         build = partial(_reader_of(name, folder), folder)
     return open_or_build(root / name, recipe, build, rebuild=True)
+
+
+def place_of(
+    name: str, root: Path | None = None, seed: int = 0, sizes: Sizes | None = None
+) -> Path:
+    """Folder of a set, whether it is there or not; arguments as of `open_benchmark`."""
+    return (root or default_root()) / name / recipe_hash(recipe_of(name, seed, sizes))[:16]
 
 
 def recipe_of(name: str, seed: int = 0, sizes: Sizes | None = None) -> dict[str, object]:
