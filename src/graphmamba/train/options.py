@@ -1,0 +1,83 @@
+"""How and where an experiment is run, as data; none of it belongs to the experiment itself."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal, get_args
+
+from graphmamba.checks import check_choice, check_least
+from graphmamba.errors import UserError
+from graphmamba.parse import parse
+
+DeviceName = Literal["auto", "cpu", "cuda"]
+Precision = Literal["32-true", "bf16-mixed"]
+FastName = Literal["auto", "on", "off"]
+LoggerName = Literal["tensorboard", "wandb"]
+
+FREE = frozenset({"max_time", "checkpoint_every", "loggers"})
+"""Options that may change when a run is resumed, since no number follows from them."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """One run: its seed, its machine, when it stops and what it writes."""
+
+    seed: int = 0
+    """What weights, batches, line-ups and dropout follow."""
+    device: DeviceName = "auto"
+    """`auto` is a GPU where there is one."""
+    devices: int = 1
+    """Processes on this machine, each with a device of its own."""
+    nodes: int = 1
+    """Machines."""
+    precision: Precision = "32-true"
+    """`bf16-mixed` computes in bfloat16 what bears it; weights stay in 32 bits."""
+    compile: bool = False
+    """Whether torch.compile makes the model's forward and backward pass."""
+    fast: FastName = "auto"
+    """Whether the step is captured as a CUDA graph."""
+    accumulate: int = 1
+    """Batches whose gradients make one step."""
+    early_stopping: int = 0
+    """Epochs without a better validation score after which to stop; 0 never does."""
+    max_time: float = math.inf
+    """Seconds after which the run saves its state and stops."""
+    checkpoint_every: float = 300.0
+    """Seconds between two saved states."""
+    sync_batchnorm: bool = False
+    """Whether BatchNorm looks at the batches of all processes together."""
+    loggers: tuple[LoggerName, ...] = ()
+    """Where numbers go beside `metrics.csv`."""
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("device", DeviceName),
+            ("precision", Precision),
+            ("fast", FastName),
+        ):
+            check_choice(name, getattr(self, name), get_args(choices))
+        for logger in self.loggers:
+            check_choice("loggers", logger, get_args(LoggerName))
+        for name in ("devices", "nodes", "accumulate"):
+            check_least(name, getattr(self, name), 1)
+        for name in ("seed", "early_stopping", "max_time", "checkpoint_every"):
+            check_least(name, getattr(self, name), 0)
+        if self.seed >= 1 << 63:
+            raise UserError(f"seed must be less than 2**63, got {self.seed!r}")
+
+    def content(self) -> dict[str, object]:
+        """All entries as JSON and YAML can write them."""
+        return asdict(self) | {"loggers": list(self.loggers), "max_time": _finite(self.max_time)}
+
+    @classmethod
+    def of(cls, content: Mapping[str, object], where: str) -> "RunOptions":
+        """Make the options again from their content; `where` is what a message calls it."""
+        entries = dict(content)
+        if entries.get("max_time", 0.0) is None:
+            del entries["max_time"]
+        return parse(cls, entries, where)
+
+
+def _finite(seconds: float) -> float | None:
+    """JSON has no word for infinity."""
+    return seconds if math.isfinite(seconds) else None

@@ -1,0 +1,101 @@
+"""What a run found, and what a table of several runs says."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+Scores = Mapping[str, float]
+"""`loss`, and the metrics by their names."""
+Ending = Literal["finished", "early stopping", "max time", "signal"]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run of one seed."""
+
+    folder: Path
+    """Where its files are."""
+    seed: int
+    metric: str
+    """What the best epoch was chosen by."""
+    best_epoch: int
+    """Counted from 0; -1 where no epoch was finished."""
+    scores: Mapping[str, Scores]
+    """Scores of `train`, `validation` and `test` in the best epoch; of `train` the loss alone."""
+    epochs: int
+    """Epochs that were finished."""
+    ending: Ending
+    """Why it ended; after `max time` and `signal` it can be resumed."""
+    parameters: int
+    seconds: float
+    """Wall time, that of earlier parts of a resumed run included."""
+    peak_memory: int
+    """Bytes: of the GPU, or of the process where there is none."""
+    environment: Mapping[str, object]
+    """Versions, device and commit."""
+
+    @property
+    def test(self) -> float:
+        """Test score of the best epoch; NaN where there is none."""
+        return self.scores.get("test", {}).get(self.metric, math.nan)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to resume."""
+        return self.ending in ("finished", "early stopping")
+
+    def content(self) -> dict[str, object]:
+        """All entries as JSON can write them; numbers that are none become null."""
+        return asdict(self) | {
+            "folder": str(self.folder),
+            "scores": {split: _numbers(scores) for split, scores in self.scores.items()},
+            "environment": dict(self.environment),
+        }
+
+
+@dataclass(frozen=True)
+class SeedsResult:
+    """Runs that differ by their seed alone."""
+
+    folder: Path
+    runs: tuple[RunResult, ...]
+
+    def mean(self, split: str, name: str) -> float:
+        """Mean over the seeds."""
+        values = self._values(split, name)
+        return math.fsum(values) / len(values)
+
+    def deviation(self, split: str, name: str) -> float:
+        """Standard deviation over the seeds, divided by their number as in published tables."""
+        mean = self.mean(split, name)
+        squares = [(value - mean) ** 2 for value in self._values(split, name)]
+        return math.sqrt(math.fsum(squares) / len(squares))
+
+    def content(self) -> dict[str, object]:
+        """Mean and deviation of each score, then all runs, as JSON can write them."""
+        first = self.runs[0]
+        table = {
+            split: {
+                name: _numbers(
+                    {"mean": self.mean(split, name), "deviation": self.deviation(split, name)}
+                )
+                for name in scores
+            }
+            for split, scores in first.scores.items()
+        }
+        return {
+            "metric": first.metric,
+            "seeds": [run.seed for run in self.runs],
+            "scores": table,
+            "runs": [run.content() for run in self.runs],
+        }
+
+    def _values(self, split: str, name: str) -> Sequence[float]:
+        return [run.scores.get(split, {}).get(name, math.nan) for run in self.runs]
+
+
+def _numbers(scores: Scores) -> dict[str, float | None]:
+    """JSON has no word for NaN and infinity."""
+    return {name: value if math.isfinite(value) else None for name, value in scores.items()}

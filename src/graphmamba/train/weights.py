@@ -1,0 +1,135 @@
+"""A trained model as one file: weights, and in the header what it takes to build the model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from graphmamba.data.catalog import Features, Task
+from graphmamba.errors import UserError
+from graphmamba.parse import parse
+from graphmamba.task.model import GraphMamba
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.files import read_tensors, write_tensors
+
+KIND = "weights"
+FORMAT = 1
+"""Counts changes after which older programs would misread the file."""
+
+
+class Weights(NamedTuple):
+    """What a file of weights holds."""
+
+    experiment: Experiment
+    """Which model, and how it was trained."""
+    state: dict[str, Tensor]
+    """Parameters and buffers by their names, on the CPU."""
+    metadata: dict[str, object]
+    """All of the header: also `features`, `task`, `class_names`, `seed`, `epoch` and `scores`."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes or label columns; empty where they have none."""
+        names = self.metadata.get("class_names")
+        return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def save_weights(
+    path: Path | str,
+    model: GraphMamba,
+    experiment: Experiment,
+    *,
+    class_names: Sequence[str] = (),
+    seed: int = 0,
+    epoch: int = -1,
+    scores: Mapping[str, Mapping[str, float]] | None = None,
+) -> None:
+    """Write a model, whole or not at all.
+
+    Args:
+        path: The file, `.safetensors` by custom.
+        model: What is written.
+        experiment: What the model was built from.
+        class_names: What predictions are called.
+        seed: Of the run.
+        epoch: The weights' epoch, counted from 0; -1 for weights of no epoch.
+        scores: What the model reached, by split.
+    """
+    metadata = {
+        "kind": KIND,
+        "format": FORMAT,
+        "experiment": experiment.content(),
+        "features": asdict(model.features),
+        "task": asdict(model.task),
+        "class_names": list(class_names),
+        "seed": seed,
+        "epoch": epoch,
+        "scores": {split: dict(values) for split, values in (scores or {}).items()},
+    }
+    write_tensors(Path(path), model.state_dict(), metadata)
+
+
+def load_weights(path: Path | str) -> Weights:
+    """Read a file of weights; a corrupt one, another kind and a newer format are refused."""
+    path = Path(path)
+    state, metadata = read_tensors(path)
+    check_kind(path, metadata, KIND, FORMAT)
+    content = metadata.get("experiment")
+    if not isinstance(content, dict):
+        raise UserError(f"'{path}' must hold an experiment, got {content!r}")
+    return Weights(Experiment.of(content, str(path)), state, metadata)
+
+
+def check_kind(path: Path, about: Mapping[str, object], kind: str, newest: int) -> None:
+    """Refuse a file that holds something else, or that a newer graphmamba wrote."""
+    if about.get("kind") != kind:
+        raise UserError(f"'{path}' must be a file of {kind}, got {about.get('kind')!r}")
+    version = about.get("format")
+    if not isinstance(version, int) or version < 1:
+        raise UserError(f"'{path}' must say its format, got {version!r}")
+    if version > newest:
+        raise UserError(
+            f"'{path}' must be of format {newest} or older, got {version}: "
+            "it was written by a newer graphmamba"
+        )
+
+
+def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
+    """Make the model again, on the CPU, ready for evaluation.
+
+    Args:
+        weights: What `load_weights` read.
+        where: What a message calls the file.
+    """
+    seed = weights.metadata.get("seed")
+    model = weights.experiment.build(seed=seed if isinstance(seed, int) else 0)
+    _check_data(weights, model, where)
+    load_state(model, weights.state, where)
+    return model.eval()
+
+
+def load_state(model: GraphMamba, state: Mapping[str, Tensor], where: Path | str) -> None:
+    """Fill a model; tensors that are missing, unknown or of another shape are refused by name."""
+    wanted = model.state_dict()
+    for name, tensor in wanted.items():
+        if name not in state:
+            raise UserError(f"'{where}' must hold a tensor '{name}', and it does not")
+        if state[name].shape != tensor.shape:
+            raise UserError(
+                f"'{where}': tensor '{name}' must have shape {list(tensor.shape)}, "
+                f"got {list(state[name].shape)}"
+            )
+    unknown = sorted(state.keys() - wanted.keys())
+    if unknown:
+        raise UserError(f"'{where}' must hold no tensor '{unknown[0]}', which the model lacks")
+    model.load_state_dict(dict(state))
+
+
+def _check_data(weights: Weights, model: GraphMamba, where: Path | str) -> None:
+    """Refuse weights for another kind of data than the experiment's."""
+    for name, kind, own in (("features", Features, model.features), ("task", Task, model.task)):
+        content = weights.metadata.get(name)
+        if not isinstance(content, dict) or parse(kind, content, f"{where}: {name}") != own:
+            raise UserError(f"'{where}': {name} must be those of its experiment, got {content}")
