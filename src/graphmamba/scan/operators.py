@@ -11,8 +11,8 @@ from torch import Tensor
 
 NAMESPACE = "graphmamba"
 
-# Operators live as long as the library that defines them.
-_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+"""Operators live as long as the library that defines them."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ def register(operation: Operation, backend: str) -> Callable[..., tuple[Tensor, 
     """Define the operator of a backend and that of its gradients; return the former."""
     name, arguments = f"{operation.name}_{backend}", operation.arguments
     gradients = ", ".join(["Tensor"] * len(operation.leaves))
-    _define(f"{name}({arguments}) -> (Tensor, Tensor)")
-    _define(f"{name}_backward(Tensor grad, Tensor kept, {arguments}) -> ({gradients})")
+    define(f"{name}({arguments}) -> (Tensor, Tensor)")
+    define(f"{name}_backward(Tensor grad, Tensor kept, {arguments}) -> ({gradients})")
     forward, backward = (
         getattr(getattr(torch.ops, NAMESPACE), own).default for own in (name, f"{name}_backward")
     )
-    _implement(forward, *_forward_functions(operation, backend))
-    _implement(backward, *_backward_functions(operation, backend))
+    implement(forward, *_forward_functions(operation, backend))
+    implement(backward, *_backward_functions(operation, backend))
     _differentiate(forward, backward, len(operation.leaves))
     return forward
 
@@ -60,16 +60,18 @@ def is_recorded(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
-def _define(schema: str) -> None:
-    _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+def define(schema: str) -> None:
+    """Define an operator."""
+    LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
-def _implement(
+def implement(
     operator: torch._ops.OpOverload, compute: Callable[..., Any], fake: Callable[..., Any]
 ) -> None:
+    """Give an operator its function, and the one that tells the shapes of what it returns."""
     name = operator._schema.name.partition("::")[2]
-    _LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
+    LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
 
 
 def _forward_functions(
@@ -77,7 +79,7 @@ def _forward_functions(
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def compute(*arguments: Any) -> tuple[Tensor, Tensor]:
         with torch.cuda.device_of(arguments[0]):
-            return operation.forward(_module(operation, backend), *_dense(arguments))
+            return operation.forward(_module(operation, backend), *as_dense(arguments))
 
     def fake(*arguments: Any) -> tuple[Tensor, Tensor]:
         first = arguments[0]
@@ -95,7 +97,7 @@ def _backward_functions(
 
     def compute(grad: Tensor, kept: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
         with torch.cuda.device_of(grad):
-            grad, kept, *rest = _dense((grad, kept, *arguments))
+            grad, kept, *rest = as_dense((grad, kept, *arguments))
             found = operation.backward(_module(operation, backend), grad, kept, *rest)
         pairs = zip(arguments[:count], found, strict=True)
         return tuple(grad.new_empty(0) if leaf is None else own for leaf, own in pairs)
@@ -128,13 +130,19 @@ def _differentiate(
         gradients = tuple(None if leaf is None else own for leaf, own in pairs)
         return gradients + (None,) * (2 + len(ctx.settings))
 
+    torch.library.register_autograd(
+        forward.name(), differentiate, setup_context=set_up, lib=LIBRARY
+    )
+    refuse_twice(forward, backward)
+
+
+def refuse_twice(forward: torch._ops.OpOverload, backward: torch._ops.OpOverload) -> None:
+    """Let nobody differentiate the gradients."""
+
     def refuse(ctx: Any, *gradients: Tensor) -> None:
         raise NotImplementedError(f"{forward.name()} can be differentiated only once")
 
-    torch.library.register_autograd(
-        forward.name(), differentiate, setup_context=set_up, lib=_LIBRARY
-    )
-    torch.library.register_autograd(backward.name(), refuse, lib=_LIBRARY)
+    torch.library.register_autograd(backward.name(), refuse, lib=LIBRARY)
 
 
 def _module(operation: Operation, backend: str) -> ModuleType:
@@ -142,7 +150,7 @@ def _module(operation: Operation, backend: str) -> ModuleType:
     return import_module(f"graphmamba.scan.{operation.name}.{backend}")
 
 
-def _dense(arguments: Sequence[Any]) -> list[Any]:
+def as_dense(arguments: Sequence[Any]) -> list[Any]:
     """The arguments, with all rows dense: compilers may change how a tensor lies in memory."""
     return [
         x.contiguous() if isinstance(x, Tensor) and x.dim() > 0 and x.stride(-1) != 1 else x

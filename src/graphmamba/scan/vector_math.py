@@ -154,6 +154,13 @@ def to_base_two(emit, x):
 
 @_lanewise
 @no_type_check
+def sigmoid(emit, x):
+    """1 / (1 + exp(-x))."""
+    return emit.sigmoid(x)
+
+
+@_lanewise
+@no_type_check
 def silu(emit, x):
     """SiLU: x / (1 + exp(-x))."""
     below = emit.builder.fadd(emit.number(1.0), emit.exp(emit.builder.fneg(x)))

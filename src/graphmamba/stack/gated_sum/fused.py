@@ -1,0 +1,113 @@
+"""The gated sum on a GPU: which kernels run, on what tiles, into what memory."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphmamba.stack.gated_sum.fused_kernels import (
+    gated_sum_by_source_kernel,
+    gated_sum_by_target_kernel,
+    gated_sum_fwd_kernel,
+)
+from graphmamba.stack.gated_sum.reference import EPSILON
+
+BLOCK_EDGES = 64
+BLOCK_CHANNELS = 32
+WARPS = 4
+FEWEST_AT_ONCE = 4
+"""Edges of a node that are walked side by side, where nodes have few."""
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """How the work is cut: nodes by channels."""
+
+    programs: int
+    constants: dict[str, Any]
+
+
+def forward(
+    nodes: Float[Tensor, "nodes four_channels"],
+    edges: Float[Tensor, "edges channels"],
+    scale: Float[Tensor, " edges"] | None,
+    edge_index: Int[Tensor, "2 edges"],
+    target_ptr: Int[Tensor, " boundaries"],
+    target_order: Int[Tensor, " edges"] | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x_hat, e_hat, and for each node 1 / sum of its gates and the quotient of both sums."""
+    count, channels = nodes.shape[0], edges.shape[1]
+    x_hat, e_hat = nodes.new_empty((count, channels)), edges.new_empty(edges.shape)
+    kept = nodes.new_empty((2, count, channels), dtype=torch.float32)
+    grid = _grid(count, edges)
+    if count > 0:
+        gated_sum_fwd_kernel[(grid.programs,)](
+            *(nodes, edges, edges if scale is None else scale, edge_index, target_ptr),
+            *(edge_index if target_order is None else target_order, x_hat, e_hat, *kept, count),
+            EPSILON=EPSILON,
+            NODES_STRIDE=nodes.stride(0),
+            EDGES_STRIDE=edges.stride(0),
+            HAS_SCALE=scale is not None,
+            HAS_ORDER=target_order is not None,
+            **grid.constants,
+        )
+    return x_hat, e_hat, kept
+
+
+def backward(
+    d_x_hat: Float[Tensor, "nodes channels"],
+    d_e_hat: Float[Tensor, "edges channels"] | None,
+    e_hat: Float[Tensor, "edges channels"],
+    kept: Float[Tensor, "2 nodes channels"],
+    nodes: Float[Tensor, "nodes four_channels"],
+    scale: Float[Tensor, " edges"] | None,
+    edge_index: Int[Tensor, "2 edges"],
+    target_ptr: Int[Tensor, " boundaries"],
+    target_order: Int[Tensor, " edges"] | None,
+    source_ptr: Int[Tensor, " boundaries"],
+    source_order: Int[Tensor, " edges"],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of nodes, edges and scale; of shape (0,) for a scale that is None."""
+    count, edges = nodes.shape[0], e_hat.shape[0]
+    d_nodes, d_edges = nodes.new_empty(nodes.shape), e_hat.new_empty(e_hat.shape)
+    share = torch.empty_like(kept[0])
+    grid = _grid(count, e_hat)
+    parts = kept.new_empty((grid.constants["BLOCKS"] if scale is not None else 0, edges))
+    if count > 0:
+        scales = e_hat if scale is None else scale
+        gated_sum_by_target_kernel[(grid.programs,)](
+            *(d_x_hat, e_hat if d_e_hat is None else d_e_hat, *kept, nodes, e_hat, scales),
+            *(edge_index, target_ptr, edge_index if target_order is None else target_order),
+            *(d_nodes, d_edges, share, parts, count, edges),
+            NODES_STRIDE=nodes.stride(0),
+            DX_STRIDE=d_x_hat.stride(0),
+            DE_STRIDE=0 if d_e_hat is None else d_e_hat.stride(0),
+            HAS_SCALE=scale is not None,
+            HAS_ORDER=target_order is not None,
+            HAS_DE=d_e_hat is not None,
+            **grid.constants,
+        )
+        gated_sum_by_source_kernel[(grid.programs,)](
+            *(e_hat, d_edges, share, scales, edge_index[1], source_ptr, source_order, d_nodes),
+            count,
+            HAS_SCALE=scale is not None,
+            **grid.constants,
+        )
+    d_scale = parts.sum(0) if scale is not None else kept.new_empty(0)
+    return d_nodes, d_edges, d_scale
+
+
+def _grid(nodes: int, edges: Float[Tensor, "edges channels"]) -> _Grid:
+    """Cut the work by what the shapes tell; the degrees themselves would have to be waited for."""
+    count, channels = edges.shape
+    mean = triton.next_power_of_2(triton.cdiv(count, max(nodes, 1)))
+    at_once = min(max(mean, FEWEST_AT_ONCE), BLOCK_EDGES)
+    blocks, side_by_side = triton.cdiv(channels, BLOCK_CHANNELS), BLOCK_EDGES // at_once
+    constants = {
+        "CHANNELS": channels, "BLOCKS": blocks, "T": side_by_side, "K": at_once,
+        "C": BLOCK_CHANNELS, "num_warps": WARPS,
+    }  # fmt: skip
+    return _Grid(triton.cdiv(nodes, side_by_side) * blocks, constants)

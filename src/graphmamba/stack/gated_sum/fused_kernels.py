@@ -1,0 +1,302 @@
+"""Triton kernels of the gated sum; a tile is [R, C]: R edges by C channels.
+
+A program has T nodes and walks over the edges of all of them side by side, R / T of each at a time.
+Where one has many more than the others, it takes the nodes one after another instead, R edges at a
+time, whichever is fewer rounds. Sums never meet in memory: each node's are made by one program, in
+an order that depends on nothing but the edges.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from graphmamba.scan.triton_math import sigmoid
+
+
+@no_type_check
+@triton.jit
+def load_rows(ptr, row, mask, c, STRIDE: tl.constexpr, CHANNELS: tl.constexpr):
+    """Load rows of some channels; 0 outside of the mask."""
+    at = row.to(tl.int64)[:, None] * STRIDE + c[None, :]
+    return tl.load(ptr + at, mask=mask[:, None] & (c < CHANNELS)[None, :], other=0.0).to(tl.float32)
+
+
+@no_type_check
+@triton.jit
+def store_rows(ptr, row, mask, c, value, STRIDE: tl.constexpr, CHANNELS: tl.constexpr):
+    """Store what `load_rows` would load."""
+    at = row.to(tl.int64)[:, None] * STRIDE + c[None, :]
+    tl.store(ptr + at, value, mask=mask[:, None] & (c < CHANNELS)[None, :])
+
+
+@no_type_check
+@triton.jit
+def edge_at(order_ptr, place, mask, HAS_ORDER: tl.constexpr):
+    """Return the edge at a place of the order."""
+    if HAS_ORDER:
+        return tl.load(order_ptr + place, mask=mask, other=0).to(tl.int32)
+    return place
+
+
+@no_type_check
+@triton.jit
+def place_program(
+    bounds_ptr, nodes, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, BLOCKS: tl.constexpr
+):
+    """Return the first node, the channels, the rounds side by side, and if these are the fewer."""
+    first = (tl.program_id(0) // BLOCKS) * T
+    c = (tl.program_id(0) % BLOCKS) * C + tl.arange(0, C)
+    t = first + tl.arange(0, T)
+    low = tl.load(bounds_ptr + t, mask=t < nodes, other=0)
+    high = tl.load(bounds_ptr + t + 1, mask=t < nodes, other=0)
+    together = tl.cdiv(tl.max(high - low, axis=0), K)
+    apart = tl.sum(tl.cdiv(high - low, T * K), axis=0)
+    return first, c, together, together <= apart
+
+
+@no_type_check
+@triton.jit
+def rows_together(bounds_ptr, first, nodes, T: tl.constexpr, K: tl.constexpr):
+    """Return node, place of the first edge and end of each row: K rows for each of T nodes."""
+    row = tl.arange(0, T * K)
+    node = first + row // K
+    place = tl.load(bounds_ptr + node, mask=node < nodes, other=0) + row % K
+    end = tl.load(bounds_ptr + node + 1, mask=node < nodes, other=0)
+    return node, place, end
+
+
+@no_type_check
+@triton.jit
+def rows_apart(bounds_ptr, node, nodes, R: tl.constexpr):
+    """Return the same where all rows are of one node, and the rounds that it takes."""
+    row = tl.arange(0, R)
+    low = tl.load(bounds_ptr + node, mask=node < nodes, other=0)
+    high = tl.load(bounds_ptr + node + 1, mask=node < nodes, other=0)
+    same = tl.zeros_like(row)
+    return same + node, low + row, same + high, tl.cdiv(high - low, R)
+
+
+@no_type_check
+@triton.jit
+def sum_of_each(rows, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr):
+    """Add the K rows of each node."""
+    return tl.sum(tl.reshape(rows, [T, K, C]), axis=1)
+
+
+@no_type_check
+@triton.jit
+def put(sums, rows, i, T: tl.constexpr):
+    """Put the sum of all rows in the place of the program's node `i`."""
+    return tl.where(tl.arange(0, T)[:, None] == i, tl.sum(rows, axis=0)[None, :], sums)
+
+
+@no_type_check
+@triton.jit
+def walk_forward(
+    nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place, end, rounds,
+    nodes, c, STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr,
+    NODES_STRIDE: tl.constexpr, EDGES_STRIDE: tl.constexpr, HAS_SCALE: tl.constexpr,
+    HAS_ORDER: tl.constexpr,
+):  # fmt: skip
+    """Write the edges of some rows; return what they send and how far they open, added by row."""
+    received, opened = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
+    to_target = load_rows(nodes_ptr + 2 * CHANNELS, node, node < nodes, c, NODES_STRIDE, CHANNELS)
+    inside = place < end
+    edge = edge_at(order_ptr, place, inside, HAS_ORDER)
+    source = tl.load(source_ptr + edge, mask=inside, other=0)
+    for _ in range(rounds):
+        to_source = load_rows(nodes_ptr + 3 * CHANNELS, source, inside, c, NODES_STRIDE, CHANNELS)
+        sent = load_rows(nodes_ptr + CHANNELS, source, inside, c, NODES_STRIDE, CHANNELS)
+        e_hat = (
+            to_target + to_source + load_rows(edges_ptr, edge, inside, c, EDGES_STRIDE, CHANNELS)
+        )
+        store_rows(e_hat_ptr, edge, inside, c, e_hat, CHANNELS, CHANNELS)
+        gate = tl.where(inside[:, None], sigmoid(e_hat), 0.0)
+        if HAS_SCALE:
+            gate *= tl.load(scale_ptr + edge, mask=inside, other=0.0)[:, None]
+        received += gate * sent
+        opened += gate
+        # Which rows come next is looked up while those of this round are on their way.
+        place += STEP
+        inside = place < end
+        edge = edge_at(order_ptr, place, inside, HAS_ORDER)
+        source = tl.load(source_ptr + edge, mask=inside, other=0)
+    return received, opened
+
+
+@no_type_check
+@triton.jit
+def gated_sum_fwd_kernel(
+    nodes_ptr, edges_ptr, scale_ptr, source_ptr, bounds_ptr, order_ptr, x_hat_ptr, e_hat_ptr,
+    weight_ptr, mean_ptr, nodes, EPSILON: tl.constexpr, CHANNELS: tl.constexpr,
+    NODES_STRIDE: tl.constexpr, EDGES_STRIDE: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr,
+    K: tl.constexpr, C: tl.constexpr, HAS_SCALE: tl.constexpr, HAS_ORDER: tl.constexpr,
+):  # fmt: skip
+    """Write x_hat and e_hat, and for each node 1 / sum of its gates and the quotient."""
+    R: tl.constexpr = T * K
+    first, c, rounds, is_together = place_program(bounds_ptr, nodes, T, K, C, BLOCKS)
+    received, opened = tl.zeros([T, C], tl.float32), tl.zeros([T, C], tl.float32)
+    if is_together:
+        node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
+        sent, gates = walk_forward(
+            nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place, end,
+            rounds, nodes, c, K, R, C, CHANNELS, NODES_STRIDE, EDGES_STRIDE, HAS_SCALE, HAS_ORDER,
+        )  # fmt: skip
+        received, opened = sum_of_each(sent, T, K, C), sum_of_each(gates, T, K, C)
+    else:
+        for i in range(T):
+            node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, R)
+            sent, gates = walk_forward(
+                nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place,
+                end, rounds, nodes, c, R, R, C, CHANNELS, NODES_STRIDE, EDGES_STRIDE, HAS_SCALE,
+                HAS_ORDER,
+            )  # fmt: skip
+            received, opened = put(received, sent, i, T), put(opened, gates, i, T)
+
+    t = first + tl.arange(0, T)
+    weight = 1.0 / (opened + EPSILON)
+    mean = received * weight
+    x_hat = load_rows(nodes_ptr, t, t < nodes, c, NODES_STRIDE, CHANNELS) + mean
+    store_rows(x_hat_ptr, t, t < nodes, c, x_hat, CHANNELS, CHANNELS)
+    store_rows(weight_ptr, t, t < nodes, c, weight, CHANNELS, CHANNELS)
+    store_rows(mean_ptr, t, t < nodes, c, mean, CHANNELS, CHANNELS)
+
+
+@no_type_check
+@triton.jit
+def walk_targets(
+    dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr, source_ptr, order_ptr,
+    d_edges_ptr, parts_ptr, node, place, end, rounds, nodes, c, STEP: tl.constexpr,
+    R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr, NODES_STRIDE: tl.constexpr,
+    DX_STRIDE: tl.constexpr, DE_STRIDE: tl.constexpr, HAS_SCALE: tl.constexpr,
+    HAS_ORDER: tl.constexpr, HAS_DE: tl.constexpr,
+):  # fmt: skip
+    """Write the gradients of the edges of some rows, and return them added by row."""
+    total = tl.zeros([R, C], tl.float32)
+    exists = node < nodes
+    dx = load_rows(dx_ptr, node, exists, c, DX_STRIDE, CHANNELS)
+    dx *= load_rows(weight_ptr, node, exists, c, CHANNELS, CHANNELS)
+    mean = load_rows(mean_ptr, node, exists, c, CHANNELS, CHANNELS)
+    inside = place < end
+    edge = edge_at(order_ptr, place, inside, HAS_ORDER)
+    source = tl.load(source_ptr + edge, mask=inside, other=0)
+    for _ in range(rounds):
+        sent = load_rows(nodes_ptr + CHANNELS, source, inside, c, NODES_STRIDE, CHANNELS)
+        gate = sigmoid(load_rows(e_hat_ptr, edge, inside, c, CHANNELS, CHANNELS))
+        d_gate = dx * (sent - mean)
+        if HAS_SCALE:
+            part = tl.where(inside[:, None] & (c < CHANNELS)[None, :], d_gate * gate, 0.0)
+            tl.store(parts_ptr + edge, tl.sum(part, axis=1), mask=inside)
+            d_gate *= tl.load(scale_ptr + edge, mask=inside, other=0.0)[:, None]
+        d_edge = d_gate * gate * (1.0 - gate)
+        if HAS_DE:
+            d_edge += load_rows(de_ptr, edge, inside, c, DE_STRIDE, CHANNELS)
+        store_rows(d_edges_ptr, edge, inside, c, d_edge, CHANNELS, CHANNELS)
+        total += tl.where(inside[:, None], d_edge, 0.0)
+        place += STEP
+        inside = place < end
+        edge = edge_at(order_ptr, place, inside, HAS_ORDER)
+        source = tl.load(source_ptr + edge, mask=inside, other=0)
+    return total
+
+
+@no_type_check
+@triton.jit
+def gated_sum_by_target_kernel(
+    dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr, source_ptr, bounds_ptr,
+    order_ptr, d_nodes_ptr, d_edges_ptr, share_ptr, parts_ptr, nodes, edges, CHANNELS: tl.constexpr,
+    NODES_STRIDE: tl.constexpr, DX_STRIDE: tl.constexpr, DE_STRIDE: tl.constexpr,
+    BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr,
+    HAS_SCALE: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_DE: tl.constexpr,
+):  # fmt: skip
+    """Write the gradients of the edges and of what a node adds as the target of its edges.
+
+    `share` is the gradient of a node divided by the sum of its gates, which its sources ask for.
+    """
+    R: tl.constexpr = T * K
+    first, c, rounds, is_together = place_program(bounds_ptr, nodes, T, K, C, BLOCKS)
+    parts_ptr += (tl.program_id(0) % BLOCKS).to(tl.int64) * edges
+    total = tl.zeros([T, C], tl.float32)
+    if is_together:
+        node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
+        found = walk_targets(
+            dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr, source_ptr,
+            order_ptr, d_edges_ptr, parts_ptr, node, place, end, rounds, nodes, c, K, R, C, CHANNELS,
+            NODES_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER, HAS_DE,
+        )  # fmt: skip
+        total = sum_of_each(found, T, K, C)
+    else:
+        for i in range(T):
+            node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, R)
+            found = walk_targets(
+                dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr, source_ptr,
+                order_ptr, d_edges_ptr, parts_ptr, node, place, end, rounds, nodes, c, R, R, C, CHANNELS,
+                NODES_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER, HAS_DE,
+            )  # fmt: skip
+            total = put(total, found, i, T)
+
+    t = first + tl.arange(0, T)
+    dx = load_rows(dx_ptr, t, t < nodes, c, DX_STRIDE, CHANNELS)
+    share = dx * load_rows(weight_ptr, t, t < nodes, c, CHANNELS, CHANNELS)
+    store_rows(share_ptr, t, t < nodes, c, share, CHANNELS, CHANNELS)
+    store_rows(d_nodes_ptr, t, t < nodes, c, dx, 4 * CHANNELS, CHANNELS)
+    store_rows(d_nodes_ptr + 2 * CHANNELS, t, t < nodes, c, total, 4 * CHANNELS, CHANNELS)
+
+
+@no_type_check
+@triton.jit
+def walk_sources(
+    e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end, rounds, c,
+    STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr,
+    HAS_SCALE: tl.constexpr,
+):  # fmt: skip
+    """Return the gradients of what is sent along the edges of some rows, added by row."""
+    d_sent, total = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
+    inside = place < end
+    edge = edge_at(order_ptr, place, inside, True)
+    target = tl.load(target_ptr + edge, mask=inside, other=0)
+    for _ in range(rounds):
+        share = load_rows(share_ptr, target, inside, c, CHANNELS, CHANNELS)
+        gate = sigmoid(load_rows(e_hat_ptr, edge, inside, c, CHANNELS, CHANNELS))
+        if HAS_SCALE:
+            gate *= tl.load(scale_ptr + edge, mask=inside, other=0.0)[:, None]
+        d_sent += gate * share
+        total += load_rows(d_edges_ptr, edge, inside, c, CHANNELS, CHANNELS)
+        place += STEP
+        inside = place < end
+        edge = edge_at(order_ptr, place, inside, True)
+        target = tl.load(target_ptr + edge, mask=inside, other=0)
+    return d_sent, total
+
+
+@no_type_check
+@triton.jit
+def gated_sum_by_source_kernel(
+    e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, bounds_ptr, order_ptr, d_nodes_ptr,
+    nodes, CHANNELS: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
+    C: tl.constexpr, HAS_SCALE: tl.constexpr,
+):  # fmt: skip
+    """Write the gradients of what a node adds as the source of its edges."""
+    R: tl.constexpr = T * K
+    first, c, rounds, is_together = place_program(bounds_ptr, nodes, T, K, C, BLOCKS)
+    d_sent, total = tl.zeros([T, C], tl.float32), tl.zeros([T, C], tl.float32)
+    if is_together:
+        _, place, end = rows_together(bounds_ptr, first, nodes, T, K)
+        sent, found = walk_sources(
+            e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end,
+            rounds, c, K, R, C, CHANNELS, HAS_SCALE,
+        )  # fmt: skip
+        d_sent, total = sum_of_each(sent, T, K, C), sum_of_each(found, T, K, C)
+    else:
+        for i in range(T):
+            _, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, R)
+            sent, found = walk_sources(
+                e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end,
+                rounds, c, R, R, C, CHANNELS, HAS_SCALE,
+            )  # fmt: skip
+            d_sent, total = put(d_sent, sent, i, T), put(total, found, i, T)
+
+    t = first + tl.arange(0, T)
+    store_rows(d_nodes_ptr + CHANNELS, t, t < nodes, c, d_sent, 4 * CHANNELS, CHANNELS)
+    store_rows(d_nodes_ptr + 3 * CHANNELS, t, t < nodes, c, total, 4 * CHANNELS, CHANNELS)

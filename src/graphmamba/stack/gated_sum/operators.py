@@ -1,0 +1,105 @@
+"""The gated sum as operators that PyTorch differentiates, traces and exports."""
+
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphmamba.scan.operators import LIBRARY, NAMESPACE, as_dense, define, implement, refuse_twice
+
+_LAYOUT = (
+    "Tensor edge_index, Tensor target_ptr, Tensor? target_order, Tensor source_ptr, "
+    "Tensor source_order"
+)
+
+
+def register(backend: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    """Define the operator of a backend and that of its gradients; return the former.
+
+    It returns x_hat, e_hat and what the backward pass starts from.
+    """
+    name = f"gated_sum_{backend}"
+    define(
+        f"{name}(Tensor nodes, Tensor edges, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)"
+    )
+    define(
+        f"{name}_backward(Tensor d_x_hat, Tensor? d_e_hat, Tensor e_hat, Tensor kept, "
+        f"Tensor nodes, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)"
+    )
+    forward, backward = (
+        getattr(getattr(torch.ops, NAMESPACE), own).default for own in (name, f"{name}_backward")
+    )
+
+    def compute(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.cuda.device_of(arguments[0]):
+            # The forward pass has no use for the order of the sources.
+            return _module(backend).forward(*as_dense(arguments[:-2]))
+
+    def compute_gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.cuda.device_of(arguments[0]):
+            return _module(backend).backward(*as_dense(arguments))
+
+    implement(forward, compute, _fake_forward)
+    implement(backward, compute_gradients, _fake_backward)
+    _differentiate(forward, backward)
+    return forward
+
+
+def _fake_forward(nodes: Tensor, edges: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    rows, channels = nodes.shape[0], edges.shape[1]
+    kept = nodes.new_empty((2, rows, channels), dtype=_exact(nodes))
+    return nodes.new_empty((rows, channels)), edges.new_empty(edges.shape), kept
+
+
+def _fake_backward(
+    d_x_hat: Tensor,  # noqa: ARG001 - gradients look like what they belong to
+    d_e_hat: Tensor | None,  # noqa: ARG001
+    e_hat: Tensor,
+    kept: Tensor,
+    nodes: Tensor,
+    scale: Tensor | None,
+    *_: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    d_scale = kept.new_empty(0 if scale is None else scale.shape)
+    return nodes.new_empty(nodes.shape), e_hat.new_empty(e_hat.shape), d_scale
+
+
+def _differentiate(forward: torch._ops.OpOverload, backward: torch._ops.OpOverload) -> None:
+    def set_up(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        nodes, _, scale, *layout = inputs
+        x_hat, e_hat, kept = output
+        ctx.mark_non_differentiable(kept)
+        # Else rows of zeros would be made for an output that nobody reads.
+        ctx.set_materialize_grads(False)
+        ctx.shape = x_hat.shape
+        # The rows of the edges are not kept: what the gates need of them is in e_hat.
+        ctx.save_for_backward(e_hat, kept, nodes, scale, *layout)
+
+    def differentiate(
+        ctx: Any, d_x_hat: Tensor | None, d_e_hat: Tensor | None, _: None
+    ) -> tuple[Tensor | None, ...]:
+        e_hat, kept, nodes, scale, *layout = ctx.saved_tensors
+        if d_x_hat is None and d_e_hat is None:
+            return (None,) * (3 + len(layout))
+        if d_x_hat is None:
+            d_x_hat = nodes.new_zeros(ctx.shape)
+        found = backward(d_x_hat, d_e_hat, e_hat, kept, nodes, scale, *layout)
+        d_nodes, d_edges, d_scale = found
+        return d_nodes, d_edges, None if scale is None else d_scale, *(None for _ in layout)
+
+    torch.library.register_autograd(
+        forward.name(), differentiate, setup_context=set_up, lib=LIBRARY
+    )
+    refuse_twice(forward, backward)
+
+
+def _exact(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def _module(backend: str) -> ModuleType:
+    # Here and not at the top, so that only the backend that runs has to be installed.
+    return import_module(f"graphmamba.stack.gated_sum.{backend}")
