@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 
 import torch
+from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphmamba.data.gather import Gather, make_plan
@@ -33,13 +34,20 @@ def make_batch(
             if name in columns:
                 slices[name] = ptr
                 shifts.setdefault(name, before if is_pairs(name) else None)
+    batch = bare_batch(columns, len(ids))
+    vars(vars(batch)["_store"]).update(_slice_dict=slices, _inc_dict=shifts)
+    if not tables["nodes"].columns:
+        batch.num_nodes = int(plan.ptrs[0, -1])
+    return batch
+
+
+def bare_batch(columns: Mapping[str, Tensor], num_graphs: int) -> Batch:
+    """Put columns together; what it takes to take the batch apart is not there."""
     # PyG would look the class up anew for each batch, and each column twice; both take longer than
     # to copy the rows.
     batch = object.__new__(_batch_class())
     Data.__init__(batch)
     store = vars(batch)["_store"]
     store._mapping.update(columns)
-    vars(store).update(_num_graphs=len(ids), _slice_dict=slices, _inc_dict=shifts)
-    if not tables["nodes"].columns:
-        batch.num_nodes = int(plan.ptrs[0, -1])
+    vars(store).update(_num_graphs=num_graphs)
     return batch

@@ -46,4 +46,6 @@ def topology_of(graphs: Data) -> Topology:
         random_walk=column(graphs, "random_walk"),
         cluster=column(graphs, "cluster"),
         expander_index=column(graphs, "expander_index"),
+        num_real_nodes=column(graphs, "num_real_nodes"),
+        num_real_edges=column(graphs, "num_real_edges"),
     )

@@ -30,3 +30,7 @@ class Topology:
     """Edges of a random regular graph over each graph's nodes (Exphormer)."""
     gate_encoding: Float[Tensor, "nodes channels"] | None = None
     """Equivariant-stable positions that modulate GatedGCN's gates."""
+    num_real_nodes: Int[Tensor, ""] | None = None
+    """Nodes before those of the ghost graph that pads a static batch; None where all are real."""
+    num_real_edges: Int[Tensor, ""] | None = None
+    """Edges before those of the ghost graph, likewise."""

@@ -1,18 +1,18 @@
 """From the raw columns of a batch to node rows and edge rows of the model's width."""
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
+from graphmamba.data.columns import column
 from graphmamba.encode.categories import CategoryEncoder
 from graphmamba.encode.config import EncoderConfig
 from graphmamba.encode.laplacian import GateEncoder, LaplacianEncoder
-from graphmamba.encode.norm import BatchNorm
+from graphmamba.encode.norm import BatchNorm, NoNorm
 from graphmamba.encode.numbers import NumberEncoder
 from graphmamba.encode.random_walk import RandomWalkEncoder
 from graphmamba.encode.superpixels import EDGE_STATISTICS, NODE_STATISTICS
@@ -98,9 +98,25 @@ class PreLayer(nn.Module):
         self.linear = nn.Linear(channels, channels, bias=False)
         self.norm = BatchNorm(channels)
 
-    def forward(self, x: Float[Tensor, "nodes channels"]) -> Float[Tensor, "nodes channels"]:
-        """Transform every node by itself."""
-        return nn.functional.normalize(self.norm(self.linear(x)).relu(), dim=-1)
+    def forward(
+        self, x: Float[Tensor, "nodes channels"], count: Int[Tensor, ""] | None = None
+    ) -> Float[Tensor, "nodes channels"]:
+        """Transform every node by itself; those after the first `count` are ghosts."""
+        return nn.functional.normalize(self.norm(self.linear(x), count).relu(), dim=-1)
+
+
+class RowEncoder(nn.Sequential):
+    """An encoder called with the batch, then layers called `layer(rows, count of real rows)`."""
+
+    def forward(  # type: ignore[override]
+        self, graphs: Data, count: Int[Tensor, ""] | None
+    ) -> Float[Tensor, "rows channels"]:
+        """Encode the columns of the batch."""
+        encoder, *layers = self
+        rows = encoder(graphs)
+        for layer in layers:
+            rows = layer(rows, count)
+        return rows
 
 
 class GraphEncoder(nn.Module):
@@ -125,9 +141,9 @@ class GraphEncoder(nn.Module):
             parts.append(LaplacianEncoder(config.laplacian))
         if config.random_walk:
             parts.append(RandomWalkEncoder(config.random_walk))
-        self.nodes = nn.Sequential(
+        self.nodes = RowEncoder(
             Concat(*parts),
-            BatchNorm(channels) if config.has_node_norm else nn.Identity(),
+            BatchNorm(channels) if config.has_node_norm else NoNorm(),
             *[PreLayer(channels) for _ in range(config.pre_layers)],
         )
         self.edges = _edge_encoder(features, channels, config) if config.has_edges else None
@@ -138,17 +154,18 @@ class GraphEncoder(nn.Module):
     def forward(self, graphs: Data) -> Encoded:
         """Encode the whole batch."""
         return Encoded(
-            x=self.nodes(graphs),
-            e=None if self.edges is None else self.edges(graphs),
+            x=self.nodes(graphs, column(graphs, "num_real_nodes")),
+            e=(
+                None if self.edges is None else self.edges(graphs, column(graphs, "num_real_edges"))
+            ),
             gate=None if self.gate is None else self.gate(graphs),
         )
 
 
-def _edge_encoder(features: Features, channels: int, config: EncoderConfig) -> nn.Module:
+def _edge_encoder(features: Features, channels: int, config: EncoderConfig) -> RowEncoder:
     encoder = (
         DummyEdges(channels)
         if features.edges == "none"
         else EdgeFeatures(features, channels, config)
     )
-    norm = BatchNorm(channels) if config.has_edge_norm else nn.Identity()
-    return cast(nn.Module, nn.Sequential(encoder, norm))
+    return RowEncoder(encoder, BatchNorm(channels) if config.has_edge_norm else NoNorm())

@@ -4,9 +4,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmamba.data.columns import column
 from graphmamba.encode.config import RandomWalkConfig
 from graphmamba.encode.mlp import relu_mlp
-from graphmamba.encode.norm import BatchNorm
+from graphmamba.encode.norm import BatchNorm, NoNorm
 
 
 class RandomWalkEncoder(nn.Module):
@@ -19,7 +20,7 @@ class RandomWalkEncoder(nn.Module):
         super().__init__()
         self.walks = config.walks
         self.channels = config.channels
-        self.norm = BatchNorm(config.walks) if config.has_norm else nn.Identity()
+        self.norm = BatchNorm(config.walks) if config.has_norm else NoNorm()
         self.network = (
             nn.Linear(config.walks, config.channels)
             if config.form == "linear"
@@ -28,4 +29,5 @@ class RandomWalkEncoder(nn.Module):
 
     def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
         """Encode every node of the batch."""
-        return self.network(self.norm(graphs.random_walk[:, : self.walks]))
+        walks = graphs.random_walk[:, : self.walks]
+        return self.network(self.norm(walks, column(graphs, "num_real_nodes")))

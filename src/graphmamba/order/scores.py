@@ -61,13 +61,18 @@ def _deviation(
     """Standard deviation of the score over its graph or the batch, given to each node.
 
     Sums are taken over integers, which, unlike floats, add up to the same number in any order.
+    Nodes of a ghost graph do not count.
     """
     resolution = 1 if policy.key == "degree" else 1 << 16
     whole = (score * resolution).round().long()
     over_batch = policy.noise_scope == "batch"
     group = torch.zeros_like(topology.batch) if over_batch else topology.batch
     sums = whole.new_zeros(3, 1 if over_batch else topology.num_graphs)
-    values = torch.stack([torch.ones_like(whole), whole, whole * whole])
+    is_real = torch.ones_like(whole)
+    if topology.num_real_nodes is not None:
+        nodes = torch.arange(whole.shape[0], device=whole.device)
+        is_real = (nodes < topology.num_real_nodes).long()
+    values = torch.stack([is_real, whole * is_real, whole * whole * is_real])
     count, total, squares = sums.index_add(1, group, values).double()
     # One node has no spread, an empty graph no nodes: neither divides by zero.
     variance = (squares - total * total / count.clamp_min(1)) / (count - 1).clamp_min(1)

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -76,15 +76,20 @@ class GatedGCN(LocalModel):
         received = sum_at(gate * sent[source], target, x.shape[0])
         opened = sum_at(gate, target, x.shape[0])
         x_hat = own + received / (opened + EPSILON)
-        return self._update(x, x_hat, self.node_norm), self._update(e, e_hat, self.edge_norm)
+        return (
+            self._update(x, x_hat, self.node_norm, topology.num_real_nodes),
+            self._update(e, e_hat, self.edge_norm, topology.num_real_edges),
+        )
 
     def _update(
         self,
         rows: Float[Tensor, "rows channels"],
         new: Float[Tensor, "rows channels"],
         norm: nn.Module,
+        count: Int[Tensor, ""] | None,
     ) -> Float[Tensor, "rows channels"]:
-        return rows + functional.dropout(self.activation(norm(new)), self.dropout, self.training)
+        new = self.activation(norm(new, count))
+        return rows + functional.dropout(new, self.dropout, self.training)
 
     def _stability(self, topology: Topology) -> Float[Tensor, "edges 1"]:
         place = topology.gate_encoding

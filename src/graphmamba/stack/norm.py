@@ -53,7 +53,7 @@ class NodeNorm(nn.Module):
     def __init__(self, name: NormName, channels: int) -> None:
         super().__init__()
         check_choice("norm", name, get_args(NormName))
-        self.looks_at_graphs = name == "graph"
+        self.looks_at_graphs, self.looks_at_rows = name == "graph", name == "batch"
         kinds = {"batch": BatchNorm, "layer": nn.LayerNorm, "graph": GraphLayerNorm}
         self.norm = nn.Identity() if name == "none" else kinds[name](channels)
 
@@ -61,4 +61,6 @@ class NodeNorm(nn.Module):
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
         """Normalise all node rows."""
-        return self.norm(x, topology) if self.looks_at_graphs else self.norm(x)
+        if self.looks_at_graphs:
+            return self.norm(x, topology)
+        return self.norm(x, topology.num_real_nodes) if self.looks_at_rows else self.norm(x)

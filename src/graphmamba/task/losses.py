@@ -40,7 +40,7 @@ def weighted_cross_entropy(
     logits: Float[Tensor, "rows classes"], label: Int[Tensor, " rows"]
 ) -> Scalar:
     """Weighted mean, a class the heavier the rarer it is in this batch."""
-    weight = balanced_weights(label, classes=logits.shape[1])
+    weight = balanced_weights(label, logits.shape[1], _exact(logits))
     # a batch of one class has no weight at all, and nothing to balance
     return (weight * _cross_entropies(logits, label)).sum() / _at_least_tiny(weight.sum())
 
@@ -49,7 +49,7 @@ def weighted_binary_cross_entropy(
     logits: Float[Tensor, "rows 1"], label: Int[Tensor, " rows"]
 ) -> Scalar:
     """Two classes, one logit; unlike the form for many classes, divided by the number of rows."""
-    weight = balanced_weights(label, classes=2)
+    weight = balanced_weights(label, 2, _exact(logits))
     losses = functional.binary_cross_entropy_with_logits(
         logits[:, 0], label.clamp_min(0).to(logits.dtype), reduction="none"
     )
@@ -59,12 +59,13 @@ def weighted_binary_cross_entropy(
 def link_cross_entropy(embeddings: Float[Tensor, "nodes channels"], links: Links) -> Scalar:
     """Binary cross-entropy of the inner products, mean over the labelled pairs."""
     scores = pair_scores(embeddings, links.pairs)
-    return binary_cross_entropy(scores[:, None], links.label[:, None])
+    return binary_cross_entropy(scores[:, None], links.label[:, None].to(_exact(scores)))
 
 
 def link_l1(embeddings: Float[Tensor, "nodes channels"], links: Links) -> Scalar:
     """Distance of the inner products from 0 and 1 themselves, as Exphormer trains."""
-    return l1(pair_scores(embeddings, links.pairs)[:, None], links.label[:, None])
+    scores = pair_scores(embeddings, links.pairs)
+    return l1(scores[:, None], links.label[:, None].to(_exact(scores)))
 
 
 LOSSES: dict[LossName, Callable[..., Scalar]] = {
@@ -78,13 +79,20 @@ LOSSES: dict[LossName, Callable[..., Scalar]] = {
 }
 
 
-def balanced_weights(label: Int[Tensor, " rows"], classes: int) -> Float[Tensor, " rows"]:
+def balanced_weights(
+    label: Int[Tensor, " rows"], classes: int, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, " rows"]:
     """Weight of each row: the share of labelled rows that are of another class, 0 unlabelled."""
-    is_labelled = (label >= 0).float()
+    is_labelled = (label >= 0).to(dtype)
     known = label.clamp_min(0)
     count = is_labelled.new_zeros(classes).index_add_(0, known, is_labelled)
     total = is_labelled.sum().clamp_min(1.0)
     return ((total - count) / total)[known] * is_labelled
+
+
+def _exact(scores: Float[Tensor, "*shape"]) -> torch.dtype:
+    """The type to add up in: that of the scores, float32 at least."""
+    return torch.promote_types(scores.dtype, torch.float32)
 
 
 def _cross_entropies(

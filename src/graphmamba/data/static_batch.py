@@ -1,0 +1,164 @@
+"""Batches whose shapes do not depend on their graphs: the rest is filled by one ghost graph."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from graphmamba.data.batch import bare_batch
+from graphmamba.data.static_size import StaticSize
+from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import BY_SOURCE, HIDDEN, Column, is_pairs
+from graphmamba.errors import UserError
+
+LABELS = frozenset({"y", "edge_label"})
+"""Columns that say what is right; where nothing is, they hold NaN, or -1 for a class."""
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of one table in a batch, the ghost's last."""
+
+    begins: Int[Tensor, " places"]
+    """First row of each graph; that of the ghost is the number of real rows."""
+    owner: Int[Tensor, " rows"]
+    """Graph of each row."""
+    place: Int[Tensor, " rows"]
+    """Row in the table. The ghost's are copies of the first one, which is as good as any."""
+    is_ghost: Bool[Tensor, " rows"]
+
+
+class StaticGather:
+    """Makes batches of fixed shapes where the store is, by operations that a CUDA graph can hold.
+
+    Nothing is read back and no shape depends on the data. The ghost graph comes last. Its edges,
+    and pairs of any other kind, are self-loops spread evenly over its nodes; it has no labels, nor
+    have empty places, so that losses and metrics pass over them. Beside its columns a batch has
+    `num_real_graphs`, `num_real_nodes` and `num_real_edges`, tensors without axes; it cannot be
+    taken apart.
+
+    Args:
+        store: The graphs, on the device where batches are wanted.
+    """
+
+    def __init__(self, store: GraphStore) -> None:
+        if not len(store):
+            raise UserError("store must hold at least one graph, got 0")
+        for kind, table in store.tables.items():
+            for name in table.columns.keys() & LABELS:
+                dtype = table.columns[name].dtype
+                if dtype == torch.bool or not dtype.is_signed:
+                    raise UserError(
+                        f"{kind}.{name} must have a signed type, or nothing could stand for "
+                        f"'unlabelled', got {dtype}"
+                    )
+        self._tables, self._device = store.tables, store.device
+        self._ptrs = {
+            kind: torch.from_numpy(table.ptr).to(store.device)
+            for kind, table in store.tables.items()
+        }
+
+    def batch(self, ids: Int[Tensor, " slots"], size: StaticSize, by_source: bool = False) -> Batch:
+        """Return graphs as one PyG batch of `size.graphs + 1` graphs.
+
+        Args:
+            ids: Numbers of the graphs, where the store is; empty places, which come last, are -1.
+            size: Rows, as `StaticSizes.choose` finds them for these graphs. Too few are noticed
+                on the CPU only: a GPU would have to be waited for.
+            by_source: Whether to add `source_order`, the edges in the order of their sources.
+        """
+        if ids.shape != (size.graphs,) or ids.device != self._device:
+            raise UserError(
+                f"ids must have shape [{size.graphs}] and be on {self._device}, "
+                f"got {list(ids.shape)} on {ids.device}"
+            )
+        slots = torch.nn.functional.pad(ids.long(), (0, 1), value=-1)
+        capacity = size.rows(self._tables)
+        rows = {
+            kind: _rows_of_graphs(slots) if kind == "graphs" else self._rows(kind, slots, number)
+            for kind, number in capacity.items()
+        }
+        self._check(rows, capacity)
+        nodes, edges = rows["nodes"], rows["edges"]
+        made = {
+            "batch": nodes.owner,
+            "ptr": torch.nn.functional.pad(nodes.begins, (0, 1), value=size.nodes),
+            "graph_key": slots.clamp_min(0),
+            "num_real_graphs": (ids >= 0).sum(),
+            "num_real_nodes": nodes.begins[-1],
+            "num_real_edges": edges.begins[-1],
+        }
+        for kind, table in self._tables.items():
+            for name, column in table.columns.items():
+                if is_pairs(name):
+                    made[name] = _pairs(column, rows[kind], nodes)
+                elif name not in HIDDEN:
+                    made[name] = _values(name, column, rows[kind], slots)
+        if by_source:
+            column = self._tables["edges"].columns[BY_SOURCE]
+            own = _select(column, 0, edges.place) + edges.begins[edges.owner]
+            made[BY_SOURCE] = torch.where(edges.is_ghost, _counter(edges.owner), own)
+        return bare_batch(made, size.graphs + 1)
+
+    def _rows(self, kind: str, slots: Int[Tensor, " places"], rows: int) -> _Rows:
+        ptr, ghost = self._ptrs[kind], slots.shape[0] - 1
+        known = slots.clamp_min(0)
+        starts = ptr[known]
+        counts = (ptr[known + 1] - starts).masked_fill(slots < 0, 0)
+        ends = counts.cumsum(0)
+        begins = ends - counts
+        row = torch.arange(rows, device=slots.device)
+        owner = torch.searchsorted(ends[:-1], row, right=True)
+        is_ghost = owner == ghost
+        place = (row + (starts - begins)[owner]).masked_fill(is_ghost, 0)
+        return _Rows(begins, owner, place, is_ghost)
+
+    def _check(self, rows: Mapping[str, _Rows], capacity: Mapping[str, int]) -> None:
+        if self._device.type != "cpu":
+            return
+        for kind, made in rows.items():
+            needed = int(made.begins[-1]) + (kind == "nodes")
+            if needed > capacity[kind]:
+                raise UserError(
+                    f"size.{kind} must be at least {needed} for these graphs, got {capacity[kind]}"
+                )
+
+
+def _rows_of_graphs(slots: Int[Tensor, " places"]) -> _Rows:
+    """One row for each place, empty ones included."""
+    return _Rows(_counter(slots), _counter(slots), slots.clamp_min(0), slots < 0)
+
+
+def _pairs(column: Column, rows: _Rows, nodes: _Rows) -> Int[Tensor, "2 rows"]:
+    own = _select(column, 1, rows.place) + nodes.begins[rows.owner]
+    # A node of the ghost's for each of its pairs, ascending: none becomes a hub.
+    number = _counter(rows.owner) - rows.begins[-1]
+    real_nodes, rest = nodes.begins[-1], rows.owner.shape[0] - rows.begins[-1]
+    ghost_nodes = nodes.owner.shape[0] - real_nodes
+    spread = real_nodes + number * ghost_nodes // rest.clamp_min(1)
+    return torch.where(rows.is_ghost, spread, own)
+
+
+def _values(name: str, column: Column, rows: _Rows, slots: Int[Tensor, " places"]) -> Tensor:
+    place = slots.clamp_min(0)[rows.owner] if column.is_constant else rows.place
+    values = _select(column, 0, place).to(column.dtype)
+    if name not in LABELS:
+        return values
+    is_ghost = rows.is_ghost.view(-1, *[1] * (values.dim() - 1))
+    return values.masked_fill(is_ghost, float("nan") if column.dtype.is_floating_point else -1)
+
+
+def _select(column: Column, axis: int, place: Int[Tensor, " rows"]) -> Tensor:
+    if column.values.shape[axis]:
+        return column.values.index_select(axis, place)
+    # A set without a single row of this kind has none to copy.
+    shape = list(column.values.shape)
+    shape[axis] = place.shape[0]
+    return column.values.new_zeros(shape)
+
+
+def _counter(rows: Int[Tensor, " rows"]) -> Int[Tensor, " rows"]:
+    return torch.arange(rows.shape[0], device=rows.device)

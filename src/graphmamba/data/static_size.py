@@ -1,0 +1,158 @@
+"""A few sizes for all batches of a set, so that what is captured for one batch serves many."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count as count_up
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from graphmamba.checks import check_least
+from graphmamba.data.sampler import BatchSampler
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+
+MULTIPLE = 64
+"""Rows come in so many, the height of a tile."""
+MOST_RUNS = 256
+"""Batches of like load are taken together, to so many, before they are divided among sizes."""
+DRAWN_BATCHES = 256
+"""Batches that are drawn to learn how their sizes vary, at least."""
+
+
+@dataclass(frozen=True)
+class StaticSize:
+    """Rows of a batch, whatever graphs it holds; what they leave over is one ghost graph's."""
+
+    graphs: int
+    """Places for graphs; the ghost graph has one more."""
+    nodes: int
+    """Rows of nodes, at least one of them the ghost's."""
+    edges: int
+    """Rows of edges."""
+    pairs: tuple[int, ...] = ()
+    """Rows of each further set of pairs, in the order of the store."""
+
+    def rows(self, kinds: Iterable[str]) -> dict[str, int]:
+        """Rows by the names of a store's tables."""
+        sizes = {"nodes": self.nodes, "edges": self.edges, "graphs": self.graphs + 1}
+        others = [kind for kind in kinds if kind not in sizes]
+        return sizes | dict(zip(others, self.pairs, strict=True))
+
+
+@dataclass(frozen=True)
+class StaticSizes:
+    """Sizes to choose from, the smallest first; the last one holds any graphs of the set."""
+
+    sizes: tuple[StaticSize, ...]
+    counts: Int[np.ndarray, "graphs tables"]
+    """Rows of each graph: nodes, edges, further pairs; on the host, where sizes are chosen."""
+
+    @classmethod
+    def for_batches(
+        cls, store: GraphStore, batches: Iterable[Int[Tensor, " _"]], count: int = 8
+    ) -> "StaticSizes":
+        """Choose sizes that pad batches like these the least, on average.
+
+        Args:
+            store: Where the graphs are.
+            batches: Numbers of the graphs of some batches, such as those of an epoch.
+            count: Sizes, at most.
+        """
+        check_least("count", count, 2)
+        counts = np.stack([np.diff(store.tables[kind].ptr) for kind in _kinds(store)], axis=1)
+        numbers = [ids.cpu().numpy() for ids in batches]
+        slots = max((len(ids) for ids in numbers), default=0)
+        check_least("graphs of a batch", slots, 1)
+        needed = np.stack([counts[ids].sum(axis=0) for ids in numbers])
+        members = np.unique(np.concatenate(numbers))
+        most = np.sort(counts[members], axis=0)[-slots:].sum(axis=0)
+        found = [_as_size(slots, rows) for rows in (*_divide(needed, count - 1), most)]
+        return cls(tuple(dict.fromkeys(found)), counts)
+
+    @classmethod
+    def for_graphs(
+        cls, store: GraphStore, ids: Int[Tensor, " _"], size: int, count: int = 8
+    ) -> "StaticSizes":
+        """Choose sizes for shuffled batches of `size` of these graphs, from some that are drawn."""
+        sampler, drawn = BatchSampler(ids, size), []
+        for epoch in count_up():
+            sampler.set_epoch(epoch)
+            drawn += list(sampler)
+            if len(drawn) >= DRAWN_BATCHES:
+                break
+        return cls.for_batches(store, drawn, count)
+
+    def choose(self, ids: Int[Tensor, " _"]) -> StaticSize:
+        """Return the smallest size that holds these graphs; asks no GPU.
+
+        Args:
+            ids: Numbers of the graphs, on the CPU; negative ones are empty places.
+        """
+        numbers = ids.numpy()
+        needed = self.counts[numbers[numbers >= 0]].sum(axis=0)
+        for size in self.sizes:
+            room = np.array([size.nodes - 1, size.edges, *size.pairs])
+            if len(numbers) <= size.graphs and (needed <= room).all():
+                return size
+        largest = self.sizes[-1]
+        raise UserError(
+            f"ids must fit into {largest}, got {len(numbers)} graphs with {needed.tolist()} rows"
+        )
+
+    def padded(self, ids: Int[Tensor, " _"]) -> Int[Tensor, " slots"]:
+        """Fill up with -1, which stands for an empty place."""
+        slots = self.sizes[0].graphs
+        if len(ids) > slots:
+            raise UserError(f"ids must hold at most {slots} graphs, got {len(ids)}")
+        return torch.nn.functional.pad(ids, (0, slots - len(ids)), value=-1)
+
+
+def _kinds(store: GraphStore) -> list[str]:
+    return [kind for kind in store.tables if kind != "graphs"]
+
+
+def _as_size(graphs: int, rows: Int[np.ndarray, " tables"]) -> StaticSize:
+    # One node for the ghost.
+    nodes, edges, *pairs = (
+        -(-int(value) // MULTIPLE) * MULTIPLE for value in rows + (np.arange(len(rows)) == 0)
+    )
+    return StaticSize(graphs, nodes, edges, tuple(pairs))
+
+
+def _divide(
+    needed: Int[np.ndarray, "batches tables"], count: int
+) -> list[Int[np.ndarray, " tables"]]:
+    """Divide batches among `count` sizes at the least cost; returns the sizes, the smallest first.
+
+    Batches are sorted by their load, nodes and edges weighing alike, and cut into neighbouring
+    groups, each as large as its largest member in every kind of row. Where to cut is found by
+    trying all cuts, one group more at a time.
+    """
+    average = np.maximum(needed.mean(axis=0), 1)
+    ordered = needed[np.argsort((needed / average).sum(axis=1), kind="stable")]
+    runs = np.array_split(ordered, min(len(ordered), MOST_RUNS))
+    tops = np.stack([run.max(axis=0) for run in runs])
+    # cost[i, j]: of all batches of the runs i to j, if they are made as large as the largest.
+    cost = np.full((len(runs), len(runs)), np.inf)
+    weights = np.array([len(run) for run in runs])
+    for first in range(len(runs)):
+        largest = np.maximum.accumulate(tops[first:])
+        cost[first, first:] = (largest / average).sum(axis=1) * weights[first:].cumsum()
+    best, cuts = cost[0], []
+    for _ in range(min(count, len(runs)) - 1):
+        # Runs up to j, the last group of them beginning with run i.
+        total = best[:-1, None] + cost[1:]
+        cuts.append(total.argmin(axis=0))
+        best = np.minimum(best, total.min(axis=0))
+    found, end = [], len(runs)
+    for cut in reversed(cuts):
+        begin = int(cut[end - 1]) + 1
+        if begin >= end:
+            continue
+        found.append(tops[begin:end].max(axis=0))
+        end = begin
+    found.append(tops[:end].max(axis=0))
+    return found[::-1]

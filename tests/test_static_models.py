@@ -1,0 +1,149 @@
+"""Whole models on batches that a ghost graph pads: no number of a real graph may change."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from graphmamba.config import Experiment
+from graphmamba.data.columns import topology_of
+from graphmamba.data.positional import add_columns
+from graphmamba.data.static_batch import StaticGather
+from graphmamba.data.static_size import StaticSize
+from graphmamba.data.store import GraphStore
+from graphmamba.data.synthetic import synthetic_graphs
+from graphmamba.task.losses import LOSSES
+from graphmamba.task.metrics import METRICS
+from graphmamba.task.model import GraphMamba
+from graphmamba.task.target import target_of, without_ghosts
+from tests.helpers.experiments import small_experiment
+
+NAMES = [
+    "peptides-func/graph-mamba",
+    "pascalvoc-sp/graph-mamba",
+    "pattern/graph-mamba",
+    "malnet-tiny/graph-mamba",
+    "pcqm-contact/graph-mamba",
+    "peptides-func/gps-transformer",
+    "peptides-func/gps-performer",
+    "peptides-func/gps-bigbird",
+    "cifar10/exphormer",
+    "peptides-func/gcn",
+    "coco-sp/gps-transformer-tuned",
+]
+SIZES = {
+    "snug": ([3, 0, 2], StaticSize(3, 64, 192, (256,))),
+    "wide": ([3, 0, 2], StaticSize(3, 90, 700, (400,))),
+    "empty places": ([3, 0, 2, -1, -1], StaticSize(5, 65, 193, (256,))),
+}
+DROPLESS = {"model.dropout": 0.0, "model.attention.dropout": 0.0, "head.dropout": 0.0}
+
+
+def small_store(experiment: Experiment, model: GraphMamba, dtype: torch.dtype) -> GraphStore:
+    """Graphs with what the model reads, in its type; one of them has one node."""
+    drawn = synthetic_graphs(experiment.data, 4, nodes=(6, 12))
+    drawn[2] = synthetic_graphs(experiment.data, 1, nodes=(1, 1))[0]
+    generator = torch.Generator().manual_seed(0)
+    graphs = [add_columns(graph, model.precompute, generator) for graph in drawn]
+    for graph in graphs:
+        for key, value in graph.to_dict().items():
+            if isinstance(value, Tensor) and value.is_floating_point():
+                graph[key] = value.to(dtype)
+    return GraphStore.from_pyg(graphs)
+
+
+def padded(store: GraphStore, ids: list[int], size: StaticSize) -> Batch:
+    pairs = size.pairs * (len(store.tables) - 3)
+    fitted = StaticSize(size.graphs, size.nodes, size.edges, pairs)
+    return StaticGather(store).batch(torch.tensor(ids), fitted)
+
+
+def results(
+    experiment: Experiment, model: GraphMamba, graphs: Batch, rows: int
+) -> dict[str, Tensor]:
+    """Loss, real predictions, gradients, and what a step of training leaves in the buffers."""
+    model = deepcopy(model)
+    prediction = model(graphs)
+    topology = topology_of(graphs)
+    level = experiment.data.task.level
+    target = target_of(graphs, level, topology.batch, topology.num_graphs)
+    loss = LOSSES[experiment.loss](prediction, target)
+    loss.backward()
+    gradients = {
+        f"gradient of {name}": p.grad for name, p in model.named_parameters() if p.grad is not None
+    }
+    return {
+        "loss": loss.detach(),
+        "prediction": prediction.detach()[:rows],
+        **gradients,
+        **dict(model.named_buffers()),
+    }
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("name", NAMES)
+def test_ghosts_change_no_number(name: str, training: bool) -> None:
+    torch.manual_seed(0)
+    experiment = small_experiment(name, **DROPLESS)
+    model = experiment.build().double().train(training)
+    store = small_store(experiment, model, torch.float64)
+    plain = store.batch(torch.tensor([3, 0, 2]))
+    rows = 3 if experiment.data.task.level == "graph" else plain.num_nodes
+    truth = results(experiment, model, plain, rows)
+    for ids, size in SIZES.values():
+        ours = results(experiment, model, padded(store, ids, size), rows)
+        assert ours.keys() == truth.keys()
+        for key, value in truth.items():
+            torch.testing.assert_close(ours[key], value, rtol=1e-9, atol=1e-10, msg=key)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_ghosts_change_no_number_in_float32(training: bool) -> None:
+    torch.manual_seed(0)
+    experiment = small_experiment("peptides-func/graph-mamba", **DROPLESS)
+    model = experiment.build().train(training)
+    store = small_store(experiment, model, torch.float32)
+    truth = results(experiment, model, store.batch(torch.tensor([3, 0, 2])), rows=3)
+    ours = results(experiment, model, padded(store, *SIZES["wide"]), rows=3)
+    for key, value in truth.items():
+        torch.testing.assert_close(ours[key], value, rtol=1e-4, atol=1e-5, msg=key)
+
+
+@pytest.mark.parametrize("key", ["degree", "eigenvector", "random_walk"])
+@pytest.mark.parametrize("scope", ["graph", "batch"])
+def test_ghosts_change_no_order(key: str, scope: str) -> None:
+    torch.manual_seed(0)
+    experiment = small_experiment(
+        "peptides-func/graph-mamba",
+        **DROPLESS,
+        **{
+            "model.order.key": key,
+            "model.order.noise": "uniform",
+            "model.order.noise_scope": scope,
+        },
+    )
+    model = experiment.build().double().eval()
+    store = small_store(experiment, model, torch.float64)
+    with torch.no_grad():
+        truth = model(store.batch(torch.tensor([3, 0, 2])))
+        ours = model(padded(store, *SIZES["empty places"]))
+    torch.testing.assert_close(ours[:3], truth, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "name", ["peptides-func", "peptides-struct", "pascalvoc-sp", "malnet-tiny", "pcqm-contact"]
+)
+def test_metrics_pass_over_ghosts(name: str) -> None:
+    torch.manual_seed(0)
+    experiment = small_experiment(f"{name}/graph-mamba", **DROPLESS)
+    model = experiment.build().double().eval()
+    store = small_store(experiment, model, torch.float64)
+    task, scores = experiment.data.task, []
+    for graphs in (store.batch(torch.tensor([3, 0, 2])), padded(store, *SIZES["empty places"])):
+        metric = METRICS[task.metric](task)
+        with torch.no_grad():
+            metric.update(*without_ghosts(graphs, task.level, model(graphs)))
+        scores.append(metric.compute())
+    assert scores[0] == pytest.approx(scores[1], nan_ok=True)
