@@ -20,6 +20,8 @@ BLOCK_CHANNELS = 32
 WARPS = 4
 FEWEST_AT_ONCE = 4
 """Edges of a node that are walked side by side, where nodes have few."""
+ROUNDS = 4
+"""Rounds in which nodes are walked side by side; a node with more edges than that is a hub."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,6 @@ def _grid(nodes: int, edges: Float[Tensor, "edges channels"]) -> _Grid:
     blocks, side_by_side = triton.cdiv(channels, BLOCK_CHANNELS), BLOCK_EDGES // at_once
     constants = {
         "CHANNELS": channels, "BLOCKS": blocks, "T": side_by_side, "K": at_once,
-        "C": BLOCK_CHANNELS, "num_warps": WARPS,
+        "C": BLOCK_CHANNELS, "ROUNDS": ROUNDS, "num_warps": WARPS,
     }  # fmt: skip
     return _Grid(triton.cdiv(nodes, side_by_side) * blocks, constants)

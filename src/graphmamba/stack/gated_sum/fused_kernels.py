@@ -1,9 +1,9 @@
 """Triton kernels of the gated sum; a tile is [R, C]: R edges by C channels.
 
-A program has T nodes and walks over the edges of all of them side by side, R / T of each at a time.
-Where one has many more than the others, it takes the nodes one after another instead, R edges at a
-time, whichever is fewer rounds. Sums never meet in memory: each node's are made by one program, in
-an order that depends on nothing but the edges.
+A program has T nodes and walks over their edges side by side, K = R / T of each at a time. After a
+few rounds only hubs have edges left: these come one after another then, R edges at a time. Sums
+never meet in memory: those of a node are made by one program, in an order that depends on nothing
+but the edges.
 """
 
 from typing import no_type_check
@@ -42,17 +42,19 @@ def edge_at(order_ptr, place, mask, HAS_ORDER: tl.constexpr):
 @no_type_check
 @triton.jit
 def place_program(
-    bounds_ptr, nodes, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, BLOCKS: tl.constexpr
-):
-    """Return the first node, the channels, the rounds side by side, and if these are the fewer."""
+    bounds_ptr, nodes, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, BLOCKS: tl.constexpr,
+    ROUNDS: tl.constexpr,
+):  # fmt: skip
+    """Return the first node, the channels, the rounds side by side, and if they leave a hub."""
     first = (tl.program_id(0) // BLOCKS) * T
     c = (tl.program_id(0) % BLOCKS) * C + tl.arange(0, C)
     t = first + tl.arange(0, T)
     low = tl.load(bounds_ptr + t, mask=t < nodes, other=0)
     high = tl.load(bounds_ptr + t + 1, mask=t < nodes, other=0)
-    together = tl.cdiv(tl.max(high - low, axis=0), K)
-    apart = tl.sum(tl.cdiv(high - low, T * K), axis=0)
-    return first, c, together, together <= apart
+    rounds = tl.cdiv(tl.max(high - low, axis=0), K)
+    if T == 1:
+        return first, c, rounds, False
+    return first, c, tl.minimum(rounds, ROUNDS), rounds > ROUNDS
 
 
 @no_type_check
@@ -68,13 +70,13 @@ def rows_together(bounds_ptr, first, nodes, T: tl.constexpr, K: tl.constexpr):
 
 @no_type_check
 @triton.jit
-def rows_apart(bounds_ptr, node, nodes, R: tl.constexpr):
-    """Return the same where all rows are of one node, and the rounds that it takes."""
+def rows_apart(bounds_ptr, node, nodes, SKIP: tl.constexpr, R: tl.constexpr):
+    """Return the same for the edges of one node after the first ones, and the rounds they take."""
     row = tl.arange(0, R)
-    low = tl.load(bounds_ptr + node, mask=node < nodes, other=0)
+    low = tl.load(bounds_ptr + node, mask=node < nodes, other=0) + SKIP
     high = tl.load(bounds_ptr + node + 1, mask=node < nodes, other=0)
     same = tl.zeros_like(row)
-    return same + node, low + row, same + high, tl.cdiv(high - low, R)
+    return same + node, low + row, same + high, tl.cdiv(tl.maximum(high - low, 0), R)
 
 
 @no_type_check
@@ -86,9 +88,9 @@ def sum_of_each(rows, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr):
 
 @no_type_check
 @triton.jit
-def put(sums, rows, i, T: tl.constexpr):
-    """Put the sum of all rows in the place of the program's node `i`."""
-    return tl.where(tl.arange(0, T)[:, None] == i, tl.sum(rows, axis=0)[None, :], sums)
+def add_to(sums, rows, i, T: tl.constexpr):
+    """Add all rows to the sum of the program's node `i`."""
+    return tl.where(tl.arange(0, T)[:, None] == i, sums + tl.sum(rows, axis=0)[None, :], sums)
 
 
 @no_type_check
@@ -131,28 +133,28 @@ def gated_sum_fwd_kernel(
     nodes_ptr, edges_ptr, scale_ptr, source_ptr, bounds_ptr, order_ptr, x_hat_ptr, e_hat_ptr,
     weight_ptr, mean_ptr, nodes, EPSILON: tl.constexpr, CHANNELS: tl.constexpr,
     NODES_STRIDE: tl.constexpr, EDGES_STRIDE: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr,
-    K: tl.constexpr, C: tl.constexpr, HAS_SCALE: tl.constexpr, HAS_ORDER: tl.constexpr,
+    K: tl.constexpr, C: tl.constexpr, ROUNDS: tl.constexpr, HAS_SCALE: tl.constexpr,
+    HAS_ORDER: tl.constexpr,
 ):  # fmt: skip
     """Write x_hat and e_hat, and for each node 1 / sum of its gates and the quotient."""
     R: tl.constexpr = T * K
-    first, c, rounds, is_together = place_program(bounds_ptr, nodes, T, K, C, BLOCKS)
-    received, opened = tl.zeros([T, C], tl.float32), tl.zeros([T, C], tl.float32)
-    if is_together:
-        node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
-        sent, gates = walk_forward(
-            nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place, end,
-            rounds, nodes, c, K, R, C, CHANNELS, NODES_STRIDE, EDGES_STRIDE, HAS_SCALE, HAS_ORDER,
-        )  # fmt: skip
-        received, opened = sum_of_each(sent, T, K, C), sum_of_each(gates, T, K, C)
-    else:
+    first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
+    node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
+    sent, gates = walk_forward(
+        nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place, end,
+        rounds, nodes, c, K, R, C, CHANNELS, NODES_STRIDE, EDGES_STRIDE, HAS_SCALE, HAS_ORDER,
+    )  # fmt: skip
+    received, opened = sum_of_each(sent, T, K, C), sum_of_each(gates, T, K, C)
+    if has_hub:
         for i in range(T):
-            node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, R)
-            sent, gates = walk_forward(
-                nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place,
-                end, rounds, nodes, c, R, R, C, CHANNELS, NODES_STRIDE, EDGES_STRIDE, HAS_SCALE,
-                HAS_ORDER,
-            )  # fmt: skip
-            received, opened = put(received, sent, i, T), put(opened, gates, i, T)
+            node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
+            if rounds > 0:
+                sent, gates = walk_forward(
+                    nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place,
+                    end, rounds, nodes, c, R, R, C, CHANNELS, NODES_STRIDE, EDGES_STRIDE,
+                    HAS_SCALE, HAS_ORDER,
+                )  # fmt: skip
+                received, opened = add_to(received, sent, i, T), add_to(opened, gates, i, T)
 
     t = first + tl.arange(0, T)
     weight = 1.0 / (opened + EPSILON)
@@ -207,7 +209,7 @@ def gated_sum_by_target_kernel(
     dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr, source_ptr, bounds_ptr,
     order_ptr, d_nodes_ptr, d_edges_ptr, share_ptr, parts_ptr, nodes, edges, CHANNELS: tl.constexpr,
     NODES_STRIDE: tl.constexpr, DX_STRIDE: tl.constexpr, DE_STRIDE: tl.constexpr,
-    BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr,
+    BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, ROUNDS: tl.constexpr,
     HAS_SCALE: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_DE: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of the edges and of what a node adds as the target of its edges.
@@ -215,26 +217,26 @@ def gated_sum_by_target_kernel(
     `share` is the gradient of a node divided by the sum of its gates, which its sources ask for.
     """
     R: tl.constexpr = T * K
-    first, c, rounds, is_together = place_program(bounds_ptr, nodes, T, K, C, BLOCKS)
+    first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
     parts_ptr += (tl.program_id(0) % BLOCKS).to(tl.int64) * edges
-    total = tl.zeros([T, C], tl.float32)
-    if is_together:
-        node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
-        found = walk_targets(
-            dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr, source_ptr,
-            order_ptr, d_edges_ptr, parts_ptr, node, place, end, rounds, nodes, c, K, R, C, CHANNELS,
-            NODES_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER, HAS_DE,
-        )  # fmt: skip
-        total = sum_of_each(found, T, K, C)
-    else:
+    node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
+    found = walk_targets(
+        dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr, source_ptr,
+        order_ptr, d_edges_ptr, parts_ptr, node, place, end, rounds, nodes, c, K, R, C, CHANNELS,
+        NODES_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER, HAS_DE,
+    )  # fmt: skip
+    total = sum_of_each(found, T, K, C)
+    if has_hub:
         for i in range(T):
-            node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, R)
-            found = walk_targets(
-                dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr, source_ptr,
-                order_ptr, d_edges_ptr, parts_ptr, node, place, end, rounds, nodes, c, R, R, C, CHANNELS,
-                NODES_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER, HAS_DE,
-            )  # fmt: skip
-            total = put(total, found, i, T)
+            node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
+            if rounds > 0:
+                found = walk_targets(
+                    dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr,
+                    source_ptr, order_ptr, d_edges_ptr, parts_ptr, node, place, end, rounds, nodes,
+                    c, R, R, C, CHANNELS, NODES_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER,
+                    HAS_DE,
+                )  # fmt: skip
+                total = add_to(total, found, i, T)
 
     t = first + tl.arange(0, T)
     dx = load_rows(dx_ptr, t, t < nodes, c, DX_STRIDE, CHANNELS)
@@ -275,27 +277,26 @@ def walk_sources(
 def gated_sum_by_source_kernel(
     e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, bounds_ptr, order_ptr, d_nodes_ptr,
     nodes, CHANNELS: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
-    C: tl.constexpr, HAS_SCALE: tl.constexpr,
+    C: tl.constexpr, ROUNDS: tl.constexpr, HAS_SCALE: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of what a node adds as the source of its edges."""
     R: tl.constexpr = T * K
-    first, c, rounds, is_together = place_program(bounds_ptr, nodes, T, K, C, BLOCKS)
-    d_sent, total = tl.zeros([T, C], tl.float32), tl.zeros([T, C], tl.float32)
-    if is_together:
-        _, place, end = rows_together(bounds_ptr, first, nodes, T, K)
-        sent, found = walk_sources(
-            e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end,
-            rounds, c, K, R, C, CHANNELS, HAS_SCALE,
-        )  # fmt: skip
-        d_sent, total = sum_of_each(sent, T, K, C), sum_of_each(found, T, K, C)
-    else:
+    first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
+    _, place, end = rows_together(bounds_ptr, first, nodes, T, K)
+    sent, found = walk_sources(
+        e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end, rounds, c,
+        K, R, C, CHANNELS, HAS_SCALE,
+    )  # fmt: skip
+    d_sent, total = sum_of_each(sent, T, K, C), sum_of_each(found, T, K, C)
+    if has_hub:
         for i in range(T):
-            _, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, R)
-            sent, found = walk_sources(
-                e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end,
-                rounds, c, R, R, C, CHANNELS, HAS_SCALE,
-            )  # fmt: skip
-            d_sent, total = put(d_sent, sent, i, T), put(total, found, i, T)
+            _, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
+            if rounds > 0:
+                sent, found = walk_sources(
+                    e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end,
+                    rounds, c, R, R, C, CHANNELS, HAS_SCALE,
+                )  # fmt: skip
+                d_sent, total = add_to(d_sent, sent, i, T), add_to(total, found, i, T)
 
     t = first + tl.arange(0, T)
     store_rows(d_nodes_ptr + CHANNELS, t, t < nodes, c, d_sent, 4 * CHANNELS, CHANNELS)
