@@ -24,7 +24,7 @@ def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Conf
     for key in content:
         if key not in names:
             raise UserError(f"{where}: no key '{key}'; did you mean '{nearest(str(key), names)}'?")
-    values = {key: _convert(value, hints[key], f"{where}: {key}") for key, value in content.items()}
+    values = {key: convert(value, hints[key], f"{where}: {key}") for key, value in content.items()}
     try:
         return kind(**values)
     except UserError as mistake:
@@ -36,7 +36,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return max(words, key=lambda each: difflib.SequenceMatcher(None, word, each).ratio())
 
 
-def _convert(value: object, hint: object, where: str) -> object:
+def convert(value: object, hint: object, where: str) -> object:
     """Check a value against a type; numbers may be written in any way that YAML knows."""
     if get_origin(hint) in {Union, types.UnionType}:
         return _convert_optional(value, hint, where)
@@ -64,17 +64,20 @@ def _convert_optional(value: object, hint: object, where: str) -> object:
     *others, last = [kind for kind in get_args(hint) if kind is not types.NoneType]
     for kind in others:
         try:
-            return _convert(value, kind, where)
+            return convert(value, kind, where)
         except UserError:
             continue
-    return _convert(value, last, where)
+    return convert(value, last, where)
 
 
 def _convert_tuple(value: object, hint: object, where: str) -> tuple[object, ...]:
     """A list, or on one line: words with commas between them."""
+    import yaml
+
     kinds = get_args(hint)
     if isinstance(value, str):
-        value = [part.strip() for part in value.split(",")]
+        words = [part.strip() for part in value.split(",")] if value else []
+        value = words if kinds[0] is str else [yaml.safe_load(word) for word in words]
     elif not isinstance(value, list | tuple):
         value = [value]
     if kinds[-1] is Ellipsis:
@@ -83,7 +86,7 @@ def _convert_tuple(value: object, hint: object, where: str) -> tuple[object, ...
         raise UserError(f"{where} must have {len(kinds)} entries, got {value!r}")
     pairs = zip(value, kinds, strict=True)
     return tuple(
-        _convert(str(entry) if kind is str else entry, kind, where) for entry, kind in pairs
+        convert(str(entry) if kind is str else entry, kind, where) for entry, kind in pairs
     )
 
 

@@ -27,10 +27,11 @@ def read_npz(
         rule: What labels are, where their values should not decide.
         level: What is labelled, where the number of labels should not decide.
     """
-    return assemble(_load(Path(path)), rule or LabelRule(), level, str(path))
+    return assemble(load_arrays(Path(path)), rule or LabelRule(), level, str(path))
 
 
-def _load(path: Path) -> Arrays:
+def load_arrays(path: Path) -> Arrays:
+    """Read the arrays of a file by their names."""
     if not path.is_file():
         raise UserError(f"{path} must be there, got no such file")
     try:

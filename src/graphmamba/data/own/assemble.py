@@ -25,6 +25,15 @@ Arrays = dict[str, Tensor]
 def assemble(arrays: Arrays, rule: LabelRule, level: Level | None, source: str) -> OwnData:
     """Check the arrays that `docs/own-data.md` describes and tell what they are there for."""
     check_choice("level", level, (None, *LEVELS))
+    columns = assemble_unlabelled(arrays, source)
+    level = level or _find_level(arrays, columns, source)
+    labels = _place_labels(arrays, columns, rule, level, source)
+    names = () if level == "link" else labels.names
+    return OwnData(columns, numbers_of(columns), task_of(level, labels), names)
+
+
+def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
+    """Check all arrays but the labels."""
     if unknown := [name for name in arrays if name not in KNOWN]:
         raise UserError(f"{source}: arrays must be among {', '.join(KNOWN)}, got {unknown[0]!r}")
     if missing := [name for name in REQUIRED if name not in arrays]:
@@ -32,11 +41,7 @@ def assemble(arrays: Arrays, rule: LabelRule, level: Level | None, source: str) 
     node_ptr = _pointers(arrays, "node_ptr", source)
     if not bool((node_ptr.diff() > 0).all()) or len(node_ptr) == 1:
         raise UserError(f"{source}: every graph must have a node, got {node_ptr.tolist()[:9]}")
-    columns = _columns(arrays, node_ptr, source)
-    level = level or _find_level(arrays, columns, source)
-    labels = _place_labels(arrays, columns, rule, level, source)
-    names = () if level == "link" else labels.names
-    return OwnData(columns, numbers_of(columns), task_of(level, labels), names)
+    return _columns(arrays, node_ptr, source)
 
 
 def _columns(arrays: Arrays, node_ptr: Int[Tensor, " boundaries"], source: str) -> GraphColumns:
@@ -88,8 +93,7 @@ def _place_labels(
 def _place_links(arrays: Arrays, columns: GraphColumns, rule: LabelRule, source: str) -> Labels:
     if rule != LabelRule():
         raise UserError(f"pairs have one label of 0 and 1, got {rule}")
-    ptr = _pointers(arrays, "pair_ptr", source, len(columns.node_ptr))
-    index = _index(arrays, "edge_label_index", columns.node_ptr, ptr, source)
+    ptr, index = assemble_pairs(arrays, columns, source)
     label = arrays["edge_label"]
     if label.shape != index.shape[1:] or label.is_complex():
         raise UserError(
@@ -99,6 +103,14 @@ def _place_links(arrays: Arrays, columns: GraphColumns, rule: LabelRule, source:
     answers = {"edge_label": labels.values[:, 0]}
     columns.pairs["edge_label_index"] = Pairs(ptr, index, answers)
     return labels
+
+
+def assemble_pairs(
+    arrays: Arrays, columns: GraphColumns, source: str
+) -> tuple[Int[Tensor, " boundaries"], Int[Tensor, "2 pairs"]]:
+    """Check the pairs that are labelled, or to be scored: their boundaries and both nodes."""
+    ptr = _pointers(arrays, "pair_ptr", source, len(columns.node_ptr))
+    return ptr, _index(arrays, "edge_label_index", columns.node_ptr, ptr, source)
 
 
 def _pointers(

@@ -62,18 +62,19 @@ def read_folder(
         is_undirected: Whether each edge is written once and goes both ways.
     """
     request = Request.of(label, level, rule or LabelRule())
-    tables = _read_tables(Path(folder))
+    tables = read_tables(Path(folder))
     level = _find_level(tables, request)
     labels = _read_labels(tables[LEVEL_FILES[level]], request, level)
     graphs, nodes = tables.get("graphs.csv"), tables["nodes.csv"]
     roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
-    columns = _columns(tables, roster, request.label, is_undirected)
+    columns = columns_of_tables(tables, roster, request.label, is_undirected)
     _place_labels(columns, tables, roster, level, labels)
     names = () if level == "link" else labels.names
     return OwnData(columns, numbers_of(columns), task_of(level, labels), names)
 
 
-def _read_tables(folder: Path) -> dict[str, CsvTable]:
+def read_tables(folder: Path) -> dict[str, CsvTable]:
+    """Read the files of a folder by their names."""
     if not folder.is_dir():
         raise UserError(f"folder must be a folder, got {str(folder)!r}")
     needed = ("nodes.csv", "edges.csv")
@@ -111,9 +112,10 @@ def _read_labels(table: CsvTable, request: Request, level: Level) -> Labels:
     return read_labels(cells, ANSWERS, table.where)
 
 
-def _columns(
+def columns_of_tables(
     tables: dict[str, CsvTable], roster: Roster, label: tuple[str, ...], is_undirected: bool
 ) -> GraphColumns:
+    """Lay the graphs of the files end to end, without their labels."""
     nodes, edges, graphs = tables["nodes.csv"], tables["edges.csv"], tables.get("graphs.csv")
     graph, index = roster.pairs(edges)
     attributes = edges.numbers(_features(edges, label))

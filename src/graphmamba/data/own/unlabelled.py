@@ -1,0 +1,98 @@
+"""Graphs to predict: the files of `docs/own-data.md`, which need not hold labels."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from graphmamba.data.graph_columns import GraphColumns, Pairs
+from graphmamba.data.molecules import read_smiles
+from graphmamba.data.own.arrays import load_arrays
+from graphmamba.data.own.assemble import assemble_pairs, assemble_unlabelled
+from graphmamba.data.own.csv_table import read_csv
+from graphmamba.data.own.folder import columns_of_tables, read_tables
+from graphmamba.data.own.options import OwnOptions
+from graphmamba.data.own.roster import list_graphs, list_nodes
+from graphmamba.data.progress import track
+from graphmamba.data.raw_files import boundaries
+from graphmamba.errors import UserError
+
+
+@dataclass(frozen=True)
+class Unlabelled:
+    """Graphs without labels, and what their owner calls them."""
+
+    columns: GraphColumns
+    graphs: tuple[str, ...] = ()
+    """Names of the graphs; empty where they are numbered."""
+    nodes: tuple[str, ...] = ()
+    """Names of all nodes, graph after graph; empty where they are numbered."""
+
+    def graph_name(self, graph: int) -> str:
+        """What a graph is called."""
+        return self.graphs[graph] if self.graphs else str(graph)
+
+    def node_name(self, graph: int, node: int) -> str:
+        """What a node of a graph is called."""
+        place = int(self.columns.node_ptr[graph]) + node
+        return self.nodes[place] if self.nodes else str(node)
+
+
+def read_unlabelled(path: Path | str, options: OwnOptions) -> Unlabelled:
+    """Read graphs to predict.
+
+    Args:
+        path: A folder of CSV files, an `.npz` of arrays, or a `.csv` of molecules.
+        options: How the graphs were read that a model was trained on: their label columns are
+            no features here either.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UserError(f"graphs to predict must be a folder, .npz or .csv, got no '{path}'")
+    suffix = "" if path.is_dir() else path.suffix
+    if suffix not in READERS:
+        raise UserError(f"graphs to predict must be a folder, .npz or .csv, got '{path}'")
+    return READERS[suffix](path, options)
+
+
+def _read_folder(path: Path, options: OwnOptions) -> Unlabelled:
+    tables = read_tables(path)
+    nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
+    roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
+    columns = columns_of_tables(tables, roster, options.labels, options.is_undirected)
+    if "pairs.csv" in tables:
+        graph, index = roster.pairs(tables["pairs.csv"])
+        order = graph.argsort(stable=True)
+        ptr = boundaries(torch.bincount(graph, minlength=roster.graphs))
+        columns.pairs["edge_label_index"] = Pairs(ptr, index[:, order], {})
+    names = nodes.filled("node")
+    return Unlabelled(
+        replace(columns, split=None),
+        tuple(roster.graph_number),
+        tuple(names[row] for row in roster.order.tolist()),
+    )
+
+
+def _read_npz(path: Path, _options: OwnOptions) -> Unlabelled:
+    arrays = load_arrays(path)
+    columns = replace(assemble_unlabelled(arrays, str(path)), split=None)
+    if "pair_ptr" in arrays and "edge_label_index" in arrays:
+        ptr, index = assemble_pairs(arrays, columns, str(path))
+        columns.pairs["edge_label_index"] = Pairs(ptr, index, {})
+    return Unlabelled(columns)
+
+
+def _read_smiles(path: Path, options: OwnOptions) -> Unlabelled:
+    table = read_csv(path)
+    molecules = table.filled(options.smiles)
+    return Unlabelled(
+        read_smiles(molecules, table.where, lambda texts: track(texts, "Molecules", len(texts)))
+    )
+
+
+READERS: dict[str, Callable[[Path, OwnOptions], Unlabelled]] = {
+    "": _read_folder,
+    ".npz": _read_npz,
+    ".csv": _read_smiles,
+}

@@ -1,0 +1,146 @@
+"""A trained model, ready for use: `graphmamba.load(path).predict(graphs)`."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.positional import DEGREE_PROFILE_COLUMNS
+from graphmamba.data.precompute import degree_profiles, precomputed
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.task.model import GraphMamba
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.predict import BUDGET, stream_predictions
+from graphmamba.train.predictions import Predictions
+from graphmamba.train.weights import build_model, load_weights
+
+BEST = "best.safetensors"
+READ = frozenset({"x", "edge_index", "edge_attr", "edge_label_index"})
+"""Columns of PyG graphs that a model may read; others stay behind."""
+
+
+class Trained:
+    """A model with its weights and with what it was trained for.
+
+    Args:
+        experiment: What the model was built from.
+        model: The model.
+        names: Classes by their number, or label columns.
+        path: Where it was read from, for messages.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        model: GraphMamba,
+        names: tuple[str, ...] = (),
+        path: Path | str = "model",
+    ) -> None:
+        self.experiment, self.model, self.names, self.path = experiment, model, names, Path(path)
+
+    def to(self, device: torch.device | str) -> "Trained":
+        """Move the model to a device; predictions are made there."""
+        self.model.to(device)
+        return self
+
+    def predict(
+        self,
+        graphs: Sequence[Data] | GraphStore,
+        *,
+        has_spread: bool = True,
+        budget: int = BUDGET,
+    ) -> Predictions:
+        """Predict all graphs.
+
+        Args:
+            graphs: Graphs of PyG or a store; columns that the model computes from edges, such as
+                Laplacian positions, are added here.
+            has_spread: Whether to say how much the values differ between random line-ups.
+            budget: Nodes and edges that go through the model at once.
+        """
+        parts = list(self.stream(graphs, has_spread=has_spread, budget=budget))
+        if not parts:
+            raise UserError("graphs must hold a graph, got none")
+        return Predictions.cat(parts)
+
+    def stream(
+        self,
+        graphs: Sequence[Data] | GraphStore,
+        ids: Int[Tensor, " graphs"] | None = None,
+        *,
+        has_spread: bool = True,
+        budget: int = BUDGET,
+    ) -> Iterator[Predictions]:
+        """Predict batch after batch, so that results need not fit into memory.
+
+        Args:
+            graphs: As in `predict`.
+            ids: Which of them; None for all.
+            has_spread: As in `predict`.
+            budget: As in `predict`.
+        """
+        store = graphs if isinstance(graphs, GraphStore) else self._store_of(graphs)
+        return stream_predictions(
+            self.model,
+            with_read_columns(store, self.model),
+            ids,
+            loss=self.experiment.loss,
+            names=self.names,
+            has_spread=has_spread,
+            budget=budget,
+        )
+
+    def _store_of(self, graphs: Sequence[Data]) -> GraphStore:
+        graphs = list(graphs)
+        if not graphs:
+            raise UserError("graphs must hold a graph, got none")
+        found = {name for graph in graphs for name in graph.keys()}  # noqa: SIM118
+        return GraphStore.from_pyg(graphs, exclude=found - READ)
+
+
+def load(path: Path | str) -> Trained:
+    """Read a trained model; nothing in the file is ever run.
+
+    Args:
+        path: A run folder, or a file of weights.
+    """
+    path = weights_in(Path(path))
+    weights = load_weights(path)
+    return Trained(weights.experiment, build_model(weights, path), weights.class_names, path)
+
+
+def weights_in(path: Path) -> Path:
+    """Find the weights of a run, or take the file that was named."""
+    if not path.is_dir():
+        if not path.exists():
+            raise UserError(f"a run folder or file of weights must be there, got no '{path}'")
+        return path
+    found = [path / BEST, *sorted(path.glob(f"seed-*/{BEST}"))]
+    there = next((file for file in found if file.is_file()), None)
+    if there is None:
+        raise UserError(f"'{path}' must hold {BEST}, which a run writes after its first epoch")
+    return there
+
+
+def with_read_columns(store: GraphStore, model: GraphMamba) -> GraphStore:
+    """Return the store with the columns that the model reads, those that are missing computed."""
+    columns: GraphColumns | None = None
+    if "x" not in store.tables["nodes"].columns:
+        columns = store.to("cpu").columns()
+        # as in training: call graphs have their degrees, others nothing to tell nodes apart
+        is_profile = model.features.node_columns == DEGREE_PROFILE_COLUMNS
+        nodes = int(columns.node_ptr[-1])
+        x = degree_profiles(columns) if is_profile else torch.ones(nodes, 1)
+        store = store.with_columns(nodes={"x": x})
+    wanted = model.precompute.parts()
+    have = {name for table in store.tables.values() for name in table.columns}
+    laplacian = {"laplacian"} if "laplacian_vectors" in have else set()
+    if not wanted.keys() - have - laplacian:
+        return store
+    made = precomputed(columns or store.to("cpu").columns(), model.precompute)
+    return store.with_columns(nodes=made.nodes, pairs=made.pairs)
