@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, CATALOG
-from graphmamba.data.synthetic import synthetic_graphs
+from graphmamba.data.synthetic import sized_graphs, synthetic_graphs
 
 
 @pytest.mark.parametrize("name", CATALOG)
@@ -43,3 +43,16 @@ def test_catalogue_has_the_published_sizes() -> None:
     graphs = [benchmark.graphs for benchmark in CATALOG.values()]
     published = [15_535, 15_535, 11_355, 123_286, 529_434, 5_000, 60_000, 70_000, 12_000, 14_000]
     assert graphs == published
+
+
+@pytest.mark.parametrize("name", ["malnet-tiny", "pcqm-contact", "pascalvoc-sp"])
+def test_graphs_of_given_sizes_have_as_many_edges_as_the_benchmark(name: str) -> None:
+    benchmark = CATALOG[name]
+    graphs = sized_graphs(benchmark, [1, 40, 300], seed=1)
+    assert [graph.num_nodes for graph in graphs] == [1, 40, 300]
+    assert graphs[0].num_edges == 0
+    degree = benchmark.mean_edges / benchmark.mean_nodes
+    for graph in graphs[1:]:
+        graph.validate()
+        assert not graph.has_self_loops()
+        assert graph.num_edges / graph.num_nodes == pytest.approx(degree, abs=0.05)

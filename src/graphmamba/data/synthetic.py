@@ -1,5 +1,7 @@
 """Small random graphs with a benchmark's columns and labels, for tests and trial runs."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -24,11 +26,28 @@ def synthetic_graphs(
     """Draw `count` graphs that look like those of `benchmark`, sizes uniform in `nodes`."""
     generator = torch.Generator().manual_seed(seed)
     sizes = torch.randint(nodes[0], nodes[1] + 1, (count,), generator=generator)
-    return [_draw_graph(benchmark, int(size), generator) for size in sizes]
+    return [
+        _draw_graph(benchmark, int(size), _draw_edges(int(size), generator), generator)
+        for size in sizes
+    ]
 
 
-def _draw_graph(benchmark: Benchmark, nodes: int, generator: torch.Generator) -> Data:
-    edge_index = _draw_edges(nodes, generator)
+def sized_graphs(benchmark: Benchmark, sizes: Sequence[int], seed: int = 0) -> list[Data]:
+    """Draw graphs of given sizes with as many edges as the benchmark has for so many nodes."""
+    generator = torch.Generator().manual_seed(seed)
+    degree = benchmark.mean_edges / benchmark.mean_nodes
+    return [
+        _draw_graph(benchmark, size, _draw_pairs(size, degree, generator), generator)
+        for size in sizes
+    ]
+
+
+def _draw_graph(
+    benchmark: Benchmark,
+    nodes: int,
+    edge_index: Int[Tensor, "2 edges"],
+    generator: torch.Generator,
+) -> Data:
     graph = Data(
         x=_draw_nodes(benchmark.features, nodes, generator),
         edge_index=edge_index,
@@ -47,6 +66,15 @@ def _draw_edges(nodes: int, generator: torch.Generator) -> Int[Tensor, "2 edges"
     pairs = torch.combinations(torch.arange(nodes)).T
     chance = min(1.0, MEAN_DEGREE / max(nodes - 1, 1))
     drawn = pairs[:, torch.rand(pairs.shape[1], generator=generator) < chance]
+    return torch.cat([drawn, drawn.flip(0)], dim=1)
+
+
+def _draw_pairs(nodes: int, degree: float, generator: torch.Generator) -> Int[Tensor, "2 edges"]:
+    """Pairs in both directions, drawn one by one, which a graph of thousands of nodes bears."""
+    count = round(nodes * degree / 2) if nodes > 1 else 0
+    source = torch.randint(nodes, (count,), generator=generator)
+    step = torch.randint(1, max(nodes, 2), (count,), generator=generator)
+    drawn = torch.stack([source, (source + step) % nodes])
     return torch.cat([drawn, drawn.flip(0)], dim=1)
 
 

@@ -1,0 +1,60 @@
+"""Work of a model on a batch, in floating-point operations; a multiply-add counts as two."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch.utils.flop_counter import FlopCounterMode
+
+from graphmamba.study.operator_flops import SCAN_OPERATORS, ElementwiseCounter, product_formulas
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Operations by kind; adding two adds each kind."""
+
+    products: int = 0
+    """Matrix products, attention's included, as `torch.utils.flop_counter` counts them."""
+    scan: int = 0
+    """The selective scan and its short convolution, which that counter knows by our formulas."""
+    elementwise: int = 0
+    """Everything else: one for each number that a pointwise function returns or a sum takes in.
+    Copies, gathers, sorting and integers cost nothing."""
+
+    def __add__(self, other: "Flops") -> "Flops":
+        return Flops(
+            self.products + other.products,
+            self.scan + other.scan,
+            self.elementwise + other.elementwise,
+        )
+
+    def __mul__(self, times: int) -> "Flops":
+        return Flops(times * self.products, times * self.scan, times * self.elementwise)
+
+    __rmul__ = __mul__
+
+    @property
+    def total(self) -> int:
+        """All kinds together."""
+        return self.products + self.scan + self.elementwise
+
+
+def count_flops(step: Callable[[], object]) -> Flops:
+    """Run a step and count what its operators do; backward passes in it count too."""
+    counter = FlopCounterMode(display=False, custom_mapping=product_formulas())
+    with ElementwiseCounter() as elementwise, counter:
+        step()
+    counts = counter.get_flop_counts().get("Global", {})
+    scan = sum(flops for operator, flops in counts.items() if operator in SCAN_OPERATORS)
+    return Flops(
+        products=counter.get_total_flops() - scan, scan=scan, elementwise=elementwise.flops
+    )
+
+
+def training_flops(forward: Flops) -> Flops:
+    """Estimate forward and backward together from the forward pass alone.
+
+    A product has two gradients, each as large as itself. The scan's backward pass runs the
+    recurrence once more and then once in reverse for two gradients. Of a pointwise function, the
+    backward pass takes about twice the work.
+    """
+    return 3 * forward + Flops(scan=forward.scan)

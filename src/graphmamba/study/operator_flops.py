@@ -1,0 +1,220 @@
+"""What one call of an operator costs, read from its arguments: the tables behind `count_flops`.
+
+An operator of ours whose work is a recurrence or a product gets a line in `SCAN_OPERATORS`; one
+whose work is pointwise, such as a fused norm, gets a line in `OWN_ELEMENTWISE`.
+"""
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# Defines the operators of ours that the tables below name.
+import graphmamba.scan  # noqa: F401
+
+aten, ours = torch.ops.aten, torch.ops.graphmamba
+Formula = Callable[..., int]
+
+FLOPS_OF_A_STATE = 9
+"""A step of the scan costs this much for each state of each channel, the figure that Mamba's
+authors use. Term by term it is seven, three for exp(delta A) h, two for B, two for C; the rest
+stands for the softplus and the step sizes."""
+NORM = 7
+"""Mean, variance, scaling and affine map, for each number."""
+KNOWN_NORM = 4
+"""The same with mean and variance known, as BatchNorm has them at evaluation."""
+SOFTMAX = 5
+"""Maximum, difference, exponential, sum, quotient, for each score."""
+SCORE = SOFTMAX + 2
+"""Scaling and mask before the softmax."""
+DROPOUT = 2
+"""Scaling of the mask, and the product with it."""
+BACKWARD = 2
+"""A product, and about as well a norm or a softmax, has two gradients of its own size."""
+SCAN_BACKWARD = 3
+"""The recurrence once more, then its two gradients."""
+
+
+def scan_step_flops(state: int, has_skip: bool = True, has_gate: bool = True) -> int:
+    """Cost of one step of one channel: the skip is a multiply-add, the gate SiLU and a product."""
+    return FLOPS_OF_A_STATE * state + 2 * has_skip + 2 * has_gate
+
+
+def conv_step_flops(width: int) -> int:
+    """Cost of one step of one channel: a multiply-add for each tap, and the SiLU."""
+    return 2 * width + 1
+
+
+def _scan(*call: Any, **_: Any) -> int:
+    """From the shapes of u, delta, A, B, C, D, z and what follows."""
+    (steps, inner), state = call[0], call[2][1]
+    return steps * inner * scan_step_flops(state, call[5] is not None, call[6] is not None)
+
+
+def _scan_backward(_grad: Any, _kept: Any, *call: Any, **_: Any) -> int:
+    return SCAN_BACKWARD * _scan(*call)
+
+
+def _conv(*call: Any, **_: Any) -> int:
+    """From the shapes of x, weight, bias, cu_seqlens, order: there are as many steps as in it."""
+    (rows, inner), width = call[0], call[1][1]
+    steps = rows if call[4] is None else call[4][0]
+    return steps * inner * conv_step_flops(width)
+
+
+def _conv_backward(_grad: Any, _kept: Any, *call: Any, **_: Any) -> int:
+    return SCAN_BACKWARD * _conv(*call)
+
+
+SCAN_OPERATORS: dict[Any, Formula] = {
+    ours.selective_scan_cpu: _scan,
+    ours.selective_scan_fused: _scan,
+    ours.selective_scan_cpu_backward: _scan_backward,
+    ours.selective_scan_fused_backward: _scan_backward,
+    ours.causal_conv1d_cpu: _conv,
+    ours.causal_conv1d_fused: _conv,
+    ours.causal_conv1d_cpu_backward: _conv_backward,
+    ours.causal_conv1d_fused_backward: _conv_backward,
+}
+
+
+def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    graphs, heads, asking, width = query
+    return 2 * graphs * heads * asking * key[-2] * (width + value[-1])
+
+
+def _attention_backward(_grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    # Scores are computed anew, then two gradients of each product.
+    graphs, heads, asking, width = query
+    return 2 * graphs * heads * asking * key[-2] * (3 * width + 2 * value[-1])
+
+
+def product_formulas() -> dict[Any, Formula]:
+    """Formulas for torch's counter: our operators, and attention on a CPU, which it leaves out."""
+    return {
+        **SCAN_OPERATORS,
+        aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+    }
+
+
+def _taken_in(cost: int = 1, place: int = 0) -> Formula:
+    """Cost of each number of an argument."""
+    return lambda *call: cost * call[place].numel()
+
+
+def _scores(cost: int, place: int = 0) -> Formula:
+    """Cost of each score of a fused attention, whose query and key are two of the arguments."""
+    return lambda *call: cost * prod(call[place].shape[:3]) * call[place + 1].shape[-2]
+
+
+ELEMENTWISE: dict[Any, Formula] = {
+    **dict.fromkeys((aten.sum, aten.mean, aten.amax, aten.amin, aten.cumsum), _taken_in()),
+    **dict.fromkeys((aten.linalg_vector_norm, aten.var), _taken_in(2)),
+    aten.index_add: _taken_in(place=3),
+    aten.index_add_: _taken_in(place=3),
+    aten.scatter_reduce: _taken_in(place=3),
+    aten.scatter_add: _taken_in(place=3),
+    aten.embedding_dense_backward: _taken_in(),
+    aten._embedding_bag: _taken_in(place=1),
+    **dict.fromkeys(
+        (
+            aten.native_batch_norm,
+            aten._native_batch_norm_legit,
+            aten._batch_norm_with_update,
+            aten.cudnn_batch_norm,
+            aten.native_layer_norm,
+        ),
+        _taken_in(NORM),
+    ),
+    aten._native_batch_norm_legit_no_training: _taken_in(KNOWN_NORM),
+    **dict.fromkeys(
+        (
+            aten.native_batch_norm_backward,
+            aten.batch_norm_backward,
+            aten.cudnn_batch_norm_backward,
+            aten.native_layer_norm_backward,
+        ),
+        _taken_in(BACKWARD * NORM),
+    ),
+    aten._softmax: _taken_in(SOFTMAX),
+    aten._safe_softmax: _taken_in(SOFTMAX),
+    aten._softmax_backward_data: _taken_in(SOFTMAX),
+    aten.native_dropout: _taken_in(DROPOUT),
+    **dict.fromkeys(
+        (
+            aten._scaled_dot_product_flash_attention_for_cpu,
+            aten._scaled_dot_product_efficient_attention,
+            aten._scaled_dot_product_flash_attention,
+            aten._scaled_dot_product_cudnn_attention,
+        ),
+        _scores(SCORE),
+    ),
+    **dict.fromkeys(
+        (
+            aten._scaled_dot_product_flash_attention_for_cpu_backward,
+            aten._scaled_dot_product_efficient_attention_backward,
+            aten._scaled_dot_product_flash_attention_backward,
+            aten._scaled_dot_product_cudnn_attention_backward,
+        ),
+        _scores(BACKWARD * SCORE, place=1),
+    ),
+}
+"""Operators whose work is not one operation for each number they return."""
+
+
+def _gated_sum(nodes: Tensor, edges: Tensor, scale: Tensor | None, *_: Any) -> int:
+    """Four maps of the node rows side by side; the terms are those of `stack_flops`."""
+    return (6 + (scale is not None)) * edges.numel() + 3 * nodes.numel() // 4
+
+
+def _gated_sum_backward(*call: Any) -> int:
+    """From both gradients, e_hat, what was kept, nodes and scale."""
+    return BACKWARD * _gated_sum(call[4], call[2], call[5])
+
+
+OWN_ELEMENTWISE: dict[str, Formula] = {
+    "graphmamba::gated_sum_cpu": _gated_sum,
+    "graphmamba::gated_sum_fused": _gated_sum,
+    "graphmamba::gated_sum_cpu_backward": _gated_sum_backward,
+    "graphmamba::gated_sum_fused_backward": _gated_sum_backward,
+}
+"""Our own operators of that kind, by name."""
+
+FREE = {aten.clone, aten.masked_fill, aten.where, aten.nan_to_num}
+"""Pointwise by name, but they only choose and copy."""
+
+
+class ElementwiseCounter(TorchDispatchMode):
+    """Adds up `flops` of pointwise functions, sums and norms; products are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run the operator and add what it cost."""
+        out = func(*args, **(kwargs or {}))
+        self.flops += _elementwise_flops(func, args, out)
+        return out
+
+
+def _elementwise_flops(func: Any, args: tuple[Any, ...], out: Any) -> int:
+    packet = func.overloadpacket
+    first = out[0] if isinstance(out, tuple | list) and out else out
+    if not isinstance(first, Tensor) or not first.is_floating_point():
+        return 0
+    formula = ELEMENTWISE.get(packet) or OWN_ELEMENTWISE.get(func._schema.name)
+    if formula is not None:
+        return formula(*args)
+    is_work = torch.Tag.pointwise in func.tags and packet not in FREE
+    return first.numel() if is_work else 0

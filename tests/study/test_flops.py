@@ -1,0 +1,110 @@
+"""Operations by formula, and as torch counts them while the model runs."""
+
+import pytest
+import torch
+from torch import nn
+
+from graphmamba.config import Experiment, load_experiment
+from graphmamba.scan import causal_conv1d, selective_scan
+from graphmamba.study.batch_size import BatchSize
+from graphmamba.study.flops import Flops, count_flops, training_flops
+from graphmamba.study.model_flops import forward_flops
+from graphmamba.study.stack_flops import layer_flops
+from graphmamba.task.model import GraphMamba
+from tests.helpers.experiments import generated_batch, loss_of
+
+ELEMENTWISE_SHARE = 0.04
+"""How far formula and count may be apart in pointwise work: attention has a path for each kind of
+mask and dropout, which scale the scores and fill in the mask in their own ways."""
+TRAINING_SHARE = 0.2
+"""The backward pass of Performer has fewer products: its random features have no gradient."""
+
+SETS = {
+    "graph-mamba": ("peptides-func", "pascalvoc-sp", "malnet-tiny", "cluster"),
+    "gps-transformer": ("peptides-func", "malnet-tiny", "cluster"),
+    "gps-performer": ("pcqm-contact",),
+    "gps-bigbird": ("peptides-func", "cluster"),
+    "exphormer": ("peptides-func", "cluster", "pascalvoc-sp"),
+    "gatedgcn": ("peptides-func", "pcqm-contact"),
+    "gatedgcn-tuned": ("peptides-func",),
+}
+NAMES = [f"{benchmark}/{model}" for model, sets in SETS.items() for benchmark in sets]
+OVERRIDES: dict[str, dict[str, object]] = {
+    "both ways": {"model.order.direction": "bidirectional"},
+    "normed": {"model.input_norm": "layer", "model.norm": "layer"},
+    "alone": {"model.local": "none"},
+    "standardised": {"encoder.standardization": "pascalvoc-sp", "head.dropout": 0.1},
+}
+
+
+def small(name: str, overrides: dict[str, object] | None = None) -> tuple[Experiment, GraphMamba]:
+    torch.manual_seed(0)
+    experiment = load_experiment(name, {"model.layers": 2, **(overrides or {})})
+    return experiment, experiment.build()
+
+
+def check_agreement(experiment: Experiment, model: GraphMamba) -> None:
+    batch = generated_batch(experiment, model, count=3, nodes=(5, 16))
+    formula = forward_flops(model, BatchSize.of(batch))
+    counted = count_flops(lambda: model(batch))
+    assert (formula.products, formula.scan) == (counted.products, counted.scan)
+    assert formula.elementwise == pytest.approx(counted.elementwise, rel=ELEMENTWISE_SHARE)
+    assert counted.elementwise > 0
+
+
+@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("name", NAMES)
+def test_formulas_agree_with_the_count(name: str, is_training: bool) -> None:
+    experiment, model = small(name)
+    check_agreement(experiment, model.train(is_training))
+
+
+@pytest.mark.parametrize("overrides", OVERRIDES.values(), ids=OVERRIDES)
+def test_formulas_know_the_options(overrides: dict[str, object]) -> None:
+    check_agreement(*small("pascalvoc-sp/graph-mamba", overrides))
+
+
+@pytest.mark.parametrize("name", ["graph-mamba", "gps-transformer", "gps-performer", "exphormer"])
+def test_a_training_step_is_estimated_from_its_forward_pass(name: str) -> None:
+    experiment, model = small(f"peptides-func/{name}")
+    batch = generated_batch(experiment, model, count=3, nodes=(5, 16))
+    counted = count_flops(lambda: loss_of(experiment, model(batch), batch).backward())
+    estimate = training_flops(forward_flops(model, BatchSize.of(batch)))
+    assert estimate.total == pytest.approx(counted.total, rel=TRAINING_SHARE)
+    assert estimate.scan == counted.scan
+
+
+def test_a_linear_layer_counts_a_multiply_add_as_two() -> None:
+    layer, rows = nn.Linear(5, 7), torch.randn(3, 5)
+    assert count_flops(lambda: layer(rows)) == Flops(products=2 * 3 * 5 * 7)
+
+
+def test_pointwise_work_is_counted_and_copies_are_not() -> None:
+    rows = torch.randn(3, 5)
+    assert count_flops(lambda: (rows * 2).exp().clone()[:, [0, 1]]) == Flops(elementwise=30)
+    assert count_flops(rows.sum) == Flops(elementwise=15)
+    assert count_flops(lambda: torch.arange(9) + 1) == Flops()
+
+
+def test_the_scan_is_counted_by_steps_channels_and_states() -> None:
+    u, A, B = torch.randn(6, 4), -torch.rand(4, 16), torch.randn(6, 16)
+    ends = torch.tensor([0, 2, 6])
+    plain = count_flops(lambda: selective_scan(u, u, A, B, B, cu_seqlens=ends))
+    assert plain == Flops(scan=6 * 4 * 9 * 16)
+    gated = count_flops(lambda: selective_scan(u, u, A, B, B, A[:, 0], u, cu_seqlens=ends))
+    assert gated.scan - plain.scan == 6 * 4 * 4
+    taps = torch.randn(4, 3)
+    assert count_flops(lambda: causal_conv1d(u, taps, cu_seqlens=ends)).scan == 6 * 4 * 7
+
+
+def test_full_attention_grows_with_the_square_and_the_scan_with_the_length() -> None:
+    once, twice = (BatchSize(2, 2 * n, 4 * n, n) for n in (50, 100))
+    for name, low, high in (("graph-mamba", 1.99, 2), ("gps-transformer", 2.05, 4)):
+        _, model = small(f"malnet-tiny/{name}")
+        growth = forward_flops(model, twice).total / forward_flops(model, once).total
+        assert low <= growth <= high
+
+
+def test_a_layer_without_a_formula_is_named() -> None:
+    with pytest.raises(ValueError, match="got Dropout"):
+        layer_flops(nn.Dropout(), BatchSize(1, 1, 1, 1))
