@@ -48,4 +48,5 @@ def topology_of(graphs: Data) -> Topology:
         expander_index=column(graphs, "expander_index"),
         num_real_nodes=column(graphs, "num_real_nodes"),
         num_real_edges=column(graphs, "num_real_edges"),
+        source_order=column(graphs, "source_order"),
     )

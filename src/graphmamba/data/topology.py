@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.data.edge_layout import EdgeLayout, lay_out_edges
+
 
 @dataclass(frozen=True)
 class Topology:
@@ -34,3 +36,13 @@ class Topology:
     """Nodes before those of the ghost graph that pads a static batch; None where all are real."""
     num_real_edges: Int[Tensor, ""] | None = None
     """Edges before those of the ghost graph, likewise."""
+    source_order: Int[Tensor, " edges"] | None = None
+    """Edges in the order of their sources, where they themselves lie in that of their targets."""
+    edge_layout: EdgeLayout | None = None
+    """Which edges meet at each node; `Backbone` looks it up once for all layers."""
+
+    def lay_out(self) -> EdgeLayout:
+        """Return the layout of the edges, looked up now where nobody has done it before."""
+        if self.edge_layout is not None:
+            return self.edge_layout
+        return lay_out_edges(self.edge_index, self.batch.shape[0], self.source_order)

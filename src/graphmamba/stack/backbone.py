@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 
 from graphmamba.data.topology import Topology
 from graphmamba.order.seed import NoiseSeed
+from graphmamba.stack.gated_gcn import GatedGCN
 
 
 class Backbone(nn.Module):
@@ -25,6 +26,7 @@ class Backbone(nn.Module):
         self.encoder = encoder
         self.layers = nn.ModuleList(layers)
         self.noise_seed = NoiseSeed(seed)
+        self._reads_layout = any(isinstance(part, GatedGCN) for part in self.layers.modules())
 
     def forward(self, graphs: Data, topology: Topology) -> Float[Tensor, "nodes channels"]:
         """Encode the batch and run it through all layers.
@@ -34,7 +36,8 @@ class Backbone(nn.Module):
         """
         encoded = self.encoder(graphs)
         seed = self.noise_seed() if topology.seed is None else topology.seed
-        topology = replace(topology, seed=seed, gate_encoding=encoded.gate)
+        layout = topology.lay_out() if self._reads_layout else None
+        topology = replace(topology, seed=seed, gate_encoding=encoded.gate, edge_layout=layout)
         x, e = encoded.x, encoded.e
         for layer in self.layers:
             x, e = layer(x, e, topology)
