@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from graphmamba.scan import causal_conv1d, selective_scan
     from graphmamba.stack import GraphMambaBlock, GraphMambaLayer
     from graphmamba.task.model import GraphMamba
+    from graphmamba.train.fit import fit
 
 __version__ = "0.1.0"
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "OrderPolicy",
     "__version__",
     "causal_conv1d",
+    "fit",
     "selective_scan",
 ]
 
@@ -42,6 +44,7 @@ _HOMES = {
     "GraphMambaLayer": "graphmamba.stack",
     "OrderPolicy": "graphmamba.order",
     "causal_conv1d": "graphmamba.scan",
+    "fit": "graphmamba.train.fit",
     "selective_scan": "graphmamba.scan",
 }
 

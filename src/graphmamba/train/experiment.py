@@ -70,6 +70,12 @@ class Experiment:
         """All entries as nested mappings, defaults included, as JSON and YAML can write them."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
+    def to_yaml(self) -> str:
+        """Write all entries, defaults included; `config.load_experiment` reads them again."""
+        import yaml
+
+        return str(yaml.safe_dump(self.content(), sort_keys=False, allow_unicode=True))
+
     @classmethod
     def of(cls, content: Mapping[str, object], where: str) -> "Experiment":
         """Make the experiment again from its content; `where` is what a message calls it."""

@@ -48,13 +48,13 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> None:
     """Write tensors with a JSON description in the header, whole."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     # several names for one storage, and views, are more than the format knows
     apart = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
 
     def write(partial: Path) -> None:
-        save_file(apart, partial, metadata={META: json.dumps(about)})
+        partial.write_bytes(save(apart, metadata={META: json.dumps(about)}))
 
     write_whole(path, write)
 

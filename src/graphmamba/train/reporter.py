@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -92,6 +92,7 @@ class EpochRecord:
         }
 
 
+@runtime_checkable
 class Reporter(Protocol):
     """Whoever follows a run; of several processes only the first one reports."""
 

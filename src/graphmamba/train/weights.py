@@ -41,6 +41,7 @@ def save_weights(
     model: GraphMamba,
     experiment: Experiment,
     *,
+    state: Mapping[str, Tensor] | None = None,
     class_names: Sequence[str] = (),
     seed: int = 0,
     epoch: int = -1,
@@ -52,6 +53,7 @@ def save_weights(
         path: The file, `.safetensors` by custom.
         model: What is written.
         experiment: What the model was built from.
+        state: Tensors in the place of the model's own, such as earlier ones.
         class_names: What predictions are called.
         seed: Of the run.
         epoch: The weights' epoch, counted from 0; -1 for weights of no epoch.
@@ -68,7 +70,7 @@ def save_weights(
         "epoch": epoch,
         "scores": {split: dict(values) for split, values in (scores or {}).items()},
     }
-    write_tensors(Path(path), model.state_dict(), metadata)
+    write_tensors(Path(path), model.state_dict() if state is None else state, metadata)
 
 
 def load_weights(path: Path | str) -> Weights:

@@ -1,0 +1,181 @@
+"""The full state of a run as one file: a run that reads it goes on as if it had never stopped."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from graphmamba.data.sampler import BatchSampler
+from graphmamba.errors import UserError
+from graphmamba.task.model import GraphMamba
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.files import read_tensors, write_tensors
+from graphmamba.train.generators import generator_tensors, generator_words, restore_generators
+from graphmamba.train.options import FREE, RunOptions
+from graphmamba.train.progress import Best, Progress
+from graphmamba.train.schedule import Schedule
+from graphmamba.train.team import Team
+from graphmamba.train.weights import check_kind, load_state
+
+KIND = "state"
+FORMAT = 1
+"""Counts changes after which older programs would misread the file."""
+
+
+@dataclass
+class RunState:
+    """Everything of a run that changes, and what must not."""
+
+    experiment: Experiment
+    options: RunOptions
+    model: GraphMamba
+    optimizer: Optimizer
+    schedule: Schedule
+    sampler: BatchSampler
+    progress: Progress
+    team: Team
+
+    def save(self, path: Path) -> None:
+        """Write the state, whole or not at all; every process has to call it."""
+        tensors, about = self._tensors(), self._about()
+        if not self.team.is_first:
+            return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_tensors(path, tensors, about)
+        except OSError as mistake:
+            raise UserError(
+                f"the state cannot be written to '{path}' ({mistake}); "
+                "what was saved before is still there"
+            ) from mistake
+
+    def _tensors(self) -> dict[str, Tensor]:
+        best = self.progress.best
+        sums = torch.stack(
+            [self.progress.loss_sum, self.progress.loss_sum.new_tensor(self.progress.rows)]
+        )
+        return {
+            **_named("model", self.model.state_dict()),
+            **_named("optimizer", optimizer_tensors(self.optimizer)),
+            **_named("best", best.weights if best else {}),
+            **_named("generator", self._of_all(generator_tensors())),
+            **self._of_all({"sums": sums}),
+        }
+
+    def _of_all(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What differs from process to process, one row for each."""
+        return {
+            name: torch.cat(self.team.gather(tensor[None])).cpu()
+            for name, tensor in tensors.items()
+        }
+
+    def about(self) -> dict[str, object]:
+        """What the run was started with."""
+        return {"experiment": self.experiment.content(), "options": self.options.content()}
+
+    def _about(self) -> dict[str, object]:
+        return {
+            "kind": KIND,
+            "format": FORMAT,
+            **self.about(),
+            "progress": self.progress.content(),
+            "schedule": self.schedule.state_dict(),
+            "sampler": self.sampler.state_dict(),
+            "generators": generator_words(),
+        }
+
+    def load(self, path: Path) -> None:
+        """Go on where the state was saved; a run that was started otherwise is refused."""
+        tensors, about = read_tensors(path)
+        check_kind(path, about, KIND, FORMAT)
+        state: Any = about
+        try:
+            _refuse_changes(path, state, self.experiment, self.options)
+            self.sampler.load_state_dict(state["sampler"])
+            self.schedule.load_state_dict(state["schedule"])
+            load_state(self.model, _under("model", tensors), path)
+            load_optimizer(self.optimizer, _under("optimizer", tensors))
+            self._load_progress(state["progress"], tensors)
+            own = {
+                name: rows[self.team.rank] for name, rows in _under("generator", tensors).items()
+            }
+            restore_generators(own, state["generators"])
+        except (KeyError, IndexError, TypeError, RuntimeError) as mistake:
+            raise UserError(f"'{path}' must hold a whole state: {mistake}") from mistake
+
+    def _load_progress(self, content: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        progress, best = self.progress, content["best"]
+        for name in ("epoch", "step", "taken", "train_seconds", "seconds"):
+            setattr(progress, name, content[name])
+        loss_sum, rows = tensors["sums"][self.team.rank]
+        progress.loss_sum, progress.rows = loss_sum.to(progress.loss_sum.device), int(rows)
+        if best:
+            progress.best = Best(**best, weights=_under("best", tensors))
+
+
+def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
+    """What an optimiser remembers, by parameter and name."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{place}.{name}": torch.as_tensor(value)
+        for place, entries in state.items()
+        for name, value in entries.items()
+    }
+
+
+def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Let an optimiser remember again; its settings stay as they are."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        place, _, name = key.partition(".")
+        state.setdefault(int(place), {})[name] = tensor
+    optimizer.load_state_dict(
+        {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
+    )
+
+
+def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    start = f"{prefix}."
+    return {
+        name.removeprefix(start): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(start)
+    }
+
+
+def _refuse_changes(
+    path: Path, about: Mapping[str, Any], experiment: Experiment, options: RunOptions
+) -> None:
+    """Name the first entry that is not what the run was started with."""
+    began = (
+        Experiment.of(about["experiment"], str(path)),
+        RunOptions.of(about["options"], str(path)),
+    )
+    saved, wanted = (
+        {**_flat(each.content()), **_flat(how.content())}
+        for each, how in (began, (experiment, options))
+    )
+    for key in [*wanted, *saved]:
+        if key not in FREE and saved.get(key) != wanted.get(key):
+            raise UserError(
+                f"{key} must be {saved.get(key)!r}, as when the run was started, "
+                f"got {wanted.get(key)!r}"
+            )
+
+
+def _flat(content: object, prefix: str = "") -> dict[str, object]:
+    """Entries of nested mappings by dotted keys."""
+    if not isinstance(content, dict):
+        return {prefix: content}
+    below = [
+        _flat(value, f"{prefix}.{key}" if prefix else str(key)) for key, value in content.items()
+    ]
+    return {key: value for entries in below for key, value in entries.items()}

@@ -1,0 +1,55 @@
+"""Lightning Fabric as a run needs it: the device, the precision, and all processes."""
+
+import os
+from typing import Any
+
+import torch
+
+from graphmamba.environment import resolve_device
+from graphmamba.errors import UserError
+from graphmamba.train.options import RunOptions
+from graphmamba.train.team import Team
+
+
+def start_fabric(options: RunOptions) -> Any:
+    """Make a Fabric and start its processes; torchrun's own are taken as they are."""
+    from lightning.fabric import Fabric
+    from lightning.fabric.strategies.ddp import DDPStrategy
+
+    device = resolve_device(options.device)
+    devices, nodes = _processes(options)
+    _check(options, device, devices)
+    # The last layer's edges reach no prediction: their BatchNorm has no gradient.
+    strategy = DDPStrategy(find_unused_parameters=True) if devices * nodes > 1 else "auto"
+    fabric = Fabric(
+        accelerator=device.type,
+        devices=devices,
+        num_nodes=nodes,
+        strategy=strategy,
+        precision=options.precision,
+    )
+    fabric.launch()
+    return fabric
+
+
+def team_of(fabric: Any) -> Team:
+    """This process among all."""
+    return Team(fabric.global_rank, fabric.world_size, fabric.device)
+
+
+def _processes(options: RunOptions) -> tuple[int, int]:
+    """Processes on each machine, and machines; torchrun has decided both."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return options.devices, options.nodes
+    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    return here, int(os.environ["WORLD_SIZE"]) // here
+
+
+def _check(options: RunOptions, device: torch.device, devices: int) -> None:
+    is_cuda = device.type == "cuda"
+    available = torch.cuda.device_count() if is_cuda else os.cpu_count() or 1
+    if devices > available:
+        what = "GPUs" if is_cuda else "cores"
+        raise UserError(f"devices must be at most the {available} {what} here, got {devices}")
+    if options.fast == "on" and not is_cuda:
+        raise UserError("fast must be 'auto' or 'off' without CUDA, got 'on'")

@@ -1,0 +1,101 @@
+"""Scores of whole splits, to the last bit the same whatever the number of processes."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from graphmamba.checks import check_least
+from graphmamba.data.catalog import LossName
+from graphmamba.data.sampler import Ids
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.task.losses import LOSSES
+from graphmamba.task.metrics import METRICS
+from graphmamba.task.model import GraphMamba
+from graphmamba.train.labels import labelled_batch, rows_per_graph
+from graphmamba.train.options import Precision
+from graphmamba.train.team import Team
+
+
+class MeanLoss:
+    """Mean of the batches' losses, weighed by their labelled rows; a metric like any other."""
+
+    def __init__(self) -> None:
+        self._batches: list[Float[Tensor, "1 2"]] = []
+
+    def update(self, loss: Float[Tensor, ""], rows: int) -> None:
+        """Take in one batch."""
+        weighed = torch.stack([loss.detach(), torch.full_like(loss, rows)])
+        self._batches.append(weighed.double()[None])
+
+    def state(self) -> Float[Tensor, "batches 2"]:
+        """Loss and weight of each batch."""
+        return torch.cat(self._batches) if self._batches else torch.zeros(0, 2, dtype=torch.float64)
+
+    def merge(self, states: Sequence[Float[Tensor, "_ 2"]]) -> None:
+        """Take the batches of all states."""
+        self._batches = list(states)
+
+    def compute(self) -> float:
+        """Average over the batches, rounded once."""
+        losses, rows = self.state().cpu().T
+        total = math.fsum(rows.tolist())
+        return math.fsum((losses * rows).tolist()) / total if total else math.nan
+
+
+def evaluate(
+    model: GraphMamba,
+    store: GraphStore,
+    split: str | Ids,
+    *,
+    batch_size: int = 128,
+    loss: LossName | None = None,
+    precision: Precision = "32-true",
+    team: Team | None = None,
+    on_batch: Callable[[int, int], None] | None = None,
+) -> dict[str, float]:
+    """Score a model on a split: `loss`, then the task's metrics, the one to choose by first.
+
+    The model is put into evaluation mode for the time, so that random line-ups are averaged over
+    as its order asks, and draws nothing from torch's generators.
+
+    Args:
+        model: On the store's device.
+        store: Graphs with the columns that the model reads.
+        split: `train`, `validation` or `test`, or the graphs themselves.
+        batch_size: Graphs at a time.
+        loss: Which loss to report; None takes the task's own.
+        precision: `bf16-mixed` computes in bfloat16 what bears it.
+        team: All processes; each takes every so many of the batches, the same ones as a single
+            process would make.
+        on_batch: Told how many batches are done, and of how many.
+    """
+    check_least("batch_size", batch_size, 1)
+    team = team or Team(device=store.device)
+    ids = store.split_ids(split) if isinstance(split, str) else split
+    if not len(ids):
+        raise UserError(f"split must hold graphs, got none in '{split}'")
+    task, name = model.task, loss or model.task.loss
+    metric, mean_loss = METRICS[task.metric](task), MeanLoss()
+    counts = rows_per_graph(store, task.level)
+    batches = list(enumerate(ids.cpu().split(batch_size)))[team.rank :: team.world]
+    was_training = model.training
+    model.eval()
+    is_mixed = precision == "bf16-mixed"
+    with torch.no_grad():
+        for done, (number, chosen) in enumerate(batches, start=1):
+            graphs, target = labelled_batch(store, chosen, task.level, (number, int(chosen[0])))
+            with torch.autocast(store.device.type, torch.bfloat16, enabled=is_mixed):
+                prediction = model(graphs)
+            prediction = prediction.float()
+            metric.update(prediction, target)
+            mean_loss.update(LOSSES[name](prediction, target), int(counts[chosen].sum()))
+            if on_batch:
+                on_batch(done, len(batches))
+    model.train(was_training)
+    metric.merge(team.gather(metric.state()))
+    mean_loss.merge(team.gather(mean_loss.state()))
+    return {"loss": mean_loss.compute(), **metric.compute()}

@@ -1,0 +1,236 @@
+"""From an experiment to a trained model: the run's parts put together."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from graphmamba.data.from_pyg import SPLITS
+from graphmamba.data.sampler import BatchSampler
+from graphmamba.data.store import GraphStore
+from graphmamba.environment import describe
+from graphmamba.errors import UserError
+from graphmamba.task.metrics import LOWER_IS_BETTER
+from graphmamba.task.model import GraphMamba
+from graphmamba.train.checkpoint import RunState
+from graphmamba.train.engine import start_fabric, team_of
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.folder import RunFolder, new_folder
+from graphmamba.train.generators import own_generators, seed_all
+from graphmamba.train.loop import Loop
+from graphmamba.train.memory import peak_memory
+from graphmamba.train.metrics_file import cut_rows
+from graphmamba.train.open_data import open_data
+from graphmamba.train.options import RunOptions
+from graphmamba.train.progress import Progress
+from graphmamba.train.recipe import OptimizerName, Recipe
+from graphmamba.train.reporter import Reporter, Silent, StartRecord
+from graphmamba.train.results import Ending, RunResult, SeedsResult
+from graphmamba.train.schedule import Schedule
+from graphmamba.train.step import PlainStep
+from graphmamba.train.stops import Stops
+from graphmamba.train.watch import Watch
+
+OPTIMIZERS: dict[OptimizerName, type[torch.optim.AdamW] | type[torch.optim.Adam]] = {
+    "adamw": torch.optim.AdamW,
+    "adam": torch.optim.Adam,
+}
+
+
+def fit(
+    experiment: Experiment,
+    store: GraphStore | None = None,
+    options: RunOptions | None = None,
+    folder: Path | str | None = None,
+    reporter: Reporter | None = None,
+    resume: bool = False,
+) -> RunResult:
+    """Train, score every epoch, keep the best one.
+
+    Args:
+        experiment: What is trained on what.
+        store: Graphs with the columns that the model reads; None opens the experiment's own.
+        options: Seed, device, when to stop; None for the defaults.
+        folder: Where the run writes its files; None for a new one under `runs`.
+        reporter: Who follows the run; None for nobody.
+        resume: Whether to go on with the run in `folder`.
+
+    Example:
+        >>> fit(load_experiment("pattern"), options=RunOptions(seed=1))  # doctest: +SKIP
+    """
+    options = options or RunOptions()
+    if resume and folder is None:
+        raise UserError("folder must be given to resume a run, got None")
+    fabric = start_fabric(options)
+    if store is None:
+        experiment, store = open_data(experiment, device=fabric.device)
+    where = RunFolder(Path(folder) if folder else new_folder(experiment))
+    return _fit(fabric, experiment, store, options, where, reporter or Silent(), resume)
+
+
+def fit_seeds(
+    experiment: Experiment,
+    seeds: Sequence[int],
+    store: GraphStore | None = None,
+    options: RunOptions | None = None,
+    folder: Path | str | None = None,
+    reporter: Reporter | None = None,
+    resume: bool = False,
+) -> SeedsResult:
+    """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
+
+    Args:
+        experiment: What is trained on what.
+        seeds: One run each.
+        store: As in `fit`.
+        options: As in `fit`; their seed is not used, and `max_time` is that of all runs together.
+        folder: Where sub-folders `seed-N` and the table of all seeds go.
+        reporter: Who follows all runs.
+        resume: Whether to go on with what is in `folder`: runs that are done stay as they are.
+    """
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise UserError(f"seeds must be given, each once, got {list(seeds)}")
+    options = options or RunOptions()
+    if resume and folder is None:
+        raise UserError("folder must be given to resume runs, got None")
+    begin = time.monotonic()
+    fabric = start_fabric(options)
+    if store is None:
+        experiment, store = open_data(experiment, device=fabric.device)
+    whole = RunFolder(Path(folder) if folder else new_folder(experiment))
+    runs: list[RunResult] = []
+    for seed in seeds:
+        left = max(options.max_time - (time.monotonic() - begin), 0.0)
+        where = RunFolder(whole.path / f"seed-{seed}")
+        runs.append(
+            _fit(
+                fabric,
+                experiment,
+                store,
+                replace(options, seed=seed, max_time=left),
+                where,
+                reporter or Silent(),
+                resume and where.state.exists(),
+            )
+        )
+        result = SeedsResult(whole.path, tuple(runs))
+        if fabric.is_global_zero:
+            whole.write_results(result)
+        if not runs[-1].is_done:
+            break
+    return result
+
+
+def _fit(
+    fabric: Any,
+    experiment: Experiment,
+    store: GraphStore,
+    options: RunOptions,
+    folder: RunFolder,
+    reporter: Reporter,
+    resume: bool,
+) -> RunResult:
+    team = team_of(fabric)
+    with own_generators(options.seed), Stops(options.max_time, options.checkpoint_every) as stops:
+        if resume:
+            folder.go_on()
+        elif team.is_first:
+            folder.begin(experiment, options)
+        model = experiment.build(seed=options.seed)
+        optimizer = _optimizer(model, experiment.recipe)
+        set_up, set_up_optimizer = fabric.setup(model, optimizer)
+        # from here on dropout must differ from process to process
+        seed_all(options.seed + team.rank)
+        store = store.to(fabric.device)
+        state = _state(experiment, options, model, optimizer, store, team)
+        if resume:
+            state.load(folder.state)
+        step = PlainStep(
+            fabric,
+            set_up,
+            set_up_optimizer,
+            store,
+            experiment,
+            team,
+            seed=options.seed,
+            taken=state.progress.taken,
+        )
+        watch = Watch(model, optimizer, team, folder.dump, state.about())
+        loop = Loop(state, store, step, watch, stops, folder, reporter)
+        if team.is_first:
+            cut_rows(folder.metrics, state.progress.epoch)
+            loop.write_best()
+            reporter.on_start(_start(state, store, folder))
+        result = _result(state, folder, loop.run())
+        if team.is_first:
+            folder.write_results(result)
+            reporter.on_end(result)
+        return result
+
+
+def _optimizer(model: GraphMamba, recipe: Recipe) -> Optimizer:
+    kind = OPTIMIZERS[recipe.optimizer]
+    return kind(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+
+
+def _state(
+    experiment: Experiment,
+    options: RunOptions,
+    model: GraphMamba,
+    optimizer: Optimizer,
+    store: GraphStore,
+    team: Any,
+) -> RunState:
+    sampler = BatchSampler(
+        store.split_ids("train"),
+        experiment.recipe.batch_size * options.accumulate,
+        options.seed,
+        rank=team.rank,
+        world=team.world,
+    )
+    progress = Progress(loss_sum=torch.zeros((), dtype=torch.float64, device=team.device))
+    schedule = Schedule(experiment.recipe)
+    return RunState(experiment, options, model, optimizer, schedule, sampler, progress, team)
+
+
+def _start(state: RunState, store: GraphStore, folder: RunFolder) -> StartRecord:
+    metric = state.model.task.metric
+    return StartRecord(
+        experiment=state.experiment,
+        options=state.options,
+        folder=folder.path,
+        metric=metric,
+        is_lower_better=metric in LOWER_IS_BETTER,
+        device=str(state.team.device),
+        processes=state.team.world,
+        parameters=_parameters(state.model),
+        graphs={split: len(store.split_ids(split)) for split in SPLITS},
+        epochs=state.experiment.recipe.epochs,
+        steps=len(state.sampler),
+        first_epoch=state.progress.epoch,
+    )
+
+
+def _result(state: RunState, folder: RunFolder, ending: Ending) -> RunResult:
+    progress = state.progress
+    return RunResult(
+        folder=folder.path,
+        seed=state.options.seed,
+        metric=state.model.task.metric,
+        best_epoch=progress.best_epoch,
+        scores=progress.best.scores if progress.best else {},
+        epochs=progress.epoch,
+        ending=ending,
+        parameters=_parameters(state.model),
+        seconds=progress.seconds,
+        peak_memory=peak_memory(state.team.device),
+        environment=describe(state.team.device),
+    )
+
+
+def _parameters(model: GraphMamba) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,110 @@
+"""The folder of a run: what is in it, and how it begins and goes on."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphmamba.errors import UserError
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.files import write_json, write_text
+from graphmamba.train.options import RunOptions
+from graphmamba.train.results import RunResult, SeedsResult
+
+RUNS = Path("runs")
+"""Where runs go that were given no folder."""
+OPTIONS = "options"
+"""Key of `config.yaml` under which it says how the experiment was run."""
+
+
+def new_folder(experiment: Experiment) -> Path:
+    """Name a folder for a run by its data set and the time."""
+    name = Path(experiment.own.path).stem if experiment.own else experiment.benchmark
+    return RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of a run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """Experiment and options, all defaults included."""
+        return self.path / "config.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """One row an epoch."""
+        return self.path / "metrics.csv"
+
+    @property
+    def results(self) -> Path:
+        """What the run found."""
+        return self.path / "results.json"
+
+    @property
+    def best(self) -> Path:
+        """Weights of the chosen epoch."""
+        return self.path / "best.safetensors"
+
+    @property
+    def state(self) -> Path:
+        """All that it takes to go on."""
+        return self.path / "last" / "state.safetensors"
+
+    def dump(self, step: int) -> Path:
+        """State before a step that failed."""
+        return self.path / f"failed-step-{step}" / "state.safetensors"
+
+    def begin(self, experiment: Experiment, options: RunOptions) -> None:
+        """Make the folder and say in it what is run; another run in it is refused."""
+        if self.config.exists():
+            raise UserError(
+                f"folder must hold no run yet, got '{self.path}': resume it, or name another"
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_config(self.config, experiment, options)
+        except OSError as mistake:
+            raise UserError(f"folder must be writable, got '{self.path}': {mistake}") from mistake
+
+    def go_on(self) -> None:
+        """Refuse a folder that holds nothing to resume, or that cannot be written to."""
+        if not self.state.exists():
+            raise UserError(
+                f"folder must hold a saved state to resume, and '{self.state}' is missing"
+            )
+        if not os.access(self.path, os.W_OK):
+            raise UserError(f"folder must be writable, got '{self.path}'")
+
+    def write_results(self, result: RunResult | SeedsResult) -> None:
+        """Write what was found."""
+        write_json(self.results, result.content())
+
+
+def write_config(path: Path, experiment: Experiment, options: RunOptions) -> None:
+    """Write all that a run follows from, so that `config.load_experiment` reads it again."""
+    import yaml
+
+    content = experiment.content() | {OPTIONS: options.content()}
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    write_text(path, f"# {experiment.data.title}, all defaults included\n{text}")
+
+
+def read_config(folder: Path | str) -> tuple[Experiment, RunOptions]:
+    """Read what a run was started with."""
+    import yaml
+
+    path = RunFolder(Path(folder)).config
+    if not path.is_file():
+        raise UserError(f"'{folder}' must be the folder of a run, and it has no {path.name}")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as mistake:
+        raise UserError(f"'{path}' must be YAML: {mistake}") from mistake
+    if not isinstance(content, dict) or not isinstance(content.get(OPTIONS), dict):
+        raise UserError(f"'{path}' must hold an experiment and its {OPTIONS}")
+    options = RunOptions.of(content.pop(OPTIONS), f"{path}: {OPTIONS}")
+    return Experiment.of(content, str(path)), options

@@ -1,0 +1,187 @@
+"""The loop: batches become steps, steps epochs, and every epoch is scored."""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from graphmamba.data.store import GraphStore
+from graphmamba.task.metrics import LOWER_IS_BETTER
+from graphmamba.train.checkpoint import RunState
+from graphmamba.train.evaluate import evaluate
+from graphmamba.train.folder import RunFolder
+from graphmamba.train.labels import rows_per_graph
+from graphmamba.train.memory import peak_memory
+from graphmamba.train.metrics_file import append_row
+from graphmamba.train.progress import Best
+from graphmamba.train.reporter import EpochRecord, Reporter, StepRecord
+from graphmamba.train.results import Ending, Scores
+from graphmamba.train.schedule import set_rate
+from graphmamba.train.step import TrainStep
+from graphmamba.train.stops import Stops
+from graphmamba.train.watch import Watch
+from graphmamba.train.weights import save_weights
+
+VOTE_EVERY = 16
+"""Steps between two questions whether all processes should stop or save."""
+
+
+@dataclass
+class Loop:
+    """One run from where its state stands to its end."""
+
+    state: RunState
+    store: GraphStore
+    step: TrainStep
+    watch: Watch
+    stops: Stops
+    folder: RunFolder
+    reporter: Reporter
+
+    def __post_init__(self) -> None:
+        self._rows = rows_per_graph(self.store, self.state.model.task.level)
+        self._earlier = self.state.progress.seconds
+
+    def run(self) -> Ending:
+        """Train until there is a reason to end; the state is saved then."""
+        progress, recipe = self.state.progress, self.state.experiment.recipe
+        ending: Ending | None = None
+        while ending is None:
+            if progress.epoch >= recipe.epochs:
+                ending = "finished"
+            elif self._is_stale():
+                ending = "early stopping"
+            else:
+                ending = self._train_epoch()
+                if ending is None:
+                    self._score_epoch()
+        self._save()
+        return ending
+
+    def _is_stale(self) -> bool:
+        patience, progress = self.state.options.early_stopping, self.state.progress
+        return 0 < patience < progress.epoch - progress.best_epoch
+
+    def _train_epoch(self) -> Ending | None:
+        """Make the steps that are left of this epoch; an ending where it was interrupted."""
+        progress, sampler = self.state.progress, self.state.sampler
+        set_rate(self.state.optimizer, self.state.schedule.rate(progress.epoch))
+        self.state.model.train()
+        epoch, begin, steps = progress.epoch, time.monotonic(), len(sampler)
+        before = progress.train_seconds
+        for ids in sampler:
+            loss = self.step.step(ids)
+            progress.count(loss, int(self._rows[ids].sum()))
+            progress.train_seconds = before + time.monotonic() - begin
+            self.watch.saw(progress.taken, ids, loss)
+            if self.state.team.is_first:
+                graphs = len(ids) * self.state.team.world
+                self.reporter.on_step(StepRecord(epoch, progress.step, steps, graphs, loss))
+            # between the last step and the scores there is nothing that could be resumed
+            if progress.step < steps and (ending := self._interruption()):
+                return ending
+        self.watch.check()
+        progress.train_seconds = before + time.monotonic() - begin
+        return None
+
+    def _interruption(self) -> Ending | None:
+        """Save the state if it is time to, and say whether to stop."""
+        team, stops = self.state.team, self.stops
+        if team.world > 1 and self.state.progress.step % VOTE_EVERY:
+            return None
+        signalled, over, due = team.agree([stops.is_signalled, stops.is_over, stops.is_save_due])
+        if signalled or over:
+            return "signal" if signalled else "max time"
+        if due:
+            self._save()
+        return None
+
+    def _score_epoch(self) -> None:
+        """Evaluate, choose, write and report; then the next epoch can begin."""
+        state, progress = self.state, self.state.progress
+        begin = time.monotonic()
+        sums = torch.stack([progress.loss_sum, torch.full_like(progress.loss_sum, progress.rows)])
+        loss_sum, rows = state.team.sum(sums).tolist()
+        train_loss = loss_sum / max(rows, 1.0)
+        state.team.share_buffers(state.model)
+        validation, test = self._scores("validation"), self._scores("test")
+        is_best = self._choose(train_loss, validation, test)
+        state.schedule.observe(validation["loss"])
+        record = EpochRecord(
+            epoch=progress.epoch,
+            epochs=state.experiment.recipe.epochs,
+            learning_rate=float(state.optimizer.param_groups[0]["lr"]),
+            train_loss=train_loss,
+            validation=validation,
+            test=test,
+            is_best=is_best,
+            best_epoch=progress.best_epoch,
+            train_seconds=progress.train_seconds,
+            seconds=progress.train_seconds + time.monotonic() - begin,
+            graphs_per_second=len(state.sampler.ids) / max(progress.train_seconds, 1e-9),
+            memory=peak_memory(state.team.device),
+        )
+        progress.next_epoch()
+        if state.team.is_first:
+            append_row(self.folder.metrics, record.row())
+        # a chosen epoch is worth a state: on a GPU it would not come again to the last bit
+        if is_best or self._is_save_due():
+            self._save()
+        if state.team.is_first:
+            self.reporter.on_epoch(record)
+
+    def _is_save_due(self) -> bool:
+        return self.state.team.agree([self.stops.is_save_due])[0]
+
+    def _scores(self, split: str) -> dict[str, float]:
+        state = self.state
+        return evaluate(
+            state.model,
+            self.store,
+            split,
+            batch_size=state.experiment.recipe.batch_size,
+            loss=state.experiment.loss,
+            precision=state.options.precision,
+            team=state.team,
+            on_batch=partial(self.reporter.on_evaluate, split) if state.team.is_first else None,
+        )
+
+    def _choose(self, train_loss: float, validation: Scores, test: Scores) -> bool:
+        """Keep the weights if this epoch has the best validation score so far."""
+        state, progress = self.state, self.state.progress
+        metric = state.model.task.metric
+        value = validation[metric]
+        if not progress.is_better(value, metric in LOWER_IS_BETTER):
+            return False
+        scores = {"train": {"loss": train_loss}, "validation": validation, "test": test}
+        weights = {
+            name: each.detach().cpu().clone() for name, each in state.model.state_dict().items()
+        }
+        progress.best = Best(progress.epoch, value, scores, weights)
+        self.write_best()
+        return True
+
+    def write_best(self) -> None:
+        """Write the chosen weights."""
+        best, own = self.state.progress.best, self.state.experiment.own
+        if best is None or not self.state.team.is_first:
+            return
+        save_weights(
+            self.folder.best,
+            self.state.model,
+            self.state.experiment,
+            state=best.weights,
+            class_names=own.names if own else (),
+            seed=self.state.options.seed,
+            epoch=best.epoch,
+            scores=best.scores,
+        )
+
+    def _save(self) -> None:
+        self.watch.check()
+        self.state.progress.seconds = self._earlier + self.stops.seconds
+        self.state.save(self.folder.state)
+        self.stops.saved()
+        if self.state.team.is_first:
+            self.reporter.on_checkpoint(self.folder.state)

@@ -1,0 +1,33 @@
+"""The graphs of an experiment, with the columns that its model reads."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from graphmamba.data.open import open_with_columns
+from graphmamba.data.own.open import open_own
+from graphmamba.data.store import GraphStore
+from graphmamba.task.model import columns_read
+from graphmamba.train.experiment import Experiment
+
+
+def open_data(
+    experiment: Experiment, root: Path | None = None, device: torch.device | str = "cpu"
+) -> tuple[Experiment, GraphStore]:
+    """Open the experiment's graphs; own ones tell it their columns, task and names.
+
+    Args:
+        experiment: Which graphs, and which columns its model reads.
+        root: Where sets are kept; None for the default place.
+        device: Where eigenvectors are computed; the store itself is on the CPU.
+    """
+    asked = columns_read(experiment.model, experiment.encoder)
+    if experiment.own is None:
+        store = open_with_columns(
+            experiment.benchmark, asked, root, sizes=experiment.sizes, device=device
+        )
+        return experiment, store
+    found = open_own(experiment.own.path, experiment.own.options, root).with_columns(asked, device)
+    own = experiment.own.described(found.features, found.task, found.names)
+    return replace(experiment, own=own), found.store

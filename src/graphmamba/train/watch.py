@@ -1,0 +1,114 @@
+"""Losses that are no numbers: found without waiting at every step, and kept to be looked into."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from graphmamba.data.sampler import Ids
+from graphmamba.errors import UserError
+from graphmamba.task.model import GraphMamba
+from graphmamba.train.checkpoint import optimizer_tensors
+from graphmamba.train.files import write_tensors
+from graphmamba.train.generators import generator_tensors
+from graphmamba.train.team import Team
+
+EVERY_ON_GPU = 100
+"""Steps between two looks at the losses on a GPU, which have to be waited for."""
+SHOWN = 16
+"""Graphs that a message names."""
+
+
+class LossNotFiniteError(UserError):
+    """The loss or its gradient became infinite or no number."""
+
+
+class Watch:
+    """Looks at the losses every so many steps, and keeps what it takes to repeat those between.
+
+    Args:
+        model: What is trained.
+        optimizer: What trains it.
+        team: All processes.
+        dump: Where to write what failed; told the step, names the file.
+        about: What describes the run: experiment, options.
+    """
+
+    def __init__(
+        self,
+        model: GraphMamba,
+        optimizer: Optimizer,
+        team: Team,
+        dump: Callable[[int], Path],
+        about: dict[str, object],
+    ) -> None:
+        self._model, self._optimizer, self._team = model, optimizer, team
+        self._dump, self._about = dump, about
+        self._every = EVERY_ON_GPU if team.device.type == "cuda" else 1
+        self._seen: list[tuple[int, Ids, Tensor]] = []
+        self._good: dict[str, Tensor] = {}
+        self._keep()
+
+    def saw(self, step: int, ids: Ids, loss: Tensor) -> None:
+        """Take note of a step: its number since the run's beginning, its graphs, its loss."""
+        self._seen.append((step, ids, loss))
+        if len(self._seen) >= self._every:
+            self.check()
+
+    def check(self) -> None:
+        """Look at the losses since the last look; raises where one is no number."""
+        if not self._seen:
+            return
+        is_finite = torch.stack([loss for _, _, loss in self._seen]).isfinite().tolist()
+        if not all(is_finite):
+            self._fail(is_finite.index(False))
+        self._seen = []
+        self._keep()
+
+    def _keep(self) -> None:
+        """Copy what the next steps depend on."""
+        tensors = {
+            **{f"model.{name}": each for name, each in self._model.state_dict().items()},
+            **{
+                f"optimizer.{name}": each
+                for name, each in optimizer_tensors(self._optimizer).items()
+            },
+        }
+        if self._good.keys() >= tensors.keys():
+            _copy_over([(self._good[name], each) for name, each in tensors.items()])
+        else:
+            self._good = {name: each.detach().clone() for name, each in tensors.items()}
+        self._good |= {f"generator.{name}": each for name, each in generator_tensors().items()}
+
+    def _fail(self, place: int) -> None:
+        step, ids, loss = self._seen[place]
+        path = self._dump(step)
+        batches = [
+            {"step": step, "graphs": ids.tolist()} for step, ids, _ in self._seen[: place + 1]
+        ]
+        about = {
+            **self._about,
+            "kind": "dump",
+            "format": 1,
+            "rank": self._team.rank,
+            "steps": batches,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(path, self._good, about)
+        graphs = ", ".join(map(str, ids[:SHOWN].tolist())) + (", ..." if len(ids) > SHOWN else "")
+        raise LossNotFiniteError(
+            f"the loss of step {step}, or its gradient, is {float(loss)} on graphs {graphs}; "
+            f"'{path}' holds the state before it and all of its graphs"
+        )
+
+
+def _copy_over(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Copy the second of each pair to the first, one launch for all that are alike."""
+    groups: dict[object, list[tuple[Tensor, Tensor]]] = {}
+    for kept, now in pairs:
+        groups.setdefault((now.device, now.dtype), []).append((kept, now))
+    with torch.no_grad():
+        for group in groups.values():
+            torch._foreach_copy_([kept for kept, _ in group], [now for _, now in group])
