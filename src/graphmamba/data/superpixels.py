@@ -5,6 +5,7 @@ The published files drop one of the nine most similar nodes at an arbitrary posi
 they were made with left it there; here the exact 8 and their own weights are taken.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,20 @@ def read_superpixels(
     end = int(node_ptr[-1])
     value = torch.from_numpy(arrays["value"][:, :end].T.astype(np.float32)) / VALUE_SCALE
     centre = torch.from_numpy(arrays["centre"][:, :end].T.astype(np.float32)) / CENTRE_SCALE
+    return replace(
+        join_superpixels(value, centre, node_ptr),
+        graphs={"y": torch.from_numpy(arrays["label"][:taken]).long()},
+        split=split_of(total)[:taken],
+        source=f"built from {path.name}" + ("" if taken == total else f", {taken:,} images"),
+    )
+
+
+def join_superpixels(
+    value: Float[Tensor, "nodes colours"],
+    centre: Float[Tensor, "nodes 2"],
+    node_ptr: Int[Tensor, " boundaries"],
+) -> GraphColumns:
+    """Graphs of superpixels: colours and places of nodes, similarities of edges; no labels yet."""
     targets, weights = join_nearest(centre, node_ptr)
     edge_ptr, edge_index, kept = _edges(targets, node_ptr)
     return GraphColumns(
@@ -55,16 +70,13 @@ def read_superpixels(
         edge_index=edge_index,
         nodes={"x": torch.cat([value, centre], dim=1)},
         edges={"edge_attr": weights.flatten()[kept][:, None]},
-        graphs={"y": torch.from_numpy(arrays["label"][:taken]).long()},
-        split=split_of(total)[:taken],
-        source=f"built from {path.name}" + ("" if taken == total else f", {taken:,} images"),
     )
 
 
-def split_of(images: int) -> Int[Tensor, " graphs"]:
+def split_of(images: int, test: int = TEST) -> Int[Tensor, " graphs"]:
     """Part of each image, in the order of the original files."""
     number = torch.arange(images)
-    is_test = number >= images - TEST
+    is_test = number >= images - test
     return torch.where(is_test, 2, (number < VALIDATION).long())
 
 

@@ -1,0 +1,172 @@
+"""MNIST and CIFAR10 from raw images."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmamba.data.slic import SlicRecipe, find_superpixels
+from graphmamba.data.sources import build_benchmark, open_benchmark
+from graphmamba.data.superpixels_of_images import (
+    CIFAR_RECIPE,
+    MNIST_RECIPE,
+    read_cifar10,
+    read_mnist,
+    shuffled_nodes,
+    superpixels_of,
+)
+from graphmamba.errors import UserError
+from tests.helpers.image_files import (
+    quarters,
+    smooth_noise,
+    write_cifar_folder,
+    write_idx,
+    write_mnist,
+)
+from tests.helpers.raw_files import write_superpixels
+
+pytest.importorskip("skimage")
+
+FLOAT16 = 2**-12
+"""What rounding a number below 1 to float16 costs at most."""
+
+
+def nodes_written_out(image: np.ndarray, recipe: SlicRecipe) -> np.ndarray:
+    """Mean colours and centres, one region at a time."""
+    regions = find_superpixels(image, recipe)
+    rows = []
+    for number in range(regions.max() + 1):
+        where = np.argwhere(regions == number)
+        colours = (image / 255)[regions == number].mean(axis=0)
+        rows.append([*colours, *where.mean(axis=0) / image.shape[:2]])
+    return np.array(rows)
+
+
+def assert_same_rows(rows: np.ndarray, expected: np.ndarray, off: float = 1e-9) -> None:
+    """Each row has its equal, in whatever order."""
+    assert rows.shape == expected.shape
+    distance = np.abs(rows[:, None] - expected[None]).max(axis=2)
+    assert sorted(distance.argmin(axis=1)) == list(range(len(rows)))
+    assert distance.min(axis=1).max() <= off
+
+
+def test_four_quarters_are_four_nodes_in_some_order() -> None:
+    nodes = shuffled_nodes(quarters(20, 24), SlicRecipe(4, 4, 1.0), number=0)
+    full = 200 / 255
+    expected = [
+        [full, 0, 0, 4.5 / 20, 5.5 / 24],
+        [0, full, 0, 4.5 / 20, 17.5 / 24],
+        [0, 0, full, 14.5 / 20, 5.5 / 24],
+        [full, full, 0, 14.5 / 20, 17.5 / 24],
+    ]
+    assert_same_rows(nodes, np.array(expected))
+
+
+def test_the_order_is_random_and_the_same_each_time() -> None:
+    image = smooth_noise(32, 32, 3)
+    in_order = nodes_written_out(image, CIFAR_RECIPE)
+    first, again, other = (shuffled_nodes(image, CIFAR_RECIPE, number) for number in (5, 5, 6))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert not np.allclose(first, in_order)
+    for nodes in (first, other):
+        assert_same_rows(nodes, in_order)
+
+
+def test_mnist_is_built_from_its_images(tmp_path: Path) -> None:
+    images = write_mnist(tmp_path)
+    built = build_benchmark("mnist", tmp_path, tmp_path / "sets")
+    store = open_benchmark("mnist", tmp_path / "sets")
+    assert len(store) == len(built) == 5
+    assert store.split is not None
+    # the first 5,000 training images are for validation, here all of them
+    assert store.split.tolist() == [1, 1, 1, 2, 2]
+    assert store.source.startswith("built from the images of train-images-idx3-ubyte")
+    for number in range(5):
+        graph = store[number]
+        expected = nodes_written_out(images[number][..., None], MNIST_RECIPE)
+        assert 20 < len(expected) <= 75
+        assert_same_rows(graph.x.numpy(), expected, FLOAT16)
+        assert graph.edge_index[0].bincount().tolist() == [8] * len(expected)
+        assert 0 < graph.edge_attr.max() <= 1
+        assert int(graph.y) == number
+        # rounded as published
+        assert torch.equal(graph.x, graph.x.half().float())
+        assert torch.equal(graph.edge_attr, graph.edge_attr.half().float())
+
+
+def test_cifar10_is_built_from_its_binary_version(tmp_path: Path) -> None:
+    images = write_cifar_folder(tmp_path)
+    columns = read_cifar10(tmp_path)
+    assert columns.graphs["y"].tolist() == [3, 4, 5, 6, 7, 8]
+    assert columns.split is not None
+    assert columns.split.tolist() == [1, 1, 1, 1, 1, 2]
+    first = columns.nodes["x"][: columns.node_ptr[1]]
+    expected = nodes_written_out(images[0], CIFAR_RECIPE)
+    assert_same_rows(first.numpy(), expected, FLOAT16)
+    assert torch.equal(columns.edge_ptr, 8 * columns.node_ptr)
+
+
+def test_finished_superpixels_are_taken_where_they_are(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    write_superpixels(tmp_path / "mnist_75sp.npz", 1)
+    assert read_mnist(tmp_path).source == "built from mnist_75sp.npz"
+
+
+def test_threads_change_nothing() -> None:
+    images = smooth_noise(150 * 12, 12, 1).reshape(150, 12, 12, 1)
+    labels = np.zeros(150, np.uint8)
+    before = torch.get_num_threads()
+    built = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            built.append(superpixels_of(images, labels, 50, SlicRecipe(20, 25, 0.5), "noise"))
+    finally:
+        torch.set_num_threads(before)
+    one, three = built
+    assert torch.equal(one.nodes["x"], three.nodes["x"])
+    assert torch.equal(one.edge_index, three.edge_index)
+    assert torch.equal(one.edges["edge_attr"], three.edges["edge_attr"])
+    assert torch.equal(one.node_ptr, three.node_ptr)
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "told"),
+    [
+        ("train-labels-idx1-ubyte", [1, 2], "must have a label for each of 3 images, got 2"),
+        ("t10k-labels-idx1-ubyte", [1, 10], "labels must be below 10, got 10"),
+        ("train-labels-idx1-ubyte", [[1], [2], [3]], r"with 1 axes, got the head \[0, 0, 8, 2\]"),
+    ],
+)
+def test_wrong_files_are_named_and_nothing_stays(
+    tmp_path: Path, file: str, values: list[int], told: str
+) -> None:
+    write_mnist(tmp_path)
+    write_idx(tmp_path / file, np.array(values))
+    with pytest.raises(UserError, match=rf"{file}.* {told}"):
+        build_benchmark("mnist", tmp_path, tmp_path / "sets")
+    assert not list((tmp_path / "sets").rglob("*.safetensors"))
+
+
+def test_test_images_have_the_size_of_training_images(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    write_idx(tmp_path / "t10k-images-idx3-ubyte.gz", np.zeros((2, 20, 28)))
+    with pytest.raises(UserError, match=r"training images' shape \(28, 28\), got \(20, 28\)"):
+        read_mnist(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "told"),
+    [
+        ("mnist", "t10k-labels-idx1-ubyte", "got no t10k-labels-idx1-ubyte or t10k-labels-idx1"),
+        ("cifar10", "data_batch_3.bin", r"data_batch_\{1,2,3,4,5\}\.bin .* no data_batch_3\.bin"),
+    ],
+)
+def test_missing_files_are_named(tmp_path: Path, name: str, missing: str, told: str) -> None:
+    write_mnist(tmp_path)
+    write_cifar_folder(tmp_path)
+    (tmp_path / missing).unlink()
+    with pytest.raises(UserError, match=told):
+        build_benchmark(name, tmp_path, tmp_path / "sets")
