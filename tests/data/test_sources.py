@@ -72,9 +72,10 @@ def test_a_missing_set_tells_how_to_get_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("coco-sp", "--from must be left out for coco-sp, which is then downloaded"),
+        ("pcqm-contact", "--from must be left out for pcqm-contact, which is then downloaded"),
         ("cluster", "--from must be left out for cluster, which is then drawn"),
-        ("mnist", r"must hold mnist_75sp\.npz\.xz or mnist_75sp\.npz"),
+        ("coco-sp", r"annotations must hold instances_train2017\.json"),
+        ("mnist", r"must hold mnist_75sp\.npz\[\.xz\], or .* got no train-images-idx3-ubyte or"),
         ("zinc", "name must be one of 'peptides-func'"),
     ],
 )

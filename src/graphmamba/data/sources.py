@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from graphmamba.checks import check_choice
-from graphmamba.data import malnet, peptides, superpixels, voc
+from graphmamba.data import coco_images, malnet, peptides, superpixels_of_images, voc, voc_images
 from graphmamba.data.cache import open_or_build, open_store, recipe_hash
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.graph_columns import GraphColumns
@@ -76,10 +76,12 @@ SOURCES: dict[str, Source] = {
     ),
     "pascalvoc-sp": Source(
         download=_lrgb("pascalvoc-sp"),
-        read=voc.read_voc,
-        files=", ".join(f"{file}[.xz]" for file in voc.FILES),
+        read=voc_images.read_voc_folder,
+        files=f"{', '.join(f'{file}[.xz]' for file in voc.FILES)}, or {voc_images.FOLDERS}",
     ),
-    "coco-sp": Source(download=_lrgb("coco-sp")),
+    "coco-sp": Source(
+        download=_lrgb("coco-sp"), read=coco_images.read_coco, files=coco_images.FOLDERS
+    ),
     "pcqm-contact": Source(download=_lrgb("pcqm-contact")),
     "malnet-tiny": Source(
         download=_malnet,
@@ -88,13 +90,13 @@ SOURCES: dict[str, Source] = {
     ),
     "cifar10": Source(
         download=_gnn_benchmark("cifar10"),
-        read=partial(superpixels.read_superpixels, file="cifar10_150sp.npz", colours=3),
-        files="cifar10_150sp.npz[.xz]",
+        read=superpixels_of_images.read_cifar10,
+        files=superpixels_of_images.CIFAR_FILES,
     ),
     "mnist": Source(
         download=_gnn_benchmark("mnist"),
-        read=partial(superpixels.read_superpixels, file="mnist_75sp.npz", colours=1),
-        files="mnist_75sp.npz[.xz]",
+        read=superpixels_of_images.read_mnist,
+        files=superpixels_of_images.MNIST_FILES,
     ),
     "cluster": Source(download=_gnn_benchmark("cluster"), draw=draw_cluster),
     "pattern": Source(download=_gnn_benchmark("pattern"), draw=draw_pattern),

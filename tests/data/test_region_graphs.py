@@ -1,0 +1,104 @@
+"""Regions of one photograph: what they are, where they touch, which class they have."""
+
+import numpy as np
+import pytest
+
+from graphmamba.data.region_graphs import (
+    columns_of_regions,
+    describe,
+    find_regions,
+    join_touching,
+)
+from graphmamba.data.slic import SlicRecipe, find_superpixels
+from tests.helpers.image_files import quarters, smooth_noise
+
+pytest.importorskip("skimage")
+
+FOUR = SlicRecipe(4, 4, 1.0)
+NOT_JOINED = {(1, 2), (2, 1)}
+CLASSES = np.array([[0, 3], [20, 1]], np.uint8)
+
+
+def test_four_quarters_are_four_regions_that_touch() -> None:
+    classes = CLASSES.repeat(10, 0).repeat(12, 1)
+    graph = find_regions(quarters(20, 24), classes, FOUR)
+    full = float(np.float16(200 / 255))
+    flat = [[full, 0, 0], [0, full, 0], [0, 0, full], [full, full, 0]]
+    # mean, no deviation, highest and lowest
+    for begin, expected in ((0, flat), (3, np.zeros((4, 3))), (6, flat), (9, flat)):
+        np.testing.assert_allclose(graph.x[:, begin : begin + 3], expected, atol=1e-6)
+    assert graph.x[:, 12:].tolist() == [[4.5, 5.5], [4.5, 17.5], [14.5, 5.5], [14.5, 17.5]]
+    assert graph.y.tolist() == [0, 3, 20, 1]
+    assert graph.ends.T.tolist() == [[0, 1], [0, 2], [0, 3], [1, 3], [2, 3]]
+    # Regions 0 and 1 touch along ten rows, ten pixels on either side; but the highest number around
+    # the corner of 0 is 3. Around the corners of 1 and 2 there is 0 and 3, so that these two never
+    # meet: each pixel counts for the lowest and the highest number beside it alone.
+    assert graph.boundary[:, 1].tolist() == [9 + 10, 11 + 12, 1 + 1, 12 + 11, 10 + 9]
+    assert (graph.boundary[:, 0] > 0).all()
+
+
+def test_the_class_is_that_of_the_pixel_at_the_centre() -> None:
+    classes = np.zeros((20, 24), np.uint8)
+    # centres 4.5 and 14.5 are rounded to the even neighbours 4 and 14; 5.5 to 6, 17.5 to 18
+    for place, (row, column) in enumerate(((4, 6), (4, 18), (14, 6), (14, 18)), start=1):
+        classes[row, column] = place
+    assert find_regions(quarters(20, 24), classes, FOUR).y.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_boundaries_are_those_of_scikit_image(seed: int) -> None:
+    from skimage.graph import rag_boundary
+
+    image = smooth_noise(40, 55, 3, seed)
+    regions = find_superpixels(image, SlicRecipe(40, 50, 30.0))
+    strength = np.random.default_rng(seed).random(regions.shape)
+    ends, boundary = join_touching(regions, strength)
+    expected = {
+        (min(pair), max(pair)): (values["weight"], values["count"])
+        for *pair, values in rag_boundary(regions, strength).edges(data=True)
+    }
+    assert len(expected) > 40
+    found = dict(zip(map(tuple, ends.T.tolist()), map(tuple, boundary.tolist()), strict=True))
+    assert found.keys() == expected.keys()
+    for pair, values in found.items():
+        assert values == pytest.approx(expected[pair])
+
+
+def test_columns_are_those_of_each_region_by_itself() -> None:
+    image = smooth_noise(30, 41, 3)
+    regions = find_superpixels(image, SlicRecipe(20, 25, 5.0))
+    colours = image / 255
+    columns = describe(regions, colours)
+    assert columns.shape == (regions.max() + 1, 14)
+    for number, row in enumerate(columns):
+        own = colours[regions == number]
+        centre = np.argwhere(regions == number).mean(axis=0)
+        expected = [*own.mean(0), *own.std(0), *own.max(0), *own.min(0), *centre]
+        np.testing.assert_allclose(row, expected)
+
+
+def test_a_lone_region_has_a_self_loop_without_features() -> None:
+    image = np.full((6, 6, 3), 51, np.uint8)
+    lone = find_regions(image, np.full((6, 6), 2, np.uint8), SlicRecipe(1, 1, 30.0))
+    assert lone.ends.tolist() == [[0], [0]]
+    assert lone.boundary.tolist() == [[0, 0]]
+    assert lone.y.tolist() == [2]
+    np.testing.assert_allclose(lone.x[0, :3], 0.2, rtol=1e-3)
+
+
+def test_graphs_lie_end_to_end_with_boundaries_both_ways() -> None:
+    classes = CLASSES.repeat(10, 0).repeat(12, 1)
+    four = find_regions(quarters(20, 24), classes, FOUR)
+    lone = find_regions(np.zeros((6, 6, 3), np.uint8), classes[:6, :6], SlicRecipe(1, 1, 30.0))
+    columns = columns_of_regions([four, lone, four])
+    assert columns.node_ptr.tolist() == [0, 4, 5, 9]
+    assert columns.edge_ptr.tolist() == [0, 10, 11, 21]
+    for begin, end in ((0, 10), (11, 21)):
+        pairs = map(tuple, columns.edge_index[:, begin:end].T.tolist())
+        values = columns.edges["edge_attr"][begin:end].tolist()
+        edges = dict(zip(pairs, values, strict=True))
+        assert set(edges) == {(i, j) for i in range(4) for j in range(4) if i != j} - NOT_JOINED
+        assert all(value == edges[j, i] for (i, j), value in edges.items())
+    assert columns.edge_index[:, 10].tolist() == [0, 0]
+    assert columns.nodes["y"].tolist() == [0, 3, 20, 1, 0, 0, 3, 20, 1]
+    assert str(columns.nodes["x"].dtype) == "torch.float32"
