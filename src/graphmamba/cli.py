@@ -1,15 +1,20 @@
 """The command line: one table of commands, each a typed function found at its first use."""
 
+import os
+import shutil
 import sys
 from argparse import ArgumentError
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import Parameter, signature
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from graphmamba import __version__
 from graphmamba.errors import UserError
+
+if TYPE_CHECKING:
+    from graphmamba.entries import Entries
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,8 @@ class Command:
     summary: str
     function: str
     """`module:function`; options and their help come from its signature and docstring."""
+    first: str = ""
+    """Parameter that may come first without its name, though it need not be given."""
 
     def load(self) -> Callable[..., None]:
         """Import the function; only now are its dependencies needed."""
@@ -42,6 +49,21 @@ COMMANDS = {
     "data info": Command(
         "print and plot sizes, degrees, diameters and labels of a data set",
         "graphmamba.data.commands:info",
+    ),
+    "evaluate": Command(
+        "score a trained model on a split of its own or of another data set",
+        "graphmamba.commands.evaluate:evaluate",
+        first="checkpoint",
+    ),
+    "predict": Command(
+        "write a trained model's predictions for own graphs or a benchmark to a CSV file",
+        "graphmamba.commands.predict:predict",
+        first="checkpoint",
+    ),
+    "train": Command(
+        "train an experiment: one of the package, a YAML file or own graphs",
+        "graphmamba.commands.train:train",
+        first="name",
     ),
 }
 
@@ -71,20 +93,47 @@ def _command_named_by(words: list[str]) -> str | None:
 def _run(name: str, arguments: list[str]) -> None:
     from jsonargparse import ArgumentParser
 
-    function = COMMANDS[name].load()
+    from graphmamba.entries import explain, take
+
+    command = COMMANDS[name]
+    function = command.load()
+    entries = _entries(function)
     parser = ArgumentParser(prog=f"graphmamba {name}", exit_on_error=False)
-    parser.add_function_arguments(function)
+    parser.add_function_arguments(function, skip=set(entries))
     if {"-h", "--help"} & set(arguments):
-        sys.stdout.write(_as_typed(function, parser.format_help()))
+        width = min(shutil.get_terminal_size().columns, 100) - 2
+        parts = [_as_typed(command, function, parser.format_help())]
+        parts += [explain(each, width) for each in entries.values()]
+        sys.stdout.write("\n".join(parts))
         sys.exit(0)
-    parsed = parser.parse_args(_spell_out(function, arguments))
-    function(**parser.instantiate(parsed).as_dict())
+    options = [each.rstrip("_") for each in signature(function).parameters if each not in entries]
+    given, left = take(arguments, entries, options)
+    parsed = parser.parse_args(_spell_out(command, function, left))
+    function(**parser.instantiate(parsed).as_dict(), **given)
 
 
-def _spell_out(function: Callable[..., None], arguments: list[str]) -> list[str]:
+def _entries(function: Callable[..., None]) -> dict[str, "Entries"]:
+    """Parameters that take entries of a dataclass, which stand on the command line one by one."""
+    from graphmamba.entries import Entries
+
+    marks = {
+        each.name: getattr(each.annotation, "__metadata__", ())
+        for each in signature(function).parameters.values()
+    }
+    return {name: mark[0] for name, mark in marks.items() if mark and isinstance(mark[0], Entries)}
+
+
+def _first(command: Command, function: Callable[..., None]) -> str:
+    """The parameter that may come without its name."""
+    parameters = signature(function).parameters.values()
+    needed = [each.name for each in parameters if each.default is Parameter.empty]
+    return command.first or next(iter(needed), "")
+
+
+def _spell_out(command: Command, function: Callable[..., None], arguments: list[str]) -> list[str]:
     """Write arguments as the parser wants them.
 
-    A switch may stand by itself: `--json` means `--json=true`. What must be given may come first
+    A switch may stand by itself: `--json` means `--json=true`. One parameter may come first
     without its name: `mnist` means `--name=mnist`. A parameter called `from_`, because `from` is
     Python's own word, is the option `--from`.
     """
@@ -97,18 +146,17 @@ def _spell_out(function: Callable[..., None], arguments: list[str]) -> list[str]
         name = keywords.get(option.removeprefix("--")) if option.startswith("--") else None
         whole = f"--{name}{equals}{value}" if name else word
         spelled.append(f"{whole}=true" if whole in switches else whole)
-    needed = [each.name for each in parameters if each.default is Parameter.empty]
-    if needed and spelled and not spelled[0].startswith("-"):
-        spelled[0] = f"--{needed[0]}={spelled[0]}"
+    first = _first(command, function)
+    if first and spelled and not spelled[0].startswith("-"):
+        spelled[0] = f"--{first}={spelled[0]}"
     return spelled
 
 
-def _as_typed(function: Callable[..., None], text: str) -> str:
+def _as_typed(command: Command, function: Callable[..., None], text: str) -> str:
     """Show options in a help text as `_spell_out` takes them."""
-    parameters = list(signature(function).parameters.values())
-    needed = [each.name for each in parameters if each.default is Parameter.empty]
-    typed = {f"--{name} {name.upper()}": name.upper() for name in needed[:1]}
-    for name in (each.name for each in parameters if each.name[-1] == "_"):
+    first = _first(command, function)
+    typed = {f"--{first} {first.upper()}": first.upper()} if first else {}
+    for name in (each for each in signature(function).parameters if each[-1] == "_"):
         bare = name.rstrip("_")
         typed[f"--{name} {name.upper()}"] = f"--{bare} {bare.upper()}"
     for written, shown in typed.items():
@@ -141,6 +189,8 @@ def _answer_without_command(words: list[str]) -> str:
 
 
 def _refuse(message: str) -> NoReturn:
-    # Parsers like to explain themselves over several lines.
-    sys.stderr.write(f"graphmamba: {' '.join(message.split())}\n")
+    # Of several processes that make the same mistake one tells it.
+    if os.environ.get("RANK", "0") == "0":
+        # Parsers like to explain themselves over several lines.
+        sys.stderr.write(f"graphmamba: {' '.join(message.split())}\n")
     sys.exit(2)

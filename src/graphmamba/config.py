@@ -9,9 +9,19 @@ from pathlib import Path
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
+from graphmamba.published import Score, published
 from graphmamba.train.experiment import VERSION, Experiment
 
-__all__ = ["CONFIGS", "DEFAULT", "VERSION", "Experiment", "config_names", "load_experiment"]
+__all__ = [
+    "CONFIGS",
+    "DEFAULT",
+    "VERSION",
+    "Experiment",
+    "config_names",
+    "experiment_of",
+    "load_experiment",
+    "published_for",
+]
 
 CONFIGS = Path(__file__).parent / "configs"
 DEFAULT = "pattern/default"
@@ -52,6 +62,30 @@ def load_experiment(
     for key, value in (overrides or {}).items():
         _put(content, key, value)
     return Experiment.of(content, str(name_or_path))
+
+
+def experiment_of(entries: Mapping[str, object], where: str = "experiment") -> Experiment:
+    """Make an experiment from entries by dotted key; all others have their defaults."""
+    content: dict[str, object] = {}
+    for key, value in entries.items():
+        _put(content, key, value)
+    return Experiment.of(content, where)
+
+
+def published_for(experiment: Experiment) -> Score | None:
+    """Find what is reported for this model on this set; None for other models and other data."""
+    if experiment.own is not None or experiment.sizes is not None:
+        return None
+    for file in sorted((CONFIGS / experiment.benchmark).glob("*.yaml")):
+        listed = load_experiment(file)
+        score = published(experiment.benchmark, file.stem)
+        same = all(
+            getattr(listed, part) == getattr(experiment, part)
+            for part in ("encoder", "model", "head")
+        )
+        if same and score is not None:
+            return score
+    return None
 
 
 def _check_version(content: Mapping[str, object], path: Path) -> None:

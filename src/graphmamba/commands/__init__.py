@@ -1,0 +1,1 @@
+"""`graphmamba train`, `evaluate` and `predict`: what they ask, and what they print."""

@@ -1,0 +1,71 @@
+"""`graphmamba evaluate`."""
+
+import json as json_format
+import sys
+from pathlib import Path
+
+import torch
+
+from graphmamba.checks import check_choice
+from graphmamba.commands.printing import say
+from graphmamba.commands.source import ModelWords, check_fits, on_other_data
+from graphmamba.data.from_pyg import SPLITS
+from graphmamba.train.options import DeviceName, Precision
+
+ALL = "all"
+
+
+def evaluate(  # noqa: PLR0913
+    checkpoint: str | None = None,
+    *,
+    benchmark: str | None = None,
+    input_: str | None = None,
+    split: str = "test",
+    pretrained: str | None = None,
+    weights: str | None = None,
+    device: DeviceName = "auto",
+    precision: Precision = "32-true",
+    batch_size: int | None = None,
+    root: str | None = None,
+    json: bool = False,
+) -> None:
+    """Score a trained model on a split, by the metrics of its task.
+
+    Args:
+        checkpoint: A run folder, or a file of weights.
+        benchmark: Another data set of the same kind than the one it was trained on.
+        input_: Own labelled graphs: a folder, .npz or .csv, read as those it was trained on.
+        split: Part of the set: train, validation, test, or all of it.
+        pretrained: Name of weights that come with the package, instead of a checkpoint.
+        weights: Folder of such weights; $GRAPHMAMBA_WEIGHTS or the package's own by default.
+        device: Where to compute; auto is a GPU where there is one.
+        precision: 32-true, or bf16-mixed on a GPU.
+        batch_size: Graphs at a time; that of training by default.
+        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        json: Print one JSON object instead of a table.
+    """
+    from graphmamba.environment import resolve_device
+    from graphmamba.show.tables import scores_table
+    from graphmamba.train.evaluate import evaluate as score
+    from graphmamba.train.open_data import open_data
+
+    check_choice("split", split, (*SPLITS, ALL))
+    place = resolve_device(device)
+    trained = ModelWords(checkpoint, pretrained, weights).load()
+    experiment = on_other_data(trained, benchmark, input_)
+    experiment, store = open_data(experiment, Path(root) if root else None, place)
+    check_fits(trained, experiment)
+    data = experiment.data
+    scores = score(
+        trained.model.to(place),
+        store.to(place),
+        torch.arange(len(store)) if split == ALL else split,
+        batch_size=batch_size or experiment.recipe.batch_size,
+        loss=experiment.loss,
+        precision=precision,
+    )
+    if json:
+        told = {"checkpoint": str(trained.path), "data": data.title, "split": split, **scores}
+        sys.stdout.write(json_format.dumps(told, indent=2) + "\n")
+    else:
+        say(scores_table(f"{trained.path} on {data.title}", {split: scores}))

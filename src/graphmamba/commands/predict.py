@@ -1,0 +1,86 @@
+"""`graphmamba predict`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from graphmamba.checks import check_choice
+from graphmamba.commands.printing import say
+from graphmamba.commands.source import ModelWords, on_other_data, options_of
+from graphmamba.data.from_pyg import SPLITS
+from graphmamba.data.own.unlabelled import read_unlabelled
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.train.options import DeviceName
+from graphmamba.train.predict import BUDGET
+from graphmamba.train.predictions import Predictions
+from graphmamba.train.trained import Trained
+
+ALL = "all"
+
+
+def predict(  # noqa: PLR0913
+    checkpoint: str | None = None,
+    *,
+    input_: str | None = None,
+    output: str = "predictions.csv",
+    benchmark: str | None = None,
+    split: str = "test",
+    pretrained: str | None = None,
+    weights: str | None = None,
+    device: DeviceName = "auto",
+    budget: int = BUDGET,
+    spread: bool = True,
+    root: str | None = None,
+) -> None:
+    """Write a trained model's predictions to a CSV file, with their spread over random line-ups.
+
+    Args:
+        checkpoint: A run folder, or a file of weights.
+        input_: Graphs to predict: a folder of CSV files, an .npz, or a .csv of molecules; labels
+            need not be there. Without it, a split of the set that the model was trained on.
+        output: The file to write.
+        benchmark: Predict a split of this data set instead.
+        split: Part of the set: train, validation, test, or all of it.
+        pretrained: Name of weights that come with the package, instead of a checkpoint.
+        weights: Folder of such weights; $GRAPHMAMBA_WEIGHTS or the package's own by default.
+        device: Where to compute; auto is a GPU where there is one.
+        budget: Nodes and edges that go through the model at once; less takes less memory.
+        spread: Whether to make the further passes that the column spread needs.
+        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+    """
+    from graphmamba.environment import resolve_device
+    from graphmamba.train.prediction_file import write_predictions
+
+    check_choice("split", split, (*SPLITS, ALL))
+    place = resolve_device(device)
+    trained = ModelWords(checkpoint, pretrained, weights).load().to(place)
+    path = Path(output)
+    if path.is_dir():
+        raise UserError(f"output must be a file, got the folder '{path}'")
+    if input_ is not None and benchmark is None:
+        found = read_unlabelled(input_, options_of(trained))
+        parts = trained.stream(GraphStore(found.columns), has_spread=spread, budget=budget)
+        rows = write_predictions(path, parts, found.graph_name, found.node_name)
+    else:
+        parts = _of_split(trained, benchmark, input_, split, root, spread, budget)
+        rows = write_predictions(path, parts)
+    say(f"{rows:,} rows written to {path}")
+
+
+def _of_split(
+    trained: Trained,
+    benchmark: str | None,
+    input_: str | None,
+    split: str,
+    root: str | None,
+    spread: bool,
+    budget: int,
+) -> Iterator[Predictions]:
+    from graphmamba.train.open_data import open_data
+
+    experiment = on_other_data(trained, benchmark, input_)
+    _, store = open_data(experiment, Path(root) if root else None)
+    ids = torch.arange(len(store)) if split == ALL else store.split_ids(split)
+    return trained.stream(store, ids, has_spread=spread, budget=budget)

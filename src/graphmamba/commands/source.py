@@ -1,0 +1,69 @@
+"""Which model a command is about, and which graphs."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from graphmamba.data.own.options import OwnOptions
+from graphmamba.errors import UserError
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.pretrained import find_pretrained
+from graphmamba.train.trained import Trained, load
+
+
+@dataclass(frozen=True)
+class ModelWords:
+    """What a user says about the model."""
+
+    checkpoint: str | None
+    pretrained: str | None
+    weights: str | None
+
+    def load(self) -> Trained:
+        """Read the model that is meant."""
+        if (self.checkpoint is None) == (self.pretrained is None):
+            raise UserError(
+                "either a run folder or file of weights, or --pretrained, must be given"
+            )
+        if self.pretrained is not None:
+            return load(find_pretrained(self.pretrained, self.weights))
+        assert self.checkpoint is not None
+        return load(self.checkpoint)
+
+
+def options_of(trained: Trained) -> OwnOptions:
+    """How graphs like those that a model was trained on are read, classes numbered as they were."""
+    own = trained.experiment.own
+    if own is None:
+        return OwnOptions()
+    is_classes = bool(own.task and own.task.classes)
+    return replace(own.options, classes=own.names if is_classes else own.classes)
+
+
+def on_other_data(trained: Trained, benchmark: str | None, input_: str | None) -> Experiment:
+    """The model's experiment with the graphs that a user names, or its own."""
+    from graphmamba.data.own.source import OwnSource
+
+    if benchmark is not None and input_ is not None:
+        raise UserError("only one of --benchmark and --input must be given, got both")
+    experiment = trained.experiment
+    if benchmark is not None:
+        other = replace(experiment, benchmark=benchmark, sizes=None, own=None)
+        check_fits(trained, other)
+        return other
+    if input_ is None:
+        return experiment
+    task = trained.model.task
+    options = options_of(trained)
+    known = replace(options, level=options.level or task.level)
+    described = {name: getattr(known, name) for name in OwnOptions.__match_args__}
+    return replace(experiment, own=OwnSource(path=str(Path(input_)), **described))
+
+
+def check_fits(trained: Trained, experiment: Experiment) -> None:
+    """Refuse graphs whose columns or labels the model does not know."""
+    data, model = experiment.data, trained.model
+    if (data.features, data.task) != (model.features, model.task):
+        raise UserError(
+            f"graphs of {data.title} must have the columns and labels of the model, "
+            f"{model.features} and {model.task}, got {data.features} and {data.task}"
+        )

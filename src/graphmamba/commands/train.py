@@ -1,0 +1,148 @@
+"""`graphmamba train`."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from graphmamba.commands.printing import is_first_process, say
+from graphmamba.config import DEFAULT, config_names, experiment_of, load_experiment, published_for
+from graphmamba.data.catalog import CATALOG
+from graphmamba.data.own.open import is_own
+from graphmamba.entries import Entries
+from graphmamba.errors import UserError
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.options import RunOptions
+from graphmamba.train.results import RunResult, SeedsResult
+
+Given = Mapping[str, object]
+RUN = Entries(RunOptions, "the run")
+EXPERIMENT = Entries(
+    Experiment,
+    "the experiment (defaults of a file that says nothing; --print_config shows the values)",
+)
+
+
+def train(
+    name: str | None = None,
+    seeds: str | None = None,
+    folder: str | None = None,
+    resume: str | None = None,
+    root: str | None = None,
+    print_config: bool = False,
+    options: Annotated[Given, RUN] = {},  # noqa: B006
+    overrides: Annotated[Given, EXPERIMENT] = {},  # noqa: B006
+) -> None:
+    """Train an experiment, score every epoch, keep the best one and print a table.
+
+    Args:
+        name: BENCHMARK for Graph-Mamba on it, BENCHMARK/MODEL, a .yaml file, or own graphs (a
+            folder, .npz or .csv); without it a small set is drawn that two cores learn in minutes.
+        seeds: Several runs, such as 0,1,2: the table has their mean and standard deviation.
+        folder: Where the run writes; a new folder under runs/ by default.
+        resume: Run folder to go on with; its experiment is kept.
+        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        print_config: Print the whole experiment as YAML instead of training it.
+        options: See below.
+        overrides: See below.
+    """
+    if resume is not None:
+        _resume(Path(resume), name, seeds, folder, root, options, overrides)
+        return
+    experiment = chosen_experiment(name, overrides)
+    if print_config:
+        sys.stdout.write(experiment.to_yaml())
+        return
+    run = RunOptions.of(dict(options), "options")
+    _train(experiment, run, _seeds(seeds), folder, root, is_resumed=False)
+
+
+def chosen_experiment(name: str | None, overrides: Given) -> Experiment:
+    """Find the experiment that the first word and the options name."""
+    given = dict(overrides)
+    is_known = name is None or name in CATALOG or name in config_names()
+    if name is not None and not is_known and is_own(name):
+        given.setdefault("own.path", name)
+        name = None
+    if name is None and "own.path" in given:
+        return experiment_of(given)
+    return load_experiment(name or DEFAULT, given)
+
+
+def _resume(
+    run: Path,
+    name: str | None,
+    seeds: str | None,
+    folder: str | None,
+    root: str | None,
+    options: Given,
+    overrides: Given,
+) -> None:
+    from graphmamba.train.folder import read_config
+
+    if name is not None or folder is not None or overrides:
+        what = name or folder or f"--{next(iter(overrides))}"
+        raise UserError(f"--resume goes on with what '{run}' holds, and must not be given '{what}'")
+    numbers = _seeds(seeds)
+    if not (run / "config.yaml").exists() and any(run.glob("seed-*/config.yaml")):
+        if not numbers:
+            raise UserError(f"--seeds must be given to resume '{run}', which holds several runs")
+        first = next(run.glob("seed-*"))
+    else:
+        first = run
+    experiment, before = read_config(first)
+    changed = RunOptions.of(before.content() | dict(options), "options")
+    _train(experiment, changed, numbers, str(run), root, is_resumed=True)
+
+
+def _seeds(text: str | None) -> list[int]:
+    words = text.split(",") if text else []
+    if not all(word.strip().isdecimal() for word in words):
+        raise UserError(f"seeds must be whole numbers with commas between them, got '{text}'")
+    return [int(word) for word in words]
+
+
+def _train(
+    experiment: Experiment,
+    options: RunOptions,
+    seeds: list[int],
+    folder: str | None,
+    root: str | None,
+    is_resumed: bool,
+) -> None:
+    from graphmamba.show import reporter_for
+    from graphmamba.train.fit import fit, fit_seeds
+    from graphmamba.train.open_data import open_data
+
+    store = None
+    if root is not None:
+        experiment, store = open_data(experiment, Path(root))
+    reporter = reporter_for()
+    result: RunResult | SeedsResult
+    try:
+        if seeds:
+            result = fit_seeds(experiment, seeds, store, options, folder, reporter, is_resumed)
+        else:
+            result = fit(experiment, store, options, folder, reporter, is_resumed)
+    finally:
+        reporter.close()
+    if is_first_process():
+        _conclude(experiment, result)
+
+
+def _conclude(experiment: Experiment, result: RunResult | SeedsResult) -> None:
+    """Print the table, where the files are and what to type next."""
+    from graphmamba.show.tables import results_table
+
+    last = result if isinstance(result, RunResult) else result.runs[-1]
+    if last.best_epoch < 0:
+        say(f"no epoch was finished; go on with: graphmamba train --resume {result.folder}")
+        return
+    say(results_table(result, published_for(experiment)))
+    say(f"best weights  {last.folder / 'best.safetensors'}")
+    if (last.folder / "curves.png").exists():
+        say(f"curves        {last.folder / 'curves.png'}")
+    if not last.is_done:
+        say(f"go on with    graphmamba train --resume {result.folder}")
+    graphs = " --input GRAPHS" if experiment.own else ""
+    say(f"predict with  graphmamba predict {last.folder}{graphs} --output predictions.csv")

@@ -1,0 +1,114 @@
+"""A run as bars on a terminal: the epoch that is going on, and all of them."""
+
+import time
+from typing import TYPE_CHECKING
+
+from graphmamba.show.units import bytes_of, metric_title, time_of
+from graphmamba.train.reporter import EpochRecord, Silent, StartRecord, StepRecord
+from graphmamba.train.results import RunResult
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at the loss, which has to be waited for on a GPU."""
+
+
+class Bars(Silent):
+    """Draws progress, and leaves one line an epoch behind."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console()
+        self._progress: Progress | None = None
+        self._looked, self._begun, self._graphs = 0.0, 0.0, 0
+
+    def on_start(self, start: StartRecord) -> None:
+        """Say what is run and open the bars."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._start = start
+        graphs = " + ".join(f"{count:,}" for count in start.graphs.values())
+        processes = f" x {start.processes}" if start.processes > 1 else ""
+        self._console.print(
+            f"[bold]{start.experiment.data.title}[/bold]  {graphs} graphs · "
+            f"{start.parameters:,} parameters · {start.device}{processes} · "
+            f"seed {start.options.seed} · {start.folder}"
+        )
+        self._progress = Progress(
+            TextColumn("{task.description:>12}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[told]}"),
+            console=self._console,
+            transient=True,
+        )
+        self._epochs = self._progress.add_task(
+            "epochs", total=start.epochs, completed=start.first_epoch, told=""
+        )
+        self._steps = self._progress.add_task("training", total=start.steps, told="")
+        self._progress.start()
+        self._begun = time.monotonic()
+
+    def on_step(self, record: StepRecord) -> None:
+        """Move the bar; the loss is looked at now and then."""
+        assert self._progress is not None
+        now = time.monotonic()
+        if record.step == 1:
+            self._graphs = 0
+            self._begun = now
+        self._graphs += record.graphs
+        if now - self._looked < LOOK_EVERY and record.step < record.steps:
+            return
+        self._looked = now
+        rate = self._graphs / max(now - self._begun, 1e-9)
+        told = f"loss {float(record.loss):.4f} · {rate:,.0f} graphs/s"
+        self._progress.update(
+            self._steps,
+            description="training",
+            completed=record.step,
+            total=record.steps,
+            told=told,
+        )
+
+    def on_evaluate(self, split: str, done: int, batches: int) -> None:
+        """Move the bar."""
+        assert self._progress is not None
+        self._progress.update(
+            self._steps, description=split, completed=done, total=batches, told=""
+        )
+
+    def on_epoch(self, record: EpochRecord) -> None:
+        """Leave a line behind and say how long the rest will take."""
+        assert self._progress is not None
+        metric = self._start.metric
+        left = time_of((record.epochs - record.epoch - 1) * record.seconds)
+        mark = "[green]*[/green]" if record.is_best else " "
+        width = len(str(record.epochs))
+        self._progress.console.print(
+            f"epoch {record.epoch + 1:>{width}}/{record.epochs} {mark} "
+            f"loss {record.train_loss:.4f} · {metric_title(metric)} "
+            f"validation [bold]{record.validation[metric]:.4f}[/bold] "
+            f"test {record.test[metric]:.4f} · lr {record.learning_rate:.2e} · "
+            f"{record.graphs_per_second:,.0f} graphs/s · {bytes_of(record.memory)}",
+            highlight=False,
+        )
+        self._progress.update(
+            self._epochs, completed=record.epoch + 1, told=f"{left} left · best {_best(record)}"
+        )
+
+    def on_end(self, result: RunResult) -> None:
+        """Close the bars."""
+        self.close()
+        if not result.is_done:
+            self._console.print(f"stopped: {result.ending}")
+
+    def close(self) -> None:
+        """Take the bars away, also after a failure."""
+        if self._progress is not None:
+            self._progress.stop()
+
+
+def _best(record: EpochRecord) -> str:
+    return "none" if record.best_epoch < 0 else f"epoch {record.best_epoch + 1}"

@@ -1,0 +1,35 @@
+"""Weights that were trained for the reader, by name."""
+
+import os
+from pathlib import Path
+
+from graphmamba.errors import UserError
+from graphmamba.parse import nearest
+
+PACKAGED = Path(__file__).parents[1] / "weights"
+SUFFIX = ".safetensors"
+
+
+def weights_folder(folder: Path | str | None = None) -> Path:
+    """Where weights are: the folder given, or $GRAPHMAMBA_WEIGHTS, or beside the package's code."""
+    return Path(folder or os.environ.get("GRAPHMAMBA_WEIGHTS", PACKAGED))
+
+
+def find_pretrained(name: str, folder: Path | str | None = None) -> Path:
+    """Find weights by the name of their experiment.
+
+    Args:
+        name: `BENCHMARK/MODEL`, or `BENCHMARK` alone for Graph-Mamba on it.
+        folder: Where `NAME/best.safetensors` or `NAME.safetensors` is; None for the default place.
+    """
+    where = weights_folder(folder)
+    for full in (name, f"{name}/graph-mamba"):
+        for place in (where / full / f"best{SUFFIX}", where / f"{full}{SUFFIX}"):
+            if place.is_file():
+                return place
+    found = sorted(
+        str(file.relative_to(where).with_suffix("")).removesuffix("/best")
+        for file in where.rglob(f"*{SUFFIX}")
+    )
+    hint = f"did you mean '{nearest(name, found)}'?" if found else "there are none"
+    raise UserError(f"no pretrained weights '{name}' in '{where}'; {hint}")
