@@ -44,14 +44,8 @@ class RunState:
         tensors, about = self._tensors(), self._about()
         if not self.team.is_first:
             return
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_tensors(path, tensors, about)
-        except OSError as mistake:
-            raise UserError(
-                f"the state cannot be written to '{path}' ({mistake}); "
-                "what was saved before is still there"
-            ) from mistake
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(path, tensors, about)
 
     def _tensors(self) -> dict[str, Tensor]:
         best = self.progress.best

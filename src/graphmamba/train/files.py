@@ -25,11 +25,18 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         write(partial)
         _flush(partial)
         partial.replace(path)
-    except BaseException:
+        # the new name lasts through a power cut only when the folder is on the disk too
+        _flush(path.parent)
+    except BaseException as mistake:
         partial.unlink(missing_ok=True)
+        if isinstance(mistake, OSError):
+            raise cannot_write(path, mistake) from mistake
         raise
-    # the new name lasts through a power cut only when the folder is on the disk too
-    _flush(path.parent)
+
+
+def cannot_write(path: Path, mistake: OSError) -> UserError:
+    """Say that a file could not be written."""
+    return UserError(f"'{path}' cannot be written ({mistake}); what was there before still is")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -67,7 +67,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             write_config(self.config, experiment, options)
-        except OSError as mistake:
+        except (OSError, UserError) as mistake:
             raise UserError(f"folder must be writable, got '{self.path}': {mistake}") from mistake
 
     def go_on(self) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from graphmamba.train.files import write_text
+from graphmamba.train.files import cannot_write, write_text
 
 Row = Mapping[str, int | float]
 
@@ -17,13 +17,16 @@ def append_row(path: Path, row: Row) -> None:
     lines.append([_exact(value) for value in row.values()])
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
-    # one write to the end of a file arrives whole or not at all, even when we are killed
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     try:
-        os.write(handle, text.getvalue().encode())
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        # one write to the end of a file arrives whole or not at all, even when we are killed
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            os.write(handle, text.getvalue().encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as mistake:
+        raise cannot_write(path, mistake) from mistake
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:

@@ -1,0 +1,224 @@
+"""A run that was stopped anywhere goes on as if nothing had happened."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphmamba.config import Experiment
+from graphmamba.errors import UserError
+from graphmamba.train import files
+from graphmamba.train.files import read_tensors, write_tensors
+from graphmamba.train.fit import fit
+from graphmamba.train.metrics_file import read_rows
+from graphmamba.train.options import RunOptions
+from tests.helpers.processes import ROOT
+from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store
+from tests.helpers.typecheck import typecheck_off
+
+# Dropout draws from torch's generator, ties from the model's own seed.
+EXPERIMENT = tiny_experiment(**{"model.dropout": 0.3})
+STEPS = 12
+ALWAYS = RunOptions(checkpoint_every=0.0)
+
+
+class CrashError(Exception):
+    pass
+
+
+def crash() -> None:
+    raise CrashError
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=folder)
+    return folder
+
+
+@settings(max_examples=6)
+@given(crashes=st.lists(st.integers(1, STEPS), min_size=1, max_size=2))
+def test_a_crash_at_any_step_changes_no_bit(
+    whole: Path, tmp_path_factory: pytest.TempPathFactory, crashes: list[int]
+) -> None:
+    folder, store = tmp_path_factory.mktemp("crash") / "run", tiny_store(EXPERIMENT)
+    with typecheck_off():
+        for number, step in enumerate(crashes):
+            try:
+                fit(EXPERIMENT, store, ALWAYS, folder, Notes({step: crash}), resume=number > 0)
+            except CrashError:
+                # a crash in the very first step comes before the first saved state
+                if not (folder / "last").exists():
+                    return
+        fit(EXPERIMENT, store, ALWAYS, folder, resume=True)
+    assert_same_run(folder, whole)
+
+
+KILLED = """
+import signal, sys
+from pathlib import Path
+from graphmamba.train.fit import fit
+from graphmamba.train.options import RunOptions
+from tests.helpers.runs import Notes, send, tiny_experiment, tiny_store
+
+experiment = tiny_experiment(**{"model.dropout": 0.3})
+notes = Notes({int(sys.argv[2]): send(signal.SIGKILL)})
+fit(experiment, tiny_store(experiment), RunOptions(checkpoint_every=0.0), sys.argv[1], notes)
+"""
+
+
+@pytest.mark.slow
+@settings(max_examples=3)
+@given(step=st.integers(2, STEPS))
+def test_a_killed_process_changes_no_bit(
+    whole: Path, tmp_path_factory: pytest.TempPathFactory, step: int
+) -> None:
+    folder = tmp_path_factory.mktemp("killed") / "run"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(folder), str(step)], cwd=ROOT, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), ALWAYS, folder, resume=True)
+    assert_same_run(folder, whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_ends_cleanly(whole: Path, tmp_path: Path, number: int) -> None:
+    store, notes = tiny_store(EXPERIMENT), Notes({6: send(number)})
+    handler = signal.getsignal(number)
+    result = fit(EXPERIMENT, store, folder=tmp_path / "run", reporter=notes)
+    assert (result.ending, result.epochs, result.is_done) == ("signal", 1, False)
+    assert signal.getsignal(number) == handler
+    again = Notes()
+    fit(EXPERIMENT, store, folder=tmp_path / "run", reporter=again, resume=True)
+    assert len(again.steps) == STEPS - 6
+    assert_same_run(tmp_path / "run", whole)
+
+
+def test_running_out_of_time_saves_and_ends_cleanly(whole: Path, tmp_path: Path) -> None:
+    store, parts = tiny_store(EXPERIMENT), 0
+    result = fit(EXPERIMENT, store, RunOptions(max_time=0.0), tmp_path / "run")
+    assert result.ending == "max time"
+    while not result.is_done and parts < STEPS:
+        parts += 1
+        result = fit(EXPERIMENT, store, RunOptions(max_time=0.0), tmp_path / "run", resume=True)
+    # one step in each part, but for the last one of an epoch, which is scored before the next
+    assert parts > 5
+    assert_same_run(tmp_path / "run", whole)
+
+
+def test_rows_after_the_saved_state_are_written_once(whole: Path, tmp_path: Path) -> None:
+    store = tiny_store(EXPERIMENT)
+    with pytest.raises(CrashError):
+        fit(EXPERIMENT, store, ALWAYS, tmp_path / "run", Notes({6: crash}))
+    with (tmp_path / "run" / "metrics.csv").open("a") as file:
+        file.write("1,0.5,0.5,0.5,0.5,0.5,0.5,0,1,1,1,1\n2,0.5,0.")
+    fit(EXPERIMENT, store, ALWAYS, tmp_path / "run", resume=True)
+    assert [row["epoch"] for row in read_rows(tmp_path / "run" / "metrics.csv")] == [0, 1, 2]
+    assert_same_run(tmp_path / "run", whole)
+
+
+def test_a_run_that_is_done_stays_as_it_is(whole: Path) -> None:
+    before = {name: (whole / name).read_bytes() for name in ("metrics.csv", "best.safetensors")}
+    notes = Notes()
+    result = fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=whole, reporter=notes, resume=True)
+    assert result.ending == "finished"
+    assert not notes.steps
+    assert {name: (whole / name).read_bytes() for name in before} == before
+
+
+def test_the_plateau_goes_on_too(tmp_path: Path) -> None:
+    overrides = {"recipe.schedule": "plateau", "recipe.patience": 1, "recipe.epochs": 5}
+    experiment = tiny_experiment(**overrides)
+    store = tiny_store(experiment)
+    fit(experiment, store, folder=tmp_path / "whole")
+    rates = {row["learning_rate"] for row in read_rows(tmp_path / "whole" / "metrics.csv")}
+    assert len(rates) > 1
+    with pytest.raises(CrashError):
+        fit(experiment, store, ALWAYS, tmp_path / "run", Notes({14: crash}))
+    fit(experiment, store, ALWAYS, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("writes", [2, 5, 9])
+def test_a_full_disk_leaves_the_saved_state_intact(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    folder, store = tmp_path / "run", tiny_store(EXPERIMENT)
+    left = [writes]
+    flush = files._flush
+
+    def full(path: Path) -> None:
+        # by now the file is there, under its other name, and perhaps cut short
+        left[0] -= path.name.startswith(".state")
+        if left[0] < 0:
+            raise OSError(28, "No space left on device", str(path))
+        flush(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_flush", full)
+        with pytest.raises(UserError, match=r"No space left on device.*before still is"):
+            fit(EXPERIMENT, store, ALWAYS, folder)
+    assert [file.name for file in (folder / "last").iterdir()] == ["state.safetensors"]
+    read_tensors(folder / "last" / "state.safetensors")
+    fit(EXPERIMENT, store, ALWAYS, folder, resume=True)
+    assert_same_run(folder, whole)
+
+
+def changed(**recipe: object) -> Experiment:
+    return replace(EXPERIMENT, recipe=replace(EXPERIMENT.recipe, **recipe))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "options", "message"),
+    [
+        (changed(epochs=9), {}, "recipe.epochs must be 3, as when the run was started, got 9"),
+        (tiny_experiment(), {}, r"model.dropout must be 0.3, .* got 0.0"),
+        (EXPERIMENT, {"seed": 1}, "seed must be 0, as when the run was started, got 1"),
+        (EXPERIMENT, {"accumulate": 2}, "accumulate must be 1, .* got 2"),
+    ],
+)
+def test_resuming_another_run_is_refused(
+    whole: Path, experiment: Experiment, options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        fit(experiment, tiny_store(EXPERIMENT), RunOptions(**options), whole, resume=True)
+
+
+def test_resuming_on_other_data_is_refused(whole: Path) -> None:
+    with pytest.raises(UserError, match="graphs must be the same as in the saved state, 14"):
+        fit(EXPERIMENT, tiny_store(EXPERIMENT, train=20), folder=whole, resume=True)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda about: about.pop("sampler"), id="no sampler"),
+        pytest.param(lambda about: about.pop("generators"), id="no generators"),
+        pytest.param(lambda about: about["progress"].pop("step"), id="no step"),
+    ],
+)
+def test_a_state_that_lacks_something_is_refused(
+    whole: Path, tmp_path: Path, damage: Callable[[dict[str, object]], object]
+) -> None:
+    tensors, about = read_tensors(whole / "last" / "state.safetensors")
+    damage(about)
+    (tmp_path / "last").mkdir()
+    write_tensors(tmp_path / "last" / "state.safetensors", tensors, about)
+    with pytest.raises(UserError, match="must hold a whole state"):
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path, resume=True)
+
+
+def test_a_corrupt_state_is_named(tmp_path: Path) -> None:
+    (tmp_path / "last").mkdir()
+    (tmp_path / "last" / "state.safetensors").write_bytes(b"nothing")
+    with pytest.raises(UserError, match=r"state\.safetensors' is corrupt"):
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path, resume=True)
