@@ -42,6 +42,9 @@ def lay_out_edges(
         check: Whether to look at the values; None looks at tensors on the CPU only, since a look
             at the GPU has to wait for it.
     """
+    edges = edge_index.shape[1]
+    if source_order is not None and source_order.shape[0] != edges:
+        raise UserError(f"source_order must hold {edges} edges, got {source_order.shape[0]}")
     is_checked = edge_index.device.type == "cpu" if check is None else check
     if is_checked and not torch.compiler.is_compiling():
         _check(edge_index, nodes, source_order)
