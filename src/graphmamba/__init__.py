@@ -11,21 +11,26 @@ The folders, read from top to bottom, are the path of a batch:
     task      rows                        -> prediction, loss, score
     train     an experiment               -> checkpoint, results
 
-Imports point up this listing only. `bench` and `cli` stand outside it and see everything.
+Imports point up this listing only. `bench`, `study`, `show`, `commands` and `cli` stand outside
+it and see everything.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from graphmamba.config import load_experiment
     from graphmamba.order import OrderPolicy
     from graphmamba.scan import causal_conv1d, selective_scan
-    from graphmamba.stack import GraphMambaBlock, GraphMambaLayer
+    from graphmamba.stack import GatedGCNConv, GraphMambaBlock, GraphMambaLayer
     from graphmamba.task.model import GraphMamba
     from graphmamba.train.fit import fit
+    from graphmamba.train.own_graphs import take_graphs
+    from graphmamba.train.trained import load
 
 __version__ = "0.1.0"
 __all__ = [
+    "GatedGCNConv",
     "GraphMamba",
     "GraphMambaBlock",
     "GraphMambaLayer",
@@ -33,19 +38,26 @@ __all__ = [
     "__version__",
     "causal_conv1d",
     "fit",
+    "load",
+    "load_experiment",
     "selective_scan",
+    "take_graphs",
 ]
 
 # Where each public name lives. It is imported at its first use, so that `graphmamba --help`
 # answers at once and one part of the library never waits for the dependencies of another.
 _HOMES = {
+    "GatedGCNConv": "graphmamba.stack",
     "GraphMamba": "graphmamba.task.model",
     "GraphMambaBlock": "graphmamba.stack",
     "GraphMambaLayer": "graphmamba.stack",
     "OrderPolicy": "graphmamba.order",
     "causal_conv1d": "graphmamba.scan",
     "fit": "graphmamba.train.fit",
+    "load": "graphmamba.train.trained",
+    "load_experiment": "graphmamba.config",
     "selective_scan": "graphmamba.scan",
+    "take_graphs": "graphmamba.train.own_graphs",
 }
 
 

@@ -1,6 +1,7 @@
 """`metrics.csv` -> `curves.png`: losses, scores and learning rate over the epochs."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ from graphmamba.train.metrics_file import read_rows
 TRAIN, VALIDATION, TEST = "#4477aa", "#ee8866", "#228833"
 """Colours that also people who confuse red and green can tell apart."""
 FAINT = "#9a9a9a"
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
 
 
 def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:

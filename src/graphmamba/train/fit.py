@@ -17,10 +17,12 @@ from graphmamba.errors import UserError
 from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.checkpoint import RunState
+from graphmamba.train.curves import can_draw, draw_curves
 from graphmamba.train.engine import start_fabric, team_of
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.folder import RunFolder, new_folder
 from graphmamba.train.generators import own_generators, seed_all
+from graphmamba.train.loggers import with_loggers
 from graphmamba.train.loop import Loop
 from graphmamba.train.memory import peak_memory
 from graphmamba.train.metrics_file import cut_rows
@@ -28,11 +30,13 @@ from graphmamba.train.open_data import open_data
 from graphmamba.train.options import RunOptions
 from graphmamba.train.progress import Progress
 from graphmamba.train.recipe import OptimizerName, Recipe
-from graphmamba.train.reporter import Reporter, Silent, StartRecord
+from graphmamba.train.reporter import Reporter, StartRecord
 from graphmamba.train.results import Ending, RunResult, SeedsResult
 from graphmamba.train.schedule import Schedule
 from graphmamba.train.step import PlainStep
 from graphmamba.train.stops import Stops
+from graphmamba.train.sync_norm import synchronise
+from graphmamba.train.team import Team
 from graphmamba.train.watch import Watch
 
 OPTIMIZERS: dict[OptimizerName, type[torch.optim.AdamW] | type[torch.optim.Adam]] = {
@@ -65,11 +69,12 @@ def fit(
     options = options or RunOptions()
     if resume and folder is None:
         raise UserError("folder must be given to resume a run, got None")
+    reporter = with_loggers(reporter, options.loggers)
     fabric = start_fabric(options)
     if store is None:
         experiment, store = open_data(experiment, device=fabric.device)
     where = RunFolder(Path(folder) if folder else new_folder(experiment))
-    return _fit(fabric, experiment, store, options, where, reporter or Silent(), resume)
+    return _fit(fabric, experiment, store, options, where, reporter, resume)
 
 
 def fit_seeds(
@@ -97,6 +102,7 @@ def fit_seeds(
     options = options or RunOptions()
     if resume and folder is None:
         raise UserError("folder must be given to resume runs, got None")
+    reporter = with_loggers(reporter, options.loggers)
     begin = time.monotonic()
     fabric = start_fabric(options)
     if store is None:
@@ -113,7 +119,7 @@ def fit_seeds(
                 store,
                 replace(options, seed=seed, max_time=left),
                 where,
-                reporter or Silent(),
+                reporter,
                 resume and where.state.exists(),
             )
         )
@@ -140,7 +146,7 @@ def _fit(
             folder.go_on()
         elif team.is_first:
             folder.begin(experiment, options)
-        model = experiment.build(seed=options.seed)
+        model = _model(experiment, options, team)
         optimizer = _optimizer(model, experiment.recipe)
         set_up, set_up_optimizer = fabric.setup(model, optimizer)
         # from here on dropout must differ from process to process
@@ -168,8 +174,21 @@ def _fit(
         result = _result(state, folder, loop.run())
         if team.is_first:
             folder.write_results(result)
+            if result.epochs and can_draw():
+                title = f"{experiment.data.title}, seed {options.seed}"
+                draw_curves(folder.metrics, folder.curves, title, result.metric)
             reporter.on_end(result)
         return result
+
+
+def _model(experiment: Experiment, options: RunOptions, team: Team) -> GraphMamba:
+    model = experiment.build(seed=options.seed)
+    if options.sync_batchnorm and team.world > 1:
+        synchronise(model)
+    if options.compile:
+        # every batch has another number of nodes
+        model.compile(dynamic=True)
+    return model
 
 
 def _optimizer(model: GraphMamba, recipe: Recipe) -> Optimizer:
@@ -183,7 +202,7 @@ def _state(
     model: GraphMamba,
     optimizer: Optimizer,
     store: GraphStore,
-    team: Any,
+    team: Team,
 ) -> RunState:
     sampler = BatchSampler(
         store.split_ids("train"),

@@ -19,7 +19,7 @@ OPTIONS = "options"
 
 def new_folder(experiment: Experiment) -> Path:
     """Name a folder for a run by its data set and the time."""
-    name = Path(experiment.own.path).stem if experiment.own else experiment.benchmark
+    name = Path(experiment.own.path).stem or "own" if experiment.own else experiment.benchmark
     return RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
@@ -38,6 +38,11 @@ class RunFolder:
     def metrics(self) -> Path:
         """One row an epoch."""
         return self.path / "metrics.csv"
+
+    @property
+    def curves(self) -> Path:
+        """A picture of the epochs, where there is matplotlib."""
+        return self.path / "curves.png"
 
     @property
     def results(self) -> Path:

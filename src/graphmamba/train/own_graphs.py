@@ -1,0 +1,39 @@
+"""A list of PyG graphs -> an experiment and a store, ready for `fit`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch_geometric.data import Data
+
+from graphmamba.data.own.options import OwnOptions
+from graphmamba.data.own.pyg import from_graphs
+from graphmamba.data.own.source import OwnSource
+from graphmamba.data.own.split import draw_split
+from graphmamba.data.precompute import add_precomputed
+from graphmamba.data.store import GraphStore
+from graphmamba.task.model import columns_read
+from graphmamba.train.experiment import Experiment
+
+
+def take_graphs(
+    graphs: Sequence[Data],
+    experiment: Experiment | None = None,
+    options: OwnOptions | None = None,
+) -> tuple[Experiment, GraphStore]:
+    """Make a model's experiment about these graphs, and compute the columns that it reads.
+
+    Args:
+        graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, and labels `y`.
+        experiment: Model and recipe; None for Graph-Mamba with its defaults.
+        options: What labels are, and how graphs are split; None reads it off the graphs.
+
+    Example:
+        >>> result = fit(*take_graphs(graphs))  # doctest: +SKIP
+    """
+    experiment, options = experiment or Experiment(), options or OwnOptions()
+    found = from_graphs(graphs, options.rule, options.level)
+    source = OwnSource(**{name: getattr(options, name) for name in OwnOptions.__match_args__})
+    own = source.described(found.features, found.task, found.names)
+    columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))
+    split = draw_split(len(columns.node_ptr) - 1, options.fractions, options.split_seed)
+    return replace(experiment, own=own, sizes=None), GraphStore(replace(columns, split=split))
