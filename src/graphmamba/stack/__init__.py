@@ -5,6 +5,7 @@ from graphmamba.stack.backbone import Backbone
 from graphmamba.stack.big_bird import BigBird
 from graphmamba.stack.exphormer import ExphormerStack
 from graphmamba.stack.gated_gcn import GatedGCN
+from graphmamba.stack.gated_gcn_conv import GatedGCNConv
 from graphmamba.stack.gcn import GCN
 from graphmamba.stack.gine import GINE
 from graphmamba.stack.gps_layer import GPSLayer, GraphMambaLayer
@@ -23,6 +24,7 @@ __all__ = [
     "ExphormerStack",
     "GPSLayer",
     "GatedGCN",
+    "GatedGCNConv",
     "GraphMambaBlock",
     "GraphMambaLayer",
     "GraphMambaMixer",
