@@ -20,6 +20,15 @@ def test_every_benchmark_has_a_source() -> None:
         assert f"graphmamba data build {name}" in how_to_get(name)
 
 
+def test_the_files_of_every_source_are_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "benchmark-files.md").read_text()
+    for name, source in SOURCES.items():
+        assert bool(source.files) == (f"| `{name}` |" in page)
+        for word in source.files.split():
+            file = word.strip(",")
+            assert file in page or not {".", "/"} & set(file), f"{name}: {file}"
+
+
 def test_a_set_built_from_files_is_opened_again(tmp_path: Path) -> None:
     write_superpixels(tmp_path / "mnist_75sp.npz.xz", 1)
     built = build_benchmark("mnist", tmp_path, tmp_path / "sets")
@@ -74,7 +83,10 @@ def test_a_missing_set_tells_how_to_get_it(tmp_path: Path) -> None:
     [
         ("pcqm-contact", "--from must be left out for pcqm-contact, which is then downloaded"),
         ("cluster", "--from must be left out for cluster, which is then drawn"),
-        ("coco-sp", r"annotations must hold instances_train2017\.json"),
+        ("coco-sp", r"must hold train2017/, val2017/ and .* got no annotations/"),
+        ("malnet-tiny", r"must hold malnet_tiny\.npz\[\.xz\], or malnet-graphs-tiny/ .* none of"),
+        ("cifar10", r"must hold cifar10_150sp\.npz\[\.xz\], or .* got no data_batch_1\.bin"),
+        ("pascalvoc-sp", r"must hold voc_sp_train_0\.npz\[\.xz\], .* got none of them"),
         ("mnist", r"must hold mnist_75sp\.npz\[\.xz\], or .* got no train-images-idx3-ubyte or"),
         ("zinc", "name must be one of 'peptides-func'"),
     ],

@@ -49,6 +49,8 @@ def read_coco(folder: Path, validation: int = VALIDATION) -> GraphColumns:
         folder: COCO 2017 as it is unpacked: `train2017/`, `val2017/` and `annotations/`.
         validation: Training images that are drawn for validation.
     """
+    if not (folder / ANNOTATIONS).is_dir():
+        raise UserError(f"folder {folder} must hold {FOLDERS}, got no {ANNOTATIONS}/")
     training, testing = (read_instances(folder, part) for part in (TRAINING, TESTING))
     if training.classes != testing.classes:
         raise UserError(f"{testing.path}: categories must be those of {training.path}, got others")

@@ -23,6 +23,7 @@ from graphmamba.errors import UserError
 
 FILE = "malnet_tiny.npz"
 EDGE_LISTS, LISTS = "malnet-graphs-tiny", "split_info_tiny/type"
+FILES = f"{FILE}[.xz], or {EDGE_LISTS}/ and {LISTS}/"
 HEADER_LINES = 5
 KINDS = ("addisplay", "adware", "benign", "downloader", "trojan")
 """Classes in the order of their numbers, that of the folders' names."""
@@ -37,6 +38,8 @@ def read_malnet(folder: Path, keep_isolated: bool = False) -> GraphColumns:
     """
     if (folder / EDGE_LISTS).is_dir():
         return read_edge_lists(folder, keep_isolated)
+    if not any((folder / name).is_file() for name in (FILE, f"{FILE}.xz")):
+        raise UserError(f"folder {folder} must hold {FILES}, got none of them")
     path = find_file(folder, f"{FILE}.xz", FILE)
     arrays = read_arrays(path, ["edge", "edge_ptr", "num_nodes", "label", "split"])
     _check(path, arrays)

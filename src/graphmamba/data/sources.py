@@ -86,7 +86,7 @@ SOURCES: dict[str, Source] = {
     "malnet-tiny": Source(
         download=_malnet,
         read=malnet.read_malnet,
-        files=f"{malnet.FILE}[.xz], or {malnet.EDGE_LISTS}/ and {malnet.LISTS}/",
+        files=malnet.FILES,
     ),
     "cifar10": Source(
         download=_gnn_benchmark("cifar10"),

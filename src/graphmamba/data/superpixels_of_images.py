@@ -26,6 +26,7 @@ MNIST_IMAGES = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
 MNIST_LABELS = ("train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte")
 CIFAR_TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 CIFAR_TEST = "test_batch.bin"
+CIFAR_PICKLE = "data_batch_1"
 MNIST_FILES = (
     f"{MNIST_NODES}[.xz], or {{train,t10k}}-images-idx3-ubyte[.gz] and "
     "{train,t10k}-labels-idx1-ubyte[.gz]"
@@ -67,9 +68,14 @@ def read_cifar10(folder: Path) -> GraphColumns:
     """Read superpixels where the folder has them, and else make them of the raw images."""
     if _holds_any(folder, CIFAR_NODES, f"{CIFAR_NODES}.xz"):
         return read_superpixels(folder, CIFAR_NODES, colours=3)
+    if _holds_any(folder, CIFAR_PICKLE):
+        raise UserError(
+            f"folder {folder} must hold CIFAR10's binary version, {CIFAR_TRAIN[0]} and so on, got "
+            f"{CIFAR_PICKLE}: the Python version is made of pickles, which are never loaded"
+        )
     images, labels = [], []
     for file in (*CIFAR_TRAIN, CIFAR_TEST):
-        path = _find(folder, file, f"{file}.gz", files=CIFAR_FILES)
+        path = _find(folder, file, files=CIFAR_FILES)
         some, of_some = read_cifar(path)
         _check_labels(path, of_some, len(some))
         images.append(some)
