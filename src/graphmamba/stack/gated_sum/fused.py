@@ -15,13 +15,22 @@ from graphmamba.stack.gated_sum.fused_kernels import (
 )
 from graphmamba.stack.gated_sum.reference import EPSILON
 
-BLOCK_EDGES = 64
-BLOCK_CHANNELS = 32
-WARPS = 4
-FEWEST_AT_ONCE = 4
-"""Edges of a node that are walked side by side, where nodes have few."""
-ROUNDS = 4
-"""Rounds in which nodes are walked side by side; a node with more edges than that is a hub."""
+
+@dataclass(frozen=True)
+class Tile:
+    """What a program holds at a time."""
+
+    edges: int = 64
+    channels: int = 32
+    warps: int = 4
+    at_once: int = 4
+    """Edges of a node that are walked side by side, where nodes have few."""
+    rounds: int = 4
+    """Rounds in which nodes are walked side by side; a node with more edges than that is a hub."""
+
+
+TILE = Tile()
+"""The same for all three kernels."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +115,10 @@ def _grid(nodes: int, edges: Float[Tensor, "edges channels"]) -> _Grid:
     """Cut the work by what the shapes tell; the degrees themselves would have to be waited for."""
     count, channels = edges.shape
     mean = triton.next_power_of_2(triton.cdiv(count, max(nodes, 1)))
-    at_once = min(max(mean, FEWEST_AT_ONCE), BLOCK_EDGES)
-    blocks, side_by_side = triton.cdiv(channels, BLOCK_CHANNELS), BLOCK_EDGES // at_once
+    at_once = min(max(mean, TILE.at_once), TILE.edges)
+    blocks, side_by_side = triton.cdiv(channels, TILE.channels), TILE.edges // at_once
     constants = {
         "CHANNELS": channels, "BLOCKS": blocks, "T": side_by_side, "K": at_once,
-        "C": BLOCK_CHANNELS, "ROUNDS": ROUNDS, "num_warps": WARPS,
+        "C": TILE.channels, "ROUNDS": TILE.rounds, "num_warps": TILE.warps,
     }  # fmt: skip
     return _Grid(triton.cdiv(nodes, side_by_side) * blocks, constants)
