@@ -1,8 +1,10 @@
 import subprocess
 import sys
 from inspect import Parameter, getdoc, signature
+from pathlib import Path
 
 import pytest
+import torch
 
 from graphmamba import __version__
 from graphmamba.cli import COMMANDS, main
@@ -35,11 +37,15 @@ def test_every_option_of_every_command_is_explained(
     assert status_of([*name.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     for option in signature(function).parameters.values():
-        bare = option.name.rstrip("_")
-        is_needed = option.default is Parameter.empty
-        assert (bare.upper() if is_needed else f"--{bare}") in shown
-        assert "_ " not in shown
         assert f"{option.name}: " in (getdoc(function) or "")
+        assert "_ " not in shown
+        marks = getattr(option.annotation, "__metadata__", ())
+        if marks:
+            assert marks[0].title in shown
+            continue
+        bare = option.name.rstrip("_")
+        comes_first = option.default is Parameter.empty or option.name == COMMANDS[name].first
+        assert (bare.upper() if comes_first else f"--{bare}") in shown
 
 
 @pytest.mark.parametrize(
@@ -54,16 +60,59 @@ def test_every_option_of_every_command_is_explained(
         (["bench", "scan", "--device", "abacus"], "'abacus'"),
         (["bench", "scan", "--device", "mps"], "'mps'"),
         (["bench", "scan", "--json", "no/such/folder/out.json"], "'no/such/folder/out.json'"),
+        (["bench", "scan", "--devise", "cpu"], "did you mean '--device'?"),
+        (["train", "mnst"], "no experiment 'mnst'; did you mean 'mnist'?"),
+        (["train", "absent.yaml"], "absent.yaml"),
+        (["train", "--model.layer", "2"], "did you mean '--model.layers'?"),
+        (["train", "--model.layers", "two"], "--model.layers must be int, got 'two'"),
+        (["train", "--model.layers", "0"], "model.layers must be at least 1, got 0"),
+        (["train", "--recipe.learning_rate", "-1"], "learning_rate must be positive"),
+        (["train", "--sed", "1"], "did you mean '--seed'?"),
+        (["train", "--seed", "-1"], "seed must be at least 0, got -1"),
+        (["train", "--seeds", "0,x"], "seeds must be whole numbers"),
+        (["train", "--precision", "16"], "--precision must be one of '32-true', 'bf16-mixed'"),
+        (["train", "--max-time"], "--max-time must be followed by a value"),
+        (["train", "--resume", "no/run"], "'no/run' must be the folder of a run"),
+        (["train", "mnist", "--resume", "no/run"], "must not be given 'mnist'"),
+        (["train", "--own.path", "no/graphs"], "no 'no/graphs'"),
+        (["evaluate"], "a run folder or file of weights"),
+        (["evaluate", "no/run"], "got no 'no/run'"),
+        (["evaluate", "no/run", "--split", "half"], "split must be one of"),
+        (["evaluate", "--pretrained", "mnist", "--weights", "no/w"], "no pretrained weights"),
+        (["predict", "no/run"], "got no 'no/run'"),
+        (["predict", "no/run", "--bugdet", "3"], "did you mean '--budget'?"),
     ],
 )
 def test_mistakes_give_one_line_and_status_2(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     assert status_of(words) == 2
     streams = capsys.readouterr()
     assert streams.out == ""
     assert told in streams.err
     assert streams.err.count("\n") == 1
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU would be taken")
+def test_a_device_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["train", "--device", "cuda"]) == 2
+    assert "got 'cuda'" in capsys.readouterr().err
+    assert status_of(["train", "--devices", "4096"]) == 2
+    assert "devices must be at most the" in capsys.readouterr().err
+
+
+def test_of_several_processes_one_tells_the_mistake(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert status_of(["train", "mnst"]) == 2
+    assert capsys.readouterr().err == ""
 
 
 def test_the_overview_waits_for_no_library() -> None:
