@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphmamba.data.gather import Gather, make_plan
-from graphmamba.data.tables import BY_SOURCE, Numbers, Table, is_pairs
+from graphmamba.data.gather import Gather
+from graphmamba.data.plan import make_plan
+from graphmamba.data.tables import Numbers
 
 
 @cache
@@ -16,27 +17,25 @@ def _batch_class() -> type[Batch]:
     return type(Batch(_base_cls=Data))
 
 
-def make_batch(
-    tables: Mapping[str, Table], gather: Gather, ids: Numbers, by_source: bool = False
-) -> Batch:
+def make_batch(gather: Gather, ids: Numbers, by_source: bool = False) -> Batch:
     """Copy the rows of graphs, one graph after another, and move the numbers of their nodes.
 
     The batch can be taken apart again like one that PyG makes.
     """
-    plan = make_plan(tables, ids)
+    plan = make_plan(gather.bounds, ids)
     columns = gather.columns(plan, by_source)
-    columns["ptr"], columns["graph_key"] = gather.numbers(plan.ptrs[0]), gather.numbers(ids)
     ptrs = torch.from_numpy(plan.ptrs).unbind()
-    before = ptrs[0][:-1]
-    slices, shifts = {"graph_key": ptrs[2]}, {"graph_key": None, BY_SOURCE: ptrs[1][:-1]}
-    for table, ptr in zip(tables.values(), ptrs, strict=True):
-        for name in table.columns:
-            if name in columns:
-                slices[name] = ptr
-                shifts.setdefault(name, before if is_pairs(name) else None)
+    before = {None: None, 0: ptrs[0][:-1], 1: ptrs[1][:-1]}
+    slices = {"graph_key": ptrs[2]}
+    shifts: dict[str, Tensor | None] = {"graph_key": None}
+    has_nodes = False
+    for name, table, _, _, _, counts in gather.outs[1:]:
+        if name in columns:
+            slices[name], shifts[name] = ptrs[table], before[counts]
+            has_nodes |= table == 0
     batch = bare_batch(columns, len(ids))
     vars(vars(batch)["_store"]).update(_slice_dict=slices, _inc_dict=shifts)
-    if not tables["nodes"].columns:
+    if not has_nodes:
         batch.num_nodes = int(plan.ptrs[0, -1])
     return batch
 

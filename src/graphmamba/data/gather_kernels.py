@@ -3,16 +3,17 @@
 from typing import Any, no_type_check
 
 import numpy as np
+from llvmlite import ir
 from numba import carray, njit  # type: ignore[attr-defined]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-COPY, REPEAT, ADD, OWNER = range(4)
-"""What is done with a column: copy rows, repeat a graph's only row, add to numbers, or write the
-place of each row's graph in the batch."""
+from graphmamba.data.gather_jobs import ADD, COPY, OWNER
 
 _OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
 LINE = 64
+AHEAD = 3
+"""Graphs between the one whose rows are asked for and the one that is copied."""
 _FAR = 1 << 56
 """More rows than there are: an address has no length."""
 
@@ -37,6 +38,33 @@ def _pointer(typing_context, address):
     return types.voidptr(types.int64), generate
 
 
+@intrinsic
+@no_type_check
+def _ask_for(typing_context, address):
+    """Have a cache line brought near, to the larger caches only: it is not needed at once."""
+
+    def generate(context, builder, signature, arguments):
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        pointer = builder.inttoptr(arguments[0], cgutils.voidptr_t)
+        # to be read, needed again but little, data
+        builder.call(prefetch, [pointer, number(0), number(1), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@_helper
+@no_type_check
+def _ask_for_rows(address, size, starts, ptr, graph):
+    """Ask for the rows of a graph, which are few and far from those of the last one."""
+    if graph < starts.shape[0]:
+        begin = address + starts[graph] * size
+        for place in range(0, (ptr[graph + 1] - ptr[graph]) * size, LINE):
+            _ask_for(begin + place)
+
+
 @_helper
 @no_type_check
 def _at(address, dtype):
@@ -49,8 +77,11 @@ def _at(address, dtype):
 
 @_helper
 @no_type_check
-def _copy(source, out, width, starts, ptr):
-    for graph in range(starts.shape[0]):
+def _copy(address, source, out, width, starts, ptr):
+    for graph in range(-AHEAD, starts.shape[0]):
+        _ask_for_rows(address, width * source.itemsize, starts, ptr, graph + AHEAD)
+        if graph < 0:
+            continue
         count = (ptr[graph + 1] - ptr[graph]) * width
         begin, put = starts[graph] * width, ptr[graph] * width
         read, written = source[begin : begin + count], out[put : put + count]
@@ -78,73 +109,57 @@ def _repeat(source, out, width, ids, ptr):
 
 @_helper
 @no_type_check
-def _touch(source, width, starts, ptr):
-    """Read a value of each cache line, all at once, since the rows of a graph are few and far."""
-    step, total = LINE // source.itemsize, 0
-    for graph in range(starts.shape[0]):
-        begin = starts[graph] * width
-        read = source[begin : begin + (ptr[graph + 1] - ptr[graph]) * width]
-        for line in range(read.shape[0] // step):
-            total += read[line * step]
-    return total
-
-
-@_helper
-@no_type_check
-def _add(source, out, width, starts, ptr, shift):
-    touched = _touch(source, width, starts, ptr)
-    for graph in range(starts.shape[0]):
-        count, by = (ptr[graph + 1] - ptr[graph]) * width, shift[graph]
+def _add(address, source, out, width, starts, ptr, before, is_moved):
+    for graph in range(-AHEAD, starts.shape[0]):
+        _ask_for_rows(address, width * source.itemsize, starts, ptr, graph + AHEAD)
+        if graph < 0:
+            continue
+        count, by = (ptr[graph + 1] - ptr[graph]) * width, before[graph] * is_moved
         begin, put = starts[graph] * width, ptr[graph] * width
         read, written = source[begin : begin + count], out[put : put + count]
         for place in range(count):
             written[place] = read[place] + by
-    return touched
 
 
 @_kernel
 @no_type_check
-def fill(jobs, outs, ids, starts, ptrs, shifts):
+def fill(jobs, outs, ids, starts, ptrs):
     """Write every column of the graphs `ids`.
 
     Args:
-        jobs: [columns, 6]: what to do, table, bytes of a value, values of a row, address of the
-            column, row of `shifts`.
+        jobs: [columns, 6] what to do, as `gather_jobs.Jobs` says.
         outs: [columns] addresses to write to.
         ids: [graphs] the graphs.
         starts: [tables, graphs] first row of each graph in its table.
         ptrs: [tables, graphs + 1] first row of each graph in the batch.
-        shifts: [shifts, graphs] what is added to the numbers of each graph.
     """
-    touched = 0
     for number in range(jobs.shape[0]):
         task, table, size, width, source, shift = jobs[number]
-        start, ptr, by, out = starts[table], ptrs[table], shifts[shift], outs[number]
+        start, ptr, out = starts[table], ptrs[table], outs[number]
+        before, is_moved = ptrs[max(shift - 1, 0)], min(shift, 1)
         if task == OWNER:
             for graph in range(ids.shape[0]):
                 _at(out, np.int64)[ptr[graph] : ptr[graph + 1]] = graph
         elif task == ADD:
             wide = _at(out, np.int64)
             if size == 1:
-                touched += _add(_at(source, np.uint8), wide, width, start, ptr, by)
+                _add(source, _at(source, np.uint8), wide, width, start, ptr, before, is_moved)
             elif size == 2:
-                touched += _add(_at(source, np.int16), wide, width, start, ptr, by)
+                _add(source, _at(source, np.int16), wide, width, start, ptr, before, is_moved)
             elif size == 4:
-                touched += _add(_at(source, np.int32), wide, width, start, ptr, by)
+                _add(source, _at(source, np.int32), wide, width, start, ptr, before, is_moved)
             else:
-                touched += _add(_at(source, np.int64), wide, width, start, ptr, by)
+                _add(source, _at(source, np.int64), wide, width, start, ptr, before, is_moved)
         elif task == COPY:
             if size == 8:
-                _copy(_at(source, np.int64), _at(out, np.int64), width, start, ptr)
+                _copy(source, _at(source, np.int64), _at(out, np.int64), width, start, ptr)
             elif size == 4:
-                _copy(_at(source, np.int32), _at(out, np.int32), width, start, ptr)
+                _copy(source, _at(source, np.int32), _at(out, np.int32), width, start, ptr)
             else:
-                _copy(_at(source, np.uint8), _at(out, np.uint8), width, start, ptr)
+                _copy(source, _at(source, np.uint8), _at(out, np.uint8), width, start, ptr)
         elif size == 8:
             _repeat(_at(source, np.int64), _at(out, np.int64), width, ids, ptr)
         elif size == 4:
             _repeat(_at(source, np.int32), _at(out, np.int32), width, ids, ptr)
         else:
             _repeat(_at(source, np.uint8), _at(out, np.uint8), width, ids, ptr)
-    # Given back so that the compiler does not leave the touching out.
-    return touched

@@ -1,0 +1,40 @@
+"""Batches on the CPU by one compiled function."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmamba.data.buffers import Buffers
+from graphmamba.data.gather_jobs import list_jobs, list_outs
+from graphmamba.data.gather_kernels import fill
+from graphmamba.data.plan import Plan, bounds_of
+from graphmamba.data.tables import Table
+
+
+class HostGather:
+    """Makes batches by a function of Numba's, which leaves Python free meanwhile."""
+
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        # The addresses of the jobs hold only as long as the columns do.
+        self._tables = tables
+        self.bounds, self.outs = bounds_of(tables), list_outs(tables)
+        self._jobs = list_jobs(tables, self.outs)
+        self._buffers = Buffers()
+
+    def columns(self, plan: Plan, by_source: bool) -> dict[str, Tensor]:
+        """Allocate all columns, then write them in one call."""
+        rows = plan.ptrs[:, -1].tolist()
+        made = {"ptr": torch.from_numpy(plan.ptrs[0]), "graph_key": torch.from_numpy(plan.ids)}
+        addresses = []
+        for each in self.outs if by_source else self.outs[:-1]:
+            size = each.size(rows[each.table])
+            out = made[each.name] = self._buffers.take(each.name, size, each.dtype)
+            address = out.data_ptr()
+            addresses.append(address)
+            if each.lines > 1:
+                addresses.append(address + out.nbytes // each.lines)
+        jobs = self._jobs[: len(addresses)]
+        fill(jobs, np.array(addresses, np.int64), plan.ids, plan.starts, plan.ptrs)
+        return made

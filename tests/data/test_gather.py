@@ -1,0 +1,77 @@
+"""Every way to make a batch gives the same bits."""
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from graphmamba.data import gather_jobs
+from graphmamba.data.gather import Gather, make_gather
+from graphmamba.data.store import GraphStore
+from graphmamba.data.torch_gather import DeviceGather
+from tests.data.test_store import GRAPHS, assert_equal, draw_graph
+from tests.helpers.processes import run_apart
+
+CPU = torch.device("cpu")
+LARGE = [*GRAPHS, draw_graph(700, 1500, 8), draw_graph(1, 3000, 9)]
+"""Columns of more values than one program of the GPU's kernel writes."""
+CHOICES = [[0], [5, 1, 2, 0], [2, 6], [7, 7, 9, 5], [8], list(range(10)), []]
+
+
+def store_with(gather: type) -> GraphStore:
+    """A store that makes its batches in a given way."""
+    store = GraphStore.from_pyg(LARGE)
+    vars(store)["_gather"] = gather(store.tables, CPU)
+    return store
+
+
+def assert_same_batches(gather: type) -> None:
+    ours, theirs = store_with(gather), GraphStore.from_pyg(LARGE)
+    for ids in CHOICES:
+        chosen = torch.tensor(ids, dtype=torch.int64)
+        for by_source in (False, True):
+            batch = ours.batch(chosen, by_source)
+            assert_equal(batch, theirs.batch(chosen, by_source))
+            assert all(batch[name].is_contiguous() for name in batch.keys())  # noqa: SIM118
+
+
+def test_torch_gives_the_bits_of_the_kernel() -> None:
+    pytest.importorskip("numba")
+    assert_same_batches(DeviceGather)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel runs on the GPU itself")
+def test_the_interpreted_kernel_of_the_gpu_gives_the_same_bits() -> None:
+    run_apart(
+        "from graphmamba.data.fused_gather import FusedGather\n"
+        "from tests.data.test_gather import assert_same_batches\n"
+        "assert_same_batches(FusedGather)\n",
+        TRITON_INTERPRET="1",
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ids", CHOICES, ids=str)
+def test_a_gpu_gives_the_same_bits(ids: list[int]) -> None:
+    store, chosen = GraphStore.from_pyg(LARGE), torch.tensor(ids, dtype=torch.int64)
+    assert_equal(store.to("cuda").batch(chosen, True).to("cpu"), store.batch(chosen, True))
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+def test_both_kernels_mean_the_same_by_a_task() -> None:
+    from graphmamba.data import fused_gather_kernels as fused
+
+    for name in ("REPEAT", "ADD", "OWNER"):
+        assert getattr(fused, name).value == getattr(gather_jobs, name)
+
+
+def test_the_way_follows_from_the_device() -> None:
+    pytest.importorskip("numba")
+    from graphmamba.data.host_gather import HostGather
+
+    tables = GraphStore.from_pyg(GRAPHS).tables
+    chosen = make_gather(tables, CPU)
+    assert isinstance(chosen, HostGather)
+    assert isinstance(chosen, Gather)
+    assert isinstance(make_gather(tables, torch.device("meta")), DeviceGather)
