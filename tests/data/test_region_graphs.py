@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from graphmamba.data.catalog import CATALOG
 from graphmamba.data.region_graphs import (
     columns_of_regions,
     describe,
@@ -10,7 +11,7 @@ from graphmamba.data.region_graphs import (
     join_touching,
 )
 from graphmamba.data.slic import SlicRecipe, find_superpixels
-from tests.helpers.image_files import quarters, smooth_noise
+from tests.helpers.image_files import photographs, quarters, smooth_noise
 
 pytest.importorskip("skimage")
 
@@ -75,6 +76,21 @@ def test_columns_are_those_of_each_region_by_itself() -> None:
         centre = np.argwhere(regions == number).mean(axis=0)
         expected = [*own.mean(0), *own.std(0), *own.max(0), *own.min(0), *centre]
         np.testing.assert_allclose(row, expected)
+
+
+def test_photographs_have_as_many_regions_and_boundaries_as_published() -> None:
+    # as large as those of VOC, two of them upright
+    sizes = [(500, 375), (375, 500)] * 2
+    images = [
+        np.asarray(photograph.resize(size))
+        for photograph, size in zip(photographs(), sizes, strict=True)
+    ]
+    graphs = [find_regions(image, np.zeros(image.shape[:2], np.uint8)) for image in images]
+    published = CATALOG["pascalvoc-sp"]
+    nodes, edges = (len(graph.y) for graph in graphs), (2 * len(graph.boundary) for graph in graphs)
+    # single photographs differ by 5 %, sets of four by less
+    assert sum(nodes) / 4 == pytest.approx(published.mean_nodes, rel=0.03)
+    assert sum(edges) / 4 == pytest.approx(published.mean_edges, rel=0.03)
 
 
 def test_a_lone_region_has_a_self_loop_without_features() -> None:

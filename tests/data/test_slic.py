@@ -1,7 +1,5 @@
 """Superpixels: the same as scikit-image's, and what few pixels and flat colours give."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,9 +7,9 @@ from graphmamba.data.region_graphs import PHOTOGRAPH
 from graphmamba.data.slic import SlicRecipe, find_superpixels
 from graphmamba.data.superpixels_of_images import CIFAR_RECIPE, MNIST_RECIPE
 from graphmamba.errors import UserError
-from tests.helpers.image_files import quarters, smooth_noise
+from tests.helpers.image_files import photographs, quarters, smooth_noise
 
-skimage = pytest.importorskip("skimage")
+pytest.importorskip("skimage")
 
 
 def superpixels_written_out(image: np.ndarray, recipe: SlicRecipe) -> np.ndarray:
@@ -69,11 +67,7 @@ def test_regions_are_those_of_scikit_image(
 
 
 def test_regions_of_a_photograph_are_those_of_scikit_image() -> None:
-    from PIL import Image
-
-    path = Path(skimage.__file__).parent / "data" / "chelsea.png"
-    with Image.open(path) as image:
-        cat = np.asarray(image.convert("RGB").resize((150, 100)))
+    cat = np.asarray(photographs()[1].resize((150, 100)))
     recipe = SlicRecipe(most=190, asked=200, compactness=PHOTOGRAPH.compactness)
     assert np.array_equal(find_superpixels(cat, recipe), superpixels_written_out(cat, recipe))
 

@@ -1,5 +1,6 @@
 """Superpixels joined with their nearest."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,23 @@ def test_neighbours_are_those_of_the_recipe() -> None:
         expected, similar = nearest_written_out(centre[begin:end].double().numpy())
         assert targets[begin:end].tolist() == expected
         torch.testing.assert_close(weights[begin:end], torch.tensor(similar))
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(("file", "colours"), [("mnist_75sp.npz", 1), ("cifar10_150sp.npz", 3)])
+def test_edges_of_real_superpixels_are_those_of_the_recipe(
+    file: str, colours: int, data_folder: Path
+) -> None:
+    columns = read_superpixels(data_folder, file, colours, images=40)
+    weights = columns.edges["edge_attr"].reshape(-1, 8)
+    targets = columns.edge_index[1].reshape(-1, 8)
+    for begin, end in pairwise(columns.node_ptr.tolist()):
+        centre = columns.nodes["x"][begin:end, colours:].double().numpy()
+        expected, similar = nearest_written_out(centre)
+        torch.testing.assert_close(weights[begin:end], torch.tensor(similar))
+        # places are rounded, so that a few neighbours are equally near
+        same = (targets[begin:end] == torch.tensor(expected)).float().mean()
+        assert same > 0.95
 
 
 @pytest.mark.parametrize("colours", [1, 3])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphmamba.data.catalog import CATALOG
 from graphmamba.data.slic import SlicRecipe, find_superpixels
 from graphmamba.data.sources import build_benchmark, open_benchmark
 from graphmamba.data.superpixels_of_images import (
@@ -18,6 +19,7 @@ from graphmamba.data.superpixels_of_images import (
 )
 from graphmamba.errors import UserError
 from tests.helpers.image_files import (
+    photographs,
     quarters,
     smooth_noise,
     write_cifar_folder,
@@ -106,6 +108,19 @@ def test_cifar10_is_built_from_its_binary_version(tmp_path: Path) -> None:
     expected = nodes_written_out(images[0], CIFAR_RECIPE)
     assert_same_rows(first.numpy(), expected, FLOAT16)
     assert torch.equal(columns.edge_ptr, 8 * columns.node_ptr)
+
+
+def test_small_photographs_have_as_many_superpixels_as_published() -> None:
+    random = np.random.default_rng(0)
+    crops = []
+    for photograph in photographs():
+        for _ in range(10):
+            left, top = (int(random.integers(0, side - 128)) for side in photograph.size)
+            crops.append(photograph.crop((left, top, left + 128, top + 128)).resize((32, 32)))
+    counts = [len(shuffled_nodes(np.asarray(crop), CIFAR_RECIPE, 0)) for crop in crops]
+    # the published images have 4.3 superpixels more or less, forty of them 0.7 on average
+    assert np.mean(counts) == pytest.approx(CATALOG["cifar10"].mean_nodes, abs=2)
+    assert 85 <= min(counts) <= max(counts) <= 150
 
 
 def test_finished_superpixels_are_taken_where_they_are(tmp_path: Path) -> None:

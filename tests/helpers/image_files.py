@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 from scipy.io import savemat
 from scipy.ndimage import gaussian_filter
@@ -25,6 +26,16 @@ def smooth_noise(height: int, width: int, channels: int, seed: int = 0) -> np.nd
     values = gaussian_filter(values, (1.5, 1.5, 0))
     values = (values - values.min()) / np.ptp(values)
     return (30 + 160 * values).astype(np.uint8)
+
+
+def photographs() -> list[Image.Image]:
+    """Four photographs that come with scikit-image."""
+    skimage = pytest.importorskip("skimage")
+    folder = Path(skimage.__file__).parent / "data"
+    paths = [folder / name for name in ("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg")]
+    if not all(path.is_file() for path in paths):
+        pytest.skip("this version of scikit-image brings no photographs")
+    return [Image.open(path).convert("RGB") for path in paths]
 
 
 def write_idx(path: Path, values: np.ndarray) -> None:
