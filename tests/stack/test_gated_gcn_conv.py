@@ -91,3 +91,14 @@ def test_one_compiled_layer_serves_all_sizes() -> None:
         "    assert all(torch.allclose(ours, others, atol=1e-6) for ours, others in pairs)\n"
         "assert torch._dynamo.utils.counters['stats']['unique_graphs'] == 1\n"
     )
+
+
+def test_dropout_draws_anew_in_training_only() -> None:
+    topology = random_topology()
+    x, e = random_rows(topology)
+    layer = GatedGCNConv(8, dropout=0.5)
+    first, second = (layer(x, topology.edge_index, e)[0] for _ in range(2))
+    assert not torch.equal(first, second)
+    layer.eval()
+    first, second = (layer(x, topology.edge_index, e)[0] for _ in range(2))
+    assert torch.equal(first, second)

@@ -3,7 +3,8 @@
 A program has T nodes and walks over their edges side by side, K = R / T of each at a time. After a
 few rounds only hubs have edges left: these come one after another then, R edges at a time. Sums
 never meet in memory: those of a node are made by one program, in an order that depends on nothing
-but the edges.
+but the edges. Kernels are not compiled anew for other numbers of nodes and edges, which change with
+each batch.
 """
 
 from typing import no_type_check
@@ -128,7 +129,7 @@ def walk_forward(
 
 
 @no_type_check
-@triton.jit
+@triton.jit(do_not_specialize=["nodes"])
 def gated_sum_fwd_kernel(
     nodes_ptr, edges_ptr, scale_ptr, source_ptr, bounds_ptr, order_ptr, x_hat_ptr, e_hat_ptr,
     weight_ptr, mean_ptr, nodes, EPSILON: tl.constexpr, CHANNELS: tl.constexpr,
@@ -204,7 +205,7 @@ def walk_targets(
 
 
 @no_type_check
-@triton.jit
+@triton.jit(do_not_specialize=["nodes", "edges"])
 def gated_sum_by_target_kernel(
     dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr, source_ptr, bounds_ptr,
     order_ptr, d_nodes_ptr, d_edges_ptr, share_ptr, parts_ptr, nodes, edges, CHANNELS: tl.constexpr,
@@ -273,7 +274,7 @@ def walk_sources(
 
 
 @no_type_check
-@triton.jit
+@triton.jit(do_not_specialize=["nodes"])
 def gated_sum_by_source_kernel(
     e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, bounds_ptr, order_ptr, d_nodes_ptr,
     nodes, CHANNELS: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
