@@ -140,12 +140,15 @@ def _spell_out(command: Command, function: Callable[..., None], arguments: list[
     parameters = list(signature(function).parameters.values())
     switches = {f"--{each.name}" for each in parameters if each.annotation is bool}
     keywords = {each.name.rstrip("_"): each.name for each in parameters if each.name[-1] == "_"}
-    spelled = []
+    spelled: list[str] = []
     for word in arguments:
         option, equals, value = word.partition("=")
         name = keywords.get(option.removeprefix("--")) if option.startswith("--") else None
         whole = f"--{name}{equals}{value}" if name else word
-        spelled.append(f"{whole}=true" if whole in switches else whole)
+        if word in {"true", "false"} and spelled and spelled[-1].removesuffix("=true") in switches:
+            spelled[-1] = f"{spelled[-1].removesuffix('=true')}={word}"
+        else:
+            spelled.append(f"{whole}=true" if whole in switches else whole)
     first = _first(command, function)
     if first and spelled and not spelled[0].startswith("-"):
         spelled[0] = f"--{first}={spelled[0]}"

@@ -42,16 +42,19 @@ def scores_table(title: str, scores: Mapping[str, Mapping[str, float]]) -> objec
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> object:
-    """Make a rich table: names to the left, numbers to the right."""
+    """Make a rich table under its title: names to the left, numbers to the right."""
     from rich import box
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    made = Table(box=box.SIMPLE_HEAD)
     for place, column in enumerate(columns):
         made.add_column(column, justify="right" if place else "left")
     for row in rows:
         made.add_row(*row)
-    return made
+    # a title of the table itself would be wrapped to its width
+    return Group(Text(title, style="bold"), made)
 
 
 def _over(values: Sequence[float]) -> str:

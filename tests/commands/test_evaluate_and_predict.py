@@ -1,0 +1,106 @@
+"""`graphmamba evaluate` and `graphmamba predict` on weights that were saved before."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import graphmamba
+from graphmamba.cli import main
+from graphmamba.config import load_experiment
+from graphmamba.train.evaluate import evaluate
+from graphmamba.train.open_data import open_data
+from graphmamba.train.weights import save_weights
+from tests.helpers.own_files import write_rings
+from tests.test_cli import status_of
+
+pytest.importorskip("jsonargparse")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with weights of a small model for a small drawn set."""
+    folder = tmp_path_factory.mktemp("run")
+    small = {"sizes": [6, 3, 4], "model.channels": 8, "model.layers": 1}
+    experiment = load_experiment("pattern/default", small)
+    torch.manual_seed(0)
+    save_weights(folder / "best.safetensors", experiment.build(), experiment)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "root"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("split", ["test", "all"])
+def test_scores_are_those_of_the_python_call(
+    run: Path, split: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["evaluate", str(run), "--split", split, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    trained = graphmamba.load(run)
+    _, store = open_data(trained.experiment)
+    chosen = torch.arange(13) if split == "all" else split
+    assert told.items() >= evaluate(trained.model, store, chosen, batch_size=16).items()
+    main(["evaluate", str(run), "--split", split])
+    shown = capsys.readouterr().out
+    assert f"{told['accuracy_sbm']:.4f}" in shown
+    assert "PATTERN" in shown
+
+
+def test_a_split_becomes_a_file(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["predict", str(run), "--output", "found/them.csv", "--budget", "5000"])
+    rows = [*csv.DictReader(Path("found/them.csv").read_text().splitlines())]
+    assert "rows written to found/them.csv" in capsys.readouterr().out
+    assert {row["graph"] for row in rows} == {"9", "10", "11", "12"}
+    assert list(rows[0]) == ["graph", "node", "class", "p_0", "p_1", "spread"]
+    assert all(0 <= float(row["spread"]) < 0.5 for row in rows)
+    main(["predict", str(run), "--spread", "false", "--output", "plain.csv"])
+    assert "spread" not in Path("plain.csv").read_text()
+
+
+def test_pretrained_weights_are_found_by_name(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Path("weights/pattern/graph-mamba")
+    place.mkdir(parents=True)
+    (place / "best.safetensors").write_bytes((run / "best.safetensors").read_bytes())
+    for name in ("pattern", "pattern/graph-mamba"):
+        main(["evaluate", "--pretrained", name, "--weights", "weights", "--json"])
+    monkeypatch.setenv("GRAPHMAMBA_WEIGHTS", "weights")
+    main(["predict", "--pretrained", "pattern"])
+    capsys.readouterr()
+    assert status_of(["evaluate", "--pretrained", "patern"]) == 2
+    assert "did you mean 'pattern/graph-mamba'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["evaluate", "RUN", "--benchmark", "mnist"], "graphs of MNIST must have the columns"),
+        (["evaluate", "RUN", "--benchmark", "mnst"], "benchmark must be one of"),
+        (["evaluate", "RUN", "--pretrained", "x"], "must be given"),
+        (["evaluate", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
+        (["predict", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
+        (["predict", "RUN", "--input", "absent"], "got no 'absent'"),
+        (["predict", "RUN", "--input", "rings"], "graphs.x must have shape"),
+        (["predict", "RUN", "--budget", "0"], "budget must be at least 1, got 0"),
+        (["predict", "RUN", "--output", "rings"], "output must be a file"),
+        (["predict", "broken.safetensors"], "broken.safetensors' is corrupt"),
+    ],
+)
+def test_mistakes_give_one_line(
+    words: list[str], told: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rings(Path("rings"))
+    Path("broken.safetensors").write_bytes(b"\0" * 100)
+    assert status_of([str(run) if word == "RUN" else word for word in words]) == 2
+    streams = capsys.readouterr()
+    assert told in streams.err
+    assert streams.err.count("\n") == 1
+    assert not Path("predictions.csv").exists()

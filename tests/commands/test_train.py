@@ -1,0 +1,163 @@
+"""`graphmamba train`: from words to a run folder, a table and the next command."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+import graphmamba
+from graphmamba.cli import main
+from graphmamba.config import DEFAULT, load_experiment
+from graphmamba.train.folder import read_config
+from graphmamba.train.metrics_file import read_rows
+from tests.helpers.own_files import write_numbers, write_rings
+from tests.test_cli import status_of
+
+pytest.importorskip("jsonargparse")
+
+NARROW = ["--model.channels", "8", "--model.layers", "1"]
+SMALL = ["--sizes", "8,4,4", *NARROW, "--recipe.batch_size", "4"]
+FILES = {
+    "config.yaml", "metrics.csv", "results.json", "best.safetensors", "curves.png", "last",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "root"))
+    return tmp_path
+
+
+def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("matplotlib")
+    main(["train", *SMALL, "--recipe.epochs", "2", "--seed", "3", "--folder", "run"])
+    shown = capsys.readouterr().out
+    assert {file.name for file in Path("run").iterdir()} == FILES
+    lines = shown.splitlines()
+    assert lines[0].startswith("run=run data=PATTERN seed=3 ")
+    rows = [dict(word.split("=") for word in line.split()) for line in lines[1:3]]
+    assert [row["epoch"] for row in rows] == ["0", "1"]
+    assert {"train_loss", "validation_accuracy_sbm", "learning_rate", "seconds_left"} <= set(
+        rows[0]
+    )
+    for seen in ("validation", "test", "accuracy", "run/best.safetensors", "run/curves.png"):
+        assert seen in shown
+    assert "graphmamba predict run --output predictions.csv" in shown
+    assert Path("run/curves.png").read_bytes().startswith(b"\x89PNG")
+    experiment, options = read_config("run")
+    assert (experiment.sizes, options.seed) == ((8, 4, 4), 3)
+    results = json.loads(Path("run/results.json").read_text())
+    assert results["metric"] == "accuracy_sbm"
+
+
+def test_printed_config_is_the_experiment(
+    capsys: pytest.CaptureFixture[str], somewhere: Path
+) -> None:
+    words = ["peptides-func", "--encoder.laplacian.frequencies", "8", "--recipe.learning_rate=1e-4"]
+    main(["train", *words, "--print_config"])
+    file = Path("whole.yaml")
+    file.write_text(capsys.readouterr().out)
+    changes = {"encoder.laplacian.frequencies": 8, "recipe.learning_rate": 1e-4}
+    assert load_experiment(file) == load_experiment("peptides-func", changes)
+    main(["train", str(file), "--print-config"])
+    assert capsys.readouterr().out == file.read_text()
+    assert [*somewhere.iterdir()] == [somewhere / "whole.yaml"]
+
+
+def test_no_word_means_the_small_default(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["train", "--print_config"])
+    content = yaml.safe_load(capsys.readouterr().out)
+    assert content["benchmark"] == "pattern"
+    assert sum(content["sizes"]) < 2_000
+    assert graphmamba.load_experiment(DEFAULT).content() == content
+
+
+def test_several_seeds_have_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["train", *SMALL, "--recipe.epochs", "1", "--seeds", "0,4", "--folder", "runs"])
+    shown = capsys.readouterr().out
+    assert "±" in shown
+    assert "seeds 0, 4" in shown
+    assert {file.name for file in Path("runs").iterdir()} == {"results.json", "seed-0", "seed-4"}
+    table = json.loads(Path("runs/results.json").read_text())
+    assert table["seeds"] == [0, 4]
+
+
+def test_a_stopped_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["train", *SMALL, "--recipe.epochs", "2", "--folder", "run", "--max-time", "0"])
+    assert "graphmamba train --resume run" in capsys.readouterr().out
+    main(["train", "--resume", "run", "--max_time", "1000"])
+    assert len(read_rows(Path("run/metrics.csv"))) == 2
+    assert "best epoch" in capsys.readouterr().out
+    assert status_of(["train", *SMALL, "--folder", "run"]) == 2
+    assert "must hold no run yet" in capsys.readouterr().err
+
+
+def test_published_numbers_stand_beside_own_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    from graphmamba.config import published_for
+
+    assert str(published_for(load_experiment("mnist"))) == "0.9842 ± 0.0008"
+    trained_less = load_experiment("mnist", {"recipe.epochs": 3})
+    assert published_for(trained_less) == published_for(load_experiment("mnist"))
+    assert published_for(load_experiment("mnist", {"model.layers": 2})) is None
+    assert published_for(load_experiment(DEFAULT)) is None
+    assert published_for(load_experiment("pascalvoc-sp/gps-transformer-tuned")) is not None
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("form", ["word", "option", "yaml"])
+def test_own_graphs_from_a_folder(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_rings(Path("rings"))
+    Path("own.yaml").write_text("own: {path: rings, label: taste, is_undirected: true}\n")
+    own = ["--own.label", "taste", "--own.is_undirected", "true"]
+    words = {
+        "word": [str(folder), *own],
+        "option": ["--own.path", str(folder), *own],
+        "yaml": ["own.yaml"],
+    }[form]
+    small = [*NARROW, "--recipe.epochs", "1"]
+    main(["train", *words, *small, "--folder", "run"])
+    assert "--input GRAPHS" in capsys.readouterr().out
+    trained = graphmamba.load("run")
+    assert trained.names == ("sour", "sweet")
+    assert trained.experiment.own is not None
+    assert trained.experiment.own.task == trained.model.task
+    main(["predict", "run", "--input", "rings", "--output", "tastes.csv"])
+    lines = Path("tastes.csv").read_text().splitlines()
+    assert lines[0] == "graph,class,p_sour,p_sweet,spread"
+    assert [line.split(",")[0] for line in lines[1:]] == [f"g{number}" for number in range(12)]
+    main(["evaluate", "run", "--split", "all", "--json"])
+    told = capsys.readouterr().out
+    assert 0 <= json.loads(told[told.index("{") :])["accuracy"] <= 1
+
+
+def test_targets_from_arrays_and_labels_in_no_file() -> None:
+    numbers = write_numbers(Path("numbers.npz"))
+    small = [*NARROW, "--recipe.epochs", "1"]
+    main(["train", str(numbers), *small, "--own.kind", "regression", "--folder", "run"])
+    main(["predict", "run", "--input", str(numbers), "--output", "sums.csv"])
+    header, *lines = Path("sums.csv").read_text().splitlines()
+    assert header == "graph,y0,spread"
+    assert len(lines) == 10
+
+
+def test_a_set_that_is_missing_says_how_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["train", "malnet-tiny"]) == 2
+    assert "graphmamba data build malnet-tiny" in capsys.readouterr().err
+
+
+def test_a_config_of_a_newer_version_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("new.yaml").write_text("version: 7\nwheels: 4\n")
+    assert status_of(["train", "new.yaml"]) == 2
+    assert "newer graphmamba" in capsys.readouterr().err
+
+
+def test_the_default_learns_at_a_smaller_size() -> None:
+    words = ["--sizes", "96,16,16", "--model.layers", "2", "--recipe.epochs", "6"]
+    main(["train", *words, "--recipe.batch_size", "8", "--folder", "run"])
+    results = json.loads(Path("run/results.json").read_text())
+    # one class for all nodes scores 0.5
+    assert results["scores"]["test"]["accuracy_sbm"] > 0.65

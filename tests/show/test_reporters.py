@@ -1,0 +1,151 @@
+"""What a run looks like on a terminal and in a log, and what its results look like."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from graphmamba.config import load_experiment
+from graphmamba.published import Score
+from graphmamba.show import reporter_for
+from graphmamba.show.bars import Bars
+from graphmamba.show.lines import Lines
+from graphmamba.show.tables import results_table, scores_table
+from graphmamba.show.units import bytes_of, metric_title, time_of
+from graphmamba.train.options import RunOptions
+from graphmamba.train.reporter import EpochRecord, StartRecord, StepRecord
+from graphmamba.train.results import Ending, RunResult, SeedsResult
+
+
+def start() -> StartRecord:
+    return StartRecord(
+        experiment=load_experiment("mnist"),
+        options=RunOptions(seed=5),
+        folder=Path("runs/a b"),
+        metric="accuracy",
+        is_lower_better=False,
+        device="cpu",
+        processes=2,
+        parameters=1234,
+        graphs={"train": 10, "validation": 3, "test": 4},
+        epochs=2,
+        steps=3,
+    )
+
+
+def epoch(number: int, *, is_best: bool) -> EpochRecord:
+    return EpochRecord(
+        epoch=number,
+        epochs=2,
+        learning_rate=1e-3,
+        train_loss=0.25,
+        validation={"loss": 0.5, "accuracy": 0.75},
+        test={"loss": 0.6, "accuracy": 0.625},
+        is_best=is_best,
+        best_epoch=0,
+        train_seconds=2.0,
+        seconds=3.0,
+        graphs_per_second=5.0,
+        memory=1 << 30,
+    )
+
+
+def result(seed: int = 0, accuracy: float = 0.5, ending: Ending = "finished") -> RunResult:
+    return RunResult(
+        folder=Path("runs/x"),
+        seed=seed,
+        metric="accuracy",
+        best_epoch=0,
+        scores={
+            "train": {"loss": 0.25},
+            "validation": {"loss": 0.5, "accuracy": 0.75},
+            "test": {"loss": 0.6, "accuracy": accuracy},
+        },
+        epochs=2,
+        ending=ending,
+        parameters=1234,
+        seconds=61.0,
+        peak_memory=5 << 20,
+        environment={},
+    )
+
+
+def follow(reporter: Bars | Lines) -> None:
+    reporter.on_start(start())
+    for number in (1, 2, 3):
+        reporter.on_step(StepRecord(0, number, 3, 4, torch.tensor(0.25)))
+    reporter.on_evaluate("validation", 1, 2)
+    reporter.on_epoch(epoch(0, is_best=True))
+    reporter.on_epoch(epoch(1, is_best=False))
+    reporter.on_end(result(ending="max time"))
+    reporter.close()
+
+
+def shown(table: object) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_lines_are_keys_and_values(capsys: pytest.CaptureFixture[str]) -> None:
+    follow(Lines())
+    first, *epochs = capsys.readouterr().out.splitlines()
+    assert first.startswith('run="runs/a b" data=MNIST seed=5 device=cpu processes=2 ')
+    assert len(epochs) == 2
+    entries = dict(word.split("=") for word in epochs[0].split())
+    assert entries["validation_accuracy"] == "0.75"
+    assert (entries["seconds_left"], entries["is_best"]) == ("3", "1")
+
+
+def test_bars_leave_a_line_an_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    follow(Bars())
+    told = capsys.readouterr().out
+    assert "10 + 3 + 4 graphs" in told
+    for seen in ("epoch 1/2 *", "epoch 2/2  ", "0.7500", "lr 1.00e-03", "5 graphs/s", "1.0 GiB"):
+        assert seen in " ".join(told.split("\n"))
+    assert "stopped: max time" in told
+
+
+def test_bars_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(reporter_for(), Lines)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert isinstance(reporter_for(), Bars)
+
+
+def test_one_run_has_its_scores_beside_the_published_one() -> None:
+    text = shown(results_table(result(), Score(0.9842, 0.0008, "Graph-Mamba paper")))
+    for seen in ("best epoch 1", "1,234 parameters", "1 min 01 s", "5 MiB", "0.9842 ± 0.0008"):
+        assert seen in text
+    assert "seeds" not in text
+
+
+def test_several_seeds_have_mean_and_deviation() -> None:
+    runs = SeedsResult(Path("runs"), (result(0, 0.5), result(1, 0.6)))
+    text = shown(results_table(runs))
+    assert "0.5500 ± 0.0500" in text
+    assert "seeds 0, 1" in text
+
+
+def test_scores_of_a_split() -> None:
+    text = shown(scores_table("a on b", {"test": {"loss": 0.5, "mrr": 0.25}}))
+    assert "MRR" in text
+    assert "0.2500" in text
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted"),
+    [
+        (time_of(9.4), "9 s"),
+        (time_of(61.0), "1 min 01 s"),
+        (time_of(3600.0 * 26 + 120), "26 h 02 min"),
+        (bytes_of(3 << 19), "2 MiB"),
+        (bytes_of(3 << 30), "3.0 GiB"),
+        (metric_title("mean_absolute_error"), "MAE"),
+        (metric_title("mrr_filtered"), "mrr filtered"),
+    ],
+)
+def test_numbers_read_well(made: str, wanted: str) -> None:
+    assert made == wanted
