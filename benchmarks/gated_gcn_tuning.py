@@ -16,6 +16,7 @@ from rich.console import Console
 from graphmamba.bench.tables import table, write_json
 from graphmamba.environment import describe, resolve_device
 from graphmamba.stack.gated_sum import fused
+from graphmamba.stack.gated_sum.tiles import Tile
 
 DEFAULT = fused.TILE
 TILES = [
@@ -58,7 +59,7 @@ def main() -> None:
     write_json(options.out, {"environment": describe(device, options.commit), "times": times})
 
 
-def measure_tile(tile: fused.Tile, batch: str, device: torch.device) -> Times:
+def measure_tile(tile: Tile, batch: str, device: torch.device) -> Times:
     """Time the kernels on other tiles than those they have."""
     fused.TILE = tile
     try:

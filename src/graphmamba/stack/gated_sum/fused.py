@@ -1,10 +1,6 @@
 """The gated sum on a GPU: which kernels run, on what tiles, into what memory."""
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
-import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -14,31 +10,10 @@ from graphmamba.stack.gated_sum.fused_kernels import (
     gated_sum_fwd_kernel,
 )
 from graphmamba.stack.gated_sum.reference import EPSILON
-
-
-@dataclass(frozen=True)
-class Tile:
-    """What a program holds at a time."""
-
-    edges: int = 64
-    channels: int = 32
-    warps: int = 4
-    at_once: int = 4
-    """Edges of a node that are walked side by side, where nodes have few."""
-    rounds: int = 4
-    """Rounds in which nodes are walked side by side; a node with more edges than that is a hub."""
-
+from graphmamba.stack.gated_sum.tiles import Tile, cut
 
 TILE = Tile()
 """The same for all three kernels."""
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """How the work is cut: nodes by channels."""
-
-    programs: int
-    constants: dict[str, Any]
 
 
 def forward(
@@ -53,7 +28,7 @@ def forward(
     count, channels = nodes.shape[0], edges.shape[1]
     x_hat, e_hat = nodes.new_empty((count, channels)), edges.new_empty(edges.shape)
     kept = nodes.new_empty((2, count, channels), dtype=torch.float32)
-    grid = _grid(count, edges)
+    grid = cut(count, edges.shape[0], channels, TILE)
     if count > 0:
         gated_sum_fwd_kernel[(grid.programs,)](
             *(nodes, edges, edges if scale is None else scale, edge_index, target_ptr),
@@ -85,7 +60,7 @@ def backward(
     count, edges = nodes.shape[0], e_hat.shape[0]
     d_nodes, d_edges = nodes.new_empty(nodes.shape), e_hat.new_empty(e_hat.shape)
     share = torch.empty_like(kept[0])
-    grid = _grid(count, e_hat)
+    grid = cut(count, edges, e_hat.shape[1], TILE)
     parts = kept.new_empty((grid.constants["BLOCKS"] if scale is not None else 0, edges))
     if count > 0:
         scales = e_hat if scale is None else scale
@@ -109,16 +84,3 @@ def backward(
         )
     d_scale = parts.sum(0) if scale is not None else kept.new_empty(0)
     return d_nodes, d_edges, d_scale
-
-
-def _grid(nodes: int, edges: Float[Tensor, "edges channels"]) -> _Grid:
-    """Cut the work by what the shapes tell; the degrees themselves would have to be waited for."""
-    count, channels = edges.shape
-    mean = triton.next_power_of_2(triton.cdiv(count, max(nodes, 1)))
-    at_once = min(max(mean, TILE.at_once), TILE.edges)
-    blocks, side_by_side = triton.cdiv(channels, TILE.channels), TILE.edges // at_once
-    constants = {
-        "CHANNELS": channels, "BLOCKS": blocks, "T": side_by_side, "K": at_once,
-        "C": TILE.channels, "ROUNDS": TILE.rounds, "num_warps": TILE.warps,
-    }  # fmt: skip
-    return _Grid(triton.cdiv(nodes, side_by_side) * blocks, constants)

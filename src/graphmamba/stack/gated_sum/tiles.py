@@ -1,0 +1,39 @@
+"""How sums over the edges of nodes are cut into the programs of a kernel."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a program holds at a time."""
+
+    edges: int = 64
+    channels: int = 32
+    warps: int = 4
+    at_once: int = 4
+    """Edges of a node that are walked side by side, where nodes have few."""
+    rounds: int = 4
+    """Rounds in which nodes are walked side by side; a node with more edges than that is a hub."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How the work is cut: nodes by channels."""
+
+    programs: int
+    constants: dict[str, Any]
+
+
+def cut(nodes: int, edges: int, channels: int, tile: Tile) -> Grid:
+    """Cut the work by what the shapes tell; the degrees themselves would have to be waited for."""
+    mean = triton.next_power_of_2(triton.cdiv(edges, max(nodes, 1)))
+    at_once = min(max(mean, tile.at_once), tile.edges)
+    blocks, side_by_side = triton.cdiv(channels, tile.channels), tile.edges // at_once
+    constants = {
+        "CHANNELS": channels, "BLOCKS": blocks, "T": side_by_side, "K": at_once,
+        "C": tile.channels, "ROUNDS": tile.rounds, "num_warps": tile.warps,
+    }  # fmt: skip
+    return Grid(triton.cdiv(nodes, side_by_side) * blocks, constants)
