@@ -102,7 +102,8 @@ class PreLayer(nn.Module):
         self, x: Float[Tensor, "nodes channels"], count: Int[Tensor, ""] | None = None
     ) -> Float[Tensor, "nodes channels"]:
         """Transform every node by itself; those after the first `count` are ghosts."""
-        return nn.functional.normalize(self.norm(self.linear(x), count).relu(), dim=-1)
+        rows = self.norm(self.linear(x), count, activation="relu")
+        return nn.functional.normalize(rows, dim=-1)
 
 
 class RowEncoder(nn.Sequential):

@@ -4,68 +4,77 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from graphmamba.encode.activation import Activation
+from graphmamba.encode.batch_norm import Drop, NormBackend, Running, batch_norm_act
+from graphmamba.errors import UserError
+
+PLACES = 2
+"""Dropouts of a norm: before and after it."""
+
+Rows = Float[Tensor, "rows channels"]
+
 
 class BatchNorm(nn.BatchNorm1d):
-    """BatchNorm over all rows of the batch.
+    """BatchNorm over all rows of the batch, with what its neighbours add and drop.
 
     One row has no variance and no row has no mean: such batches are normalised with the running
     statistics, which they leave as they are, where PyTorch would raise in training.
     """
 
+    site: int = 0
+    """Tells the norms of a model apart, so that they drop different entries (`number_norms`)."""
+    is_synced: bool = False
+    """Whether the batches of all processes are normalised together (`sync_norms`)."""
+    backend: NormBackend = "auto"
+    """What runs it."""
+
     def forward(
         self,
-        input: Float[Tensor, "rows channels"],  # noqa: A002 - as PyTorch names it
+        input: Rows,  # noqa: A002 - as PyTorch names it
         count: Int[Tensor, ""] | None = None,
-    ) -> Float[Tensor, "rows channels"]:
-        """Normalise each channel.
+        *,
+        before: Rows | None = None,
+        after: Rows | None = None,
+        activation: Activation = "none",
+        rate_before: float = 0.0,
+        rate_after: float = 0.0,
+        seed: Int[Tensor, ""] | None = None,
+    ) -> Rows:
+        """Return `after + drop(activation(norm(before + drop(input))))`.
 
         Args:
             input: Rows.
             count: Rows that are real, all if None. The others, which come last, do not count:
-                they become 0, and get no gradient.
+                they become `after`, or 0.
+            before: Added before the norm; nothing if None.
+            after: Added at the end; nothing if None.
+            activation: After the norm.
+            rate_before: Rate of dropout before the norm, in training.
+            rate_after: Rate of dropout after the activation, in training.
+            seed: What the dropouts follow; drawn from PyTorch's generator if None.
         """
-        if count is not None:
-            return self._masked(input, count)
-        if self.training and input.shape[0] < 2:  # noqa: PLR2004
-            return nn.functional.batch_norm(
-                input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
-            )
-        return super().forward(input)
-
-    def _masked(
-        self, rows: Float[Tensor, "rows channels"], count: Int[Tensor, ""]
-    ) -> Float[Tensor, "rows channels"]:
-        is_real = (torch.arange(rows.shape[0], device=rows.device) < count)[:, None]
-        mean, variance = self.running_mean, self.running_var
-        assert mean is not None
-        assert variance is not None
-        if self.training:
-            mean, variance = self._statistics(torch.where(is_real, rows, 0), is_real, count)
-        centred = torch.where(is_real, rows - mean, 0)
-        scaled = centred * torch.rsqrt(variance + self.eps) * self.weight + self.bias
-        return torch.where(is_real, scaled, 0)
-
-    def _statistics(
-        self, rows: Float[Tensor, "rows channels"], is_real: Tensor, count: Int[Tensor, ""]
-    ) -> tuple[Float[Tensor, " channels"], Float[Tensor, " channels"]]:
-        """Mean and variance of the real rows; their running means are updated."""
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        assert self.momentum is not None
-        number = count.clamp_min(1).to(rows.dtype)
-        mean = rows.sum(dim=0) / number
-        variance = torch.where(is_real, rows - mean, 0).square().sum(dim=0) / number
-        is_enough = count >= 2  # noqa: PLR2004
-        with torch.no_grad():
-            step = self.momentum * is_enough.to(mean.dtype)
-            unbiased = variance * number / (number - 1).clamp_min(1)
-            self.running_mean.lerp_(mean.detach(), step)
-            self.running_var.lerp_(unbiased.detach(), step)
-            self.num_batches_tracked.add_(is_enough)
-        return (
-            torch.where(is_enough, mean, self.running_mean),
-            torch.where(is_enough, variance, self.running_var),
+        mean, variance, momentum = self.running_mean, self.running_var, self.momentum
+        if mean is None or variance is None or momentum is None:
+            raise UserError("a norm must have running statistics and a momentum, got None")
+        drops: list[Drop | None] = [None, None]
+        if self.training and (rate_before or rate_after):
+            if seed is None:
+                seed = torch.randint(1 << 62, (), device=input.device)
+            sites = PLACES * self.site, PLACES * self.site + 1
+            drops = [Drop(rate_before, seed, sites[0]), Drop(rate_after, seed, sites[1])]
+        return batch_norm_act(
+            *(input, self.weight, self.bias),
+            Running(mean, variance, self.num_batches_tracked, momentum),
+            before=before,
+            after=after,
+            activation=activation,
+            drop_before=drops[0],
+            drop_after=drops[1],
+            is_training=self.training,
+            eps=self.eps,
+            count=count,
+            is_synced=self.is_synced,
+            backend=self.backend,
         )
 
 
@@ -74,8 +83,29 @@ class NoNorm(nn.Module):
 
     def forward(
         self,
-        rows: Float[Tensor, "rows channels"],
+        rows: Rows,
         count: Int[Tensor, ""] | None = None,  # noqa: ARG002 - called as a BatchNorm is
-    ) -> Float[Tensor, "rows channels"]:
+    ) -> Rows:
         """Return them."""
         return rows
+
+
+def number_norms(module: nn.Module) -> None:
+    """Number the norms of a model, so that no two of them drop the same entries."""
+    for number, norm in enumerate(norms_of(module)):
+        norm.site = number
+
+
+def sync_norms(module: nn.Module) -> None:
+    """Let the norms of a model look at the batches of all processes together, on any device.
+
+    Takes the place of `torch.nn.SyncBatchNorm.convert_sync_batchnorm`, whose norms know nothing
+    of ghosts, residuals and dropout, and want a GPU.
+    """
+    for norm in norms_of(module):
+        norm.is_synced = True
+
+
+def norms_of(module: nn.Module) -> list[BatchNorm]:
+    """All batch norms inside of a module."""
+    return [part for part in module.modules() if isinstance(part, BatchNorm)]

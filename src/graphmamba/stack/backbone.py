@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmamba.data.topology import Topology
+from graphmamba.encode.norm import number_norms
 from graphmamba.order.seed import NoiseSeed
 from graphmamba.stack.gated_gcn import GatedGCN
 
@@ -18,7 +19,7 @@ class Backbone(nn.Module):
     Args:
         encoder: Called with the batch; returns `Encoded` rows of nodes and edges.
         layers: Each is called `layer(x, e, topology) -> (x, e)`.
-        seed: What the random line-ups of all layers are drawn from.
+        seed: What the random line-ups and dropouts of all layers are drawn from.
     """
 
     def __init__(self, encoder: nn.Module, layers: Iterable[nn.Module], *, seed: int = 0) -> None:
@@ -26,6 +27,7 @@ class Backbone(nn.Module):
         self.encoder = encoder
         self.layers = nn.ModuleList(layers)
         self.noise_seed = NoiseSeed(seed)
+        number_norms(self)
         self._reads_layout = any(isinstance(part, GatedGCN) for part in self.layers.modules())
 
     def forward(self, graphs: Data, topology: Topology) -> Float[Tensor, "nodes channels"]:

@@ -2,17 +2,16 @@
 
 from typing import ClassVar, get_args
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from graphmamba.checks import check_choice, check_fraction, check_least
 from graphmamba.data.topology import Topology
-from graphmamba.encode.norm import BatchNorm
+from graphmamba.encode.norm import BatchNorm, number_norms
 from graphmamba.errors import UserError
 from graphmamba.scan.options import Backend
 from graphmamba.stack.gated_sum import gated_sum
-from graphmamba.stack.options import Activation, activation_function
+from graphmamba.stack.options import Activation
 from graphmamba.stack.parts import LocalModel
 
 
@@ -51,12 +50,14 @@ class GatedGCN(LocalModel):
         check_fraction("dropout", dropout)
         check_choice("backend", backend, get_args(Backend))
         self.dropout, self.backend = dropout, backend
-        self.activation = activation_function(activation)
+        check_choice("activation", activation, get_args(Activation))
+        self.activation = activation
         # The maps A, B, D, E of the node rows as one product; C is the one of the edge rows.
         self.nodes = nn.Linear(channels, 4 * channels)
         self.edges = nn.Linear(channels, channels)
         self.node_norm = BatchNorm(channels)
         self.edge_norm = BatchNorm(channels)
+        number_norms(self)
         self.stable_gate = _stable_gate(channels) if has_stable_gate else None
 
     def forward(
@@ -71,20 +72,13 @@ class GatedGCN(LocalModel):
         scale = None if self.stable_gate is None else self._stability(topology)
         layout = topology.lay_out()
         x_hat, e_hat = gated_sum(self.nodes(x), self.edges(e), layout, scale, backend=self.backend)
+        follow = {
+            "activation": self.activation, "rate_after": self.dropout, "seed": topology.seed
+        }  # fmt: skip
         return (
-            self._update(x, x_hat, self.node_norm, topology.num_real_nodes),
-            self._update(e, e_hat, self.edge_norm, topology.num_real_edges),
+            self.node_norm(x_hat, topology.num_real_nodes, after=x, **follow),
+            self.edge_norm(e_hat, topology.num_real_edges, after=e, **follow),
         )
-
-    def _update(
-        self,
-        rows: Float[Tensor, "rows channels"],
-        new: Float[Tensor, "rows channels"],
-        norm: nn.Module,
-        count: Int[Tensor, ""] | None,
-    ) -> Float[Tensor, "rows channels"]:
-        new = self.activation(norm(new, count))
-        return rows + functional.dropout(new, self.dropout, self.training)
 
     def _stability(self, topology: Topology) -> Float[Tensor, " edges"]:
         place = topology.gate_encoding

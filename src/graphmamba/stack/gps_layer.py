@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from graphmamba.checks import check_fraction
 from graphmamba.data.topology import Topology
+from graphmamba.encode.norm import number_norms
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.stack.gated_gcn import GatedGCN
@@ -57,6 +58,7 @@ class GPSLayer(nn.Module):
         self.widen = nn.Linear(channels, 2 * channels)
         self.narrow = nn.Linear(2 * channels, channels)
         self.norm = NodeNorm(norm, channels)
+        number_norms(self)
 
     def forward(
         self,
@@ -76,19 +78,19 @@ class GPSLayer(nn.Module):
         mixed: Float[Tensor, "nodes channels"] | None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Finish the layer, given what the mixer returned for `x`."""
-        branches = []
+        s = None
         if self.local is not None and self.local_norm is not None:
             near, e = self.local(x, e, topology)
-            near = near if self.local.has_residual else x + self._drop(near)
-            branches.append(self.local_norm(near, topology))
+            s = (
+                self.local_norm(near, topology)
+                if self.local.has_residual
+                else self.local_norm(near, topology, before=x, rate=self.dropout)
+            )
         if mixed is not None and self.mixer_norm is not None:
-            branches.append(self.mixer_norm(x + self._drop(mixed), topology))
-        s = branches[0] if len(branches) == 1 else branches[0] + branches[1]
-        wide = self._drop(self.activation(self.widen(s)))
-        return self.norm(s + self._drop(self.narrow(wide)), topology), e
-
-    def _drop(self, rows: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
-        return functional.dropout(rows, self.dropout, self.training)
+            s = self.mixer_norm(mixed, topology, before=x, after=s, rate=self.dropout)
+        assert s is not None
+        wide = functional.dropout(self.activation(self.widen(s)), self.dropout, self.training)
+        return self.norm(self.narrow(wide), topology, before=s, rate=self.dropout), e
 
 
 class GraphMambaLayer(GPSLayer):

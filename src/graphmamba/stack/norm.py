@@ -5,6 +5,7 @@ from typing import get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from graphmamba.checks import check_choice
 from graphmamba.data.topology import Topology
@@ -53,14 +54,38 @@ class NodeNorm(nn.Module):
     def __init__(self, name: NormName, channels: int) -> None:
         super().__init__()
         check_choice("norm", name, get_args(NormName))
-        self.looks_at_graphs, self.looks_at_rows = name == "graph", name == "batch"
+        self.name = name
         kinds = {"batch": BatchNorm, "layer": nn.LayerNorm, "graph": GraphLayerNorm}
         self.norm = nn.Identity() if name == "none" else kinds[name](channels)
 
     def forward(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
+        self,
+        x: Float[Tensor, "nodes channels"],
+        topology: Topology,
+        *,
+        before: Float[Tensor, "nodes channels"] | None = None,
+        after: Float[Tensor, "nodes channels"] | None = None,
+        rate: float = 0.0,
     ) -> Float[Tensor, "nodes channels"]:
-        """Normalise all node rows."""
-        if self.looks_at_graphs:
-            return self.norm(x, topology)
-        return self.norm(x, topology.num_real_nodes) if self.looks_at_rows else self.norm(x)
+        """Return `after + norm(before + drop(x))`.
+
+        Args:
+            x: Node rows.
+            topology: The graphs that they belong to.
+            before: Added before the norm; nothing if None.
+            after: Added after it; nothing if None.
+            rate: Rate of dropout, in training.
+        """
+        if self.name == "batch":
+            return self.norm(
+                x,
+                topology.num_real_nodes,
+                before=before,
+                after=after,
+                rate_before=rate,
+                seed=topology.seed,
+            )
+        rows = functional.dropout(x, rate, self.training)
+        rows = rows if before is None else before + rows
+        rows = self.norm(rows, topology) if self.name == "graph" else self.norm(rows)
+        return rows if after is None else after + rows

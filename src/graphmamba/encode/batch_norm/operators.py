@@ -1,0 +1,105 @@
+"""The fused form as operators that PyTorch can trace, and their gradients.
+
+The forward operator changes the running statistics, and PyTorch gives no gradients to operators
+that change anything; so a function of autograd stands around it.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NAMESPACE = "graphmamba"
+_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+"""Operators live as long as the library that defines them."""
+
+_PLACES = "Tensor? seed_before, Tensor? seed_after, Tensor? count"
+_SETTINGS = "str activation, float[] rates, int[] sites, bool is_training"
+_FORWARD = (
+    f"batch_norm_act_fused(Tensor x, Tensor weight, Tensor bias, Tensor? before, Tensor? after, "
+    f"{_PLACES}, Tensor(a!) running_mean, Tensor(b!) running_var, Tensor(c!)? batches, "
+    f"{_SETTINGS}, float momentum, float eps) -> (Tensor, Tensor)"
+)
+_BACKWARD = (
+    f"batch_norm_act_fused_backward(Tensor grad, Tensor kept, Tensor x, Tensor weight, "
+    f"Tensor bias, Tensor? before, {_PLACES}, {_SETTINGS}) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+    # Here and not at the top, so that Triton has to be installed only where it runs.
+    from graphmamba.encode.batch_norm import fused
+
+    with torch.cuda.device_of(arguments[0]):
+        return fused.forward(*_dense(arguments))
+
+
+def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    from graphmamba.encode.batch_norm import fused
+
+    with torch.cuda.device_of(arguments[0]):
+        return fused.backward(*_dense(arguments))
+
+
+def _fake_forward(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    after = arguments[3]
+    dtype = x.dtype if after is None else torch.promote_types(x.dtype, after.dtype)
+    kept = x.new_empty((2, x.shape[1]), dtype=torch.float32)
+    return x.new_empty(x.shape, dtype=dtype), kept
+
+
+def _fake_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x, weight, bias, before = arguments[2:6]
+    rates = arguments[10]
+    is_apart = before is not None and (rates[0] > 0 or before.dtype != x.dtype)
+    d_before = (x if before is None else before).new_empty(x.shape if is_apart else (0,))
+    return (
+        x.new_empty(x.shape),
+        weight.new_empty(weight.shape),
+        bias.new_empty(bias.shape),
+        d_before,
+    )
+
+
+def _dense(arguments: tuple[Any, ...]) -> list[Any]:
+    """The arguments, with all rows dense: gradients may come as one number, expanded."""
+    return [
+        each.contiguous() if isinstance(each, Tensor) and each.dim() and each.stride(-1) != 1
+        else each
+        for each in arguments
+    ]  # fmt: skip
+
+
+for _schema, _compute, _fake in (
+    (_FORWARD, _forward, _fake_forward),
+    (_BACKWARD, _backward, _fake_backward),
+):
+    _name = _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.impl(_name, _compute, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
+
+
+class BatchNormAct(torch.autograd.Function):
+    """The operator with its gradients; arguments as in the schema."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
+        """Run both kernels of the forward pass."""
+        out, kept = torch.ops.graphmamba.batch_norm_act_fused(*arguments)
+        x, weight, bias, before, after, *places = arguments[:8]
+        ctx.settings, ctx.has_after = arguments[11:15], after is not None
+        ctx.save_for_backward(kept, x, weight, bias, before, *places)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Run both kernels of the backward pass."""
+        before = ctx.saved_tensors[4]
+        dx, d_weight, d_bias, d_before = torch.ops.graphmamba.batch_norm_act_fused_backward(
+            grad, *ctx.saved_tensors, *ctx.settings
+        )
+        if before is not None and d_before.shape != dx.shape:
+            d_before = dx
+        given = dx, d_weight, d_bias, None if before is None else d_before
+        return *given, grad if ctx.has_after else None, *[None] * 12

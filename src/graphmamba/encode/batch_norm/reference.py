@@ -1,0 +1,94 @@
+"""Sum, batch normalisation, activation, dropout and sum, in plain PyTorch."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from graphmamba.encode.activation import Activation, activation_function
+from graphmamba.encode.batch_norm.drop import Drop, dropped
+from graphmamba.encode.batch_norm.running import Running
+
+Rows = Float[Tensor, "rows channels"]
+Channels = Float[Tensor, " channels"]
+
+
+def batch_norm_act(
+    x: Rows,
+    weight: Channels,
+    bias: Channels,
+    running: Running,
+    *,
+    before: Rows | None = None,
+    after: Rows | None = None,
+    activation: Activation = "none",
+    drop_before: Drop | None = None,
+    drop_after: Drop | None = None,
+    is_training: bool = True,
+    eps: float = 1e-5,
+    count: Int[Tensor, ""] | None = None,
+    is_synced: bool = False,
+) -> Rows:
+    """Define `graphmamba.encode.batch_norm.batch_norm_act`; the fused form is judged by this one.
+
+    With `is_synced`, the statistics are those of the rows of all processes.
+    """
+    rows = dropped(x, drop_before) if drop_before else x
+    rows = rows if before is None else before + rows
+    if count is None and not is_synced:
+        out = activation_function(activation)(_plain(rows, weight, bias, running, is_training, eps))
+        out = dropped(out, drop_after) if drop_after else out
+        return out if after is None else after + out
+    number = torch.arange(rows.shape[0], device=rows.device)
+    is_real = (number < (rows.shape[0] if count is None else count))[:, None]
+    # A select, not a product with the mask: a NaN of a ghost must not come through.
+    rows = torch.where(is_real, rows, 0)
+    if is_training:
+        mean, variance = _statistics(rows, is_real, running, is_synced)
+    else:
+        mean, variance = running.mean, running.variance
+    scaled = (rows - mean) * torch.rsqrt(variance + eps) * weight + bias
+    out = activation_function(activation)(scaled.to(rows.dtype))
+    out = torch.where(is_real, dropped(out, drop_after) if drop_after else out, 0)
+    return out if after is None else after + out
+
+
+def _plain(
+    rows: Rows, weight: Channels, bias: Channels, running: Running, is_training: bool, eps: float
+) -> Rows:
+    """PyTorch's own; one row has no variance and is normalised with the running statistics."""
+    if is_training and rows.shape[0] < 2:  # noqa: PLR2004
+        is_training = False
+    if is_training and running.batches is not None:
+        running.batches.add_(1)
+    return functional.batch_norm(
+        rows, running.mean, running.variance, weight, bias, is_training, running.momentum, eps
+    )
+
+
+def _statistics(
+    rows: Rows, is_real: Bool[Tensor, "rows 1"], running: Running, is_synced: bool
+) -> tuple[Channels, Channels]:
+    """Mean and variance of the real rows; the running ones move towards them."""
+    exact = rows.to(torch.promote_types(rows.dtype, torch.float32))
+    count = is_real.sum()
+    if is_synced:
+        count = _all_reduce(count)
+    number = count.clamp_min(1).to(exact.dtype)
+    total = exact.sum(dim=0)
+    mean = (_all_reduce(total) if is_synced else total) / number
+    squares = torch.where(is_real, exact - mean, 0).square().sum(dim=0)
+    variance = (_all_reduce(squares) if is_synced else squares) / number
+    is_enough = count >= 2  # noqa: PLR2004 - one row has no variance
+    running.move(mean.detach(), variance.detach() * number / (number - 1).clamp_min(1), is_enough)
+    return (
+        torch.where(is_enough, mean, running.mean),
+        torch.where(is_enough, variance, running.variance),
+    )
+
+
+def _all_reduce(values: Tensor) -> Tensor:
+    """Add up over all processes, in a way that gradients can go back."""
+    from torch.distributed.nn.functional import all_reduce
+
+    return all_reduce(values)

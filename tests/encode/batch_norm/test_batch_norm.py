@@ -1,0 +1,152 @@
+"""The definition of the batch norm with its neighbours, and the module around it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from graphmamba.encode.batch_norm import Drop, Running, batch_norm_act
+from graphmamba.encode.batch_norm.drop import dropped
+from graphmamba.encode.norm import BatchNorm, norms_of, number_norms
+from graphmamba.errors import UserError
+from graphmamba.stack import GatedGCN, GPSLayer
+from tests.helpers.agreement import assert_as_exact, max_error
+from tests.helpers.graphs import random_rows, random_topology
+from tests.helpers.norm_calls import SMALL, Case, compute
+from tests.helpers.processes import run_apart
+
+SEED = torch.tensor(77)
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu, "gelu": functional.gelu, "none": lambda rows: rows
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("training", [True, False])
+def test_it_is_pytorchs_norm_between_its_neighbours(activation: str, training: bool) -> None:
+    torch.manual_seed(0)
+    theirs, ours = (module(6).train(training) for module in (nn.BatchNorm1d, BatchNorm))
+    x, before, after = torch.randn(3, 40, 6)
+    rates = {"rate_before": 0.2, "rate_after": 0.4}
+    found = ours(x, before=before, after=after, activation=activation, seed=SEED, **rates)
+    if training:
+        x = dropped(x, Drop(0.2, SEED, 0))
+    expected = ACTIVATIONS[activation](theirs(before + x))
+    expected = after + (dropped(expected, Drop(0.4, SEED, 1)) if training else expected)
+    assert torch.allclose(found, expected, atol=1e-6)
+    for name, buffer in theirs.named_buffers():
+        assert torch.allclose(ours.get_buffer(name), buffer), name
+
+
+@pytest.mark.parametrize("name", [name for name, case in SMALL.items() if case.count is not None])
+def test_ghosts_do_not_count(name: str) -> None:
+    case = SMALL[name]
+    count = case.count or 0
+    padded = compute(case, "reference", torch.float64)
+    # Without the ghosts, whose rows of x and before are NaN.
+    alone = compute_first(case, count)
+    for key, value in alone.items():
+        real = padded[key][:count] if key in {"y", "d_x", "d_before", "d_after"} else padded[key]
+        assert max_error(real, value) < 1e-10, key
+    assert torch.equal(padded["d_x"][count:], torch.zeros_like(padded["d_x"][count:]))
+    assert not padded["y"].isnan().any()
+
+
+def compute_first(case: Case, count: int) -> dict[str, Tensor]:
+    """The same call with the real rows alone."""
+    from tests.helpers import norm_calls
+
+    drawn = norm_calls.draw(case)
+    shorter = {
+        name: values[:count] if values.dim() == 2 else values for name, values in drawn.items()
+    }
+    original, norm_calls.draw = norm_calls.draw, lambda *_: shorter
+    try:
+        bare = Case(count, case.channels, case.has_before, case.has_after, case.activation,
+                    case.rates, None, case.is_training)  # fmt: skip
+        return compute(bare, "reference", torch.float64)
+    finally:
+        norm_calls.draw = original
+
+
+@pytest.mark.parametrize("count", [None, 5])
+def test_gradients_are_those_of_finite_differences(count: int | None) -> None:
+    torch.manual_seed(0)
+    leaves = [torch.randn(7, 3).double().requires_grad_() for _ in range(3)]
+    weights = [torch.randn(3).double().requires_grad_() for _ in range(2)]
+
+    def call(x: Tensor, before: Tensor, after: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return batch_norm_act(
+            *(x, weight, bias, Running(torch.zeros(3).double(), torch.ones(3).double())),
+            before=before,
+            after=after,
+            activation="gelu",
+            drop_before=Drop(0.3, SEED, 0),
+            drop_after=Drop(0.3, SEED, 1),
+            count=None if count is None else torch.tensor(count),
+        )
+
+    assert torch.autograd.gradcheck(call, (*leaves, *weights))
+
+
+def test_the_masked_path_is_as_exact_as_pytorchs() -> None:
+    whole = Case(500, 7, True, True, "relu", shift=30.0)
+    masked = Case(500, 7, True, True, "relu", shift=30.0, count=500)
+    truth = compute(whole, "reference", torch.float64)
+    plain = compute(whole, "reference", torch.float32)
+    assert_as_exact(compute(masked, "reference", torch.float32), plain, truth)
+
+
+def test_norms_of_a_layer_drop_different_entries() -> None:
+    layer = GPSLayer(4, GatedGCN(4), None)
+    assert [norm.site for norm in norms_of(layer)] == [0, 1, 2, 3]
+    both = nn.ModuleList([layer, GatedGCN(4)])
+    number_norms(both)
+    assert [norm.site for norm in norms_of(both)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_dropout_follows_the_seed() -> None:
+    topology = random_topology((30,), seed=1)
+    x, e = random_rows(topology)
+    layer = GatedGCN(8, dropout=0.5)
+    first, second = (layer(x, e, topology)[0] for _ in range(2))
+    assert torch.equal(first, second)
+    other = layer(x, e, replace(topology, seed=torch.tensor(2)))[0]
+    assert not torch.equal(first, other)
+
+
+def test_without_a_seed_dropout_is_drawn_anew() -> None:
+    norm, rows = BatchNorm(8), torch.randn(50, 8)
+    torch.manual_seed(0)
+    first, second = (norm(rows, rate_after=0.5) for _ in range(2))
+    torch.manual_seed(0)
+    assert not torch.equal(first == 0, second == 0)
+    assert torch.equal(norm(rows, rate_after=0.5) == 0, first == 0)
+
+
+def test_processes_normalise_together() -> None:
+    run_apart(
+        "from tests.encode.batch_norm.processes import compare\n"
+        "if __name__ == '__main__':\n"
+        "    compare()\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"before": torch.zeros(3, 4)}, r"before must have shape \[5, 4\].*got \[3, 4\]"),
+        ({"drop_after": Drop(1.0, SEED, 0)}, r"drop_after.rate must be in \[0, 1\), got 1.0"),
+        ({"backend": "fused"}, "backend must be 'reference' for torch.float64"),
+    ],
+)
+def test_refusals_name_the_argument(change: dict[str, object], message: str) -> None:
+    from tests.helpers.typecheck import typecheck_off
+
+    rows = torch.zeros(5, 4, dtype=torch.float64)
+    ones = torch.ones(4)
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        batch_norm_act(rows, ones, ones, Running(ones.clone(), ones.clone()), **change)

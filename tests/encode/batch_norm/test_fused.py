@@ -1,0 +1,29 @@
+"""The Triton form of the batch norm."""
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from tests.helpers.norm_calls import LARGE, SMALL
+from tests.helpers.norm_doors import assert_norm_right
+from tests.helpers.processes import run_apart
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
+    run_apart(
+        "from tests.helpers.norm_calls import SMALL\n"
+        "from tests.helpers.norm_doors import assert_norm_right, check_operators\n"
+        "for case in SMALL.values():\n"
+        "    assert_norm_right(case)\n"
+        "check_operators()\n",
+        TRITON_INTERPRET="1",
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*SMALL, *LARGE])
+def test_kernels_are_as_exact_as_the_reference(name: str) -> None:
+    assert_norm_right((SMALL | LARGE)[name], "cuda")
