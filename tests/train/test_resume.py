@@ -1,5 +1,6 @@
 """A run that was stopped anywhere goes on as if nothing had happened."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -52,12 +53,8 @@ def test_a_crash_at_any_step_changes_no_bit(
     folder, store = tmp_path_factory.mktemp("crash") / "run", tiny_store(EXPERIMENT)
     with typecheck_off():
         for number, step in enumerate(crashes):
-            try:
+            with contextlib.suppress(CrashError):
                 fit(EXPERIMENT, store, ALWAYS, folder, Notes({step: crash}), resume=number > 0)
-            except CrashError:
-                # a crash in the very first step comes before the first saved state
-                if not (folder / "last").exists():
-                    return
         fit(EXPERIMENT, store, ALWAYS, folder, resume=True)
     assert_same_run(folder, whole)
 
@@ -77,7 +74,7 @@ fit(experiment, tiny_store(experiment), RunOptions(checkpoint_every=0.0), sys.ar
 
 @pytest.mark.slow
 @settings(max_examples=3)
-@given(step=st.integers(2, STEPS))
+@given(step=st.integers(1, STEPS))
 def test_a_killed_process_changes_no_bit(
     whole: Path, tmp_path_factory: pytest.TempPathFactory, step: int
 ) -> None:

@@ -51,5 +51,6 @@ def _check(options: RunOptions, device: torch.device, devices: int) -> None:
     if devices > available:
         what = "GPUs" if is_cuda else "cores"
         raise UserError(f"devices must be at most the {available} {what} here, got {devices}")
-    if options.fast == "on" and not is_cuda:
-        raise UserError("fast must be 'auto' or 'off' without CUDA, got 'on'")
+    if options.fast == "on":
+        why = "with this release" if is_cuda else "without CUDA"
+        raise UserError(f"fast must be 'auto' or 'off' {why}, got 'on'")

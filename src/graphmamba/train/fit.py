@@ -35,7 +35,6 @@ from graphmamba.train.results import Ending, RunResult, SeedsResult
 from graphmamba.train.schedule import Schedule
 from graphmamba.train.step import PlainStep
 from graphmamba.train.stops import Stops
-from graphmamba.train.sync_norm import synchronise
 from graphmamba.train.team import Team
 from graphmamba.train.watch import Watch
 
@@ -145,7 +144,7 @@ def _fit(
         if resume:
             folder.go_on()
         elif team.is_first:
-            folder.begin(experiment, options)
+            folder.begin()
         model = _model(experiment, options, team)
         optimizer = _optimizer(model, experiment.recipe)
         set_up, set_up_optimizer = fabric.setup(model, optimizer)
@@ -167,6 +166,8 @@ def _fit(
         )
         watch = Watch(model, optimizer, team, folder.dump, state.about())
         loop = Loop(state, store, step, watch, stops, folder, reporter)
+        if not resume:
+            loop.begin()
         if team.is_first:
             cut_rows(folder.metrics, state.progress.epoch)
             loop.write_best()
@@ -184,7 +185,9 @@ def _fit(
 def _model(experiment: Experiment, options: RunOptions, team: Team) -> GraphMamba:
     model = experiment.build(seed=options.seed)
     if options.sync_batchnorm and team.world > 1:
-        synchronise(model)
+        from graphmamba.encode.norm import sync_norms
+
+        sync_norms(model)
     if options.compile:
         # every batch has another number of nodes
         model.compile(dynamic=True)

@@ -63,17 +63,18 @@ class RunFolder:
         """State before a step that failed."""
         return self.path / f"failed-step-{step}" / "state.safetensors"
 
-    def begin(self, experiment: Experiment, options: RunOptions) -> None:
-        """Make the folder and say in it what is run; another run in it is refused."""
+    def begin(self) -> None:
+        """Make the folder; one that holds a run already, or cannot be made, is refused."""
         if self.config.exists():
             raise UserError(
                 f"folder must hold no run yet, got '{self.path}': resume it, or name another"
             )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_config(self.config, experiment, options)
-        except (OSError, UserError) as mistake:
+        except OSError as mistake:
             raise UserError(f"folder must be writable, got '{self.path}': {mistake}") from mistake
+        if not os.access(self.path, os.W_OK):
+            raise UserError(f"folder must be writable, got '{self.path}'")
 
     def go_on(self) -> None:
         """Refuse a folder that holds nothing to resume, or that cannot be written to."""

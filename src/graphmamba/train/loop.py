@@ -10,7 +10,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.train.checkpoint import RunState
 from graphmamba.train.evaluate import evaluate
-from graphmamba.train.folder import RunFolder
+from graphmamba.train.folder import RunFolder, write_config
 from graphmamba.train.labels import rows_per_graph
 from graphmamba.train.memory import peak_memory
 from graphmamba.train.metrics_file import append_row
@@ -42,6 +42,12 @@ class Loop:
     def __post_init__(self) -> None:
         self._rows = rows_per_graph(self.store, self.state.model.task.level)
         self._earlier = self.state.progress.seconds
+
+    def begin(self) -> None:
+        """Write what is run, and the state before the first step: from now on it can be resumed."""
+        if self.state.team.is_first:
+            write_config(self.folder.config, self.state.experiment, self.state.options)
+        self._save()
 
     def run(self) -> Ending:
         """Train until there is a reason to end; the state is saved then."""

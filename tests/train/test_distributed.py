@@ -1,0 +1,117 @@
+"""Two processes train and score as one does."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphmamba.train.evaluate import evaluate
+from graphmamba.train.fit import fit
+from graphmamba.train.metrics_file import read_rows
+from graphmamba.train.options import RunOptions
+from tests.helpers.processes import ROOT
+from tests.helpers.runs import TIMES, assert_same_run, tiny_experiment, tiny_store
+
+NO_BATCH_NORM = {
+    "model.local": "none",
+    "model.norm": "layer",
+    "model.dropout": 0.0,
+    "encoder.has_edges": False,
+}
+CASES = {
+    "graphs": ("mnist/graph-mamba", NO_BATCH_NORM, {}),
+    "nodes": ("cluster/graph-mamba", {**NO_BATCH_NORM, "recipe.loss": "cross_entropy"}, {}),
+    "synchronised": ("mnist/graph-mamba", {}, {"sync_batchnorm": True}),
+}
+"""Experiments whose loss is a mean over rows, and options."""
+SCORED = ("peptides-func/graph-mamba", "pattern/graph-mamba", "pcqm-contact/graph-mamba",
+          "peptides-struct/graph-mamba")  # fmt: skip
+
+APART = """
+import json, sys
+from pathlib import Path
+import torch
+from graphmamba.train.engine import start_fabric, team_of
+from graphmamba.train.evaluate import evaluate
+from graphmamba.train.fit import fit
+from graphmamba.train.options import RunOptions
+from tests.helpers.runs import tiny_experiment, tiny_store
+from tests.train.test_distributed import CASES, SCORED
+
+folder = Path(sys.argv[1])
+for name, (config, overrides, options) in CASES.items():
+    experiment = tiny_experiment(config, **overrides)
+    fit(experiment, tiny_store(experiment, train=16), RunOptions(**options), folder / name)
+    stopped = RunOptions(**options, max_time=0.0)
+    result = fit(experiment, tiny_store(experiment, train=16), stopped, folder / f"{name}-stopped")
+    while not result.is_done:
+        again = dict(store=tiny_store(experiment, train=16), options=RunOptions(**options))
+        result = fit(experiment, folder=folder / f"{name}-stopped", resume=True, **again)
+team = team_of(start_fabric(RunOptions()))
+scores = {}
+for config in SCORED:
+    torch.manual_seed(0)
+    experiment = tiny_experiment(config)
+    model = experiment.build()
+    store = tiny_store(experiment, others=9)
+    scores[config] = evaluate(model, store, "test", batch_size=2, team=team)
+if team.is_first:
+    (folder / "scores.json").write_text(json.dumps(scores))
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes wrote, started as torchrun does it."""
+    folder = tmp_path_factory.mktemp("two")
+    (folder / "apart.py").write_text(APART)
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command = [*run, "--master-port", str(free_port()), str(folder / "apart.py"), str(folder)]
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    settings = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "GRAPHMAMBA_NO_TYPECHECK": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **settings}
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_learn_as_one_with_the_doubled_batch(
+    folder: Path, tmp_path: Path, case: str
+) -> None:
+    config, overrides, options = CASES[case]
+    experiment = tiny_experiment(config, **overrides, **{"recipe.batch_size": 8})
+    fit(experiment, tiny_store(experiment, train=16), RunOptions(**options), tmp_path / "run")
+    ours, theirs = (read_rows(each / "metrics.csv") for each in (tmp_path / "run", folder / case))
+    assert len(ours) == len(theirs) == 3
+    for one, other in zip(ours, theirs, strict=True):
+        for name in one.keys() - TIMES - {"is_best"}:
+            assert other[name] == pytest.approx(one[name], rel=2e-4, abs=1e-6), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_that_were_stopped_go_on(folder: Path, case: str) -> None:
+    assert_same_run(folder / case, folder / f"{case}-stopped")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", SCORED)
+def test_two_processes_score_exactly_as_one(folder: Path, config: str) -> None:
+    torch.manual_seed(0)
+    experiment = tiny_experiment(config)
+    scores = evaluate(experiment.build(), tiny_store(experiment, others=9), "test", batch_size=2)
+    assert json.loads((folder / "scores.json").read_text())[config] == scores

@@ -1,0 +1,146 @@
+"""One step of training."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphmamba.config import Experiment, config_names
+from graphmamba.data.store import GraphStore
+from graphmamba.task.losses import LOSSES
+from graphmamba.task.model import GraphMamba
+from graphmamba.train.engine import start_fabric, team_of
+from graphmamba.train.fit import OPTIMIZERS
+from graphmamba.train.labels import labelled_batch, rows_per_graph
+from graphmamba.train.options import RunOptions
+from graphmamba.train.step import PlainStep, TrainStep
+from tests.helpers.experiments import small_experiment
+from tests.helpers.runs import tiny_experiment, tiny_store
+from tests.helpers.typecheck import typecheck_off
+
+NO_BATCH_NORM = {
+    "model.local": "none",
+    "model.norm": "layer",
+    "model.dropout": 0.0,
+    "encoder.has_edges": False,
+}
+
+
+def make_step(experiment: Experiment, store: GraphStore) -> tuple[GraphMamba, PlainStep]:
+    torch.manual_seed(0)
+    fabric, model = start_fabric(RunOptions(device="cpu")), experiment.build()
+    kind = OPTIMIZERS[experiment.recipe.optimizer]
+    optimizer = kind(model.parameters(), lr=experiment.recipe.learning_rate)
+    return model, PlainStep(fabric, *fabric.setup(model, optimizer), store, experiment,
+                            team_of(fabric))  # fmt: skip
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_every_experiment_takes_two_steps(name: str) -> None:
+    experiment = small_experiment(name)
+    store = tiny_store(experiment, train=4, others=1)
+    with typecheck_off():
+        model, step = make_step(experiment, store)
+        before = {name: each.detach().clone() for name, each in model.named_parameters()}
+        losses = [step.step(torch.arange(4)) for _ in range(2)]
+    assert isinstance(step, TrainStep)
+    assert step.taken == 2
+    assert torch.stack(losses).isfinite().all()
+    assert not losses[0].requires_grad
+    assert losses[0] != losses[1]
+    moved = [name for name, each in model.named_parameters() if not torch.equal(each, before[name])]
+    assert len(moved) > len(before) / 2
+    assert all(each.isfinite().all() for each in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("mnist/graph-mamba", {}),
+        ("cluster/graph-mamba", {"recipe.loss": "cross_entropy"}),
+        ("pcqm-contact/graph-mamba", {}),
+    ],
+    ids=["graphs", "nodes", "pairs"],
+)
+def test_parts_of_a_batch_add_up_to_the_whole(name: str, overrides: dict[str, object]) -> None:
+    def after_two_steps(batch_size: int) -> tuple[list[float], list[Tensor]]:
+        sizes = {"recipe.batch_size": batch_size}
+        # of its passes each would draw other line-ups
+        settled = {"model.order.noise": "none", "model.order.bins": 1}
+        experiment = tiny_experiment(name, **NO_BATCH_NORM, **overrides, **sizes, **settled)
+        model, step = make_step(experiment, tiny_store(experiment))
+        losses = [float(step.step(torch.arange(14))) for _ in range(2)]
+        return losses, [each.detach() for each in model.parameters()]
+
+    losses, parameters = after_two_steps(16)
+    in_parts, others = after_two_steps(4)
+    assert in_parts == pytest.approx(losses, rel=1e-5)
+    for one, other in zip(parameters, others, strict=True):
+        assert torch.allclose(one, other, atol=1e-4)
+
+
+def test_the_gradient_is_clipped() -> None:
+    def norm_of(clip: float) -> float:
+        experiment = tiny_experiment(**{"recipe.clip": clip})
+        model, step = make_step(experiment, tiny_store(experiment))
+        step.step(torch.arange(8))
+        gradients = [each.grad for each in model.parameters() if each.grad is not None]
+        return float(torch.nn.utils.get_total_norm(gradients))
+
+    whole = norm_of(0.0)
+    assert norm_of(whole / 2) == pytest.approx(whole / 2, rel=1e-4)
+    assert norm_of(whole * 2) == pytest.approx(whole)
+
+
+def test_a_gradient_that_is_no_number_shows_in_the_loss() -> None:
+    experiment = tiny_experiment()
+    model, step = make_step(experiment, tiny_store(experiment))
+    parameter = model.head.mlp[0].weight
+    parameter.register_hook(lambda gradient: gradient * torch.nan)
+    assert step.step(torch.arange(4)).isnan()
+
+
+def test_the_loss_is_that_of_the_graphs() -> None:
+    experiment = tiny_experiment()
+    store = tiny_store(experiment)
+    _, step = make_step(experiment, store)
+    torch.manual_seed(0)
+    fresh = experiment.build()
+    graphs, target = labelled_batch(store, torch.arange(4), "graph", (0,))
+    expected = LOSSES[experiment.loss](fresh(graphs), target)
+    assert torch.equal(step.step(torch.arange(4)), expected)
+
+
+def only_right_pairs(store: GraphStore) -> GraphStore:
+    columns = store.columns()
+    del columns.pairs["edge_label_index"].columns["edge_label"]
+    return GraphStore(columns)
+
+
+def test_wrong_pairs_follow_their_counters() -> None:
+    store = only_right_pairs(tiny_store(tiny_experiment("pcqm-contact/graph-mamba"), nodes=(9, 9)))
+
+    def pairs(*counters: int) -> Tensor:
+        graphs, links = labelled_batch(store, torch.arange(4), "link", counters)
+        assert torch.equal(graphs.edge_label_index, links.pairs)
+        assert set(links.label.tolist()) == {0.0, 1.0}
+        return links.pairs
+
+    assert torch.equal(pairs(1, 2), pairs(1, 2))
+    assert not torch.equal(pairs(1, 2), pairs(1, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("mnist/graph-mamba", lambda graphs: graphs.num_graphs),
+        ("pattern/graph-mamba", lambda graphs: graphs.num_nodes),
+        ("pcqm-contact/graph-mamba", lambda graphs: graphs.edge_label_index.shape[1]),
+    ],
+)
+def test_batches_are_weighed_by_their_labelled_rows(name: str, count: Callable[..., int]) -> None:
+    experiment = tiny_experiment(name)
+    store, ids = tiny_store(experiment), torch.tensor([3, 0, 7])
+    rows = rows_per_graph(store, experiment.data.task.level)
+    assert int(rows[ids].sum()) == count(store.batch(ids))

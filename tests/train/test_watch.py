@@ -1,0 +1,86 @@
+"""Losses that are no numbers stop a run, and can be looked into."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphmamba.config import Experiment
+from graphmamba.data.sampler import BatchSampler
+from graphmamba.data.store import GraphStore
+from graphmamba.train import watch
+from graphmamba.train.checkpoint import load_optimizer
+from graphmamba.train.files import read_tensors
+from graphmamba.train.fit import fit
+from graphmamba.train.options import RunOptions
+from graphmamba.train.watch import LossNotFiniteError
+from graphmamba.train.weights import load_state
+from tests.helpers.runs import Notes, tiny_experiment, tiny_store
+from tests.train.test_step import make_step
+
+EXPERIMENT = tiny_experiment(**{"recipe.warmup": 0})
+BAD = int(list(BatchSampler(torch.arange(14), 4))[2][0])
+"""A graph of the third batch."""
+
+
+def poisoned() -> GraphStore:
+    """A set with one graph whose features are beyond all numbers."""
+    columns = tiny_store(EXPERIMENT).columns()
+    columns.nodes["x"][columns.node_ptr[BAD]] = torch.inf
+    return GraphStore(columns)
+
+
+@pytest.mark.parametrize("every", [1, 3, 100], ids="every {}".format)
+def test_a_bad_batch_stops_the_run_and_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    real = watch.Watch.__init__
+
+    def rarely(self: watch.Watch, *arguments: object) -> None:
+        real(self, *arguments)
+        self._every = every
+
+    monkeypatch.setattr(watch.Watch, "__init__", rarely)
+    notes = Notes()
+    with pytest.raises(LossNotFiniteError, match="the loss of step") as failure:
+        fit(EXPERIMENT, poisoned(), folder=tmp_path / "run", reporter=notes)
+
+    (dump,) = (tmp_path / "run").glob("failed-step-*/state.safetensors")
+    tensors, about = read_tensors(dump)
+    *_, last = about["steps"]
+    assert BAD in last["graphs"]
+    message = str(failure.value)
+    assert f"step {last['step']}" in message
+    assert ", ".join(map(str, last["graphs"])) in message
+    assert str(dump) in message
+    assert Experiment.of(about["experiment"], "dump") == EXPERIMENT
+    assert all(each.isfinite().all() for each in tensors.values())
+
+    # The state and the graphs repeat the failure, and none before it.
+    model, step = make_step(EXPERIMENT, poisoned())
+    under = {key: {} for key in ("model", "optimizer", "generator")}
+    for name, tensor in tensors.items():
+        kind, _, rest = name.partition(".")
+        under[kind][rest] = tensor
+    load_state(model, under["model"], dump)
+    load_optimizer(step._optimizer.optimizer, under["optimizer"])
+    losses = [step.step(torch.tensor(each["graphs"])) for each in about["steps"]]
+    assert [bool(loss.isfinite()) for loss in losses] == [True] * (len(losses) - 1) + [False]
+    assert len(losses) <= every
+
+
+def test_the_last_good_state_is_kept(tmp_path: Path) -> None:
+    options = RunOptions(checkpoint_every=0.0)
+    with pytest.raises(LossNotFiniteError):
+        fit(EXPERIMENT, poisoned(), options, tmp_path / "run")
+    tensors, about = read_tensors(tmp_path / "run" / "last" / "state.safetensors")
+    assert all(each.isfinite().all() for each in tensors.values())
+    assert about["progress"]["step"] == 2
+    # the same run on mended data goes on from there
+    result = fit(EXPERIMENT, tiny_store(EXPERIMENT), options, tmp_path / "run", resume=True)
+    assert result.ending == "finished"
+
+
+def test_a_finite_run_is_left_alone(tmp_path: Path) -> None:
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path / "run")
+    assert not list((tmp_path / "run").glob("failed-*"))
