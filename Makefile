@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 .PHONY: run test format
 
 run: $(INSTALLED)
-	$(BIN)/graphmamba bench scan
+	$(BIN)/graphmamba train
 
 test: $(INSTALLED)
 	$(BIN)/ruff format --check .

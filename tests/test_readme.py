@@ -7,12 +7,20 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch_geometric.data import Data
 
 from graphmamba.bench.shapes import BATCHES
 from graphmamba.cli import main
+from graphmamba.data.catalog import Features, Task
+from graphmamba.data.own.source import OwnSource
+from graphmamba.stack.config import StackConfig
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.weights import save_weights
+from tests.helpers.own_files import write_rings
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("GRAPHMAMBA_DATA", ROOT.parent / "shared" / "data"))
@@ -36,7 +44,7 @@ def test_it_is_short_and_opens_with_the_two_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("position", "name", "shape"), [(0, "y", (9, 32)), (1, "rows", (5, 16))], ids=["scan", "block"]
+    ("position", "name", "shape"), [(1, "y", (9, 32)), (2, "rows", (5, 16))], ids=["scan", "block"]
 )
 def test_the_examples_give_every_node_a_row(
     position: int, name: str, shape: tuple[int, int]
@@ -48,8 +56,20 @@ def test_the_examples_give_every_node_a_row(
     assert names[name].isfinite().all()
 
 
+def test_the_example_of_training_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    sizes = [4, 5, 6, 4, 5, 6, 4, 5]
+    names: dict[str, Any] = {
+        "graphs": [Data(x=torch.ones(n, 2), edge_index=ring, y=torch.tensor(n % 2)) for n in sizes]
+    }
+    exec(blocks("python")[0].replace('"recipe.epochs": 20', '"recipe.epochs": 1'), names)
+    assert set(names["found"].labels) <= {"0", "1"}
+    assert names["result"].folder == Path("runs/own")
+
+
 def test_every_example_is_run_above() -> None:
-    assert len(blocks("python")) == 2
+    assert len(blocks("python")) == 3
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
@@ -58,9 +78,28 @@ def test_make_knows_the_target(words: list[str]) -> None:
     subprocess.run([*words, "--dry-run"], cwd=ROOT, check=True, capture_output=True)
 
 
+SMALL = {
+    "train": ["--model.channels", "24", "--model.layers", "1", "--recipe.epochs", "1"],
+    "cluster": ["--sizes", "4,2,2"],
+}
+"""What makes a command short, by a word of it."""
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("root")
+    """A place with own graphs, and with a model that was trained on them."""
+    root = tmp_path_factory.mktemp("root")
+    write_rings(root / "GRAPHS")
+    features = Features(node_columns=1)
+    task = Task("graph", 2, "cross_entropy", "accuracy", classes=2)
+    own = OwnSource(
+        path="GRAPHS", label="taste", features=features, task=task, names=("sour", "sweet")
+    )
+    experiment = Experiment(own=own, model=StackConfig(channels=8, layers=1))
+    (root / "RUN").mkdir()
+    weights = root / "RUN" / "best.safetensors"
+    save_weights(weights, experiment.build(), experiment, class_names=own.names)
+    return root
 
 
 @pytest.mark.parametrize("words", commands("graphmamba"), ids=" ".join)
@@ -74,6 +113,10 @@ def test_commands_run(
     if "DIR" in words and not DATA.is_dir():
         pytest.skip("needs benchmark files: set GRAPHMAMBA_DATA")
     words = [str(DATA) if word == "DIR" else word for word in words]
+    is_training = words[1] == "train"
+    words += [
+        more for word, extra in SMALL.items() if is_training and word in words for more in extra
+    ]
     monkeypatch.chdir(root)
     monkeypatch.setenv("GRAPHMAMBA_ROOT", str(root))
     small = replace(BATCHES["peptides"], sequences=3, tokens=60, longest=40)
