@@ -1,6 +1,7 @@
 """A run as plain lines of `key=value`, one an epoch: for logs and for other programs."""
 
 import sys
+from collections.abc import Mapping
 
 from graphmamba.train.reporter import EpochRecord, Silent, StartRecord
 
@@ -33,7 +34,7 @@ class Lines(Silent):
         """Nothing is open."""
 
 
-def _write(entries: dict[str, object]) -> None:
+def _write(entries: Mapping[str, object]) -> None:
     told = (f"{key}={_shown(value)}" for key, value in entries.items())
     sys.stdout.write(" ".join(told) + "\n")
     sys.stdout.flush()

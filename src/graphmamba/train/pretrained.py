@@ -12,7 +12,7 @@ SUFFIX = ".safetensors"
 
 def weights_folder(folder: Path | str | None = None) -> Path:
     """Where weights are: the folder given, or $GRAPHMAMBA_WEIGHTS, or beside the package's code."""
-    return Path(folder or os.environ.get("GRAPHMAMBA_WEIGHTS", PACKAGED))
+    return Path(folder or os.environ.get("GRAPHMAMBA_WEIGHTS") or PACKAGED)
 
 
 def find_pretrained(name: str, folder: Path | str | None = None) -> Path:
