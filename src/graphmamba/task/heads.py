@@ -10,12 +10,11 @@ from torch import Tensor, nn
 from graphmamba.checks import check_choice, check_fraction, check_least
 from graphmamba.data.catalog import Level, Task
 from graphmamba.data.topology import Topology
+from graphmamba.stack.segment_sum import sum_segments
 
 Pooling = Literal["mean", "max", "sum"]
 Activation = Literal["relu", "gelu"]
 
-# PyTorch's names for the three ways to reduce the rows of a graph to one.
-REDUCTIONS: dict[Pooling, str] = {"mean": "mean", "max": "amax", "sum": "sum"}
 ACTIVATIONS: dict[Activation, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
 
 
@@ -79,9 +78,13 @@ def pool(
     pooling: Pooling,
 ) -> Float[Tensor, "graphs channels"]:
     """Reduce the rows of each graph to one; a graph without nodes gets zeros."""
-    return x.new_zeros(num_graphs, x.shape[1]).scatter_reduce(
-        0, batch[:, None].expand_as(x), x, REDUCTIONS[pooling], include_self=False
-    )
+    if pooling == "max":
+        place, nothing = batch[:, None].expand_as(x), x.new_zeros(num_graphs, x.shape[1])
+        return nothing.scatter_reduce(0, place, x, "amax", include_self=False)
+    every = torch.arange(num_graphs + 1, device=batch.device, dtype=batch.dtype)
+    ptr = torch.searchsorted(batch, every, out_int32=True)
+    total = sum_segments(x, batch, ptr)
+    return total if pooling == "sum" else total / ptr.diff().clamp_min(1)[:, None]
 
 
 class GraphHead(nn.Module):
