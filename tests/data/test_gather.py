@@ -2,11 +2,13 @@
 
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch
 
 from graphmamba.data import gather_jobs
 from graphmamba.data.gather import Gather, make_gather
+from graphmamba.data.plan import bounds_of, make_plan
 from graphmamba.data.store import GraphStore
 from graphmamba.data.torch_gather import DeviceGather
 from tests.data.test_store import GRAPHS, assert_equal, draw_graph
@@ -35,6 +37,17 @@ def assert_same_batches(gather: type, choices: list[list[int]]) -> None:
             batch = ours.batch(chosen, by_source)
             assert_equal(batch, theirs.batch(chosen, by_source))
             assert all(batch[name].is_contiguous() for name in batch.keys())  # noqa: SIM118
+
+
+@pytest.mark.parametrize("ids", CHOICES, ids=str)
+def test_rows_are_looked_up_alike(ids: list[int]) -> None:
+    pytest.importorskip("numba")
+    from graphmamba.data.host_gather import HostGather
+
+    tables, chosen = GraphStore.from_pyg(LARGE).tables, np.array(ids, np.int64)
+    plan, truth = HostGather(tables).plan(chosen), make_plan(bounds_of(tables), chosen)
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(plan, truth, strict=True))
+    assert truth.ptrs[0, -1] == sum(LARGE[number].num_nodes or 0 for number in ids)
 
 
 def test_torch_gives_the_bits_of_the_kernel() -> None:

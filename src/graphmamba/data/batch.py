@@ -8,7 +8,6 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphmamba.data.gather import Gather
-from graphmamba.data.plan import make_plan
 from graphmamba.data.tables import Numbers
 
 
@@ -22,9 +21,9 @@ def make_batch(gather: Gather, ids: Numbers, by_source: bool = False) -> Batch:
 
     The batch can be taken apart again like one that PyG makes.
     """
-    plan = make_plan(gather.bounds, ids)
+    plan = gather.plan(ids)
     columns = gather.columns(plan, by_source)
-    ptrs = torch.from_numpy(plan.ptrs).unbind()
+    ptrs = [torch.from_numpy(ptr) for ptr in plan.ptrs]
     before = {None: None, 0: ptrs[0][:-1], 1: ptrs[1][:-1]}
     slices = {"graph_key": ptrs[2]}
     shifts: dict[str, Tensor | None] = {"graph_key": None}

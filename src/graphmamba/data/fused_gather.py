@@ -11,8 +11,8 @@ from torch import Tensor
 
 from graphmamba.data.fused_gather_kernels import FIELDS, gather_kernel
 from graphmamba.data.gather_jobs import Jobs, list_jobs, list_outs
-from graphmamba.data.plan import Plan, bounds_of
-from graphmamba.data.tables import Table
+from graphmamba.data.plan import Plan, bounds_of, make_plan
+from graphmamba.data.tables import Numbers, Table
 
 BLOCK = 1024
 """Values that a program writes."""
@@ -24,8 +24,12 @@ class FusedGather:
     def __init__(self, tables: Mapping[str, Table], device: torch.device) -> None:
         # The addresses of the jobs hold only as long as the columns do.
         self._tables, self._device = tables, device
-        self.bounds, self.outs = bounds_of(tables), list_outs(tables)
+        self._bounds, self.outs = bounds_of(tables), list_outs(tables)
         self._jobs = list_jobs(tables, self.outs)
+
+    def plan(self, ids: Numbers) -> Plan:
+        """Look up the rows of graphs."""
+        return make_plan(self._bounds, ids)
 
     def columns(self, plan: Plan, by_source: bool) -> dict[str, Tensor]:
         """Allocate all columns, then write them in one launch."""

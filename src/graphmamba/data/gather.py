@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from graphmamba.data.gather_jobs import Out
-from graphmamba.data.plan import Bounds, Plan
-from graphmamba.data.tables import Table
+from graphmamba.data.plan import Plan
+from graphmamba.data.tables import Numbers, Table
 from graphmamba.data.torch_gather import DeviceGather
 
 
@@ -17,8 +17,11 @@ from graphmamba.data.torch_gather import DeviceGather
 class Gather(Protocol):
     """Makes the columns of a batch where the store is."""
 
-    bounds: Bounds
     outs: list[Out]
+    """All columns that a batch may have."""
+
+    def plan(self, ids: Numbers) -> Plan:
+        """Look up the rows of graphs."""
 
     def columns(self, plan: Plan, by_source: bool) -> dict[str, Tensor]:
         """Return the columns of the graphs of a plan, `batch`, `ptr` and `graph_key` among them."""

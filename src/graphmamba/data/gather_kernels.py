@@ -123,6 +123,20 @@ def _add(address, source, out, width, starts, ptr, before, is_moved):
 
 @_kernel
 @no_type_check
+def look_up(bounds, ids, starts, ptrs):
+    """Find the rows of the graphs `ids`; writes `starts` and `ptrs`, as `fill` reads them."""
+    for table in range(bounds.shape[0]):
+        rows = 0
+        ptrs[table, 0] = 0
+        for place in range(ids.shape[0]):
+            begin = bounds[table, ids[place]]
+            rows += bounds[table, ids[place] + 1] - begin
+            starts[table, place] = begin
+            ptrs[table, place + 1] = rows
+
+
+@_kernel
+@no_type_check
 def fill(jobs, outs, ids, starts, ptrs):
     """Write every column of the graphs `ids`.
 

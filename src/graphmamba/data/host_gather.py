@@ -8,9 +8,9 @@ from torch import Tensor
 
 from graphmamba.data.buffers import Buffers
 from graphmamba.data.gather_jobs import list_jobs, list_outs
-from graphmamba.data.gather_kernels import fill
+from graphmamba.data.gather_kernels import fill, look_up
 from graphmamba.data.plan import Plan, bounds_of
-from graphmamba.data.tables import Table
+from graphmamba.data.tables import Numbers, Table
 
 
 class HostGather:
@@ -19,9 +19,18 @@ class HostGather:
     def __init__(self, tables: Mapping[str, Table]) -> None:
         # The addresses of the jobs hold only as long as the columns do.
         self._tables = tables
-        self.bounds, self.outs = bounds_of(tables), list_outs(tables)
+        self._bounds, self.outs = bounds_of(tables), list_outs(tables)
         self._jobs = list_jobs(tables, self.outs)
         self._buffers = Buffers()
+
+    def plan(self, ids: Numbers) -> Plan:
+        """Look up the rows of graphs as `make_plan` does, in one call instead of seven."""
+        tables, graphs = len(self._bounds), len(ids)
+        plan = Plan(
+            ids, np.empty((tables, graphs), np.int64), np.empty((tables, graphs + 1), np.int64)
+        )
+        look_up(self._bounds, *plan)
+        return plan
 
     def columns(self, plan: Plan, by_source: bool) -> dict[str, Tensor]:
         """Allocate all columns, then write them in one call."""

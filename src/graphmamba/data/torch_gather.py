@@ -8,8 +8,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data.gather_jobs import list_outs
-from graphmamba.data.plan import Plan, bounds_of
-from graphmamba.data.tables import BY_SOURCE, HIDDEN, Table, is_pairs
+from graphmamba.data.plan import Plan, bounds_of, make_plan
+from graphmamba.data.tables import BY_SOURCE, HIDDEN, Numbers, Table, is_pairs
 
 Numbered = Int[Tensor, "..."]
 
@@ -19,7 +19,11 @@ class DeviceGather:
 
     def __init__(self, tables: Mapping[str, Table], device: torch.device) -> None:
         self._tables, self._device = tables, device
-        self.bounds, self.outs = bounds_of(tables), list_outs(tables)
+        self._bounds, self.outs = bounds_of(tables), list_outs(tables)
+
+    def plan(self, ids: Numbers) -> Plan:
+        """Look up the rows of graphs."""
+        return make_plan(self._bounds, ids)
 
     def columns(self, plan: Plan, by_source: bool) -> dict[str, Tensor]:
         """Return all columns, table by table."""
