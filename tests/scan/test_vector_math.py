@@ -53,6 +53,7 @@ def slope_truth(x: np.ndarray) -> np.ndarray:
 FUNCTIONS = {
     "exp": (vector_math.exp, np.exp, 87, 1.5),
     "exp2": (vector_math.exp2, np.exp2, 126, 1.5),
+    "sigmoid": (vector_math.sigmoid, sigmoid, 80, 3.0),
     "silu": (vector_math.silu, lambda x: x * sigmoid(x), 80, 3.0),
     "softplus": (vector_math.softplus, lambda x: np.where(x > 20, x, np.log1p(np.exp(x))), 80, 2.5),
     "softplus slope": (
