@@ -60,6 +60,18 @@ COMMANDS = {
         "graphmamba.commands.predict:predict",
         first="checkpoint",
     ),
+    "study ablation": Command(
+        "train Graph-Mamba with each order of the paper's ablation, over several seeds",
+        "graphmamba.study.ablation:ablation",
+    ),
+    "study efficiency": Command(
+        "measure operations, memory and time of Graph-Mamba and its rivals: two figures",
+        "graphmamba.study.efficiency:efficiency",
+    ),
+    "study results": Command(
+        "collect finished runs into a page, beside the published numbers",
+        "graphmamba.study.results:results",
+    ),
     "train": Command(
         "train an experiment: one of the package, a YAML file or own graphs",
         "graphmamba.commands.train:train",

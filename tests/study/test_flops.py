@@ -13,9 +13,9 @@ from graphmamba.study.stack_flops import layer_flops
 from graphmamba.task.model import GraphMamba
 from tests.helpers.experiments import generated_batch, loss_of
 
-ELEMENTWISE_SHARE = 0.04
+ELEMENTWISE_SHARE = 0.1
 """How far formula and count may be apart in pointwise work: attention has a path for each kind of
-mask and dropout, which scale the scores and fill in the mask in their own ways."""
+mask and dropout, which scale the scores, the mask and the dropped in their own ways."""
 TRAINING_SHARE = 0.2
 """The backward pass of Performer has fewer products: its random features have no gradient."""
 

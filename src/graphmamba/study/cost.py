@@ -15,7 +15,7 @@ from torch_geometric.data import Batch, Data
 from graphmamba.checks import check_least
 from graphmamba.config import Experiment
 from graphmamba.data.columns import topology_of
-from graphmamba.data.positional import add_columns
+from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.store import GraphStore
 from graphmamba.study.batch_size import BatchSize
 from graphmamba.study.flops import Flops, count_flops
@@ -65,27 +65,46 @@ class Cost:
         return None if self.peak_bytes is None else self.peak_bytes / self.batch_size
 
 
+class Shelf:
+    """Graphs with what models read of them, computed once for all that read the same.
+
+    Args:
+        graphs: The graphs.
+        seed: What expander graphs are drawn from.
+    """
+
+    def __init__(self, graphs: Sequence[Data], seed: int = 0) -> None:
+        self._graphs, self._seed = graphs, seed
+        self._stores: dict[Precompute, GraphStore] = {}
+
+    def store(self, asked: Precompute) -> GraphStore:
+        """Return the graphs with just these columns."""
+        if asked not in self._stores:
+            generator = torch.Generator().manual_seed(self._seed)
+            read = [add_columns(graph, asked, generator) for graph in self._graphs]
+            self._stores[asked] = GraphStore.from_pyg(read)
+        return self._stores[asked]
+
+
 class Subject:
     """A model with graphs that carry what it reads, ready to be trained on any of them.
 
     Args:
         experiment: Which model, and its loss.
-        graphs: Graphs to make batches of.
+        shelf: Graphs to make batches of.
         device: Where it runs.
         seed: What its weights are drawn from.
     """
 
     def __init__(
-        self, experiment: Experiment, graphs: Sequence[Data], device: torch.device, seed: int = 0
+        self, experiment: Experiment, shelf: Shelf, device: torch.device, seed: int = 0
     ) -> None:
         torch.manual_seed(seed)
         self.device, self.task = device, experiment.data.task
         self.loss = LOSSES[experiment.loss]
         self.model = experiment.build(seed).to(device).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters())
-        generator = torch.Generator().manual_seed(seed)
-        read = [add_columns(graph, self.model.precompute, generator) for graph in graphs]
-        self.store = GraphStore.from_pyg(read).to(device)
+        self.store = shelf.store(self.model.precompute).to(device)
 
     @property
     def parameters(self) -> int:

@@ -30,8 +30,8 @@ SOFTMAX = 5
 """Maximum, difference, exponential, sum, quotient, for each score."""
 SCORE = SOFTMAX + 2
 """Scaling and mask before the softmax."""
-DROPOUT = 2
-"""Scaling of the mask, and the product with it."""
+DROPOUT = 1
+"""The product with the scaled mask."""
 BACKWARD = 2
 """A product, and about as well a norm or a softmax, has two gradients of its own size."""
 SCAN_BACKWARD = 3
@@ -176,11 +176,26 @@ def _gated_sum_backward(*call: Any) -> int:
     return BACKWARD * _gated_sum(call[4], call[2], call[5])
 
 
+def _batch_norm_act(*call: Any) -> int:
+    """From x, weight, bias, before, after, three places, three statistics and the settings."""
+    activation, rates, _, is_training = call[11:15]
+    parts = [call[3] is not None, call[4] is not None, activation != "none", *map(bool, rates)]
+    return call[0].numel() * ((NORM if is_training else KNOWN_NORM) + sum(parts))
+
+
+def _batch_norm_act_backward(_grad: Any, _kept: Any, *call: Any) -> int:
+    """From x, weight, bias, before, three places and the settings."""
+    statistics = (None, None, None)
+    return BACKWARD * _batch_norm_act(*call[:4], None, *call[4:7], *statistics, *call[7:])
+
+
 OWN_ELEMENTWISE: dict[str, Formula] = {
     "graphmamba::gated_sum_cpu": _gated_sum,
     "graphmamba::gated_sum_fused": _gated_sum,
     "graphmamba::gated_sum_cpu_backward": _gated_sum_backward,
     "graphmamba::gated_sum_fused_backward": _gated_sum_backward,
+    "graphmamba::batch_norm_act_fused": _batch_norm_act,
+    "graphmamba::batch_norm_act_fused_backward": _batch_norm_act_backward,
 }
 """Our own operators of that kind, by name."""
 

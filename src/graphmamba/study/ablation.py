@@ -1,0 +1,220 @@
+"""`graphmamba study ablation`: what permuting and ranking the nodes is worth, over seeds."""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from graphmamba.checks import check_choice
+from graphmamba.commands.train import EXPERIMENT, RUN
+from graphmamba.config import load_experiment
+from graphmamba.data.catalog import CATALOG
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.order.policy import ABLATIONS
+from graphmamba.study.runs import read_run
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.fit import fit
+from graphmamba.train.folder import RunFolder, read_config
+from graphmamba.train.open_data import open_data
+from graphmamba.train.options import RunOptions
+from graphmamba.train.results import RunResult, SeedsResult
+
+Given = Mapping[str, object]
+Tell = Callable[[str], object]
+Measured = Callable[["Table"], object]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the paper's table."""
+
+    title: str
+    paper: Mapping[str, float]
+    """Test score of its one run, by data set."""
+    has_bins: bool = True
+    """Whether nodes are dealt to as many sequences as in the main model. The paper's row without
+    permutation has the order of the data set, and no bins."""
+
+
+ROWS = {
+    "none": Row("neither", {"peptides-func": 0.6581, "pascalvoc-sp": 0.3105}, has_bins=False),
+    "permutation": Row("node permutation", {"peptides-func": 0.6821, "pascalvoc-sp": 0.4193}),
+    "cluster": Row("cluster permutation", {"peptides-func": 0.6769, "pascalvoc-sp": 0.3802}),
+    "eigenvector": Row(
+        "permutation + eigenvector centrality", {"peptides-func": 0.6739, "pascalvoc-sp": 0.3961}
+    ),
+    "degree": Row("permutation + degree", {"peptides-func": 0.6834, "pascalvoc-sp": 0.4314}),
+}
+"""The five rows by the names of their orders in `order.policy.ABLATIONS`."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Runs of one row on one data set, those that are done."""
+
+    benchmark: str
+    row: str
+    runs: tuple[RunResult, ...]
+
+    @property
+    def scores(self) -> list[float]:
+        """Test score of each seed."""
+        return [run.test for run in self.runs]
+
+    @property
+    def mean(self) -> float:
+        """Mean over the seeds."""
+        return SeedsResult(Path(), self.runs).mean("test", self.runs[0].metric)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation over the seeds, as in published tables."""
+        return SeedsResult(Path(), self.runs).deviation("test", self.runs[0].metric)
+
+    @property
+    def paper(self) -> float | None:
+        """What the paper has for it."""
+        return ROWS[self.row].paper.get(self.benchmark)
+
+
+Table = Sequence[Entry]
+
+
+def ablation_experiment(base: Experiment, row: str) -> Experiment:
+    """Make the experiment of a row: the main model with another order."""
+    check_choice("row", row, tuple(ROWS))
+    before = base.model.order
+    order = replace(
+        ABLATIONS[row],
+        bins=before.bins if ROWS[row].has_bins else 1,
+        train_samples=before.train_samples,
+        eval_samples=before.eval_samples,
+        direction=before.direction,
+    )
+    return replace(base, model=replace(base.model, order=order))
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """All runs of the study; each has a folder of its own and is made once."""
+
+    bases: Mapping[str, Experiment]
+    """The main model of each data set."""
+    rows: Sequence[str]
+    seeds: Sequence[int]
+    folder: Path
+    options: RunOptions
+    root: Path | None = None
+
+    def run(self, tell: Tell, measured: Measured) -> Table:
+        """Make the runs that are missing; `measured` gets the table whenever a run is done."""
+        done: dict[tuple[str, str], Entry] = {}
+        for (benchmark, row), result in self._results(tell):
+            before = done.get((benchmark, row), Entry(benchmark, row, ()))
+            done[benchmark, row] = replace(before, runs=(*before.runs, result))
+            measured(list(done.values()))
+            if not result.is_done:
+                raise UserError(
+                    f"stopped by {result.ending} in '{result.folder}': the same command goes on"
+                )
+        return list(done.values())
+
+    def _results(self, tell: Tell) -> Iterator[tuple[tuple[str, str], RunResult]]:
+        # seed by seed, so that a study that is stopped has all rows of the seeds that it has
+        opened: dict[tuple[str, str], GraphStore] = {}
+        for seed in self.seeds:
+            for benchmark, base in self.bases.items():
+                for row in self.rows:
+                    experiment = ablation_experiment(base, row)
+                    place = RunFolder(self.folder / benchmark / row / f"seed-{seed}")
+                    tell(f"{benchmark}, {ROWS[row].title}, seed {seed}")
+                    if is_finished(place, experiment):
+                        yield (benchmark, row), read_run(place.path)
+                        continue
+                    if (benchmark, row) not in opened:
+                        opened[benchmark, row] = open_data(experiment, self.root)[1]
+                    options = replace(self.options, seed=seed)
+                    yield (benchmark, row), _run(experiment, opened[benchmark, row], options, place)
+
+
+def is_finished(place: RunFolder, experiment: Experiment) -> bool:
+    """Whether a folder holds this run to its end; another one's is refused."""
+    if not place.config.exists():
+        return False
+    found, _ = read_config(place.path)
+    if found != experiment:
+        raise UserError(
+            f"folder must hold runs of the same experiment, and '{place.path}' holds another: "
+            "name another folder"
+        )
+    return place.results.exists() and read_run(place.path).is_done
+
+
+def _run(
+    experiment: Experiment, store: GraphStore, options: RunOptions, place: RunFolder
+) -> RunResult:
+    can_go_on = place.state.exists()
+    if not can_go_on and place.config.exists():
+        # it was killed before it had saved anything
+        shutil.rmtree(place.path)
+    return fit(experiment, store, options, place.path, resume=can_go_on)
+
+
+def ablation(
+    folder: Path = Path("ablation"),
+    benchmarks: str = "peptides-func,pascalvoc-sp",
+    rows: str = ",".join(ROWS),
+    seeds: str = "0,1,2",
+    root: Path | None = None,
+    options: Annotated[Given, RUN] = {},  # noqa: B006
+    overrides: Annotated[Given, EXPERIMENT] = {},  # noqa: B006
+) -> None:
+    """Train Graph-Mamba with each order of the paper's ablation, over several seeds.
+
+    A study that was stopped goes on when the same command is given again.
+
+    Args:
+        folder: Where the runs, the table and the figure go.
+        benchmarks: Data sets, with commas between.
+        rows: Orders, with commas between: none, permutation, cluster, eigenvector, degree.
+        seeds: One run of each row for each seed.
+        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        options: See below.
+        overrides: See below; they hold for all rows.
+    """
+    from rich.console import Console
+
+    from graphmamba.study.ablation_report import ablation_table, write_ablation
+
+    if "seed" in options:
+        raise UserError(f"seeds must be given in the place of seed, got {options['seed']!r}")
+    sets = _words("benchmarks", benchmarks, tuple(CATALOG))
+    study = Ablation(
+        bases={name: load_experiment(f"{name}/graph-mamba", overrides) for name in sets},
+        rows=_words("rows", rows, tuple(ROWS)),
+        seeds=_numbers("seeds", seeds),
+        folder=folder,
+        options=RunOptions.of(dict(options), "options"),
+        root=root,
+    )
+    console = Console()
+    table = study.run(Console(stderr=True).print, lambda done: write_ablation(done, folder))
+    for name in sets:
+        console.print(ablation_table(name, table))
+    console.print(f"Files: {folder}")
+
+
+def _words(argument: str, text: str, choices: tuple[str, ...]) -> list[str]:
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        check_choice(argument, word, choices)
+    return words
+
+
+def _numbers(argument: str, text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() for word in words) or len(set(words)) < len(words):
+        raise UserError(f"{argument} must be whole numbers with commas between, got '{text}'")
+    return [int(word) for word in words]

@@ -1,0 +1,209 @@
+"""The ablation's rows, and runs that are made once."""
+
+import csv
+import json
+import sys
+from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphmamba.config import load_experiment
+from graphmamba.data.catalog import CATALOG
+from graphmamba.data.store import GraphStore
+from graphmamba.data.synthetic import synthetic_graphs
+from graphmamba.order.policy import PUBLISHED
+from graphmamba.study import ablation as study
+from graphmamba.study.ablation import ROWS, Ablation, Entry, ablation, ablation_experiment
+from graphmamba.study.ablation_report import ablation_table, write_ablation
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.folder import RunFolder, write_config
+from graphmamba.train.options import RunOptions
+from graphmamba.train.results import RunResult
+
+SMALL = {
+    "sizes": (3, 1, 1),
+    "encoder.laplacian.channels": 4,
+    "model.channels": 8,
+    "model.layers": 1,
+    "recipe.epochs": 1,
+    "recipe.batch_size": 3,
+}
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "ablation.py"
+
+
+def result(folder: Path, seed: int, score: float, ending: str = "finished") -> RunResult:
+    return RunResult(
+        folder=folder,
+        seed=seed,
+        metric="average_precision",
+        best_epoch=3,
+        scores={"test": {"loss": 1.0, "average_precision": score}},
+        epochs=5,
+        ending=ending,  # type: ignore[arg-type]
+        parameters=373_018,
+        seconds=60.0,
+        peak_memory=10**9,
+        environment={"device": "a device"},
+    )
+
+
+def small_study(folder: Path, rows: tuple[str, ...] = ("degree",), **overrides: object) -> Ablation:
+    base = load_experiment("pattern/graph-mamba", {**SMALL, **overrides})
+    options = RunOptions(device="cpu")
+    return Ablation({"pattern": base}, rows, (0,), folder / "study", options, folder / "root")
+
+
+def begin(place: RunFolder, experiment: Experiment) -> None:
+    """Leave what a run leaves that was killed before its first checkpoint."""
+    place.begin()
+    write_config(place.config, experiment, RunOptions(device="cpu"))
+
+
+@pytest.mark.parametrize(("benchmark", "bins"), [("peptides-func", 1), ("pascalvoc-sp", 2)])
+def test_rows_differ_from_the_main_model_by_their_order_alone(benchmark: str, bins: int) -> None:
+    base = load_experiment(f"{benchmark}/graph-mamba")
+    rows = {row: ablation_experiment(base, row) for row in ROWS}
+    assert rows["degree"] == base
+    assert rows["none"].model.order == PUBLISHED["Mamba"]
+    assert len({str(row.model.order) for row in rows.values()}) == len(ROWS)
+    for name, row in rows.items():
+        assert row.model.order.bins == (1 if name == "none" else bins)
+        assert replace(row, model=replace(row.model, order=base.model.order)) == base
+
+
+def test_the_paper_s_numbers_are_those_of_its_table() -> None:
+    listed = [tuple(row.paper.values()) for row in ROWS.values()]
+    assert listed == [
+        (0.6581, 0.3105),
+        (0.6821, 0.4193),
+        (0.6769, 0.3802),
+        (0.6739, 0.3961),
+        (0.6834, 0.4314),
+    ]
+
+
+def test_every_row_trains_and_is_not_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = small_study(tmp_path, tuple(ROWS))
+    tables: list[int] = []
+    first = own.run(str, lambda table: tables.append(len(table)))
+    assert [entry.row for entry in first] == list(ROWS)
+    assert tables == [1, 2, 3, 4, 5]
+    assert (tmp_path / "study" / "pattern" / "cluster" / "seed-0" / "results.json").exists()
+
+    def forbidden(*_: Any, **__: Any) -> RunResult:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(study, "fit", forbidden)
+    again = own.run(str, str)
+    assert [entry.scores for entry in again] == [entry.scores for entry in first]
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+def test_a_run_that_was_stopped_goes_on(
+    has_state: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = small_study(tmp_path)
+    place = RunFolder(tmp_path / "study" / "pattern" / "degree" / "seed-0")
+    begin(place, ablation_experiment(own.bases["pattern"], "degree"))
+    (place.path / "leftover").touch()
+    if has_state:
+        place.state.parent.mkdir()
+        place.state.touch()
+    calls: list[tuple[bool, bool]] = []
+
+    def fit(_e: Experiment, _s: Any, options: RunOptions, folder: Path, resume: bool) -> RunResult:
+        assert options.seed == 0
+        calls.append((resume, (folder / "leftover").exists()))
+        return result(folder, 0, 0.5)
+
+    monkeypatch.setattr(study, "fit", fit)
+    own.run(str, str)
+    assert calls == [(has_state, has_state)]
+
+
+def test_a_run_that_stops_ends_the_study_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fit(_e: Experiment, _s: Any, options: RunOptions, folder: Path, resume: bool) -> RunResult:
+        assert not resume
+        return result(folder, options.seed, 0.5, "max time")
+
+    monkeypatch.setattr(study, "fit", fit)
+    with pytest.raises(ValueError, match=r"stopped by max time.*the same command goes on"):
+        small_study(tmp_path).run(str, str)
+
+
+def test_runs_of_another_experiment_are_refused(tmp_path: Path) -> None:
+    place = RunFolder(tmp_path / "study" / "pattern" / "degree" / "seed-0")
+    begin(place, small_study(tmp_path).bases["pattern"])
+    with pytest.raises(ValueError, match="must hold runs of the same experiment"):
+        small_study(tmp_path, **{"recipe.epochs": 2}).run(str, str)
+
+
+def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    entries = [
+        Entry(
+            benchmark,
+            row,
+            tuple(result(tmp_path, seed, 0.6 + 0.01 * seed) for seed in range(3)),
+        )
+        for benchmark in ("peptides-func", "pascalvoc-sp")
+        for row in ROWS
+    ]
+    console = Console(record=True, width=120)
+    console.print(ablation_table("peptides-func", entries))
+    shown = console.export_text()
+    assert all(number in shown for number in ("0.6100", "0.0082", "0.6834", "permutation + degree"))
+    write_ablation(entries, tmp_path / "new")
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {
+        f"ablation.{ending}" for ending in ("csv", "json", "png", "svg")
+    }
+    lines = list(csv.DictReader((tmp_path / "new" / "ablation.csv").read_text().splitlines()))
+    assert lines[0]["scores"] == "0.600000 0.610000 0.620000"
+    assert float(lines[0]["paper"]) == 0.6581
+    assert len(json.loads((tmp_path / "new" / "ablation.json").read_text())["runs"]) == 30
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"benchmarks": "peptides"}, "benchmarks must be one of"),
+        ({"rows": "degree,size"}, "rows must be one of"),
+        ({"seeds": "0,0"}, "seeds must be whole numbers"),
+        ({"seeds": "one"}, "seeds must be whole numbers"),
+        ({"options": {"seed": 3}}, "seeds must be given in the place of seed"),
+    ],
+)
+def test_mistakes_are_refused(given: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=told):
+        ablation(tmp_path / "new", **given)
+
+
+def test_the_script_is_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fit(experiment: Experiment, *_: Any, **__: Any) -> RunResult:
+        assert experiment.recipe.epochs == 2
+        return result(tmp_path, 1, 0.5)
+
+    monkeypatch.setattr(study, "fit", fit)
+    store = GraphStore.from_pyg(synthetic_graphs(CATALOG["peptides-func"], 2))
+    monkeypatch.setattr(study, "open_data", lambda *_: (None, store))
+    spec = spec_from_file_location("benchmark_of_ablation", SCRIPT)
+    assert spec
+    assert spec.loader
+    script = module_from_spec(spec)
+    spec.loader.exec_module(script)
+    words = ["--folder", str(tmp_path), "--benchmarks", "peptides-func", "--rows", "none"]
+    words += ["--seeds", "1", "--device", "cpu", "--epochs", "2"]
+    monkeypatch.setattr(sys, "argv", ["ablation.py", *words])
+    script.main()
+    assert "neither" in capsys.readouterr().out
+    assert (tmp_path / "ablation.png").exists()
