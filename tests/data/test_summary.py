@@ -9,6 +9,7 @@ from graphmamba.cli import main
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.sbm import draw_pattern
 from graphmamba.data.summary import summarise
+from tests.data.own.test_open import write_folder, write_npz
 from tests.helpers.raw_files import write_malnet
 
 pytest.importorskip("jsonargparse")
@@ -40,6 +41,21 @@ def test_labels_of_several_at_once_are_counted_and_numbers_are_not() -> None:
     assert summarise(graphs).labels == {"0": 2, "1": 0, "2": 1}
     graphs.graphs["y"] = torch.tensor([[0.5], [1]])
     assert summarise(graphs).labels == {}
+    assert summarise(graphs, names=["size"]).targets == {"size": (0.75, 0.25)}
+
+
+def test_labels_that_are_missing_are_counted_apart() -> None:
+    graphs = two_graphs()
+    graphs.graphs["y"] = torch.tensor([-1, 1])
+    summary = summarise(graphs, names=["no", "yes", "maybe"])
+    assert (summary.labels, summary.unlabelled) == ({"no": 0, "yes": 1, "maybe": 0}, 1)
+    graphs.graphs["y"] = torch.tensor([[1.0, torch.nan], [1, 0]])
+    summary = summarise(graphs)
+    assert (summary.labels, summary.unlabelled) == ({"0": 2, "1": 0}, 1)
+    graphs.graphs["y"] = torch.tensor([[3.0, torch.nan], [torch.nan, torch.nan]])
+    summary = summarise(graphs)
+    assert summary.targets["0"] == (3.0, 0.0)
+    assert summary.unlabelled == 3
 
 
 def test_diameters_are_of_a_sample() -> None:
@@ -57,6 +73,21 @@ def test_commands_build_and_show_a_set(tmp_path: Path, capsys: pytest.CaptureFix
         assert told in shown
 
 
+def test_own_graphs_are_shown_by_their_class_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, root = write_folder(tmp_path / "fruit"), f"--root={tmp_path}"
+    main(["data", "info", str(folder), "--label", "taste", "--undirected", root])
+    shown = capsys.readouterr().out
+    for told in ("fruit, in", "label sour", "label sweet", "2 classes", "read from fruit", "18"):
+        assert told in shown
+    assert "published" not in shown
+    main(["data", "info", str(folder), "--label=taste", "--classes=[sweet, sour, bitter]", root])
+    assert "label bitter" in capsys.readouterr().out
+    main(["data", "info", str(write_npz(tmp_path / "three.npz")), root])
+    assert "target y0" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("file", ["info.png", "info.svg"])
 def test_a_plot_is_written(tmp_path: Path, file: str) -> None:
     pytest.importorskip("matplotlib")
@@ -70,7 +101,13 @@ def test_a_plot_is_written(tmp_path: Path, file: str) -> None:
     ("words", "told"),
     [
         (["data", "info", "zinc"], "name must be one of"),
+        (
+            ["data", "info", "cluster", "--root={folder}", "--plot={folder}/none/a.png"],
+            "plot must be a file in a folder that exists",
+        ),
         (["data", "info", "mnist", "--root", "{folder}"], "mnist is not in"),
+        (["data", "info", "{folder}", "--label=y", "--root={folder}"], "nodes.csv must be there"),
+        (["data", "info", "{folder}/a.npz", "--root={folder}"], "got no '"),
         (["data", "build", "mnist", "--from", "{folder}/none"], "--from must be a folder"),
         (["data", "build", "mnist", "--from={folder}", "--root={folder}"], "must hold mnist_75sp"),
     ],

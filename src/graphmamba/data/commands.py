@@ -1,13 +1,17 @@
 """`graphmamba data build` and `graphmamba data info`."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from graphmamba.checks import check_choice
-from graphmamba.data.catalog import CATALOG, Benchmark
+from graphmamba.data.catalog import CATALOG, Benchmark, Level
 from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.own.labels import Kind
+from graphmamba.data.own.open import OwnStore, is_own, open_own
+from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.sources import build_benchmark, default_root, open_benchmark
 from graphmamba.data.store import GraphStore
 from graphmamba.data.summary import Summary, summarise
@@ -43,26 +47,62 @@ def build(
     check_choice("name", name, tuple(CATALOG))
     place = _root(root)
     store = build_benchmark(name, Path(from_) if from_ else None, place, seed, download)
-    _print_table(name, place, _rows(CATALOG[name], summarise(_columns_of(store), sample=0)))
+    summary = summarise(_columns_of(store), sample=0)
+    _print_table(f"{CATALOG[name].title}, in {place}", _rows(summary, CATALOG[name]))
 
 
-def info(name: str, plot: str | None = None, root: str | None = None, seed: int = 0) -> None:
-    """Print what the graphs of a set look like, beside the published figures.
+def info(  # noqa: PLR0913
+    name: str,
+    *,
+    plot: str | None = None,
+    root: str | None = None,
+    seed: int = 0,
+    label: list[str] | str | None = None,
+    kind: Kind | None = None,
+    classes: list[str] | int | None = None,
+    level: Level | None = None,
+    undirected: bool = False,
+    smiles: str = "smiles",
+) -> None:
+    """Print what the graphs of a set look like, those of a benchmark beside the published figures.
 
     Args:
-        name: The set, as `graphmamba benchmarks` lists it.
+        name: The set, as `graphmamba benchmarks` lists it; or own graphs: a folder of CSV files,
+            an .npz, or a .csv of molecules.
         plot: Also draw sizes, degrees, labels and diameters into this file, such as info.png.
         root: Where sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
         seed: Seed of a set that is drawn.
+        label: Own graphs: the label column, or several as [one, two].
+        kind: Own graphs: what labels are, where their values should not decide.
+        classes: Own graphs: how many classes there are, or their names as [one, two].
+        level: Own graphs: what is labelled, where the files should not decide.
+        undirected: Own graphs: whether each edge is written once and goes both ways.
+        smiles: Own graphs: the column of SMILES.
     """
-    check_choice("name", name, tuple(CATALOG))
+    if plot is not None and not Path(plot).absolute().parent.is_dir():
+        raise UserError(f"plot must be a file in a folder that exists, got '{plot}'")
     place = _root(root)
-    summary = summarise(_columns_of(open_benchmark(name, place, seed)))
-    _print_table(name, place, _rows(CATALOG[name], summary))
+    if name in CATALOG or not is_own(name):
+        check_choice("name", name, tuple(CATALOG))
+        title = CATALOG[name].title
+        summary = summarise(_columns_of(open_benchmark(name, place, seed)))
+        _print_table(f"{title}, in {place}", _rows(summary, CATALOG[name]))
+    else:
+        options = OwnOptions(
+            tuple(label) if isinstance(label, list) else label or (),
+            kind,
+            tuple(classes) if isinstance(classes, list) else classes,
+            level,
+            undirected,
+            smiles,
+        )
+        own, title = open_own(name, options, place), Path(name).name
+        summary = summarise(_columns_of(own.store), names=own.names)
+        _print_table(f"{title}, in {place}", [*_task_rows(own), *_rows(summary)])
     if plot is not None:
         from graphmamba.data.plot import plot_summary
 
-        plot_summary(summary, CATALOG[name].title, Path(plot))
+        plot_summary(summary, title, Path(plot))
 
 
 def _root(root: str | None) -> Path:
@@ -86,23 +126,32 @@ def _columns_of(store: GraphStore) -> GraphColumns:
     )
 
 
-def _rows(benchmark: Benchmark, summary: Summary) -> Iterable[tuple[str, str, str]]:
+def _task_rows(own: OwnStore) -> Iterable[tuple[str, str, str]]:
+    """What is predicted from what; benchmarks have it in `graphmamba benchmarks`."""
+    labels = f"{own.task.classes} classes" if own.task.classes else ", ".join(own.names)
+    yield "task", f"{own.task.level}: {labels or 'pairs'}, {own.task.metric}", ""
+    features = own.features
+    yield "features of a node", f"{features.node_columns} {features.nodes}", ""
+    yield "features of an edge", f"{features.edge_columns} {features.edges}", ""
+
+
+def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tuple[str, str, str]]:
     """What is counted, here, and as published."""
-    published = (benchmark.train, benchmark.validation, benchmark.test)
-    yield "graphs", f"{len(summary.nodes):,}", f"{benchmark.graphs:,}"
-    for name, here, there in zip(PARTS, summary.parts, published, strict=True):
-        yield f"  {name}", f"{here:,}", f"{there:,}"
+    published = Published.of(benchmark)
+    yield "graphs", f"{len(summary.nodes):,}", published.graphs
+    for name, here, there in zip(PARTS, summary.parts, published.parts, strict=True):
+        yield f"  {name}", f"{here:,}", there
     for name, sizes, mean in (
-        ("nodes", summary.nodes, benchmark.mean_nodes),
-        ("directed edges", summary.edges, benchmark.mean_edges),
+        ("nodes", summary.nodes, published.nodes),
+        ("directed edges", summary.edges, published.edges),
     ):
         low, high = (int(end) for end in torch.aminmax(sizes))
         yield f"{name} in all", f"{int(sizes.sum()):,}", ""
-        yield f"{name} a graph", f"{sizes.double().mean():,.2f}", f"{mean:,.2f}"
+        yield f"{name} a graph", f"{sizes.double().mean():,.2f}", mean
         yield "  from - to", f"{low:,} - {high:,}", ""
     counts = summary.degrees.double()
     mean_degree = float((counts * torch.arange(len(counts))).sum() / counts.sum())
-    yield "out-degree", f"{mean_degree:,.2f}", f"{benchmark.mean_edges / benchmark.mean_nodes:,.2f}"
+    yield "out-degree", f"{mean_degree:,.2f}", published.degree
     yield "  at most", f"{len(counts) - 1:,}", ""
     if len(summary.diameters):
         diameter = f"{summary.diameters.double().mean():,.1f}"
@@ -110,19 +159,48 @@ def _rows(benchmark: Benchmark, summary: Summary) -> Iterable[tuple[str, str, st
     total = sum(summary.labels.values())
     for label, count in summary.labels.items():
         yield f"label {label}", f"{count:,} ({count / max(total, 1):.1%})", ""
+    for target, (middle, deviation) in summary.targets.items():
+        yield f"target {target}", f"{middle:,.4g} ± {deviation:,.4g}", ""
+    if summary.unlabelled:
+        yield "without label", f"{summary.unlabelled:,}", ""
     yield "source", summary.source, ""
 
 
-def _print_table(name: str, root: Path, rows: Iterable[tuple[str, str, str]]) -> None:
+@dataclass(frozen=True)
+class Published:
+    """The published figures as words; empty for own graphs."""
+
+    graphs: str = ""
+    parts: tuple[str, str, str] = ("", "", "")
+    nodes: str = ""
+    edges: str = ""
+    degree: str = ""
+
+    @classmethod
+    def of(cls, benchmark: Benchmark | None) -> "Published":
+        """Write them out."""
+        if benchmark is None:
+            return cls()
+        return cls(
+            f"{benchmark.graphs:,}",
+            (f"{benchmark.train:,}", f"{benchmark.validation:,}", f"{benchmark.test:,}"),
+            f"{benchmark.mean_nodes:,.2f}",
+            f"{benchmark.mean_edges:,.2f}",
+            f"{benchmark.mean_edges / benchmark.mean_nodes:,.2f}",
+        )
+
+
+def _print_table(title: str, rows: Iterable[tuple[str, str, str]]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    title = f"{CATALOG[name].title}, in {root}"
+    listed = list(rows)
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("")
     table.add_column("here", justify="right")
-    table.add_column("published", justify="right")
-    for row in rows:
-        table.add_row(*row)
+    if any(there for _, _, there in listed):
+        table.add_column("published", justify="right")
+    for row in listed:
+        table.add_row(*row[: len(table.columns)])
     Console().print(table)

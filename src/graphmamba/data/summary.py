@@ -1,6 +1,9 @@
 """What the graphs of a set look like: sizes, degrees, labels, diameters."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
+from typing import TypeVar
 
 import torch
 from jaxtyping import Int
@@ -8,6 +11,7 @@ from torch import Tensor
 
 from graphmamba.data.graph_columns import GraphColumns
 
+Item = TypeVar("Item")
 DIAMETERS = 50
 """Graphs whose diameter is computed, spread evenly over the set."""
 
@@ -25,15 +29,26 @@ class Summary:
     """How many nodes have 0, 1, 2, ... outgoing edges."""
     labels: dict[str, int]
     """How often each class occurs; empty where labels are no classes."""
+    targets: dict[str, tuple[float, float]]
+    """Mean and deviation of each target; empty where labels are classes."""
+    unlabelled: int
+    """Labels that are not there."""
     diameters: Int[Tensor, " sampled"]
     """Longest shortest path of some graphs, taken as undirected; of their parts if they fall apart.
     """
 
 
-def summarise(columns: GraphColumns, sample: int = DIAMETERS) -> Summary:
-    """Compute the figures of a set; `sample` graphs are measured for their diameter."""
+def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[str] = ()) -> Summary:
+    """Compute the figures of a set.
+
+    Args:
+        columns: The set.
+        sample: Graphs that are measured for their diameter.
+        names: Classes or targets in order; without them they are numbered.
+    """
     graphs = len(columns.node_ptr) - 1
     split = columns.split if columns.split is not None else torch.zeros(graphs, dtype=torch.int64)
+    labels, targets, unlabelled = _labels(columns, names)
     chosen = torch.linspace(0, graphs - 1, min(sample, graphs)).round().long().tolist()
     return Summary(
         source=columns.source,
@@ -41,7 +56,9 @@ def summarise(columns: GraphColumns, sample: int = DIAMETERS) -> Summary:
         nodes=columns.node_ptr.diff(),
         edges=columns.edge_ptr.diff(),
         degrees=_degrees(columns),
-        labels=_labels(columns),
+        labels=labels,
+        targets=targets,
+        unlabelled=unlabelled,
         diameters=torch.tensor([_diameter(columns, graph) for graph in chosen], dtype=torch.int64),
     )
 
@@ -52,17 +69,32 @@ def _degrees(columns: GraphColumns) -> Int[Tensor, " degrees"]:
     return torch.bincount(columns.edge_index[0] + first, minlength=total).bincount()
 
 
-def _labels(columns: GraphColumns) -> dict[str, int]:
+def _labels(
+    columns: GraphColumns, names: Sequence[str]
+) -> tuple[dict[str, int], dict[str, tuple[float, float]], int]:
+    """Counts of classes, mean and deviation of targets, and how many labels are missing."""
     y = columns.nodes.get("y", columns.graphs.get("y"))
     if y is None:
-        return {}
+        return {}, {}, 0
     if not y.is_floating_point():
-        return {str(label): count for label, count in enumerate(y.flatten().bincount().tolist())}
-    if not bool(((y == 0) | (y == 1)).all()):
-        return {}
-    # of several labels at once: how often each of them is set
-    counts = y.reshape(len(y), -1).sum(dim=0).long().tolist()
-    return {str(label): count for label, count in enumerate(counts)}
+        known = y[y >= 0]
+        counts = known.bincount(minlength=len(names)).tolist()
+        return _named(counts, names), {}, y.numel() - known.numel()
+    rows, missing = y.reshape(len(y), -1), int(y.isnan().sum())
+    if bool(((rows == 0) | (rows == 1) | rows.isnan()).all()):
+        # of several labels at once: how often each of them is set
+        return _named(rows.nansum(dim=0).long().tolist(), names), {}, missing
+    columns_known = [column[~column.isnan()].double() for column in rows.T]
+    spread = [
+        (float(known.mean()), float(known.std(correction=0))) if known.numel() else (nan, nan)
+        for known in columns_known
+    ]
+    return {}, _named(spread, names), missing
+
+
+def _named(values: Sequence[Item], names: Sequence[str]) -> dict[str, Item]:
+    numbered = names or [str(place) for place in range(len(values))]
+    return dict(zip(numbered, values, strict=True))
 
 
 def _diameter(columns: GraphColumns, graph: int) -> int:
