@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
+from graphmamba.encode.norm import sync_norms
 from graphmamba.environment import describe
 from graphmamba.errors import UserError
 from graphmamba.task.metrics import LOWER_IS_BETTER
@@ -185,8 +186,6 @@ def _fit(
 def _model(experiment: Experiment, options: RunOptions, team: Team) -> GraphMamba:
     model = experiment.build(seed=options.seed)
     if options.sync_batchnorm and team.world > 1:
-        from graphmamba.encode.norm import sync_norms
-
         sync_norms(model)
     if options.compile:
         # every batch has another number of nodes

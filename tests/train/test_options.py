@@ -1,0 +1,42 @@
+"""How and where an experiment is run, as data."""
+
+import json
+import math
+
+import pytest
+
+from graphmamba.errors import UserError
+from graphmamba.train.options import RunOptions
+from tests.helpers.typecheck import typecheck_off
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        RunOptions(),
+        RunOptions(seed=7, max_time=60.0, loggers=("tensorboard", "wandb"), compile=True),
+        RunOptions(device="cpu", devices=2, precision="bf16-mixed", early_stopping=5),
+    ],
+)
+def test_options_survive_json(options: RunOptions) -> None:
+    assert RunOptions.of(json.loads(json.dumps(options.content())), "file") == options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "tpu"}, "device must be one of 'auto', 'cpu', 'cuda', got 'tpu'"),
+        ({"precision": "16"}, "precision must be one of '32-true', 'bf16-mixed', got '16'"),
+        ({"fast": "yes"}, "fast must be one of"),
+        ({"loggers": ("csv",)}, "loggers must be one of 'tensorboard', 'wandb', got 'csv'"),
+        ({"devices": 0}, "devices must be at least 1, got 0"),
+        ({"accumulate": 0}, "accumulate must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"seed": 1 << 63}, r"seed must be less than 2\*\*63"),
+        ({"max_time": math.nan}, "max_time must be at least 0, got nan"),
+        ({"early_stopping": -1}, "early_stopping must be at least 0, got -1"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(options: dict[str, object], message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        RunOptions(**options)
