@@ -55,6 +55,9 @@ def test_published_edge_lists_give_the_same(tmp_path: Path) -> None:
     file.write_text("# header\n" * 5 + "0 1\n2\n")
     with pytest.raises(UserError, match=r"test\.edgelist must hold two node numbers a line"):
         read_edge_lists(tmp_path)
+    file.unlink()
+    with pytest.raises(UserError, match=r"family must hold test\.edgelist, got no such file"):
+        read_edge_lists(tmp_path)
 
 
 @pytest.mark.parametrize(

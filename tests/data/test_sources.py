@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmamba.data import sources
+from graphmamba.data import malnet, sources
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.sources import SOURCES, build_benchmark, how_to_get, open_benchmark
 from graphmamba.errors import UserError
@@ -27,6 +27,12 @@ def test_the_files_of_every_source_are_documented() -> None:
         for word in source.files.split():
             file = word.strip(",")
             assert file in page or not {".", "/"} & set(file), f"{name}: {file}"
+
+
+def test_names_are_as_many_as_what_they_name() -> None:
+    for benchmark in CATALOG.values():
+        assert len(benchmark.names) in {0, benchmark.task.classes or benchmark.task.outputs}
+    assert CATALOG["malnet-tiny"].names == malnet.KINDS
 
 
 def test_a_set_built_from_files_is_opened_again(tmp_path: Path) -> None:
@@ -86,7 +92,7 @@ def test_a_missing_set_tells_how_to_get_it(tmp_path: Path) -> None:
         ("coco-sp", r"must hold train2017/, val2017/ and .* got no annotations/"),
         ("malnet-tiny", r"must hold malnet_tiny\.npz\[\.xz\], or malnet-graphs-tiny/ .* none of"),
         ("cifar10", r"must hold cifar10_150sp\.npz\[\.xz\], or .* got no data_batch_1\.bin"),
-        ("pascalvoc-sp", r"must hold voc_sp_train_0\.npz\[\.xz\], .* got none of them"),
+        ("pascalvoc-sp", r"must hold voc_sp_\{train_0,.* got none of them"),
         ("mnist", r"must hold mnist_75sp\.npz\[\.xz\], or .* got no train-images-idx3-ubyte or"),
         ("zinc", "name must be one of 'peptides-func'"),
     ],

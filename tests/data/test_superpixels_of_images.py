@@ -84,7 +84,7 @@ def test_mnist_is_built_from_its_images(tmp_path: Path) -> None:
     assert store.split is not None
     # the first 5,000 training images are for validation, here all of them
     assert store.split.tolist() == [1, 1, 1, 2, 2]
-    assert store.source.startswith("built from the images of train-images-idx3-ubyte")
+    assert store.source == "built from MNIST's images"
     for number in range(5):
         graph = store[number]
         expected = nodes_written_out(images[number][..., None], MNIST_RECIPE)

@@ -47,7 +47,7 @@ def build(
     check_choice("name", name, tuple(CATALOG))
     place = _root(root)
     store = build_benchmark(name, Path(from_) if from_ else None, place, seed, download)
-    summary = summarise(_columns_of(store), sample=0)
+    summary = summarise(_columns_of(store), sample=0, names=CATALOG[name].names)
     _print_table(f"{CATALOG[name].title}, in {place}", _rows(summary, CATALOG[name]))
 
 
@@ -85,7 +85,8 @@ def info(  # noqa: PLR0913
     if name in CATALOG or not is_own(name):
         check_choice("name", name, tuple(CATALOG))
         title = CATALOG[name].title
-        summary = summarise(_columns_of(open_benchmark(name, place, seed)))
+        store = open_benchmark(name, place, seed)
+        summary = summarise(_columns_of(store), names=CATALOG[name].names)
         _print_table(f"{title}, in {place}", _rows(summary, CATALOG[name]))
     else:
         options = OwnOptions(

@@ -80,6 +80,8 @@ def read_edge_lists(folder: Path, keep_isolated: bool = False) -> GraphColumns:
 
 
 def _read_edge_list(path: Path) -> Int[Tensor, "2 edges"]:
+    if not path.is_file():
+        raise UserError(f"folder {path.parent} must hold {path.name}, got no such file")
     lines = path.read_text().split("\n")[HEADER_LINES:]
     try:
         numbers = np.array(" ".join(lines).split(), dtype=np.int64)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from graphmamba.checks import check_choice
-from graphmamba.data import coco_images, malnet, peptides, superpixels_of_images, voc, voc_images
+from graphmamba.data import coco_images, malnet, peptides, superpixels_of_images, voc_images
 from graphmamba.data.cache import open_or_build, open_store, recipe_hash
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.graph_columns import GraphColumns
@@ -72,12 +72,13 @@ SOURCES: dict[str, Source] = {
     "peptides-struct": Source(
         download=_lrgb("peptides-struct"),
         read=partial(peptides.read_peptides_struct, follow=_molecules),
-        files=f"{peptides.LABELLED}[.gz], {peptides.SPLIT} and {peptides.MEASURED}",
+        files=f"{peptides.SPLIT} and {peptides.STRUCTURES}[.gz]; or, with targets of some peptides, "
+        f"{peptides.SPLIT}, {peptides.LABELLED}[.gz] and {peptides.MEASURED}",
     ),
     "pascalvoc-sp": Source(
         download=_lrgb("pascalvoc-sp"),
         read=voc_images.read_voc_folder,
-        files=f"{', '.join(f'{file}[.xz]' for file in voc.FILES)}, or {voc_images.FOLDERS}",
+        files=voc_images.HOLDS,
     ),
     "coco-sp": Source(
         download=_lrgb("coco-sp"), read=coco_images.read_coco, files=coco_images.FOLDERS

@@ -60,7 +60,7 @@ def read_mnist(folder: Path) -> GraphColumns:
         np.concatenate(labels),
         len(labels[1]),
         MNIST_RECIPE,
-        f"built from the images of {', '.join(MNIST_IMAGES)}",
+        "built from MNIST's images",
     )
 
 
@@ -85,7 +85,7 @@ def read_cifar10(folder: Path) -> GraphColumns:
         np.concatenate(labels),
         len(labels[-1]),
         CIFAR_RECIPE,
-        "built from the images of CIFAR10's binary version",
+        "built from CIFAR10's images",
     )
 
 

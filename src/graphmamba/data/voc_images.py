@@ -43,8 +43,9 @@ LAYOUTS = (
     Layout("JPEGImages", "SegmentationClass", ".png", "ImageSets/Segmentation"),
 )
 """The Semantic Boundaries Dataset; Pascal VOC with the masks of that one added; Pascal VOC."""
-FOLDERS = (
-    "img/, cls/, train.txt and val.txt, or JPEGImages/, SegmentationClass[Aug]/ and ImageSets/"
+HOLDS = (
+    "voc_sp_{train_0,train_1,train_2,val,test}.npz[.xz], or img/, cls/, train.txt and val.txt, "
+    "or JPEGImages/, SegmentationClass[Aug]/ and ImageSets/"
 )
 
 
@@ -55,10 +56,7 @@ def read_voc_folder(folder: Path) -> GraphColumns:
     for layout in LAYOUTS:
         if (folder / layout.images).is_dir() and (folder / layout.masks).is_dir():
             return read_voc_images(folder, layout)
-    raise UserError(
-        f"folder {folder} must hold {', '.join(f'{file}[.xz]' for file in FILES)}, "
-        f"or {FOLDERS}, got none of them"
-    )
+    raise UserError(f"folder {folder} must hold {HOLDS}, got none of them")
 
 
 def read_voc_images(folder: Path, layout: Layout) -> GraphColumns:
