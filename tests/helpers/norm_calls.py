@@ -40,7 +40,7 @@ SMALL = {
     "one real row": Case(70, 4, True, True, count=1),
     "ghosts alone": Case(70, 4, True, True, "relu", count=0),
     "no rows": Case(0, 4, has_before=True, rates=(0.5, 0.5)),
-    "several programs": Case(9000, 65, has_after=True, activation="relu", count=8001),
+    "several programs": Case(300, 3, has_after=True, activation="relu", count=260),
 }
 LARGE = {
     "nodes": Case(21_000, 96, has_before=True, has_after=True, rates=(0.1, 0.0), count=20_001),

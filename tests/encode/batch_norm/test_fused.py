@@ -16,8 +16,12 @@ def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
     run_apart(
         "from tests.helpers.norm_calls import SMALL\n"
         "from tests.helpers.norm_doors import assert_norm_right, check_operators\n"
+        "from graphmamba.encode.batch_norm import fused\n"
         "for case in SMALL.values():\n"
         "    assert_norm_right(case)\n"
+        "fused.MOST_PROGRAMS = 2\n"
+        "for name in ('several programs', 'everything'):\n"
+        "    assert_norm_right(SMALL[name])\n"
         "check_operators()\n",
         TRITON_INTERPRET="1",
     )
