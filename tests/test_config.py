@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from graphmamba.config import CONFIGS, Experiment, config_names, load_experiment
+from graphmamba.config import CONFIGS, Experiment, config_names, experiment_of, load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
@@ -113,6 +113,9 @@ def test_overrides_by_dotted_key() -> None:
         ("recipe: {learning_rate: .nan}", "learning_rate must be positive and finite, got nan"),
         ("- a\n- b", "must hold keys and values, got list"),
         ("a: [", "must be YAML"),
+        ("sizes: [4, 2]", "sizes must have 3 entries"),
+        ("sizes: [4, 2, 0]", "sizes of test must be at least 1, got 0"),
+        ("own: {fractions: [1, a, 0]}", "fractions must be a number, got 'a'"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -137,6 +140,33 @@ def test_configs_are_values_not_globals() -> None:
     assert parse(Experiment, asdict(load_experiment("pattern")), "copy") == load_experiment(
         "pattern"
     )
+
+
+@pytest.mark.parametrize("name", ["pattern/default", "peptides-func", "mnist/exphormer"])
+def test_written_experiments_are_read_again(name: str, tmp_path: Path) -> None:
+    experiment = load_experiment(name)
+    assert load_experiment(write(tmp_path, experiment.to_yaml())) == experiment
+
+
+def test_own_graphs_in_a_file(tmp_path: Path) -> None:
+    text = "own: {path: here, label: [a, b], fractions: [0.5, 0.25, 0.25], classes: 3}"
+    own = load_experiment(write(tmp_path, text)).own
+    assert own is not None
+    assert (own.path, own.labels, own.classes) == ("here", ("a", "b"), 3)
+    assert own.fractions == (0.5, 0.25, 0.25)
+    named = experiment_of({"own.path": "here", "own.classes": "x,y"}).own
+    assert named is not None
+    assert named.classes == ("x", "y")
+
+
+def test_own_graphs_must_be_read_before_a_model_is_built() -> None:
+    with pytest.raises(UserError, match="own graphs of 'here' must be read before"):
+        experiment_of({"own.path": "here"}).build()
+
+
+def test_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"own\.yaml must be of version 1 or older, got version 2"):
+        load_experiment(write(tmp_path, "version: 2\nunheard_of: 1"))
 
 
 def test_loss_is_the_recipe_s_or_the_benchmark_s() -> None:

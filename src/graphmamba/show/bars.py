@@ -34,7 +34,9 @@ class Bars(Silent):
         self._console.print(
             f"[bold]{start.experiment.data.title}[/bold]  {graphs} graphs · "
             f"{start.parameters:,} parameters · {start.device}{processes} · "
-            f"seed {start.options.seed} · {start.folder}"
+            f"seed {start.options.seed} · {start.folder}\n"
+            f"validation and test: {metric_title(start.metric)}",
+            highlight=False,
         )
         self._progress = Progress(
             TextColumn("{task.description:>12}"),
@@ -88,15 +90,14 @@ class Bars(Silent):
         width = len(str(record.epochs))
         self._progress.console.print(
             f"epoch {record.epoch + 1:>{width}}/{record.epochs} {mark} "
-            f"loss {record.train_loss:.4f} · {metric_title(metric)} "
-            f"validation [bold]{record.validation[metric]:.4f}[/bold] "
-            f"test {record.test[metric]:.4f} · lr {record.learning_rate:.2e} · "
-            f"{record.graphs_per_second:,.0f} graphs/s · {bytes_of(record.memory)}",
+            f"loss {record.train_loss:.4f} · "
+            f"validation [bold]{record.validation[metric]:.4f}[/bold] · "
+            f"test {record.test[metric]:.4f} · lr {record.learning_rate:.1e} · "
+            f"{record.graphs_per_second:,.0f} graphs/s",
             highlight=False,
         )
-        self._progress.update(
-            self._epochs, completed=record.epoch + 1, told=f"{left} left · best {_best(record)}"
-        )
+        told = f"{left} left · best {_best(record)} · {bytes_of(record.memory)}"
+        self._progress.update(self._epochs, completed=record.epoch + 1, told=told)
 
     def on_end(self, result: RunResult) -> None:
         """Close the bars."""

@@ -1,0 +1,86 @@
+"""Graphs to predict: read like those of the training, with or without labels."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmamba.data.own.folder import read_folder
+from graphmamba.data.own.options import OwnOptions
+from graphmamba.data.own.unlabelled import read_unlabelled
+from graphmamba.errors import UserError
+from tests.helpers.own_files import write_numbers, write_rings, write_rows
+
+TASTE = OwnOptions(label="taste", is_undirected=True)
+
+
+def test_a_folder_is_read_as_in_training_but_for_labels(tmp_path: Path) -> None:
+    folder = write_rings(tmp_path / "rings")
+    labelled = read_folder(folder, "taste", is_undirected=True).columns
+    found = read_unlabelled(folder, TASTE)
+    assert torch.equal(found.columns.nodes["x"], labelled.nodes["x"])
+    assert torch.equal(found.columns.edge_index, labelled.edge_index)
+    assert found.columns.graphs == {}
+    (folder / "graphs.csv").unlink()
+    bare = read_unlabelled(folder, TASTE)
+    assert torch.equal(bare.columns.edge_index, labelled.edge_index)
+    assert bare.graph_name(3) == "g3"
+    assert bare.node_name(1, 2) == "n2"
+
+
+def test_labels_of_nodes_are_no_features(tmp_path: Path) -> None:
+    write_rows(tmp_path / "nodes.csv", ["graph", "node", "w", "kind"], [["a", "x", 1, 0]])
+    write_rows(tmp_path / "edges.csv", ["graph", "source", "target"], [])
+    assert read_unlabelled(tmp_path, OwnOptions(label="kind")).columns.nodes["x"].tolist() == [[1]]
+
+
+def test_pairs_need_no_answer(tmp_path: Path) -> None:
+    write_rows(tmp_path / "nodes.csv", ["graph", "node"], [["a", "x"], ["a", "y"], ["b", "x"]])
+    write_rows(tmp_path / "edges.csv", ["graph", "source", "target"], [["a", "x", "y"]])
+    write_rows(tmp_path / "pairs.csv", ["graph", "source", "target"], [["a", "y", "x"]])
+    pairs = read_unlabelled(tmp_path, OwnOptions()).columns.pairs["edge_label_index"]
+    assert pairs.index.tolist() == [[1], [0]]
+    assert pairs.ptr.tolist() == [0, 1, 1]
+
+
+def test_arrays_with_and_without_labels(tmp_path: Path) -> None:
+    path = write_numbers(tmp_path / "numbers.npz")
+    whole = read_unlabelled(path, OwnOptions()).columns
+    with np.load(path) as file:
+        np.savez(tmp_path / "bare.npz", **{name: file[name] for name in file.files if name != "y"})
+    bare = read_unlabelled(tmp_path / "bare.npz", OwnOptions())
+    assert torch.equal(bare.columns.nodes["x"], whole.nodes["x"])
+    assert (bare.graph_name(7), bare.node_name(7, 2)) == ("7", "2")
+
+
+def test_pairs_of_arrays_are_checked(tmp_path: Path) -> None:
+    path = write_numbers(tmp_path / "numbers.npz", graphs=2)
+    with np.load(path) as file:
+        arrays = dict(file)
+    pairs = {"pair_ptr": np.array([0, 1, 2]), "edge_label_index": np.array([[0, 2], [1, 9]])}
+    np.savez(path, **arrays, **pairs)
+    with pytest.raises(UserError, match="edge_label_index must be a node of its graph, 0 to 2"):
+        read_unlabelled(path, OwnOptions())
+    pairs["edge_label_index"][1, 1] = 1
+    np.savez(path, **arrays, **pairs)
+    found = read_unlabelled(path, OwnOptions()).columns.pairs["edge_label_index"]
+    assert found.index.tolist() == [[0, 2], [1, 1]]
+
+
+def test_molecules(tmp_path: Path) -> None:
+    pytest.importorskip("rdkit")
+    write_rows(tmp_path / "new.csv", ["smiles"], [["CCO"], ["C"]])
+    assert read_unlabelled(tmp_path / "new.csv", OwnOptions()).columns.node_ptr.tolist() == [
+        0,
+        3,
+        4,
+    ]
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"got no '.*absent\.npz'"):
+        read_unlabelled(tmp_path / "absent.npz", OwnOptions())
+    (tmp_path / "graphs.json").write_text("{}")
+    with pytest.raises(UserError, match=r"\.npz or \.csv, got '.*graphs\.json'"):
+        read_unlabelled(tmp_path / "graphs.json", OwnOptions())

@@ -1,0 +1,58 @@
+"""Training on a list of PyG graphs, and predicting with what was learnt."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import graphmamba
+from graphmamba.data.own.options import OwnOptions
+from graphmamba.errors import UserError
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.own_graphs import take_graphs
+
+RING = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+
+def rings(count: int = 10) -> list[Data]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        Data(x=torch.randn(4, 3, generator=generator), edge_index=RING, y=torch.tensor(number % 3))
+        for number in range(count)
+    ]
+
+
+def experiment(**overrides: object) -> Experiment:
+    small = {"model.channels": 24, "model.layers": 1, "recipe.epochs": 1}
+    return graphmamba.load_experiment("mnist", {**small, **overrides})
+
+
+def test_graphs_become_a_described_experiment_and_a_store() -> None:
+    made, store = take_graphs(rings(), experiment(), OwnOptions(fractions=(0.6, 0.2, 0.2)))
+    assert made.data.task.classes == 3
+    assert made.data.features.node_columns == 3
+    assert made.own is not None
+    assert made.own.names == ("0", "1", "2")
+    assert [len(store.split_ids(part)) for part in ("train", "validation", "test")] == [6, 2, 2]
+    assert "laplacian_vectors" in store.tables["nodes"].columns
+
+
+def test_what_was_learnt_predicts_without_the_training_data(tmp_path: Path) -> None:
+    made, store = take_graphs(rings(), experiment())
+    result = graphmamba.fit(made, store, folder=tmp_path / "run")
+    trained = graphmamba.load(tmp_path / "run")
+    assert trained.experiment == made
+    fresh = [Data(x=torch.randn(4, 3), edge_index=RING) for _ in range(2)]
+    found = trained.predict(fresh)
+    assert found.values.shape == (2, 3)
+    assert set(found.labels) <= {"0", "1", "2"}
+    assert result.folder == tmp_path / "run"
+
+
+def test_graphs_of_another_kind_are_refused(tmp_path: Path) -> None:
+    made, store = take_graphs(rings(), experiment())
+    graphmamba.fit(made, store, folder=tmp_path / "run")
+    wide = [Data(x=torch.randn(4, 5), edge_index=RING)]
+    with pytest.raises(UserError, match=r"graphs\.x must have shape \[4, 3\], got \[4, 5\]"):
+        graphmamba.load(tmp_path / "run").predict(wide)
