@@ -35,7 +35,29 @@ def test_struct_has_the_measured_peptides_in_order_and_standardised(tmp_path: Pa
     torch.testing.assert_close(targets.mean(dim=0), torch.zeros(11))
     torch.testing.assert_close(targets.std(dim=0), torch.ones(11))
     assert (targets.diff(dim=0) > 0).all()
-    assert "3 of 6 peptides" in columns.source
+    assert "3 of 6 peptides. All 11 targets are partial" in columns.source
+
+
+def test_struct_takes_the_published_targets_where_they_are(tmp_path: Path) -> None:
+    write_peptides(tmp_path)
+    rows = [[text, *(float(i * i + k) for k in range(11))] for i, text in enumerate(SMILES)]
+    path = tmp_path / "peptide_structure_dataset.csv.gz"
+    write_table(path, ["smiles", *TARGETS], rows)
+    columns = read_peptides_struct(tmp_path)
+    assert columns.node_ptr.tolist() == [0, 2, 5, 8, 12, 18, 19]
+    assert columns.split is not None
+    assert columns.split.tolist() == [0, 0, 1, 2, 0, 2]
+    expected = torch.arange(6.0).square()
+    expected = (expected - expected.mean()) / expected.std()
+    torch.testing.assert_close(columns.graphs["y"], expected[:, None].expand(6, 11))
+    assert columns.source == f"built from {path.name}: all 6 peptides"
+    rows[3][5] = "much"  # type: ignore[call-overload]
+    write_table(path, ["smiles", *TARGETS], rows)
+    with pytest.raises(UserError, match=r"line 5: Inertia_valence_b must be a finite number"):
+        read_peptides_struct(tmp_path)
+    write_table(path, ["smiles", *TARGETS], rows[:3])
+    with pytest.raises(UserError, match="split must have 3 entries"):
+        read_peptides_struct(tmp_path)
 
 
 @pytest.mark.parametrize("labels", ["[0, 1]", "[0, 0, 0, 0, 2, 0, 0, 0, 0, 1]", "toxic", ""])

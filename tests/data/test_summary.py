@@ -69,7 +69,14 @@ def test_commands_build_and_show_a_set(tmp_path: Path, capsys: pytest.CaptureFix
     assert "built from" in capsys.readouterr().out
     main(["data", "info", "malnet-tiny", f"--root={root}"])
     shown = capsys.readouterr().out
-    for told in ("MalNet-Tiny", "2.67", "1,410.30", "out-degree", "diameter, 3 graphs", "label 4"):
+    for told in (
+        "MalNet-Tiny",
+        "2.67",
+        "1,410.30",
+        "out-degree",
+        "diameter, 3 graphs",
+        "label trojan",
+    ):
         assert told in shown
 
 

@@ -64,6 +64,8 @@ class Benchmark:
     mean_nodes: float
     mean_edges: float
     """Directed edges of an average graph; a bond or a boundary counts twice."""
+    names: tuple[str, ...] = ()
+    """Classes, labels or targets in order; empty where numbers are all the names they have."""
 
     @property
     def graphs(self) -> int:
@@ -73,6 +75,28 @@ class Benchmark:
 
 MOLECULES = Features("atoms", len(ATOM_VOCABULARY), "bonds", len(BOND_VOCABULARY))
 REGIONS = Features("numbers", 14, "numbers", 2)
+
+PEPTIDE_FUNCTIONS = (
+    "antifungal", "cell-cell communication", "anticancer", "drug delivery vehicle",
+    "antimicrobial", "antiviral", "antihypertensive", "antibacterial", "antiparasitic", "toxic",
+)  # fmt: skip
+"""Labels of Peptides-func."""
+PEPTIDE_STRUCTURES = (
+    "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a",
+    "Inertia_valence_b", "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity",
+    "Plane_best_fit",
+)  # fmt: skip
+"""Targets of Peptides-struct, as its file names them."""
+VOC_CLASSES = (
+    "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair",
+    "cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa",
+    "train", "tvmonitor",
+)  # fmt: skip
+MALWARE = ("addisplay", "adware", "benign", "downloader", "trojan")
+"""Kinds of MalNet-Tiny, in the order of its folders' names."""
+CIFAR_CLASSES = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+)  # fmt: skip
 
 CATALOG: dict[str, Benchmark] = {
     "peptides-func": Benchmark(
@@ -84,6 +108,7 @@ CATALOG: dict[str, Benchmark] = {
         test=2_331,
         mean_nodes=150.94,
         mean_edges=307.30,
+        names=PEPTIDE_FUNCTIONS,
     ),
     "peptides-struct": Benchmark(
         title="Peptides-struct",
@@ -94,6 +119,7 @@ CATALOG: dict[str, Benchmark] = {
         test=2_331,
         mean_nodes=150.94,
         mean_edges=307.30,
+        names=PEPTIDE_STRUCTURES,
     ),
     "pascalvoc-sp": Benchmark(
         title="PascalVOC-SP",
@@ -104,6 +130,7 @@ CATALOG: dict[str, Benchmark] = {
         test=1_429,
         mean_nodes=479.40,
         mean_edges=2_710.48,
+        names=VOC_CLASSES,
     ),
     "coco-sp": Benchmark(
         title="COCO-SP",
@@ -135,6 +162,7 @@ CATALOG: dict[str, Benchmark] = {
         test=1_000,
         mean_nodes=1_410.3,
         mean_edges=2_859.9,
+        names=MALWARE,
     ),
     "cifar10": Benchmark(
         title="CIFAR10",
@@ -145,6 +173,7 @@ CATALOG: dict[str, Benchmark] = {
         test=10_000,
         mean_nodes=117.6,
         mean_edges=941.2,
+        names=CIFAR_CLASSES,
     ),
     "mnist": Benchmark(
         title="MNIST",
@@ -176,5 +205,6 @@ CATALOG: dict[str, Benchmark] = {
         test=2_000,
         mean_nodes=118.9,
         mean_edges=6_098.9,
+        names=("host", "pattern"),
     ),
 }

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.data.catalog import PEPTIDE_STRUCTURES
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.molecules import read_smiles
 from graphmamba.data.raw_files import find_file, read_arrays
@@ -23,21 +24,12 @@ from graphmamba.errors import UserError
 
 LABELLED = "peptide_multi_class_dataset.csv"
 SPLIT = "peptide_split.npz"
+STRUCTURES = "peptide_structure_dataset.csv"
+"""The published targets, one row for each peptide, not yet standardised."""
 MEASURED = "peptide_struct_partial.csv"
+"""Targets of some peptides, computed by somebody else: `lrgb_row` numbers the peptide."""
 CLASSES = 10
-TARGETS = (
-    "Inertia_mass_a",
-    "Inertia_mass_b",
-    "Inertia_mass_c",
-    "Inertia_valence_a",
-    "Inertia_valence_b",
-    "Inertia_valence_c",
-    "length_a",
-    "length_b",
-    "length_c",
-    "Spherocity",
-    "Plane_best_fit",
-)
+TARGETS = PEPTIDE_STRUCTURES
 Row = dict[str, str]
 Follow = Callable[[Sequence[str]], Iterable[str]]
 
@@ -52,11 +44,27 @@ def read_peptides_func(folder: Path, follow: Follow = iter) -> GraphColumns:
 
 
 def read_peptides_struct(folder: Path, follow: Follow = iter) -> GraphColumns:
-    """Read the peptides whose eleven targets are in the file, in the order of the peptides.
+    """Read the published targets where the folder has them, or else those of some peptides.
 
     Targets are standardised over the peptides that are there, test part included, as the published
-    ones are over all. A file with fewer peptides gives other units, hence scores of its own.
+    ones are over all. Fewer peptides give other units, hence scores of their own.
     """
+    if any((folder / f"{STRUCTURES}{ending}").is_file() for ending in ("", ".gz")):
+        return _read_all_structures(folder, follow)
+    return _read_some_structures(folder, follow)
+
+
+def _read_all_structures(folder: Path, follow: Follow) -> GraphColumns:
+    path = find_file(folder, f"{STRUCTURES}.gz", STRUCTURES)
+    rows = _read_rows(path, ["smiles", *TARGETS])
+    split = read_split(folder, len(rows))
+    targets = torch.tensor(_read_target_rows(path, rows), dtype=torch.float64)
+    graphs = read_smiles([row["smiles"] for row in rows], _line_of(path, range(len(rows))), follow)
+    source = f"built from {path.name}: all {len(rows):,} peptides"
+    return replace(graphs, graphs={"y": standardise(targets)}, split=split, source=source)
+
+
+def _read_some_structures(folder: Path, follow: Follow) -> GraphColumns:
     path, rows = _read_peptides(folder)
     measured = find_file(folder, MEASURED)
     numbers, targets = _read_targets(measured, len(rows))
@@ -64,7 +72,9 @@ def read_peptides_struct(folder: Path, follow: Follow = iter) -> GraphColumns:
     chosen = numbers.tolist()
     graphs = read_smiles([rows[i]["smiles"] for i in chosen], _line_of(path, chosen), follow)
     source = (
-        f"built from {path.name} and {measured.name}: {len(chosen):,} of {len(rows):,} peptides"
+        f"built from {path.name} and {measured.name}: {len(chosen):,} of {len(rows):,} peptides. "
+        f"All {len(TARGETS)} targets are partial, in units of their own: scores are not comparable "
+        "with published ones"
     )
     return replace(graphs, graphs={"y": standardise(targets)}, split=split, source=source)
 
@@ -145,11 +155,15 @@ def _read_targets(
         raise UserError(
             f"{path}: lrgb_row {int(numbers[order[twice[0]]])} must occur once, got two"
         )
-    targets = [
+    targets = torch.tensor(_read_target_rows(path, rows), dtype=torch.float64)
+    return numbers[order], targets[order].float()
+
+
+def _read_target_rows(path: Path, rows: list[Row]) -> list[list[float]]:
+    return [
         [_read_target(path, line, row, name) for name in TARGETS]
         for line, row in enumerate(rows, 2)
     ]
-    return numbers[order], torch.tensor(targets, dtype=torch.float64)[order].float()
 
 
 def _read_number(path: Path, line: int, row: Row) -> int:

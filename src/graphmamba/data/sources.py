@@ -72,8 +72,8 @@ SOURCES: dict[str, Source] = {
     "peptides-struct": Source(
         download=_lrgb("peptides-struct"),
         read=partial(peptides.read_peptides_struct, follow=_molecules),
-        files=f"{peptides.SPLIT} and {peptides.STRUCTURES}[.gz]; or, with targets of some peptides, "
-        f"{peptides.SPLIT}, {peptides.LABELLED}[.gz] and {peptides.MEASURED}",
+        files=f"{peptides.SPLIT} and {peptides.STRUCTURES}[.gz], or {peptides.SPLIT}, "
+        f"{peptides.LABELLED}[.gz] and {peptides.MEASURED} (targets of some peptides)",
     ),
     "pascalvoc-sp": Source(
         download=_lrgb("pascalvoc-sp"),
