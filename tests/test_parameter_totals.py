@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphmamba.config import load_experiment
+from graphmamba.config import config_names, load_experiment
 
 TOTALS = {
     "peptides-func/graph-mamba": 373_018,
@@ -108,3 +108,9 @@ def test_size_matched_performer_is_as_large_as_its_siblings() -> None:
 def test_layer_norm_of_the_paper_s_text_adds_two_rows_per_layer() -> None:
     plain, normed = (total("mnist", {"model.input_norm": norm}) for norm in ("none", "layer"))
     assert normed - plain == 3 * 2 * 52
+
+
+def test_what_goes_beyond_the_paper_stays_within_its_budget() -> None:
+    plus = [name for name in config_names() if name.endswith("-plus")]
+    assert {name.partition("/")[0] for name in plus} == {"peptides-func", "pascalvoc-sp"}
+    assert all(total(name) <= 500_000 for name in plus)

@@ -10,7 +10,7 @@ from graphmamba.bench.tables import table
 from graphmamba.data.catalog import CATALOG
 from graphmamba.study.cost import OUT, Cost
 from graphmamba.study.csv_file import write_csv
-from graphmamba.study.efficiency import BatchRow, Findings, MixerRow
+from graphmamba.study.efficiency import BatchRow, Findings, FractionRow, MixerRow
 from graphmamba.study.efficiency_plan import CLAIMS, OURS, PAPER_BATCH, TITLES, Claim, Sizing
 from graphmamba.study.efficiency_plots import plot_fractions, plot_mixers
 from graphmamba.train.files import write_json
@@ -113,9 +113,10 @@ def _print(findings: Findings, folder: Path, console: Console) -> None:
             console.print(table(f"Models {means}, on {device}", ["set", "model", *COLUMNS], rows))
     if findings.mixers:
         console.print(_claim_table(findings))
-    sources = {row.source for row in (*findings.fractions, *findings.mixers)}
+    rows_of_both: list[FractionRow | MixerRow] = [*findings.fractions, *findings.mixers]
+    sources = {row.source for row in rows_of_both}
     console.print("Graphs: " + "; ".join(sorted(sources)))
-    measure = {row.cost.memory_measure for row in (*findings.fractions, *findings.mixers)}
+    measure = {row.cost.memory_measure for row in rows_of_both}
     console.print(f"Memory: {', '.join(sorted(measure))}. Files: {folder}")
 
 

@@ -103,7 +103,7 @@ class LiveStorage(TorchDispatchMode):
     """
 
     def __init__(self, cap: int | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now, self.peak, self.cap = 0, 0, cap
         self._known: set[int] = set()
 

@@ -1,6 +1,6 @@
 """Closed formulas for a whole model: encoder, layers and head."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 from torch import nn
@@ -40,7 +40,7 @@ def forward_flops(model: GraphMamba, size: BatchSize) -> Flops:
         flops += layer_flops(layer, size)
     head = cast(Any, model.head)
     if isinstance(head, GraphHead):
-        width = cast(nn.Linear, next(_linears(head.mlp))).in_features
+        width = next(_linears(head.mlp)).in_features
         return flops + pointwise(size.nodes * width) + _in_turn(head.mlp, size.graphs)
     return flops + _in_turn(head.mlp, size.nodes)
 
@@ -70,7 +70,7 @@ def _part(part: nn.Module, rows: int, numbers: int = 0) -> Flops:
     return formula(part, rows, numbers)
 
 
-def _linears(parts: Iterable[nn.Module]) -> Iterable[nn.Module]:
+def _linears(parts: Iterable[nn.Module]) -> Iterator[nn.Linear]:
     return (part for part in parts if isinstance(part, nn.Linear))
 
 

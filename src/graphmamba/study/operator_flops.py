@@ -207,7 +207,7 @@ class ElementwiseCounter(TorchDispatchMode):
     """Adds up `flops` of pointwise functions, sums and norms; products are left out."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.flops = 0
 
     def __torch_dispatch__(
