@@ -12,21 +12,135 @@ from graphmamba.scan.selective_scan.lane_sums import sum_lanes
 from graphmamba.scan.selective_scan.step_kernels import (
     advance,
     clear_at_start,
+    follow,
+    hold_loads_here,
+    in_vector_registers,
     keep_alive,
+    load_channels,
     load_grads,
     load_starts,
     load_states,
     load_steps,
     step_size,
     step_sizes,
+    store_channels,
     touch,
     touch_rows,
     touch_tile,
-    within,
 )
 from graphmamba.scan.triton_math import LN_2, hold_weight, hold_weight_slope, sigmoid
 
 UNALIGNED = ["A2_ptr", "states_ptr", "adjoints_ptr", "scratch_ptr", "parts_ptr"]
+
+
+@no_type_check
+@triton.jit
+def walk_to(
+    h, starts, count, u_ptr, delta_ptr, B_ptr, A2, bias, n, c, U_STEP: tl.constexpr,
+    DELTA_STEP: tl.constexpr, B_STEP: tl.constexpr, INNER: tl.constexpr, STATE: tl.constexpr,
+    SOFTPLUS: tl.constexpr, ZOH: tl.constexpr,
+):  # fmt: skip
+    """Return (decayed state, new state) of the last of `count` steps, among them starts."""
+    p = tl.zeros_like(h)
+    for i in range(count):
+        dt = step_size(load_channels(delta_ptr + i * DELTA_STEP, c, INNER), bias, SOFTPLUS)
+        u = load_channels(u_ptr + i * U_STEP, c, INNER).to(tl.float32)
+        B = load_states(B_ptr + i * B_STEP, n, STATE)
+        p, h = advance(clear_at_start(h, starts, i), dt, u, B, A2, ZOH)
+    return p, h
+
+
+@no_type_check
+@triton.jit
+def step_back(
+    adjoint, dA, p, dt, raw, u, dy, z, B, Ct, A2, D, bias, HAS_Z: tl.constexpr,
+    SOFTPLUS: tl.constexpr, ZOH: tl.constexpr,
+):  # fmt: skip
+    """Take the adjoint from behind a step to before it.
+
+    Returns it, dA so far, the gradients of u, of the raw delta and of the gate, dy before the gate,
+    and two tiles whose sums over the channels are the gradients of B and C.
+    """
+    u, dy = u.to(tl.float32), dy.to(tl.float32)
+    x = dt[None, :] * A2
+    a = tl.exp2(x)
+    weight = hold_weight(a, x * LN_2, dt[None, :], A2 * LN_2) if ZOH else dt[None, :]
+    v = weight * u[None, :]
+    h = p + v * B[:, None]
+    dz = dy
+    if HAS_Z:
+        z = z.to(tl.float32)
+        gate = sigmoid(z)
+        y = tl.sum(h * Ct[:, None], axis=0) + D * u
+        dz = dy * y * (gate * (1.0 + z * (1.0 - gate)))
+        dy *= z * gate
+
+    g = Ct[:, None] * dy[None, :] + adjoint
+    gB = g * B[:, None]
+    gp = g * p
+    dA += dt[None, :] * gp
+    if ZOH:
+        du = tl.sum(gB * weight, axis=0)
+        ddt = tl.sum(A2 * LN_2 * gp + gB * a * u[None, :], axis=0)
+        slope = hold_weight_slope(a, weight, x * LN_2, dt[None, :], A2 * LN_2)
+        dA += slope * gB * u[None, :]
+    else:
+        sum_gB = tl.sum(gB, axis=0)
+        du = dt * sum_gB
+        ddt = LN_2 * tl.sum(A2 * gp, axis=0) + u * sum_gB
+    draw = ddt
+    if SOFTPLUS:
+        draw = ddt * sigmoid(raw.to(tl.float32) + bias)
+    return a * g, dA, du + D * dy, draw, dz, dy, g * v, h * dy[None, :]
+
+
+@no_type_check
+@triton.jit
+def both_sums(dB_ptr, dC_ptr, at, STATE: tl.constexpr):
+    """Point to the gradients of B, then of C, of one step."""
+    lane = tl.arange(0, 2 * STATE)
+    return tl.where(lane < STATE, dB_ptr + lane, dC_ptr + lane - STATE) + at * STATE
+
+
+@no_type_check
+@triton.jit
+def load_sums(
+    at, dB_ptr, dC_ptr, SIGN: tl.constexpr, STATE: tl.constexpr, ACCUMULATE: tl.constexpr,
+    HALVES: tl.constexpr, COUNT: tl.constexpr,
+):  # fmt: skip
+    """Load what other blocks of channels have left for the gradients of B and C, as a tuple."""
+    sums = ()
+    for i in tl.static_range(COUNT):
+        if HALVES and ACCUMULATE:
+            sums += (tl.load(both_sums(dB_ptr, dC_ptr, at + i * SIGN, STATE)),)
+        else:
+            sums += (0.0,)
+    return sums
+
+
+@no_type_check
+@triton.jit
+def store_step(
+    at, dz_row, c, n, du, draw, dz, to_B, to_C, sums, du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr,
+    INNER: tl.constexpr, STATE: tl.constexpr, HAS_Z: tl.constexpr, ACCUMULATE: tl.constexpr,
+    HALVES: tl.constexpr,
+):  # fmt: skip
+    """Write the gradients of one step."""
+    store_channels(du_ptr + at * INNER, c, du, INNER)
+    store_channels(ddelta_ptr + at * INNER, c, draw, INNER)
+    if HAS_Z:
+        store_channels(dz_ptr + dz_row * INNER, c, dz, INNER)
+    if HALVES:
+        tl.store(both_sums(dB_ptr, dC_ptr, at, STATE), sum_lanes(to_B, to_C, n) + sums)
+    else:
+        dB = tl.sum(to_B, axis=1)
+        dC = tl.sum(to_C, axis=1)
+        own = n < STATE
+        if ACCUMULATE:
+            dB += tl.load(dB_ptr + at * STATE + n, mask=own, other=0.0)
+            dC += tl.load(dC_ptr + at * STATE + n, mask=own, other=0.0)
+        tl.store(dB_ptr + at * STATE + n, dB, mask=own)
+        tl.store(dC_ptr + at * STATE + n, dC, mask=own)
 
 
 @no_type_check
@@ -42,9 +156,11 @@ def selective_scan_bwd_kernel(
     WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr, HAS_D: tl.constexpr,
     HAS_Z: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_ORDER: tl.constexpr,
     HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr, SOFTPLUS: tl.constexpr, ZOH: tl.constexpr,
-    REVERSE: tl.constexpr, ACCUMULATE: tl.constexpr, HALVES: tl.constexpr,
+    REVERSE: tl.constexpr, NATIVE: tl.constexpr, PDL: tl.constexpr, ACCUMULATE: tl.constexpr,
+    HALVES: tl.constexpr,
 ):  # fmt: skip
     """Walk each chunk backwards, group by group: states anew from a kept one, then adjoints."""
+    follow(PDL)
     chunk, n = tl.program_id(0), tl.arange(0, N)
     c = (first_block + tl.program_id(1)) * C + tl.arange(0, C)
     first = chunk * CHUNK
@@ -70,12 +186,11 @@ def selective_scan_bwd_kernel(
     B_ptr += far * B_STRIDE + B_SHIFT
     C_ptr += far * C_STRIDE + C_SHIFT
     order_ptr += base
-    du_ptr += far * INNER + c
-    ddelta_ptr += far * INNER + c
+    du_ptr += far * INNER
+    ddelta_ptr += far * INNER
     part = tl.program_id(1).to(tl.int64) * steps
     dB_ptr += (part + far) * STATE
     dC_ptr += (part + far) * STATE
-    lane = tl.arange(0, 2 * N)
     if not SCATTER:
         grad_ptr += far * GRAD_STRIDE
         dz_ptr += far * INNER
@@ -98,147 +213,160 @@ def selective_scan_bwd_kernel(
         h = tl.load(states_ptr + (group // INTERVAL) * N * WIDTH + tile)
         if PER_INTERVAL > 1:
             # On entering an interval, walk through it once and note the state before each group.
-            if (inward == PER_INTERVAL - 1) | (back == 0):
+            if (inward > 0) & ((inward == PER_INTERVAL - 1) | (back == 0)):
+                begin = group - inward * GROUP
+                way = in_vector_registers(begin * SIGN, NATIVE)
+                way_us = load_steps(u_ptr + way * U_STRIDE, c, SIGN * U_STRIDE, INNER, GROUP)
+                way_raws = load_steps(
+                    delta_ptr + way * DELTA_STRIDE, c, SIGN * DELTA_STRIDE, INNER, GROUP
+                )
                 for g in range(inward):
-                    t = (group + (g - inward) * GROUP) * SIGN
-                    starts = load_starts(starts_ptr, first + group + (g - inward) * GROUP, steps)
-                    way_us = load_steps(
-                        u_ptr + t * U_STRIDE, c, GROUP, SIGN * U_STRIDE, INNER, GROUP
+                    tau = begin + g * GROUP
+                    ahead = in_vector_registers(
+                        tl.minimum(tau + GROUP, group - GROUP) * SIGN, NATIVE
                     )
-                    way_raws = load_steps(
-                        delta_ptr + t * DELTA_STRIDE, c, GROUP, SIGN * DELTA_STRIDE, INNER, GROUP
+                    next_us = load_steps(u_ptr + ahead * U_STRIDE, c, SIGN * U_STRIDE, INNER, GROUP)
+                    next_raws = load_steps(
+                        delta_ptr + ahead * DELTA_STRIDE, c, SIGN * DELTA_STRIDE, INNER, GROUP
                     )
-                    for i in tl.static_range(GROUP):
-                        B = load_states(B_ptr + t * B_STRIDE, n, i, GROUP, SIGN * B_STRIDE, STATE)
-                        dt = step_size(way_raws[i], bias, SOFTPLUS)
-                        h = clear_at_start(h, starts, i)
-                        _, h = advance(h, dt, way_us[i].to(tl.float32), B, A2, ZOH)
+                    way_starts = load_starts(starts_ptr, first + tau, GROUP)
+                    B_way = B_ptr + way * B_STRIDE
+                    if way_starts == 0:
+                        dts = step_sizes(way_raws, bias, SOFTPLUS, GROUP)
+                        B = load_states(B_way, n, STATE)
+                        for i in tl.static_range(GROUP):
+                            B_next = B_way + (i + 1) * SIGN * B_STRIDE if i + 1 < GROUP else B_way
+                            next_B = load_states(B_next, n, STATE)
+                            hold_loads_here()
+                            h = advance(h, dts[i], way_us[i].to(tl.float32), B, A2, ZOH)[1]
+                            B = next_B
+                    else:
+                        h = walk_to(
+                            h, way_starts, GROUP, u_ptr + way * U_STRIDE,
+                            delta_ptr + way * DELTA_STRIDE, B_way, A2, bias, n, c,
+                            SIGN * U_STRIDE, SIGN * DELTA_STRIDE, SIGN * B_STRIDE, INNER, STATE,
+                            SOFTPLUS, ZOH,
+                        )[1]  # fmt: skip
                     tl.store(scratch + (g + 1) * (N * C), h)
+                    way_us, way_raws, way = next_us, next_raws, ahead
                 tl.debug_barrier()
             noted = tl.load(scratch + inward * (N * C))
             kept = tl.load(states_ptr + (group // INTERVAL) * N * WIDTH + tile)
             h = tl.where(inward > 0, noted, kept)
 
-        t = group * SIGN
-        here = count - group
-        us = load_steps(u_ptr + t * U_STRIDE, c, here, SIGN * U_STRIDE, INNER, GROUP)
-        raws = load_steps(delta_ptr + t * DELTA_STRIDE, c, here, SIGN * DELTA_STRIDE, INNER, GROUP)
-        grads, zs, slots = load_grads(
-            grad_ptr if SCATTER else grad_ptr + t * GRAD_STRIDE,
-            z_ptr if HAS_ORDER else z_ptr + t * Z_STRIDE, order_ptr + t, rows, c, here, SIGN,
-            GRAD_STRIDE, Z_STRIDE, INNER, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, GROUP,
-        )  # fmt: skip
-        # At the first group of an interval, the interval before it comes nearer, if there is one.
-        before = (group - INTERVAL) * SIGN
-        left = tl.where((group > 0) & (inward == 0), INTERVAL, 0)
-        near = touch(
-            B_ptr + before * B_STRIDE, C_ptr + before * C_STRIDE, left, SIGN * B_STRIDE,
-            SIGN * C_STRIDE, STATE, INTERVAL,
-        )  # fmt: skip
-        near_u = touch_rows(
-            u_ptr + before * U_STRIDE, corner, order_ptr, rows, left, U_STRIDE, SIGN, INNER, C,
-            False, False, INTERVAL,
-        )  # fmt: skip
-        near_delta = touch_rows(
-            delta_ptr + before * DELTA_STRIDE, corner, order_ptr, rows, left, DELTA_STRIDE, SIGN,
-            INNER, C, False, False, INTERVAL,
-        )  # fmt: skip
-        near_grad = touch_rows(
-            grad_ptr if SCATTER else grad_ptr + before * GRAD_STRIDE, corner, order_ptr + before,
-            rows, left, GRAD_STRIDE, SIGN, INNER, C, SCATTER, False, INTERVAL,
-        )  # fmt: skip
-        near_z = near_u
-        if HAS_Z:
-            near_z = touch_rows(
-                z_ptr if HAS_ORDER else z_ptr + before * Z_STRIDE, corner, order_ptr + before,
-                rows, left, Z_STRIDE, SIGN, INNER, C, HAS_ORDER, HAS_SAMPLES, INTERVAL,
+        starts = load_starts(starts_ptr, first + group, GROUP)
+        if (starts == 0) & (group + GROUP <= count):
+            t = in_vector_registers(group * SIGN, NATIVE)
+            us = load_steps(u_ptr + t * U_STRIDE, c, SIGN * U_STRIDE, INNER, GROUP)
+            raws = load_steps(delta_ptr + t * DELTA_STRIDE, c, SIGN * DELTA_STRIDE, INNER, GROUP)
+            grads, zs, slots = load_grads(
+                grad_ptr if SCATTER else grad_ptr + t * GRAD_STRIDE,
+                z_ptr if HAS_ORDER else z_ptr + t * Z_STRIDE, order_ptr + t, rows, c, SIGN,
+                GRAD_STRIDE, Z_STRIDE, INNER, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, GROUP,
             )  # fmt: skip
-        near_tile = touch_tile(
-            states_ptr + (tl.maximum(group - INTERVAL, 0) // INTERVAL) * N * WIDTH + corner,
-            left > 0, WIDTH, N, C,
-        )  # fmt: skip
-        if PER_INTERVAL > 1:
-            noted_tile = touch_tile(scratch_ptr + (inward - 1) * (N * C), inward > 1, C, N, C)
-            near_tile = tl.maximum(near_tile, noted_tile)
-
-        starts = load_starts(starts_ptr, first + group, steps)
-        sizes = step_sizes(raws, bias, SOFTPLUS, GROUP)
-        decayed, dts = (), ()
-        B_here, C_here = B_ptr + t * B_STRIDE, C_ptr + t * C_STRIDE
-        for i in tl.static_range(GROUP):
-            B = load_states(B_here, n, i, here, SIGN * B_STRIDE, STATE)
-            # Past the last step dt is 0: the state stays, the adjoint passes through unchanged.
-            dt = tl.where(within(c, INNER, group + i < count), sizes[i], 0.0)
-            h = clear_at_start(h, starts, i)
-            p, h = advance(h, dt, us[i].to(tl.float32), B, A2, ZOH)
-            decayed, dts = decayed + (p,), dts + (dt,)
-        for i in tl.static_range(GROUP - 1, -1, -1):
-            valid = group + i < count
-            inside = within(c, INNER, valid)
-            B = load_states(B_here, n, i, here, SIGN * B_STRIDE, STATE)
-            Ct = load_states(C_here, n, i, here, SIGN * C_STRIDE, STATE)
-            p, u, dy = decayed[i], us[i].to(tl.float32), grads[i].to(tl.float32)
-            # A select that the compiler cannot foresee: else it would keep the exponentials of
-            # all steps from above in registers that are not there, instead of taking them anew.
-            dt = tl.where(chunks > 0, dts[i], 0.0)
-            x = dt[None, :] * A2
-            a = tl.exp2(x)
-            weight = hold_weight(a, x * LN_2, dt[None, :], A2 * LN_2) if ZOH else dt[None, :]
-            v = weight * u[None, :]
-            h = p + v * B[:, None]
+            B_here, C_here = B_ptr + t * B_STRIDE, C_ptr + t * C_STRIDE
+            sums = load_sums(t, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, GROUP)
+            dts = step_sizes(raws, bias, SOFTPLUS, GROUP)
+            decayed = ()
+            for i in tl.static_range(GROUP):
+                B = load_states(B_here + i * SIGN * B_STRIDE, n, STATE)
+                p, h = advance(h, dts[i], us[i].to(tl.float32), B, A2, ZOH)
+                decayed += (p,)
+            # At the first group of an interval, the interval before it comes nearer, if there is
+            # one. Not sooner: there are but six counters of loads on their way, so that what this
+            # group wants would have to wait for it as well.
+            hold_loads_here()
+            before = (group - INTERVAL) * SIGN
+            left = tl.where((group > 0) & (inward == 0), INTERVAL, 0)
+            near = touch(
+                B_ptr + before * B_STRIDE, C_ptr + before * C_STRIDE, left, SIGN * B_STRIDE,
+                SIGN * C_STRIDE, STATE, INTERVAL,
+            )  # fmt: skip
+            near_u = touch_rows(
+                u_ptr + before * U_STRIDE, corner, order_ptr, rows, left, U_STRIDE, SIGN, INNER, C,
+                False, False, INTERVAL,
+            )  # fmt: skip
+            near_delta = touch_rows(
+                delta_ptr + before * DELTA_STRIDE, corner, order_ptr, rows, left, DELTA_STRIDE,
+                SIGN, INNER, C, False, False, INTERVAL,
+            )  # fmt: skip
+            near_grad = touch_rows(
+                grad_ptr if SCATTER else grad_ptr + before * GRAD_STRIDE, corner,
+                order_ptr + before, rows, left, GRAD_STRIDE, SIGN, INNER, C, SCATTER, False,
+                INTERVAL,
+            )  # fmt: skip
+            near_z = near_u
             if HAS_Z:
-                z = zs[i].to(tl.float32)
-                gate = sigmoid(z)
-                y = tl.sum(h * Ct[:, None], axis=0) + D * u
-                dz = dy * y * (gate * (1.0 + z * (1.0 - gate)))
-                dz_at = dz_ptr + (t + i * SIGN) * INNER
+                near_z = touch_rows(
+                    z_ptr if HAS_ORDER else z_ptr + before * Z_STRIDE, corner, order_ptr + before,
+                    rows, left, Z_STRIDE, SIGN, INNER, C, HAS_ORDER, HAS_SAMPLES, INTERVAL,
+                )  # fmt: skip
+            near_tile = touch_tile(
+                states_ptr + (tl.maximum(group - INTERVAL, 0) // INTERVAL) * N * WIDTH + corner,
+                left > 0, WIDTH, N, C,
+            )  # fmt: skip
+            if PER_INTERVAL > 1:
+                noted_tile = touch_tile(scratch_ptr + (inward - 1) * (N * C), inward > 1, C, N, C)
+                near_tile = tl.maximum(near_tile, noted_tile)
+            for i in tl.static_range(GROUP - 1, -1, -1):
+                B = load_states(B_here + i * SIGN * B_STRIDE, n, STATE)
+                Ct = load_states(C_here + i * SIGN * C_STRIDE, n, STATE)
+                # A select that the compiler cannot foresee: else it would keep the exponentials of
+                # all steps from above in registers that are not there, instead of taking them anew.
+                dt = tl.where(chunks > 0, dts[i], 0.0)
+                adjoint, dA, du, draw, dz, dy, to_B, to_C = step_back(
+                    adjoint, dA, decayed[i], dt, raws[i], us[i], grads[i], zs[i], B, Ct, A2, D,
+                    bias, HAS_Z, SOFTPLUS, ZOH,
+                )  # fmt: skip
+                dD += dy * us[i].to(tl.float32)
+                dbias += draw
+                at = t + i * SIGN
+                dz_row = at
                 if SCATTER:
-                    dz_at = dz_ptr + slots[i].to(tl.int64) * INNER
-                tl.store(dz_at + c, dz, mask=inside)
-                dy *= z * gate
-
-            g = Ct[:, None] * dy[None, :] + adjoint
-            gB = g * B[:, None]
-            gp = g * p
-            dA += dt[None, :] * gp
-            if ZOH:
-                du = tl.sum(gB * weight, axis=0)
-                ddt = tl.sum(A2 * LN_2 * gp + gB * a * u[None, :], axis=0)
-                slope = hold_weight_slope(a, weight, x * LN_2, dt[None, :], A2 * LN_2)
-                dA += slope * gB * u[None, :]
-            else:
-                sum_gB = tl.sum(gB, axis=0)
-                du = dt * sum_gB
-                ddt = LN_2 * tl.sum(A2 * gp, axis=0) + u * sum_gB
-            adjoint = clear_at_start(a * g, starts, i)
-            draw = ddt
-            if SOFTPLUS:
-                draw = ddt * sigmoid(raws[i].to(tl.float32) + bias)
-            dD += dy * u
-            dbias += tl.where(inside, draw, 0.0)
-            tl.store(du_ptr + (t + i * SIGN) * INNER, du + D * dy, mask=inside)
-            tl.store(ddelta_ptr + (t + i * SIGN) * INNER, draw, mask=inside)
-            at = (t + i * SIGN) * STATE
-            if HALVES:
-                both = sum_lanes(g * v, h * dy[None, :], n)
-                both_ptr = tl.where(lane < N, dB_ptr + lane, dC_ptr + lane - N) + at
-                own = within(lane, 2 * N, valid)
-                if ACCUMULATE:
-                    both += tl.load(both_ptr, mask=own, other=0.0)
-                tl.store(both_ptr, both, mask=own)
-            else:
-                dB = tl.sum(g * v, axis=1)
-                dC = tl.sum(h * dy[None, :], axis=1)
-                own = within(n, STATE, valid)
-                if ACCUMULATE:
-                    dB += tl.load(dB_ptr + at + n, mask=own, other=0.0)
-                    dC += tl.load(dC_ptr + at + n, mask=own, other=0.0)
-                tl.store(dB_ptr + at + n, dB, mask=own)
-                tl.store(dC_ptr + at + n, dC, mask=own)
-        touched = tl.maximum(touched, near)
-        touched_rows = tl.maximum(touched_rows, tl.maximum(near_u, near_delta))
-        touched_rows = tl.maximum(touched_rows, tl.maximum(near_grad, near_z))
-        touched_tile = tl.maximum(touched_tile, near_tile)
+                    dz_row = slots[i].to(tl.int64)
+                store_step(
+                    at, dz_row, c, n, du, draw, dz, to_B, to_C, sums[i], du_ptr, ddelta_ptr, dB_ptr,
+                    dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES,
+                )  # fmt: skip
+            touched = tl.maximum(touched, near)
+            touched_rows = tl.maximum(touched_rows, tl.maximum(near_u, near_delta))
+            touched_rows = tl.maximum(touched_rows, tl.maximum(near_grad, near_z))
+            touched_tile = tl.maximum(touched_tile, near_tile)
+        else:
+            # A group with a start in it, or with an end: step by step, its states anew each time.
+            here = tl.minimum(GROUP, count - group)
+            for i in range(here - 1, -1, -1):
+                t = group * SIGN
+                p = walk_to(
+                    h, starts, i + 1, u_ptr + t * U_STRIDE, delta_ptr + t * DELTA_STRIDE,
+                    B_ptr + t * B_STRIDE, A2, bias, n, c, SIGN * U_STRIDE, SIGN * DELTA_STRIDE,
+                    SIGN * B_STRIDE, INNER, STATE, SOFTPLUS, ZOH,
+                )[0]  # fmt: skip
+                at = (group + i) * SIGN
+                u = load_channels(u_ptr + at * U_STRIDE, c, INNER)
+                raw = load_channels(delta_ptr + at * DELTA_STRIDE, c, INNER)
+                grad, z, slot = load_grads(
+                    grad_ptr if SCATTER else grad_ptr + at * GRAD_STRIDE,
+                    z_ptr if HAS_ORDER else z_ptr + at * Z_STRIDE, order_ptr + at, rows, c, SIGN,
+                    GRAD_STRIDE, Z_STRIDE, INNER, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, 1,
+                )  # fmt: skip
+                B = load_states(B_ptr + at * B_STRIDE, n, STATE)
+                Ct = load_states(C_ptr + at * C_STRIDE, n, STATE)
+                adjoint, dA, du, draw, dz, dy, to_B, to_C = step_back(
+                    adjoint, dA, p, step_size(raw, bias, SOFTPLUS), raw, u, grad[0], z[0], B, Ct,
+                    A2, D, bias, HAS_Z, SOFTPLUS, ZOH,
+                )  # fmt: skip
+                adjoint = clear_at_start(adjoint, starts, i)
+                dD += dy * u.to(tl.float32)
+                dbias += draw
+                dz_row = at
+                if SCATTER:
+                    dz_row = slot[0].to(tl.int64)
+                sum_here = load_sums(at, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, 1)
+                store_step(
+                    at, dz_row, c, n, du, draw, dz, to_B, to_C, sum_here[0], du_ptr, ddelta_ptr,
+                    dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES,
+                )  # fmt: skip
     parts_ptr += chunk.to(tl.int64) * (N + 2) * WIDTH
     tl.store(parts_ptr + tile, dA)
     tl.store(parts_ptr + N * WIDTH + c, dD)
@@ -254,9 +382,10 @@ def finish_bwd_kernel(
     parts_ptr, dBs_ptr, dCs_ptr, dA_ptr, dD_ptr, dbias_ptr, dB_ptr, dC_ptr, chunks, entries,
     INNER: tl.constexpr, STATE: tl.constexpr, WIDTH: tl.constexpr, N: tl.constexpr,
     BLOCKS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HAS_D: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
+    HAS_BIAS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Sum dA, dD, dbias over the chunks, and dB, dC over the blocks of channels, in fixed order."""
+    follow(PDL)
     program = tl.program_id(0)
     SUMS: tl.constexpr = (N + 2) * WIDTH // COLUMNS
     if program < SUMS:

@@ -14,7 +14,15 @@ from graphmamba.scan.selective_scan.link_kernels import (
 )
 
 SEGMENT = 32
-"""Chunks that are walked one after another where sequences have many."""
+"""Chunks that are walked one after another where sequences have very many."""
+MANY = 256
+"""Chunks of an average sequence from which on segments of them are walked side by side."""
+HOPPER = (9, 0)
+"""The first GPUs with programmatic dependent launches."""
+AHEAD = 8
+"""Links that are loaded at a time."""
+MOST_WALKS = 2048
+"""Programs that walk over chunks; where there are more sequences, each takes several."""
 WORDS = 8
 """Words of 32 start bits that one program writes."""
 
@@ -32,8 +40,18 @@ def prepare(
     prepare_kernel[(blocks + triton.cdiv(A2.numel(), 32 * WORDS),)](
         cu_seqlens, A, starts, A2, cu_seqlens.shape[0], steps, A.shape[0], A.shape[1], A.stride(0),
         blocks, WIDTH=plan.width, N=plan.states, WORDS=WORDS, REVERSE=reverse, num_warps=4,
+        PDL=early(A.device)["PDL"],
     )  # fmt: skip
     return starts, A2
+
+
+def early(device: torch.device) -> dict[str, bool]:
+    """Return the options of a kernel that is launched while the one before it is ending.
+
+    Such a kernel has to `follow`; only the first of a row, which others may precede, starts late.
+    """
+    can = device.type == "cuda" and torch.cuda.get_device_capability(device) >= HOPPER
+    return {"PDL": True, "launch_pdl": True} if can else {"PDL": False}
 
 
 def empty_links(chunks: int, plan: Cut, device: torch.device) -> Links:
@@ -44,8 +62,8 @@ def empty_links(chunks: int, plan: Cut, device: torch.device) -> Links:
 
 
 def carry(
-    A2: Tensor, links: Links, enter: Tensor, sequences: int, plan: Cut, stride: int, *,
-    backward: bool,
+    A2: Tensor, links: Links, enter: Tensor, cu_seqlens: Tensor, steps: int, plan: Cut,
+    stride: int, *, reverse: bool, backward: bool,
 ) -> None:  # fmt: skip
     """Pass states on from chunk to chunk.
 
@@ -53,36 +71,37 @@ def carry(
         A2: log2(e) A as `prepare` gives it.
         links: what each chunk passes on by itself.
         enter: where the state that each chunk is entered with goes, `stride` tiles apart.
-        sequences: number of sequences; where they have many chunks each, segments of chunks are
-            walked side by side.
+        cu_seqlens: where sequences begin; where they have very many chunks each, segments of chunks
+            are walked side by side.
+        steps: length of the packed axis.
         plan: the cut.
         stride: tiles from one chunk's entry in `enter` to the next.
+        reverse: walk each sequence from its end.
         backward: pass adjoints against time instead of states with it.
     """
-    chunks = links[2].shape[0]
+    chunks, sequences = links[2].shape[0], cu_seqlens.shape[0] - 1
     tile: dict[str, Any] = {
-        "WIDTH": plan.width, "N": plan.states, "C": plan.block, "BACKWARD": backward,
+        "CHUNK": plan.chunk, "WIDTH": plan.width, "N": plan.states, "C": plan.block,
+        "REVERSE": reverse, "BACKWARD": backward, "num_warps": 4, **early(A2.device),
     }  # fmt: skip
     step = plan.states * plan.width
-    if chunks <= SEGMENT * sequences:
-        _hop(A2, links, enter, plan, stride * step, tile)
+    if chunks <= MANY * sequences:
+        carry_kernel[(min(sequences, MOST_WALKS), plan.blocks)](
+            A2, *links, enter, cu_seqlens, sequences, steps, chunks, stride * step, AHEAD=AHEAD,
+            BY_SEQUENCE=True, **tile,
+        )  # fmt: skip
         return
+    del tile["CHUNK"], tile["REVERSE"]
     segments = triton.cdiv(chunks, SEGMENT)
     folded = empty_links(segments, plan, A2.device)
     segment_enter = torch.empty_like(folded[0])
     walk = segment_kernel[(segments, plan.blocks)]
     arguments = (A2, *links, enter, stride * step, *folded, segment_enter, chunks)
-    shape: dict[str, Any] = {"SEGMENT": SEGMENT, "AHEAD": min(8, SEGMENT), "num_warps": 4, **tile}
+    shape: dict[str, Any] = tile | {"SEGMENT": SEGMENT, "AHEAD": min(AHEAD, SEGMENT)}
     if segments > 1:
         walk(*arguments, FOLDS=True, **shape)
-        _hop(A2, folded, segment_enter, plan, step, tile)
+        carry_kernel[(1, plan.blocks)](
+            A2, *folded, segment_enter, cu_seqlens, 1, steps, segments, step, CHUNK=plan.chunk,
+            AHEAD=AHEAD, BY_SEQUENCE=False, REVERSE=reverse, **tile,
+        )  # fmt: skip
     walk(*arguments, FOLDS=False, **shape)
-
-
-def _hop(
-    A2: Tensor, links: Links, enter: Tensor, plan: Cut, stride: int, tile: dict[str, Any]
-) -> None:
-    chunks = links[2].shape[0]
-    carry_kernel[(chunks - 1, plan.blocks)](
-        A2, *links, enter, chunks, stride, AHEAD=8, num_warps=4, **tile
-    )

@@ -11,7 +11,7 @@ from graphmamba.scan.selective_scan.backward_kernels import (
     finish_bwd_kernel,
     selective_scan_bwd_kernel,
 )
-from graphmamba.scan.selective_scan.chunk_links import carry, empty_links, prepare
+from graphmamba.scan.selective_scan.chunk_links import carry, early, empty_links, prepare
 from graphmamba.scan.selective_scan.cut import Cut, cut, states_shape
 from graphmamba.scan.selective_scan.forward_kernels import selective_scan_fwd_kernel
 from graphmamba.scan.selective_scan.lane_sums import CHANNELS, STATES, has_a_channel_a_thread
@@ -42,7 +42,7 @@ def forward(
     states = u.new_empty((-(-steps // interval), *nothing.shape[1:]), dtype=torch.float32)
 
     starts, A2 = prepare(cu_seqlens, A, steps, plan, reverse=reverse)
-    common = _shape(plan, inner, state) | {
+    common = _shape(plan, inner, state, u.device) | {
         "HAS_BIAS": delta_bias is not None, "SOFTPLUS": softplus, "ZOH": zoh, "REVERSE": reverse,
         "U_STRIDE": u.stride(0), "DELTA_STRIDE": delta.stride(0), "B_STRIDE": B.stride(0),
         "B_SHIFT": _shift(B),
@@ -53,12 +53,13 @@ def forward(
             u, delta, A2, _aligned(B), _or(delta_bias, u), starts, *links, steps, GROUP=UNROLL,
             **common,
         )  # fmt: skip
-        sequences, stride = cu_seqlens.shape[0] - 1, plan.chunk // interval
-        carry(A2, links, states, sequences, plan, stride, backward=False)
+        stride = plan.chunk // interval
+        carry(A2, links, states, cu_seqlens, steps, plan, stride, reverse=reverse, backward=False)
     selective_scan_fwd_kernel[(chunks, plan.blocks)](
         u, delta, A2, _aligned(B), _aligned(C), _or(D, u), _or(z, u), _or(delta_bias, u), starts,
         _or(order, starts), states, y, steps, _rows(z), C_STRIDE=C.stride(0), C_SHIFT=_shift(C),
-        Z_STRIDE=_stride(z), INTERVAL=interval, GROUP=min(UNROLL, interval), HAS_D=D is not None,
+        Z_STRIDE=_stride(z), INTERVAL=interval,
+        GROUP=min(UNROLL, interval) if steps >= UNROLL else 1, HAS_D=D is not None,
         HAS_Z=z is not None, HAS_ORDER=order is not None, SCATTER=scatter,
         HAS_SAMPLES=_has_samples(z, order, scatter, steps), **common,
     )  # fmt: skip
@@ -83,7 +84,7 @@ def backward(
     chunks = plan.chunks(steps)
     starts, A2 = prepare(cu_seqlens, A, steps, plan, reverse=reverse)
     has_samples = _has_samples(z, order, scatter, steps)
-    common = _shape(plan, inner, state) | {
+    common = _shape(plan, inner, state, u.device) | {
         "HAS_BIAS": delta_bias is not None, "HAS_Z": z is not None, "HAS_ORDER": order is not None,
         "HAS_SAMPLES": has_samples, "SCATTER": scatter, "SOFTPLUS": softplus, "REVERSE": reverse,
         "GRAD_STRIDE": grad.stride(0), "DELTA_STRIDE": delta.stride(0), "C_STRIDE": C.stride(0),
@@ -96,7 +97,7 @@ def backward(
             grad, delta, A2, _aligned(C), _or(z, u), _or(delta_bias, u), starts,
             _or(order, starts), *links, steps, _rows(z), GROUP=UNROLL, **common,
         )  # fmt: skip
-        carry(A2, links, adjoints, cu_seqlens.shape[0] - 1, plan, 1, backward=True)
+        carry(A2, links, adjoints, cu_seqlens, steps, plan, 1, reverse=reverse, backward=True)
 
     # Where visits of a row have to be summed, that is done in full precision.
     is_summed = order is not None and (has_samples or not scatter)
@@ -113,7 +114,7 @@ def backward(
          ddelta, dBs, dCs, dz, parts, steps, _rows(z), chunks),
         (chunks, across), plan,
         common | {"U_STRIDE": u.stride(0), "B_STRIDE": B.stride(0), "B_SHIFT": _shift(B),
-                  "HAS_D": D is not None, "ZOH": zoh},
+                  "HAS_D": D is not None, "ZOH": zoh, "NATIVE": u.is_cuda},
     )  # fmt: skip
     _finish(parts, dBs, dCs, (dA, dD, dbias, dB, dC), plan)
     if z is not None and order is not None and is_summed:
@@ -153,13 +154,14 @@ def _finish(
         parts, dBs, dCs, dA, dD, dbias, dB, dC, parts.shape[0], dB.numel(), INNER=dA.shape[0],
         STATE=dA.shape[1], WIDTH=plan.width, N=plan.states, BLOCKS=dBs.shape[0], ROWS=rows,
         COLUMNS=columns, HAS_D=dD.numel() > 0, HAS_BIAS=dbias.numel() > 0, num_warps=8,
+        **early(parts.device),
     )  # fmt: skip
 
 
-def _shape(plan: Cut, inner: int, state: int) -> dict[str, Any]:
+def _shape(plan: Cut, inner: int, state: int, device: torch.device) -> dict[str, Any]:
     return {
         "INNER": inner, "STATE": state, "CHUNK": plan.chunk, "WIDTH": plan.width,
-        "N": plan.states, "C": plan.block, "num_warps": 1,
+        "N": plan.states, "C": plan.block, "num_warps": 1, **early(device),
     }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.scan.selective_scan.step_kernels import within
+from graphmamba.scan.selective_scan.step_kernels import follow, within
 from graphmamba.scan.triton_math import LOG2_E
 
 
@@ -21,8 +21,10 @@ def either(a, b):
 def prepare_kernel(
     cu_seqlens_ptr, A_ptr, starts_ptr, A2_ptr, boundaries, steps, inner, state, A_stride, blocks,
     WIDTH: tl.constexpr, N: tl.constexpr, WORDS: tl.constexpr, REVERSE: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Mark the steps that start a sequence, a bit each; lay log2(e) A out as the tiles read it."""
+    follow(PDL)
     program = tl.program_id(0)
     BLOCK: tl.constexpr = 32 * WORDS
     lane = tl.arange(0, BLOCK)
@@ -66,44 +68,72 @@ def prepare_kernel(
 
 @no_type_check
 @triton.jit
+def load_links(
+    ends_ptr, sums_ptr, keeps_ptr, there, sign, left, tile, WIDTH: tl.constexpr, N: tl.constexpr,
+    COUNT: tl.constexpr,
+):  # fmt: skip
+    """Load COUNT links from chunk `there` on as three tuples; nothing passes those past `left`."""
+    locals_, totals, keeps = (), (), ()
+    for i in tl.static_range(COUNT):
+        at = (there + i * sign).to(tl.int64)
+        own = within(tile, N * WIDTH, i < left)
+        locals_ += (tl.load(ends_ptr + at * N * WIDTH + tile, mask=own, other=0.0),)
+        # Read as the tile is laid out: a row would have to be handed round the threads.
+        totals += (tl.load(sums_ptr + at * WIDTH + tile % WIDTH, mask=own, other=0.0),)
+        keeps += (tl.load(keeps_ptr + at, mask=i < left, other=0),)
+    return locals_, totals, keeps
+
+
+@no_type_check
+@triton.jit
 def carry_kernel(
-    A2_ptr, ends_ptr, sums_ptr, keeps_ptr, enter_ptr, chunks, enter_stride,
-    WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr, AHEAD: tl.constexpr,
-    BACKWARD: tl.constexpr,
+    A2_ptr, ends_ptr, sums_ptr, keeps_ptr, enter_ptr, cu_seqlens_ptr, sequences, steps, chunks,
+    enter_stride, CHUNK: tl.constexpr, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr,
+    AHEAD: tl.constexpr, BY_SEQUENCE: tl.constexpr, REVERSE: tl.constexpr, BACKWARD: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Pass states from chunk to chunk, in time (forward) or against it (adjoints).
 
-    A program walks from a chunk with a start in it until the next such chunk; the others leave.
-    `link` counts along the walk: chunk `link` forward, chunk `chunks - 1 - link` backward.
+    BY_SEQUENCE, a program walks over the chunks that a sequence reaches into, from its first to its
+    last. Otherwise one walks over all, and lets pass what `keeps` says.
     """
-    link = tl.program_id(0)
-    here = chunks - 1 - link if BACKWARD else link
-    if (link == 0) | (tl.load(keeps_ptr + here) == 0):
-        c = tl.program_id(1) * C + tl.arange(0, C)
-        tile = tl.arange(0, N)[:, None] * WIDTH + c[None, :]
-        sign = -1 if BACKWARD else 1
-        A2 = tl.load(A2_ptr + tile)
-        h = tl.load(ends_ptr + here.to(tl.int64) * N * WIDTH + tile)
-        next_ptr = enter_ptr + (here + sign).to(tl.int64) * enter_stride + tile
-        tl.store(next_ptr, h)
-        walks = link + 1 < chunks - 1
-        start = link + 1
-        while walks:
-            locals_, totals, keeps = (), (), ()
-            for i in tl.static_range(AHEAD):
-                there = here + (start - link + i) * sign
-                exists = start + i < chunks - 1
-                at = there.to(tl.int64) * N * WIDTH + tile
-                local = tl.load(ends_ptr + at, mask=within(tile, N * WIDTH, exists))
-                total = tl.load(sums_ptr + there * WIDTH + c, mask=within(c, WIDTH, exists))
-                keep = tl.load(keeps_ptr + there, mask=exists, other=0)
-                locals_, totals, keeps = locals_ + (local,), totals + (total,), keeps + (keep,)
-            for i in tl.static_range(AHEAD):
-                walks = walks & (keeps[i] != 0)
-                h = tl.exp2(A2 * totals[i][None, :]) * h + locals_[i]
-                step = ((start - link + i) * sign).to(tl.int64)
-                tl.store(next_ptr + step * enter_stride, h, mask=within(tile, N * WIDTH, walks))
-            start += AHEAD
+    follow(PDL)
+    c = tl.program_id(1) * C + tl.arange(0, C)
+    tile = tl.arange(0, N)[:, None] * WIDTH + c[None, :]
+    sign = -1 if BACKWARD else 1
+    A2 = tl.load(A2_ptr + tile)
+    for sequence in range(tl.program_id(0), sequences, tl.num_programs(0)):
+        first, last = 0, chunks - 1
+        if BY_SEQUENCE:
+            begin = tl.load(cu_seqlens_ptr + sequence).to(tl.int32)
+            end = tl.load(cu_seqlens_ptr + sequence + 1).to(tl.int32)
+            first = (steps - end if REVERSE else begin) // CHUNK
+            last = (steps - begin - 1 if REVERSE else end - 1) // CHUNK
+        here = last if BACKWARD else first
+        passed = last - first
+        if passed > 0:
+            h = tl.load(ends_ptr + here.to(tl.int64) * N * WIDTH + tile)
+            next_ptr = enter_ptr + (here + sign).to(tl.int64) * enter_stride + tile
+            tl.store(next_ptr, h)
+            # The links of a group are on their way while the group before is walked.
+            locals_, totals, keeps = load_links(
+                ends_ptr, sums_ptr, keeps_ptr, here + sign, sign, passed - 1, tile, WIDTH, N, AHEAD
+            )
+            for gone in range(1, passed, AHEAD):
+                next_locals, next_totals, next_keeps = load_links(
+                    ends_ptr, sums_ptr, keeps_ptr, here + (gone + AHEAD) * sign, sign,
+                    passed - gone - AHEAD, tile, WIDTH, N, AHEAD,
+                )  # fmt: skip
+                for i in tl.static_range(AHEAD):
+                    h = tl.exp2(A2 * totals[i]) * h
+                    if not BY_SEQUENCE:
+                        h = tl.where(keeps[i] != 0, h, 0.0)
+                    h += locals_[i]
+                    own = within(tile, N * WIDTH, gone + i < passed)
+                    tl.store(
+                        next_ptr + ((gone + i) * sign).to(tl.int64) * enter_stride, h, mask=own
+                    )
+                locals_, totals, keeps = next_locals, next_totals, next_keeps
 
 
 @no_type_check
@@ -112,13 +142,14 @@ def segment_kernel(
     A2_ptr, ends_ptr, sums_ptr, keeps_ptr, enter_ptr, enter_stride,
     segment_ends_ptr, segment_sums_ptr, segment_keeps_ptr, segment_enter_ptr, chunks,
     WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr, SEGMENT: tl.constexpr,
-    AHEAD: tl.constexpr, BACKWARD: tl.constexpr, FOLDS: tl.constexpr,
+    AHEAD: tl.constexpr, BACKWARD: tl.constexpr, FOLDS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Cut a long walk over chunks into segments that are walked side by side.
 
     First each is folded into what it would pass on if it were entered with zero, and `carry_kernel`
     carries that from segment to segment; then each is walked again from what it is entered with.
     """
+    follow(PDL)
     segment = tl.program_id(0)
     c = tl.program_id(1) * C + tl.arange(0, C)
     tile = tl.arange(0, N)[:, None] * WIDTH + c[None, :]
@@ -129,32 +160,24 @@ def segment_kernel(
     h = tl.zeros([N, C], tl.float32)
     if not FOLDS and segment > 0:
         h = tl.load(segment_enter_ptr + room)
-    total = tl.zeros([C], tl.float32)
+    total = tl.zeros([N, C], tl.float32)
     passes = segment >= 0
+    sign = -1 if BACKWARD else 1
     for start in range(segment * SEGMENT, tl.minimum((segment + 1) * SEGMENT, chunks - 1), AHEAD):
-        locals_, totals, keeps = (), (), ()
+        here = chunks - 1 - start if BACKWARD else start
+        # Links past the end are those of the last segment, which passes nothing on.
+        locals_, totals, keeps = load_links(
+            ends_ptr, sums_ptr, keeps_ptr, here, sign, chunks - 1 - start, tile, WIDTH, N, AHEAD
+        )
         for i in tl.static_range(AHEAD):
-            link = start + i
-            there = chunks - 1 - link if BACKWARD else link
-            exists = link < chunks - 1
-            at = there.to(tl.int64) * N * WIDTH + tile
-            local = tl.load(ends_ptr + at, mask=within(tile, N * WIDTH, exists), other=0.0)
-            chunk_total = tl.load(
-                sums_ptr + there * WIDTH + c, mask=within(c, WIDTH, exists), other=0.0
-            )
-            keep = tl.load(keeps_ptr + there, mask=exists, other=1)
-            locals_, totals, keeps = locals_ + (local,), totals + (chunk_total,), keeps + (keep,)
-        for i in tl.static_range(AHEAD):
-            link = start + i
-            passed = tl.where(keeps[i] != 0, tl.exp2(A2 * totals[i][None, :]) * h, 0.0)
-            h = passed + locals_[i]
+            h = tl.where(keeps[i] != 0, tl.exp2(A2 * totals[i]) * h, 0.0) + locals_[i]
             total += totals[i]
             passes = passes & (keeps[i] != 0)
             if not FOLDS:
-                there = chunks - 2 - link if BACKWARD else link + 1
-                own = within(tile, N * WIDTH, link < chunks - 1)
-                tl.store(enter_ptr + there.to(tl.int64) * enter_stride + tile, h, mask=own)
+                there = (here + (i + 1) * sign).to(tl.int64)
+                own = within(tile, N * WIDTH, start + i < chunks - 1)
+                tl.store(enter_ptr + there * enter_stride + tile, h, mask=own)
     if FOLDS:
         tl.store(segment_ends_ptr + room, h)
-        tl.store(segment_sums_ptr + number * WIDTH + c, total)
+        tl.store(segment_sums_ptr + number * WIDTH + tile % WIDTH, total, mask=tile < WIDTH)
         tl.store(segment_keeps_ptr + number, passes.to(tl.int8), mask=tl.program_id(1) == 0)

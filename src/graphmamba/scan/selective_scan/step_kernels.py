@@ -10,7 +10,20 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.scan.triton_math import LN_2, hold_weight, softplus
+from graphmamba.scan.triton_math import LN_2, hold_weight, sigmoid, softplus
+
+
+@no_type_check
+@triton.jit
+def follow(PDL: tl.constexpr):
+    """Let the next kernel start early, and wait for the end of the one before, if PDL.
+
+    A GPU that knows programmatic dependent launches then has the programs of the next kernel in
+    place when the last ones of this kernel end.
+    """
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
 
 
 @no_type_check
@@ -35,44 +48,102 @@ def starts_in_chunk(starts_ptr, chunk, steps, CHUNK: tl.constexpr):
 
 @no_type_check
 @triton.jit
-def load_starts(starts_ptr, tau, steps):
-    """Load the bits of a group of steps from `tau` on, which stays inside a word."""
-    return tl.load(starts_ptr + tau // 32, mask=tau < steps, other=0) >> (tau % 32)
+def load_starts(starts_ptr, tau, COUNT: tl.constexpr):
+    """Load the bits of COUNT steps from `tau` on, which stay inside a word."""
+    return (tl.load(starts_ptr + tau // 32) >> (tau % 32)) & ((1 << COUNT) - 1)
+
+
+@no_type_check
+@triton.constexpr_function
+def fills_blocks(inner, block):
+    """Tell whether the last block of channels is full, too."""
+    return inner % block == 0
 
 
 @no_type_check
 @triton.jit
-def load_steps(ptr, c, left, STRIDE: tl.constexpr, INNER: tl.constexpr, COUNT: tl.constexpr):
-    """Load COUNT steps from `ptr` on as a tuple; those past `left` are 0."""
+def load_channels(ptr, c, INNER: tl.constexpr):
+    """Load one value for each channel; only a block that reaches past the last one needs a mask."""
+    if fills_blocks(INNER, c.shape[0]):
+        return tl.load(ptr + c)
+    return tl.load(ptr + c, mask=c < INNER, other=0.0)
+
+
+@no_type_check
+@triton.jit
+def store_channels(ptr, c, values, INNER: tl.constexpr):
+    """Store one value for each channel, likewise."""
+    if fills_blocks(INNER, c.shape[0]):
+        tl.store(ptr + c, values)
+    else:
+        tl.store(ptr + c, values, mask=c < INNER)
+
+
+@no_type_check
+@triton.jit
+def load_states(ptr, n, STATE: tl.constexpr):
+    """Load B or C of a step; the states that fill up a power of two are 0."""
+    if n.shape[0] == STATE:
+        return tl.load(ptr + n).to(tl.float32)
+    return tl.load(ptr + n, mask=n < STATE, other=0.0).to(tl.float32)
+
+
+@no_type_check
+@triton.jit
+def load_steps(ptr, c, STRIDE: tl.constexpr, INNER: tl.constexpr, COUNT: tl.constexpr):
+    """Load COUNT steps from `ptr` on as a tuple."""
     values = ()
     for i in tl.static_range(COUNT):
-        values += (tl.load(ptr + i * STRIDE + c, mask=within(c, INNER, i < left), other=0.0),)
+        values += (load_channels(ptr + i * STRIDE, c, INNER),)
     return values
 
 
 @no_type_check
 @triton.jit
-def load_slots(ptr, left, SIGN: tl.constexpr, COUNT: tl.constexpr):
-    """Load the slots that COUNT steps visit as a tuple; 0 past `left`."""
+def load_slots(ptr, SIGN: tl.constexpr, COUNT: tl.constexpr):
+    """Load the slots that COUNT steps visit as a tuple."""
     slots = ()
     for i in tl.static_range(COUNT):
-        slots += (tl.load(ptr + i * SIGN, mask=i < left, other=0).to(tl.int32),)
+        slots += (tl.load(ptr + i * SIGN).to(tl.int32),)
     return slots
 
 
 @no_type_check
 @triton.jit
+def row_of(slot, rows, HAS_SAMPLES: tl.constexpr):
+    """Return the row at a slot; samples repeat the rows."""
+    return (slot % rows if HAS_SAMPLES else slot).to(tl.int64)
+
+
+@no_type_check
+@triton.jit
 def load_rows(
-    ptr, slots, rows, c, left, STRIDE: tl.constexpr, INNER: tl.constexpr,
-    HAS_SAMPLES: tl.constexpr, COUNT: tl.constexpr,
+    ptr, slots, rows, c, STRIDE: tl.constexpr, INNER: tl.constexpr, HAS_SAMPLES: tl.constexpr,
+    COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Load the rows at COUNT slots as a tuple; samples repeat the rows."""
+    """Load the rows at COUNT slots as a tuple."""
     values = ()
     for i in tl.static_range(COUNT):
-        row = slots[i] % rows if HAS_SAMPLES else slots[i]
-        at = ptr + row.to(tl.int64) * STRIDE + c
-        values += (tl.load(at, mask=within(c, INNER, i < left), other=0.0),)
+        at = ptr + row_of(slots[i], rows, HAS_SAMPLES) * STRIDE
+        values += (load_channels(at, c, INNER),)
     return values
+
+
+@no_type_check
+@triton.jit
+def in_vector_registers(offset, NATIVE: tl.constexpr):
+    """Keep a scalar where loads want their addresses, in ordinary registers.
+
+    The compiler keeps what is the same for all threads in uniform registers, and then copies the
+    two words of an address out of them for every single load.
+    """
+    if NATIVE:
+        # No thread comes after the last: a 0 of which the compiler does not know that it is one.
+        return tl.inline_asm_elementwise(
+            "{ .reg .u32 r; mov.u32 r, %lanemask_lt; shr.u32 r, r, 31; add.u32 $0, r, $1; }",
+            "=r,r", [offset], dtype=tl.int32, is_pure=True, pack=1,
+        )  # fmt: skip
+    return offset
 
 
 @no_type_check
@@ -131,15 +202,7 @@ def keep_alive(ptr, touched, steps, COUNT: tl.constexpr):
 
 @no_type_check
 @triton.jit
-def load_states(ptr, n, step, left, STRIDE: tl.constexpr, STATE: tl.constexpr):
-    """Load B or C of a step after `ptr`; 0 past the steps that are left."""
-    at = ptr + step * STRIDE + n
-    return tl.load(at, mask=within(n, STATE, step < left), other=0.0).to(tl.float32)
-
-
-@no_type_check
-@triton.jit
-def clear_at_start(h, starts, i: tl.constexpr):
+def clear_at_start(h, starts, i):
     """Put the state to zero where a sequence starts; a select, so that no NaN comes through."""
     return tl.where((starts >> i) & 1 != 0, 0.0, h)
 
@@ -188,21 +251,32 @@ def advance(h, dt, u, B, A2, ZOH: tl.constexpr):
 @no_type_check
 @triton.jit
 def load_grads(
-    grad_ptr, z_ptr, order_ptr, rows, c, left, SIGN: tl.constexpr, GRAD_STRIDE: tl.constexpr,
+    grad_ptr, z_ptr, order_ptr, rows, c, SIGN: tl.constexpr, GRAD_STRIDE: tl.constexpr,
     Z_STRIDE: tl.constexpr, INNER: tl.constexpr, HAS_Z: tl.constexpr, HAS_ORDER: tl.constexpr,
     HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr, COUNT: tl.constexpr,
 ):  # fmt: skip
     """Load the output's gradient, the gate and the slot of COUNT steps, as three tuples."""
     slots = ()
     if HAS_ORDER:
-        slots = load_slots(order_ptr, left, SIGN, COUNT)
+        slots = load_slots(order_ptr, SIGN, COUNT)
     if SCATTER:
-        grads = load_rows(grad_ptr, slots, rows, c, left, GRAD_STRIDE, INNER, False, COUNT)
+        grads = load_rows(grad_ptr, slots, rows, c, GRAD_STRIDE, INNER, False, COUNT)
     else:
-        grads = load_steps(grad_ptr, c, left, SIGN * GRAD_STRIDE, INNER, COUNT)
+        grads = load_steps(grad_ptr, c, SIGN * GRAD_STRIDE, INNER, COUNT)
     zs = grads
     if HAS_Z and HAS_ORDER:
-        zs = load_rows(z_ptr, slots, rows, c, left, Z_STRIDE, INNER, HAS_SAMPLES, COUNT)
+        zs = load_rows(z_ptr, slots, rows, c, Z_STRIDE, INNER, HAS_SAMPLES, COUNT)
     elif HAS_Z:
-        zs = load_steps(z_ptr, c, left, SIGN * Z_STRIDE, INNER, COUNT)
+        zs = load_steps(z_ptr, c, SIGN * Z_STRIDE, INNER, COUNT)
     return grads, zs, slots
+
+
+@no_type_check
+@triton.jit
+def through_gate(dy, z, HAS_Z: tl.constexpr):
+    """Return the gradient before the gate."""
+    dy = dy.to(tl.float32)
+    if HAS_Z:
+        z = z.to(tl.float32)
+        dy *= z * sigmoid(z)
+    return dy

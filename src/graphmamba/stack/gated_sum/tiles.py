@@ -10,7 +10,7 @@ import triton
 class Tile:
     """What a program holds at a time."""
 
-    edges: int = 64
+    edges: int = 32
     channels: int = 32
     warps: int = 4
     at_once: int = 4
