@@ -18,7 +18,7 @@ def start_fabric(options: RunOptions) -> Any:
 
     device = resolve_device(options.device)
     devices, nodes = _processes(options)
-    _check(options, device, devices)
+    _check(device, devices)
     # The last layer's edges reach no prediction: their BatchNorm has no gradient.
     strategy = DDPStrategy(find_unused_parameters=True) if devices * nodes > 1 else "auto"
     fabric = Fabric(
@@ -45,12 +45,9 @@ def _processes(options: RunOptions) -> tuple[int, int]:
     return here, int(os.environ["WORLD_SIZE"]) // here
 
 
-def _check(options: RunOptions, device: torch.device, devices: int) -> None:
+def _check(device: torch.device, devices: int) -> None:
     is_cuda = device.type == "cuda"
     available = torch.cuda.device_count() if is_cuda else os.cpu_count() or 1
     if devices > available:
         what = "GPUs" if is_cuda else "cores"
         raise UserError(f"devices must be at most the {available} {what} here, got {devices}")
-    if options.fast == "on":
-        why = "with this release" if is_cuda else "without CUDA"
-        raise UserError(f"fast must be 'auto' or 'off' {why}, got 'on'")

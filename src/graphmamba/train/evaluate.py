@@ -15,6 +15,7 @@ from graphmamba.errors import UserError
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.metrics import METRICS
 from graphmamba.task.model import GraphMamba
+from graphmamba.task.target import Target
 from graphmamba.train.labels import labelled_batch, rows_per_graph
 from graphmamba.train.options import Precision
 from graphmamba.train.team import Team
@@ -46,7 +47,7 @@ class MeanLoss:
         return math.fsum((losses * rows).tolist()) / total if total else math.nan
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913
     model: GraphMamba,
     store: GraphStore,
     split: str | Ids,
@@ -56,6 +57,7 @@ def evaluate(
     precision: Precision = "32-true",
     team: Team | None = None,
     on_batch: Callable[[int, int], None] | None = None,
+    predict: Callable[[Ids], tuple[Float[Tensor, "_ _"], Target]] | None = None,
 ) -> dict[str, float]:
     """Score a model on a split: `loss`, then the task's metrics, the one to choose by first.
 
@@ -72,6 +74,8 @@ def evaluate(
         team: All processes; each takes every so many of the batches, the same ones as a single
             process would make.
         on_batch: Told how many batches are done, and of how many.
+        predict: What predicts a batch in the model's place, and gives its labels, such as
+            `CapturedForward.predict`.
     """
     check_least("batch_size", batch_size, 1)
     team = team or Team(device=store.device)
@@ -87,10 +91,12 @@ def evaluate(
     is_mixed = precision == "bf16-mixed"
     with torch.no_grad():
         for done, (number, chosen) in enumerate(batches, start=1):
-            graphs, target = labelled_batch(store, chosen, task.level, (number, int(chosen[0])))
-            with torch.autocast(store.device.type, torch.bfloat16, enabled=is_mixed):
-                prediction = model(graphs)
-            prediction = prediction.float()
+            if predict is not None:
+                prediction, target = predict(chosen)
+            else:
+                graphs, target = labelled_batch(store, chosen, task.level, (number, int(chosen[0])))
+                with torch.autocast(store.device.type, torch.bfloat16, enabled=is_mixed):
+                    prediction = model(graphs).float()
             metric.update(prediction, target)
             mean_loss.update(LOSSES[name](prediction, target), int(counts[chosen].sum()))
             if on_batch:

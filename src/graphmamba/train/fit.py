@@ -17,6 +17,7 @@ from graphmamba.environment import describe
 from graphmamba.errors import UserError
 from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.task.model import GraphMamba
+from graphmamba.train.captured_step import CapturedStep, why_not_captured
 from graphmamba.train.checkpoint import RunState
 from graphmamba.train.curves import can_draw, draw_curves
 from graphmamba.train.engine import start_fabric, team_of
@@ -34,7 +35,7 @@ from graphmamba.train.recipe import OptimizerName, Recipe
 from graphmamba.train.reporter import Reporter, StartRecord
 from graphmamba.train.results import Ending, RunResult, SeedsResult
 from graphmamba.train.schedule import Schedule
-from graphmamba.train.step import PlainStep
+from graphmamba.train.step import PlainStep, TrainStep
 from graphmamba.train.stops import Stops
 from graphmamba.train.team import Team
 from graphmamba.train.watch import Watch
@@ -146,8 +147,9 @@ def _fit(
             folder.go_on()
         elif team.is_first:
             folder.begin()
+        is_captured = _is_captured(experiment, options, team)
         model = _model(experiment, options, team)
-        optimizer = _optimizer(model, experiment.recipe)
+        optimizer = _optimizer(model, experiment.recipe, fabric.device, is_captured)
         set_up, set_up_optimizer = fabric.setup(model, optimizer)
         # from here on dropout must differ from process to process
         seed_all(options.seed + team.rank)
@@ -155,18 +157,20 @@ def _fit(
         state = _state(experiment, options, model, optimizer, store, team)
         if resume:
             state.load(folder.state)
-        step = PlainStep(
-            fabric,
-            set_up,
-            set_up_optimizer,
-            store,
-            experiment,
-            team,
-            seed=options.seed,
-            taken=state.progress.taken,
+        taken = state.progress.taken
+        step: TrainStep = (
+            CapturedStep(
+                model, optimizer, store, experiment, precision=options.precision, taken=taken
+            )
+            if is_captured
+            else PlainStep(
+                *(fabric, set_up, set_up_optimizer, store, experiment, team),
+                seed=options.seed,
+                taken=taken,
+            )
         )
         watch = Watch(model, optimizer, team, folder.dump, state.about())
-        loop = Loop(state, store, step, watch, stops, folder, reporter)
+        loop = Loop(state, store, step, watch, stops, folder, reporter, is_captured)
         if not resume:
             loop.begin()
         if team.is_first:
@@ -193,9 +197,27 @@ def _model(experiment: Experiment, options: RunOptions, team: Team) -> GraphMamb
     return model
 
 
-def _optimizer(model: GraphMamba, recipe: Recipe) -> Optimizer:
-    kind = OPTIMIZERS[recipe.optimizer]
-    return kind(model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+def _is_captured(experiment: Experiment, options: RunOptions, team: Team) -> bool:
+    why_not = why_not_captured(experiment, options, team.device, team.world)
+    if options.fast == "on" and why_not:
+        raise UserError(f"fast must be 'auto' or 'off', since a captured step {why_not}, got 'on'")
+    return options.fast != "off" and why_not is None
+
+
+def _optimizer(
+    model: GraphMamba, recipe: Recipe, device: torch.device, is_captured: bool
+) -> Optimizer:
+    kind, rate = OPTIMIZERS[recipe.optimizer], recipe.learning_rate
+    if not is_captured:
+        return kind(model.parameters(), lr=rate, weight_decay=recipe.weight_decay)
+    # A captured graph reads the rate where it lies; a number would be part of the graph.
+    return kind(
+        model.parameters(),
+        lr=torch.tensor(rate, device=device),
+        weight_decay=recipe.weight_decay,
+        fused=True,
+        capturable=True,
+    )
 
 
 def _state(

@@ -8,6 +8,7 @@ import torch
 
 from graphmamba.data.store import GraphStore
 from graphmamba.task.metrics import LOWER_IS_BETTER
+from graphmamba.train.captured_forward import CapturedForward
 from graphmamba.train.checkpoint import RunState
 from graphmamba.train.evaluate import evaluate
 from graphmamba.train.folder import RunFolder, write_config
@@ -38,8 +39,11 @@ class Loop:
     stops: Stops
     folder: RunFolder
     reporter: Reporter
+    is_captured: bool = False
+    """Whether evaluation runs as CUDA graphs."""
 
     def __post_init__(self) -> None:
+        self._forwards: dict[str, CapturedForward] = {}
         self._rows = rows_per_graph(self.store, self.state.model.task.level)
         self._earlier = self.state.progress.seconds
 
@@ -142,6 +146,12 @@ class Loop:
 
     def _scores(self, split: str) -> dict[str, float]:
         state = self.state
+        if self.is_captured and split not in self._forwards:
+            ids, size = self.store.split_ids(split), state.experiment.recipe.batch_size
+            self._forwards[split] = CapturedForward(
+                state.model, self.store, ids, size, state.options.precision
+            )
+        forward = self._forwards.get(split)
         return evaluate(
             state.model,
             self.store,
@@ -151,6 +161,7 @@ class Loop:
             precision=state.options.precision,
             team=state.team,
             on_batch=partial(self.reporter.on_evaluate, split) if state.team.is_first else None,
+            predict=forward.predict if forward else None,
         )
 
     def _choose(self, train_loss: float, validation: Scores, test: Scores) -> bool:

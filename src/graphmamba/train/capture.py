@@ -1,0 +1,67 @@
+"""Work recorded as CUDA graphs, one for each size of batch: a replay is one launch."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from graphmamba.data.sampler import Ids
+from graphmamba.data.static_size import StaticSize, StaticSizes
+
+
+class CapturedBatches:
+    """Does the same work on one batch after another, without Python once each size was seen.
+
+    The first batch of a size is worked on as Python says, which compiles kernels and allocates
+    what stays; the second is captured. Both count: nothing is done twice, or in vain. What the
+    work reads and writes beyond a batch must stay where it is, and results go into tensors that
+    the work does not allocate.
+
+    Args:
+        work: Called with the numbers of the graphs, on the GPU, and the batch's size.
+        sizes: Sizes that batches are padded to.
+        device: The GPU.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Int[Tensor, " slots"], StaticSize], None],
+        sizes: StaticSizes,
+        device: torch.device,
+    ) -> None:
+        self._work, self._sizes = work, sizes
+        slots = sizes.sizes[0].graphs
+        self._ids = torch.full((slots,), -1, dtype=torch.int64, device=device)
+        self._seen: set[StaticSize] = set()
+        self._graphs: dict[StaticSize, torch.cuda.CUDAGraph] = {}
+        # Graphs are replayed one after another, so that they can share their memory.
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)
+
+    def run(self, ids: Ids) -> StaticSize:
+        """Work on these graphs; returns the size of their batch."""
+        size = self._sizes.choose(ids)
+        self._ids.copy_(self._sizes.padded(ids).pin_memory(), non_blocking=True)
+        if size in self._graphs:
+            self._graphs[size].replay()
+        elif size in self._seen:
+            self._capture(size)
+            self._graphs[size].replay()
+        else:
+            self._seen.add(size)
+            self._try_out(size)
+        return size
+
+    def _try_out(self, size: StaticSize) -> None:
+        """Work as Python says, on the stream that graphs are captured on."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._work(self._ids, size)
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def _capture(self, size: StaticSize) -> None:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            self._work(self._ids, size)
+        self._graphs[size] = graph

@@ -1,0 +1,95 @@
+"""The training step as CUDA graphs: batch, forward, backward, clipping and update in one launch."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.optim import Optimizer
+
+from graphmamba.data.sampler import Ids
+from graphmamba.data.static_batch import StaticGather
+from graphmamba.data.static_size import StaticSize, StaticSizes
+from graphmamba.data.store import GraphStore
+from graphmamba.stack.config import MixerName
+from graphmamba.task.losses import LOSSES
+from graphmamba.task.model import GraphMamba
+from graphmamba.task.target import target_of
+from graphmamba.train.capture import CapturedBatches
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.options import Precision, RunOptions
+from graphmamba.train.step import Loss
+
+CAPTURED_MIXERS: frozenset[MixerName] = frozenset({"mamba", "exphormer", "none"})
+"""Mixers whose shapes do not hang on the longest graph of a batch, which would be waited for."""
+
+
+def why_not_captured(
+    experiment: Experiment, options: RunOptions, device: torch.device, processes: int
+) -> str | None:
+    """Say why such a run cannot have its step captured; None if it can."""
+    mixer = experiment.model.mixer
+    hindrances = (
+        (device.type != "cuda", f"needs a GPU, and the run is on '{device.type}'"),
+        (processes > 1, f"is for one process, and there are {processes}"),
+        (options.accumulate > 1, f"is one batch, and accumulate is {options.accumulate}"),
+        (options.compile, "takes the place of compile, which is on"),
+        (experiment.data.task.level == "link", "cannot draw the wrong pairs of a link task"),
+        (mixer not in CAPTURED_MIXERS, f"needs shapes known before, which '{mixer}' has not"),
+    )
+    return next((why for hinders, why in hindrances if hinders), None)
+
+
+class CapturedStep:
+    """A step that costs the CPU next to nothing; the same numbers as `PlainStep`'s but for noise.
+
+    Batches are padded to a few sizes by a ghost graph, which norms, orders and losses pass over.
+
+    Args:
+        model: On the store's device.
+        optimizer: Of the model, with a learning rate that is a tensor there, and capturable.
+        store: Graphs, resident on the GPU.
+        experiment: Loss, batch size and clipping.
+        precision: `bf16-mixed` computes in bfloat16 what bears it.
+        taken: Steps made before.
+    """
+
+    def __init__(
+        self,
+        model: GraphMamba,
+        optimizer: Optimizer,
+        store: GraphStore,
+        experiment: Experiment,
+        *,
+        precision: Precision = "32-true",
+        taken: int = 0,
+    ) -> None:
+        self._model, self._optimizer = model, optimizer
+        self._parameters = [each for each in model.parameters() if each.requires_grad]
+        self._gather = StaticGather(store)
+        self._level = experiment.data.task.level
+        self._loss, self._clip = LOSSES[experiment.loss], experiment.recipe.clip
+        self._is_mixed = precision == "bf16-mixed"
+        self._last_loss = torch.zeros((), device=store.device)
+        size = experiment.recipe.batch_size
+        sizes = StaticSizes.for_graphs(store, store.split_ids("train"), size)
+        self._batches = CapturedBatches(self._train_on, sizes, store.device)
+        self.taken = taken
+
+    def step(self, ids: Ids) -> Loss:
+        """Train on these graphs; see `TrainStep`."""
+        self._batches.run(ids)
+        self.taken += 1
+        return self._last_loss.clone()
+
+    def _train_on(self, ids: Int[Tensor, " slots"], size: StaticSize) -> None:
+        graphs = self._gather.batch(ids, size, by_source=True)
+        target = target_of(graphs, self._level, graphs.batch, size.graphs + 1)
+        self._optimizer.zero_grad(set_to_none=True)
+        # A captured graph must not hold copies of weights from another one's cache.
+        with torch.autocast("cuda", torch.bfloat16, self._is_mixed, cache_enabled=False):
+            loss = self._loss(self._model(graphs), target)
+        loss.backward()
+        if self._clip:
+            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._clip, foreach=True)
+            loss = torch.where(norm.isfinite(), loss, torch.nan)
+        self._optimizer.step()
+        self._last_loss.copy_(loss.detach())
