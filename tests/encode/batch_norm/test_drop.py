@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from graphmamba.encode.batch_norm.drop import Drop, dropped, kept
+from graphmamba.encode.batch_norm.drop import Drop, dropped, factors
 
 SEED = torch.tensor(-8_000_000_000_000_000_001)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_as_many_entries_are_dropped_as_asked_for(rate: float) -> None:
-    stays = kept(Drop(rate, SEED, 3), (1000, 64))
+    stays = factors(Drop(rate, SEED, 3), (1000, 64)) > 0
     # Four standard deviations of the mean of 64,000 draws.
     allowed = 4 * (rate * (1 - rate) / stays.numel()) ** 0.5
     assert abs(stays.double().mean() - (1 - rate)) < allowed
@@ -25,7 +25,9 @@ def test_as_many_entries_are_dropped_as_asked_for(rate: float) -> None:
 )
 def test_sites_and_seeds_drop_independently(other: Drop) -> None:
     shape = 1000, 64
-    first, second = (kept(drop, shape).double() - 0.5 for drop in (Drop(0.5, SEED, 3), other))
+    first, second = (
+        factors(drop, shape).double() / 2 - 0.5 for drop in (Drop(0.5, SEED, 3), other)
+    )
     # Also against a mask that is the same one shifted by a few entries.
     for shift in range(-3, 4):
         correlation = 4 * (first.flatten() * second.flatten().roll(shift)).mean()
@@ -34,7 +36,7 @@ def test_sites_and_seeds_drop_independently(other: Drop) -> None:
 
 def test_rows_keep_their_mask_whatever_follows_them() -> None:
     drop = Drop(0.3, SEED, 1)
-    assert torch.equal(kept(drop, (5000, 7))[:123], kept(drop, (123, 7)))
+    assert torch.equal(factors(drop, (5000, 7))[:123], factors(drop, (123, 7)))
 
 
 def test_the_mean_stays() -> None:

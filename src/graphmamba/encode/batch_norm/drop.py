@@ -35,25 +35,33 @@ class Drop(NamedTuple):
 
 def dropped(rows: Float[Tensor, "rows channels"], drop: Drop) -> Float[Tensor, "rows channels"]:
     """Set entries to 0 at the rate of `drop` and scale the others, so that the mean stays."""
-    return torch.where(kept(drop, rows.shape), rows * drop.scale, 0)
+    return rows * factors(drop, rows.shape, rows.dtype)
 
 
-def kept(drop: Drop, shape: tuple[int, ...]) -> Bool[Tensor, "rows channels"]:
-    """Tell which entries stay."""
+def factors(
+    drop: Drop, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "rows channels"]:
+    """What each entry is multiplied with: 0, or the scale."""
     low, high = _signed_word(drop.seed), _signed_word(drop.seed >> BITS)
     key = _mix(low + site_key(drop.site))
     second = _mix(high ^ key)
     total = shape[0] * shape[1]
-    stays = torch.empty(total, dtype=torch.bool, device=drop.seed.device)
     is_whole = drop.seed.device.type != "cpu" or torch.compiler.is_compiling()
     size = max(total, 1) if is_whole else CHUNK
-    for begin in range(0, total, size):
-        end = min(begin + size, total)
-        index = torch.arange(begin, end, dtype=torch.int64, device=drop.seed.device).int()
-        bits = _mix(_mix(index ^ key) + second)
-        # As unsigned numbers, where the sign bit is the highest digit.
-        stays[begin:end] = (bits ^ -(1 << (BITS - 1))) >= drop.threshold - (1 << (BITS - 1))
-    return stays.view(shape)
+    begins = range(0, max(total, 1), size)
+    stays = [_stays(drop, key, second, begin, min(begin + size, total)) for begin in begins]
+    whole = stays[0] if len(stays) == 1 else torch.cat(stays)
+    return whole.to(dtype).mul_(drop.scale).view(shape)
+
+
+def _stays(
+    drop: Drop, key: Int[Tensor, ""], second: Int[Tensor, ""], begin: int, end: int
+) -> Bool[Tensor, " entries"]:
+    """Tell which of some entries, counted through row by row, stay."""
+    index = torch.arange(begin, end, dtype=torch.int64, device=key.device).int()
+    bits = _mix(_mix(index ^ key) + second)
+    # As unsigned numbers, where the sign bit is the highest digit.
+    return (bits ^ -(1 << (BITS - 1))) >= drop.threshold - (1 << (BITS - 1))
 
 
 def site_key(site: int) -> int:
@@ -63,14 +71,14 @@ def site_key(site: int) -> int:
 
 def _mix(bits: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
     """Scatter 32 bits: a bijection in which each bit of the input sways each of the output."""
-    bits = (bits ^ _shift(bits, 16)) * _signed(FIRST)
-    bits = (bits ^ _shift(bits, 15)) * _signed(SECOND)
-    return bits ^ _shift(bits, 16)
+    bits = _shift(bits, 16).bitwise_xor_(bits).mul_(_signed(FIRST))
+    bits = _shift(bits, 15).bitwise_xor_(bits).mul_(_signed(SECOND))
+    return _shift(bits, 16).bitwise_xor_(bits)
 
 
 def _shift(bits: Int[Tensor, "*shape"], count: int) -> Int[Tensor, "*shape"]:
     """Shift right, filling with zeros: `>>` alone would drag the sign along."""
-    return (bits >> count) & ((1 << (BITS - count)) - 1)
+    return (bits >> count).bitwise_and_((1 << (BITS - count)) - 1)
 
 
 def _signed_word(number: Int[Tensor, ""]) -> Int[Tensor, ""]:
