@@ -15,7 +15,7 @@ from graphmamba.study import efficiency as study
 from graphmamba.study.cost import Shelf, Subject, largest_batch, measure_cost
 from graphmamba.study.efficiency import Bench, Findings, efficiency, run
 from graphmamba.study.efficiency_plan import FULL, QUICK, TITLES, experiment_of
-from graphmamba.study.efficiency_report import claims, report
+from graphmamba.study.efficiency_report import claims, print_findings, write_findings
 from graphmamba.study.graphs import study_graphs
 
 CPU = torch.device("cpu")
@@ -32,10 +32,14 @@ def subject(model: str, count: int = 4, scale: float = 0.05) -> Subject:
     return Subject(experiment, Shelf(graphs.graphs), CPU)
 
 
+def begun() -> Findings:
+    return Findings(TINY, 10**9, {"device": "test"})
+
+
 @pytest.fixture(scope="module")
 def findings() -> Findings:
     told: list[str] = []
-    found = run(Bench(TINY, CPU, 10**9), "all", {"device": "test"}, told.append)
+    *_, found = run(Bench(TINY, CPU, 10**9), "all", begun(), told.append)
     assert len(told) == len(found.fractions) + len(found.batches) + len(found.mixers)
     return found
 
@@ -83,7 +87,8 @@ def test_files_hold_every_row(findings: Findings, tmp_path: Path) -> None:
     )
     changed = replace(findings, fractions=(*findings.fractions[:-1], short_of_memory))
     console = Console(record=True, width=160)
-    report(changed, tmp_path / "new", console)
+    write_findings(changed, tmp_path / "new")
+    print_findings(changed, tmp_path / "new", console)
     written = {path.name for path in (tmp_path / "new").iterdir()}
     tables = {"malnet.csv", "largest_batch.csv", "mixers.csv", "efficiency.json"}
     assert written == tables | {"malnet.png", "malnet.svg", "mixers.png", "mixers.svg"}
@@ -174,7 +179,7 @@ def test_mistakes_are_refused_before_anything_is_measured(
 
 @pytest.mark.gpu
 def test_a_gpu_reports_its_own_peak() -> None:
-    found = run(Bench(TINY, torch.device("cuda"), 4 * 10**9), "all", {"device": "test"}, str)
+    *_, found = run(Bench(TINY, torch.device("cuda"), 4 * 10**9), "all", begun(), str)
     for row in (*found.fractions, *found.mixers):
         assert row.cost.memory_measure == "torch.cuda.max_memory_allocated"
         assert row.cost.counted_flops == pytest.approx(row.cost.forward_flops, rel=0.02)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
@@ -23,6 +23,7 @@ from graphmamba.study.efficiency_plan import (
     FIRST_FIGURE,
     FIRST_SET,
     FULL,
+    OURS,
     QUICK,
     Plan,
     Sizing,
@@ -111,19 +112,18 @@ class Bench:
             found = largest_batch(subject, self.plan.largest, self.memory_cap)
             yield BatchRow(model, whole.source, found)
 
-    def mixers(self) -> Iterator[MixerRow]:
-        """Measure all models on batches of several sets, as published and at equal size."""
-        for benchmark in self.plan.sets:
-            recipe = experiment_of(benchmark, "graph-mamba", "published").recipe
-            size = min(recipe.batch_size, self.plan.largest_batch_size or recipe.batch_size)
-            graphs = study_graphs(
-                benchmark, size * self.plan.batches, self.root, self.seed, self.plan.scale
-            )
-            shelf = Shelf(graphs.graphs, self.seed)
-            for sizing in get_args(Sizing):
-                for model in self.plan.models:
-                    cost = self._cost(benchmark, model, sizing, shelf, size)
-                    yield MixerRow(benchmark, model, sizing, graphs.source, cost)
+    def mixers(self, benchmark: str) -> Iterator[MixerRow]:
+        """Measure all models on batches of one set, as published and at equal size."""
+        recipe = experiment_of(benchmark, OURS, "published").recipe
+        size = min(recipe.batch_size, self.plan.largest_batch_size or recipe.batch_size)
+        graphs = study_graphs(
+            benchmark, size * self.plan.batches, self.root, self.seed, self.plan.scale
+        )
+        shelf = Shelf(graphs.graphs, self.seed)
+        for sizing in get_args(Sizing):
+            for model in self.plan.models:
+                cost = self._cost(benchmark, model, sizing, shelf, size)
+                yield MixerRow(benchmark, model, sizing, graphs.source, cost)
 
     def _subject(self, benchmark: str, model: str, sizing: Sizing, shelf: Shelf) -> Subject:
         return Subject(experiment_of(benchmark, model, sizing), shelf, self.device, self.seed)
@@ -161,7 +161,7 @@ def efficiency(
     """
     from rich.console import Console
 
-    from graphmamba.study.efficiency_report import report
+    from graphmamba.study.efficiency_report import print_findings, write_findings
 
     check_choice("part", part, get_args(Part))
     if folder.exists() and not folder.is_dir():
@@ -169,23 +169,28 @@ def efficiency(
     where = resolve_device(device)
     cap = _affordable(parse_bytes("memory_cap", memory_cap), where)
     bench = Bench(QUICK if quick else FULL, where, cap, root, seed)
+    findings = Findings(bench.plan, cap, describe(where, commit))
     with Console(stderr=True).status("measuring") as status:
-        findings = run(bench, part, describe(where, commit), status.update)
-    report(findings, folder, Console())
+        for found in run(bench, part, findings, status.update):
+            # whatever ends the study later, what there is stays
+            write_findings(found, folder)
+            findings = found
+    print_findings(findings, folder, Console())
 
 
-def run(bench: Bench, part: Part, environment: dict[str, object], tell: Tell) -> Findings:
-    """Measure all rows, telling each as it is done."""
-    has_first, has_second = part in ("all", "malnet"), part in ("all", "mixers")
+def run(bench: Bench, part: Part, begun: Findings, tell: Tell) -> Iterator[Findings]:
+    """Measure all rows, telling each; yields what there is after each group of rows."""
     with capped(bench.device, bench.memory_cap):
-        return Findings(
-            bench.plan,
-            bench.memory_cap,
-            environment,
-            fractions=tuple(_told(bench.fractions(), tell)) if has_first else (),
-            batches=tuple(_told(bench.batches(), tell)) if has_first else (),
-            mixers=tuple(_told(bench.mixers(), tell)) if has_second else (),
-        )
+        if part in ("all", "malnet"):
+            begun = replace(begun, fractions=tuple(_told(bench.fractions(), tell)))
+            yield begun
+            begun = replace(begun, batches=tuple(_told(bench.batches(), tell)))
+            yield begun
+        if part in ("all", "mixers"):
+            for benchmark in bench.plan.sets:
+                rows = tuple(_told(bench.mixers(benchmark), tell))
+                begun = replace(begun, mixers=(*begun.mixers, *rows))
+                yield begun
 
 
 def _told(rows: Iterator[AnyRow], tell: Tell) -> Iterator[AnyRow]:

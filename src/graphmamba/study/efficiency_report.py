@@ -16,8 +16,8 @@ from graphmamba.study.efficiency_plots import plot_fractions, plot_mixers
 from graphmamba.train.files import write_json
 
 
-def report(findings: Findings, folder: Path, console: Console) -> None:
-    """Write CSV, JSON, PNG and SVG files, and print what they say."""
+def write_findings(findings: Findings, folder: Path) -> None:
+    """Write CSV, JSON, PNG and SVG files of all rows that there are."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "efficiency.json", {**asdict(findings), "claims": claims(findings)})
     write_csv(
@@ -33,7 +33,6 @@ def report(findings: Findings, folder: Path, console: Console) -> None:
         plot_fractions(findings, folder)
     if findings.mixers:
         plot_mixers(findings, folder)
-    _print(findings, folder, console)
 
 
 def claims(findings: Findings) -> list[dict[str, object]]:
@@ -93,7 +92,8 @@ def _mixer_cells(row: MixerRow) -> dict[str, object]:
     return {**names, **_cells(row.cost), "source": row.source}
 
 
-def _print(findings: Findings, folder: Path, console: Console) -> None:
+def print_findings(findings: Findings, folder: Path, console: Console) -> None:
+    """Print what was measured beside what the paper says."""
     device, cap = findings.environment["device"], f"{findings.memory_cap / 1e9:.3g} GB"
     if findings.fractions:
         rows = (
