@@ -13,7 +13,7 @@ from graphmamba.config import load_experiment
 from graphmamba.train.evaluate import evaluate
 from graphmamba.train.open_data import open_data
 from graphmamba.train.weights import save_weights
-from tests.helpers.own_files import write_rings
+from tests.helpers.own_files import write_rings, write_rows
 from tests.test_cli import status_of
 
 pytest.importorskip("jsonargparse")
@@ -77,6 +77,18 @@ def test_pretrained_weights_are_found_by_name(
     capsys.readouterr()
     assert status_of(["evaluate", "--pretrained", "patern"]) == 2
     assert "did you mean 'pattern/graph-mamba'?" in capsys.readouterr().err
+
+
+def test_a_benchmark_s_model_predicts_new_molecules() -> None:
+    pytest.importorskip("rdkit")
+    small = {"model.channels": 24, "model.layers": 1}
+    experiment = load_experiment("peptides-func", small)
+    save_weights("peptides.safetensors", experiment.build(), experiment)
+    write_rows(Path("new.csv"), ["name", "smiles"], [["ethanol", "CCO"], ["glycine", "NCC(=O)O"]])
+    main(["predict", "peptides.safetensors", "--input", "new.csv", "--output", "out.csv"])
+    rows = [*csv.DictReader(Path("out.csv").read_text().splitlines())]
+    assert [row["graph"] for row in rows] == ["0", "1"]
+    assert all(0 < float(row[f"p_{number}"]) < 1 for row in rows for number in range(10))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """`graphmamba train`: from words to a run folder, a table and the next command."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from graphmamba.cli import main
 from graphmamba.config import DEFAULT, load_experiment
 from graphmamba.train.folder import read_config
 from graphmamba.train.metrics_file import read_rows
-from tests.helpers.own_files import write_numbers, write_rings
+from tests.helpers.own_files import write_numbers, write_rings, write_rows
 from tests.test_cli import status_of
 
 pytest.importorskip("jsonargparse")
@@ -132,6 +134,56 @@ def test_own_graphs_from_a_folder(form: str, capsys: pytest.CaptureFixture[str])
     main(["evaluate", "run", "--split", "all", "--json"])
     told = capsys.readouterr().out
     assert 0 <= json.loads(told[told.index("{") :])["accuracy"] <= 1
+
+
+def test_labels_of_nodes_and_of_pairs() -> None:
+    folder = write_rings(Path("rings"))
+    nodes = [line.split(",") for line in (folder / "nodes.csv").read_text().splitlines()[1:]]
+    pairs = [(f"g{number}", "n0", f"n{end}", end % 2) for number in range(12) for end in (1, 2)]
+    write_rows(folder / "pairs.csv", ["graph", "source", "target", "close"], pairs)
+    plain = (folder / "nodes.csv").read_text()
+    marked = [[*row, "odd" if place % 2 else "even"] for place, row in enumerate(nodes)]
+    write_rows(folder / "nodes.csv", ["graph", "node", "size", "parity"], marked)
+    headers = {
+        "parity": "graph,node,class,p_even,p_odd,spread",
+        "close": "graph,source,target,score,spread",
+    }
+    for label, header in headers.items():
+        small = [*NARROW, "--recipe.epochs", "1", "--folder", label]
+        main(["train", "rings", "--own.label", label, *small])
+        main(["predict", label, "--input", "rings", "--output", f"{label}.csv"])
+        first, *lines = Path(f"{label}.csv").read_text().splitlines()
+        assert first == header
+        assert len(lines) == {"parity": len(nodes), "close": len(pairs)}[label]
+        assert lines[0].startswith("g0,n0,")
+        # words are no features
+        (folder / "nodes.csv").write_text(plain)
+
+
+def test_several_seeds_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*SMALL, "--recipe.epochs", "1", "--folder", "runs"]
+    main(["train", *words, "--seeds", "0,1", "--max-time", "0"])
+    capsys.readouterr()
+    assert status_of(["train", "--resume", "runs"]) == 2
+    assert "--seeds must be given" in capsys.readouterr().err
+    main(["train", "--resume", "runs", "--seeds", "0,1", "--max-time", "1000"])
+    assert "seeds 0, 1" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_of_several_processes_one_prints(tmp_path: Path) -> None:
+    words = [*SMALL, "--recipe.epochs", "1", "--device", "cpu", "--folder", "run"]
+    starter = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*starter, "-m", "graphmamba", "train", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("predict with") == 1
+    assert "processes=2" in done.stdout
 
 
 def test_targets_from_arrays_and_labels_in_no_file() -> None:
