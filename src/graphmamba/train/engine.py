@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from graphmamba.data.store import GraphStore
 from graphmamba.environment import resolve_device
 from graphmamba.errors import UserError
 from graphmamba.train.options import RunOptions
@@ -30,6 +31,18 @@ def start_fabric(options: RunOptions) -> Any:
     )
     fabric.launch()
     return fabric
+
+
+def move_store(store: GraphStore, device: torch.device) -> GraphStore:
+    """Put all graphs onto the device; a GPU that is too small for them is refused."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        if store.nbytes > free:
+            raise UserError(
+                f"the graphs must fit onto the GPU: they take {store.nbytes:,} bytes, "
+                f"and {free:,} are free; train with device 'cpu', or on a larger one"
+            )
+    return store.to(device)
 
 
 def team_of(fabric: Any) -> Team:

@@ -20,13 +20,13 @@ from graphmamba.task.model import GraphMamba
 from graphmamba.train.captured_step import CapturedStep, why_not_captured
 from graphmamba.train.checkpoint import RunState
 from graphmamba.train.curves import can_draw, draw_curves
-from graphmamba.train.engine import start_fabric, team_of
+from graphmamba.train.engine import move_store, start_fabric, team_of
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.folder import RunFolder, new_folder
 from graphmamba.train.generators import own_generators, seed_all
 from graphmamba.train.loggers import with_loggers
 from graphmamba.train.loop import Loop
-from graphmamba.train.memory import peak_memory
+from graphmamba.train.memory import forget_peak, peak_memory
 from graphmamba.train.metrics_file import cut_rows
 from graphmamba.train.open_data import open_data
 from graphmamba.train.options import RunOptions
@@ -148,12 +148,13 @@ def _fit(
         elif team.is_first:
             folder.begin()
         is_captured = _is_captured(experiment, options, team)
+        forget_peak(team.device)
         model = _model(experiment, options, team)
         optimizer = _optimizer(model, experiment.recipe, fabric.device, is_captured)
         set_up, set_up_optimizer = fabric.setup(model, optimizer)
         # from here on dropout must differ from process to process
         seed_all(options.seed + team.rank)
-        store = store.to(fabric.device)
+        store = move_store(store, team.device)
         state = _state(experiment, options, model, optimizer, store, team)
         if resume:
             state.load(folder.state)

@@ -13,3 +13,9 @@ def peak_memory(device: torch.device) -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts in kibibytes, macOS in bytes
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def forget_peak(device: torch.device) -> None:
+    """Begin a new peak; that of a process without a GPU stays."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
