@@ -39,7 +39,8 @@ def test_both_loaders_are_measured(
     assert written["graphs"] == 20
     assert set(written["ms_a_batch"]) == {"store", "pyg", "store_one_by_one"}
     assert written["times_faster"] == written["epochs"][0]["pyg"] / written["epochs"][0]["store"]
-    assert written["wanted"] == {"times_faster": 20.0}
+    assert written["wanted"]["times_faster"] == 20
+    assert written["ms_to_open"] > 0
     assert written["columns"]["y"] == "float32 [8, 10]"
     assert written["environment"]["commit"] == "0123abc"
 

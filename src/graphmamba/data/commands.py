@@ -161,7 +161,7 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
     for label, count in summary.labels.items():
         yield f"label {label}", f"{count:,} ({count / max(total, 1):.1%})", ""
     for target, (middle, deviation) in summary.targets.items():
-        yield f"target {target}", f"{middle:,.4g} ± {deviation:,.4g}", ""
+        yield f"target {target}", f"{round(middle, 6) + 0.0:,.4g} ± {deviation:,.4g}", ""
     if summary.unlabelled:
         yield "without label", f"{summary.unlabelled:,}", ""
     yield "source", summary.source, ""

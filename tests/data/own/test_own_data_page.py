@@ -17,8 +17,9 @@ def test_every_example_runs_and_prints_what_it_says(
     for name, text in files:
         (tmp_path / "molecules" / name).write_text(text)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "sets"))
     examples = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    assert len(examples) == 4
+    assert len(examples) == 5
     for example in examples:
         exec(example, {})
         printed = capsys.readouterr().out.split("\n")
