@@ -111,6 +111,21 @@ def test_ghosts_change_no_number_in_float32(training: bool) -> None:
         torch.testing.assert_close(ours[key], value, rtol=1e-4, atol=1e-5, msg=key)
 
 
+def test_real_rows_keep_their_dropout() -> None:
+    torch.manual_seed(0)
+    experiment = small_experiment("cluster/graph-mamba", **{"model.dropout": 0.3})
+    model = experiment.build().double()
+    store = small_store(experiment, model, torch.float64)
+    plain = store.batch(torch.tensor([3, 0, 2]))
+    truth = results(experiment, model, plain, plain.num_nodes)
+    ours = results(experiment, model, padded(store, *SIZES["wide"]), plain.num_nodes)
+    for key, value in truth.items():
+        torch.testing.assert_close(ours[key], value, rtol=1e-9, atol=1e-10, msg=key)
+    model.backbone.noise_seed.passes.add_(1)
+    other = results(experiment, model, plain, plain.num_nodes)
+    assert not torch.allclose(other["loss"], truth["loss"])
+
+
 @pytest.mark.parametrize("key", ["degree", "eigenvector", "random_walk"])
 @pytest.mark.parametrize("scope", ["graph", "batch"])
 def test_ghosts_change_no_order(key: str, scope: str) -> None:

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphmamba.encode.activation import Activation
-from graphmamba.encode.batch_norm import Drop, NormBackend, Running, batch_norm_act
+from graphmamba.encode.batch_norm import Drop, NormBackend, Running, activate_drop, batch_norm_act
 from graphmamba.errors import UserError
 
 PLACES = 2
@@ -58,8 +58,7 @@ class BatchNorm(nn.BatchNorm1d):
             raise UserError("a norm must have running statistics and a momentum, got None")
         drops: list[Drop | None] = [None, None]
         if self.training and (rate_before or rate_after):
-            if seed is None:
-                seed = torch.randint(1 << 62, (), device=input.device)
+            seed = _seed(seed, input)
             sites = PLACES * self.site, PLACES * self.site + 1
             drops = [Drop(rate_before, seed, sites[0]), Drop(rate_after, seed, sites[1])]
         return batch_norm_act(
@@ -78,6 +77,31 @@ class BatchNorm(nn.BatchNorm1d):
         )
 
 
+class ActivationDropout(nn.Module):
+    """Activation and dropout, between two linear maps.
+
+    Args:
+        activation: Which function.
+        rate: Rate of dropout, in training.
+    """
+
+    site: int = 0
+    """Tells the dropouts of a model apart (`number_norms`)."""
+    backend: NormBackend = "auto"
+    """What runs it."""
+
+    def __init__(self, activation: Activation, rate: float) -> None:
+        super().__init__()
+        self.activation, self.rate = activation, rate
+
+    def forward(self, rows: Rows, seed: Int[Tensor, ""] | None = None) -> Rows:
+        """Return `drop(activation(rows))`; without a seed, PyTorch's generator draws one."""
+        drop = None
+        if self.training and self.rate:
+            drop = Drop(self.rate, _seed(seed, rows), PLACES * self.site)
+        return activate_drop(rows, self.activation, drop, backend=self.backend)
+
+
 class NoNorm(nn.Module):
     """In the place of a `BatchNorm`: the rows as they are."""
 
@@ -91,9 +115,10 @@ class NoNorm(nn.Module):
 
 
 def number_norms(module: nn.Module) -> None:
-    """Number the norms of a model, so that no two of them drop the same entries."""
-    for number, norm in enumerate(norms_of(module)):
-        norm.site = number
+    """Number the norms and dropouts of a model, so that no two of them drop the same entries."""
+    parts = [part for part in module.modules() if isinstance(part, BatchNorm | ActivationDropout)]
+    for number, part in enumerate(parts):
+        part.site = number
 
 
 def sync_norms(module: nn.Module) -> None:
@@ -109,3 +134,7 @@ def sync_norms(module: nn.Module) -> None:
 def norms_of(module: nn.Module) -> list[BatchNorm]:
     """All batch norms inside of a module."""
     return [part for part in module.modules() if isinstance(part, BatchNorm)]
+
+
+def _seed(seed: Int[Tensor, ""] | None, rows: Rows) -> Int[Tensor, ""]:
+    return torch.randint(1 << 62, (), device=rows.device) if seed is None else seed

@@ -1,19 +1,20 @@
 """One layer: message passing and global exchange side by side, then a feed-forward network."""
 
+from typing import get_args
+
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
-from graphmamba.checks import check_fraction
+from graphmamba.checks import check_choice, check_fraction
 from graphmamba.data.topology import Topology
-from graphmamba.encode.norm import number_norms
+from graphmamba.encode.norm import ActivationDropout, number_norms
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
 from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.stack.norm import NodeNorm
-from graphmamba.stack.options import Activation, NormName, activation_function
+from graphmamba.stack.options import Activation, NormName
 from graphmamba.stack.parts import LocalModel
 
 
@@ -52,12 +53,13 @@ class GPSLayer(nn.Module):
         check_fraction("dropout", dropout)
         self.local, self.mixer = local, mixer
         self.dropout = dropout
-        self.activation = activation_function(activation)
+        check_choice("activation", activation, get_args(Activation))
         self.local_norm = None if local is None else NodeNorm(norm, channels)
         self.mixer_norm = None if mixer is None else NodeNorm(norm, channels)
         self.widen = nn.Linear(channels, 2 * channels)
         self.narrow = nn.Linear(2 * channels, channels)
         self.norm = NodeNorm(norm, channels)
+        self.activation = ActivationDropout(activation, dropout)
         number_norms(self)
 
     def forward(
@@ -89,7 +91,7 @@ class GPSLayer(nn.Module):
         if mixed is not None and self.mixer_norm is not None:
             s = self.mixer_norm(mixed, topology, before=x, after=s, rate=self.dropout)
         assert s is not None
-        wide = functional.dropout(self.activation(self.widen(s)), self.dropout, self.training)
+        wide = self.activation(self.widen(s), topology.seed)
         return self.norm(self.narrow(wide), topology, before=s, rate=self.dropout), e
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.helpers.norm_calls import LARGE, SMALL
-from tests.helpers.norm_doors import assert_norm_right
+from tests.helpers.norm_doors import assert_drop_right, assert_norm_right
 from tests.helpers.processes import run_apart
 
 
@@ -15,13 +15,16 @@ from tests.helpers.processes import run_apart
 def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
     run_apart(
         "from tests.helpers.norm_calls import SMALL\n"
-        "from tests.helpers.norm_doors import assert_norm_right, check_operators\n"
+        "from tests.helpers.norm_doors import *\n"
         "from graphmamba.encode.batch_norm import fused\n"
         "for case in SMALL.values():\n"
         "    assert_norm_right(case)\n"
         "fused.MOST_PROGRAMS = 2\n"
         "for name in ('several programs', 'everything'):\n"
         "    assert_norm_right(SMALL[name])\n"
+        "for activation in ('relu', 'gelu', 'none'):\n"
+        "    for shape in ((70, 35), (0, 3)):\n"
+        "        assert_drop_right(activation, shape)\n"
         "check_operators()\n",
         TRITON_INTERPRET="1",
     )
@@ -31,3 +34,9 @@ def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
 @pytest.mark.parametrize("name", [*SMALL, *LARGE])
 def test_kernels_are_as_exact_as_the_reference(name: str) -> None:
     assert_norm_right((SMALL | LARGE)[name], "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("activation", ["relu", "gelu", "none"])
+def test_dropout_drops_the_same_entries_as_the_reference(activation: str) -> None:
+    assert_drop_right(activation, (5000, 192), "cuda")

@@ -8,14 +8,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.checks import check_choice, check_fraction
-from graphmamba.encode.activation import Activation
+from graphmamba.encode.activation import Activation, activation_function
 from graphmamba.encode.batch_norm import reference
-from graphmamba.encode.batch_norm.drop import Drop
-from graphmamba.encode.batch_norm.operators import BatchNormAct
+from graphmamba.encode.batch_norm.drop import Drop, dropped
+from graphmamba.encode.batch_norm.operators import ActivateDrop, BatchNormAct
 from graphmamba.encode.batch_norm.running import Running
 from graphmamba.errors import UserError
 
-__all__ = ["Drop", "Running", "batch_norm_act"]
+__all__ = ["Drop", "Running", "activate_drop", "batch_norm_act"]
 
 NormBackend = Literal["auto", "reference", "fused"]
 """`auto` is `fused` (Triton) on a GPU, but where a graph is compiled, and `reference` elsewhere."""
@@ -100,6 +100,26 @@ def batch_norm_act(
         [each.site if each else 0 for each in drops],
         *(is_training, running.momentum, eps),
     )  # type: ignore[no-untyped-call]
+
+
+def activate_drop(
+    x: Rows, activation: Activation, drop: Drop | None = None, *, backend: NormBackend = "auto"
+) -> Rows:
+    """Activate, then drop: what stands between two linear maps, with the masks of the norms.
+
+    Args:
+        x: Rows.
+        activation: Which function.
+        drop: Dropout; none if None.
+        backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
+    """
+    is_fused = _is_fused(backend, x, is_synced=False)
+    if drop is None or not drop.rate:
+        return activation_function(activation)(x)
+    check_fraction("drop.rate", drop.rate)
+    if not is_fused:
+        return dropped(activation_function(activation)(x), drop)
+    return ActivateDrop.apply(x, drop.seed, activation, drop.rate, drop.site)  # type: ignore[no-untyped-call]
 
 
 def _is_fused(backend: NormBackend, x: Tensor, is_synced: bool) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphmamba.encode.batch_norm.drop import site_key
 from graphmamba.encode.batch_norm.fused_kernels import (
+    activate_drop_kernel,
     batch_norm_apply_kernel,
     batch_norm_bwd_apply_kernel,
     batch_norm_bwd_sums_kernel,
@@ -124,6 +125,30 @@ def backward(
         **constants,
     )
     return dx, d_weight, d_bias, d_before
+
+
+def activate_drop(
+    x: Rows, grad: Rows | None, seed: Seed, activation: str, rate: float, site: int
+) -> Rows:
+    """drop(activation(x)), or given the gradient of that, the one of x."""
+    rows, channels = x.shape
+    out = x.new_empty(x.shape)
+    if out.numel() > 0:
+        grid = triton.cdiv(rows, BLOCK_ROWS), triton.cdiv(channels, BLOCK_CHANNELS)
+        activate_drop_kernel[grid](
+            *(x, _or(grad, x), seed, out, rows, site_key(site)),
+            CHANNELS=channels,
+            X_STRIDE=x.stride(0),
+            GRAD_STRIDE=0 if grad is None else grad.stride(0),
+            T=BLOCK_ROWS,
+            C=BLOCK_CHANNELS,
+            IS_BACKWARD=grad is not None,
+            ACTIVATION=activation,
+            THRESHOLD=round(rate * 2**32),
+            SCALE=1 / (1 - rate),
+            num_warps=WARPS,
+        )
+    return out
 
 
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:

@@ -365,3 +365,26 @@ def batch_norm_bwd_apply_kernel(
             tl.store(d_before_ptr + at, d, mask=mask)
         d = drop(d, seed_before_ptr, site, row, c, THRESHOLD, SCALE, CHANNELS)
         tl.store(dx_ptr + at, d, mask=mask)
+
+
+@no_type_check
+@triton.jit(do_not_specialize=["rows", "site"])
+def activate_drop_kernel(
+    x_ptr, grad_ptr, seed_ptr, out_ptr, rows, site,
+    CHANNELS: tl.constexpr, X_STRIDE: tl.constexpr, GRAD_STRIDE: tl.constexpr, T: tl.constexpr,
+    C: tl.constexpr, IS_BACKWARD: tl.constexpr, ACTIVATION: tl.constexpr, THRESHOLD: tl.constexpr,
+    SCALE: tl.constexpr,
+):  # fmt: skip
+    """Write one tile of drop(activation(x)), or of its gradient."""
+    row = tl.program_id(0) * T + tl.arange(0, T)
+    c = tl.program_id(1) * C + tl.arange(0, C)
+    inside = row < rows
+    value = load_tile(x_ptr, row, c, inside, X_STRIDE, CHANNELS)
+    if IS_BACKWARD:
+        grad = load_tile(grad_ptr, row, c, inside, GRAD_STRIDE, CHANNELS)
+        value = grad * activation_slope(value, ACTIVATION)
+    else:
+        value = activate(value, ACTIVATION)
+    value = drop(value, seed_ptr, site, row, c, THRESHOLD, SCALE, CHANNELS)
+    at = row.to(tl.int64)[:, None] * CHANNELS + c[None, :]
+    tl.store(out_ptr + at, value, mask=inside[:, None] & (c < CHANNELS)[None, :])

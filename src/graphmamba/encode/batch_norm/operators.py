@@ -24,6 +24,10 @@ _BACKWARD = (
     f"batch_norm_act_fused_backward(Tensor grad, Tensor kept, Tensor x, Tensor weight, "
     f"Tensor bias, Tensor? before, {_PLACES}, {_SETTINGS}) -> (Tensor, Tensor, Tensor, Tensor)"
 )
+_ACTIVATE = (
+    "activate_drop_fused(Tensor x, Tensor? grad, Tensor seed, str activation, float rate, "
+    "int site) -> Tensor"
+)
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -39,6 +43,17 @@ def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
     with torch.cuda.device_of(arguments[0]):
         return fused.backward(*_dense(arguments))
+
+
+def _activate(*arguments: Any) -> Tensor:
+    from graphmamba.encode.batch_norm import fused
+
+    with torch.cuda.device_of(arguments[0]):
+        return fused.activate_drop(*_dense(arguments))
+
+
+def _fake_activate(x: Tensor, *_: Any) -> Tensor:
+    return x.new_empty(x.shape)
 
 
 def _fake_forward(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
@@ -73,6 +88,7 @@ def _dense(arguments: tuple[Any, ...]) -> list[Any]:
 for _schema, _compute, _fake in (
     (_FORWARD, _forward, _fake_forward),
     (_BACKWARD, _backward, _fake_backward),
+    (_ACTIVATE, _activate, _fake_activate),
 ):
     _name = _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
     _LIBRARY.impl(_name, _compute, "CompositeExplicitAutograd")
@@ -103,3 +119,22 @@ class BatchNormAct(torch.autograd.Function):
             d_before = dx
         given = dx, d_weight, d_bias, None if before is None else d_before
         return *given, grad if ctx.has_after else None, *[None] * 12
+
+
+class ActivateDrop(torch.autograd.Function):
+    """drop(activation(x)), which keeps x alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seed: Tensor, *settings: Any) -> Tensor:
+        """Run the kernel."""
+        ctx.save_for_backward(x, seed)
+        ctx.settings = settings
+        return torch.ops.graphmamba.activate_drop_fused(x, None, seed, *settings)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Run it on the gradient."""
+        x, seed = ctx.saved_tensors
+        dx = torch.ops.graphmamba.activate_drop_fused(x, grad, seed, *ctx.settings)
+        return dx, *[None] * 4
