@@ -54,6 +54,9 @@ def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
     assert (experiment.sizes, options.seed) == ((8, 4, 4), 3)
     results = json.loads(Path("run/results.json").read_text())
     assert results["metric"] == "accuracy_sbm"
+    main(["evaluate", "run", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told.items() >= results["scores"]["test"].items()
 
 
 def test_printed_config_is_the_experiment(
