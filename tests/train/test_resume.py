@@ -87,6 +87,16 @@ def test_a_killed_process_changes_no_bit(
     assert_same_run(folder, whole)
 
 
+@pytest.mark.parametrize("step", [1, 4, 5, 8])
+def test_a_signal_is_heard_at_any_step(whole: Path, tmp_path: Path, step: int) -> None:
+    """The last step of an epoch included: four make one."""
+    store = tiny_store(EXPERIMENT)
+    first = fit(EXPERIMENT, store, folder=tmp_path / "run", reporter=Notes({step: send(15)}))
+    assert (first.ending, first.epochs) == ("signal", step // 4)
+    fit(EXPERIMENT, store, folder=tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", whole)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_ends_cleanly(whole: Path, tmp_path: Path, number: int) -> None:
     store, notes = tiny_store(EXPERIMENT), Notes({6: send(number)})

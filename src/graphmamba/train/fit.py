@@ -142,12 +142,12 @@ def _fit(
     resume: bool,
 ) -> RunResult:
     team = team_of(fabric)
+    is_captured = _is_captured(experiment, options, team)
     with own_generators(options.seed), Stops(options.max_time, options.checkpoint_every) as stops:
         if resume:
             folder.go_on()
         elif team.is_first:
             folder.begin()
-        is_captured = _is_captured(experiment, options, team)
         forget_peak(team.device)
         model = _model(experiment, options, team)
         optimizer = _optimizer(model, experiment.recipe, fabric.device, is_captured)

@@ -63,9 +63,7 @@ class Loop:
             elif self._is_stale():
                 ending = "early stopping"
             else:
-                ending = self._train_epoch()
-                if ending is None:
-                    self._score_epoch()
+                ending = self._train_epoch() or self._score_epoch()
         self._save()
         return ending
 
@@ -107,8 +105,8 @@ class Loop:
             self._save()
         return None
 
-    def _score_epoch(self) -> None:
-        """Evaluate, choose, write and report; then the next epoch can begin."""
+    def _score_epoch(self) -> Ending | None:
+        """Evaluate, choose, write and report; then the next epoch can begin, or there is none."""
         state, progress = self.state, self.state.progress
         begin = time.monotonic()
         sums = torch.stack([progress.loss_sum, torch.full_like(progress.loss_sum, progress.rows)])
@@ -136,13 +134,11 @@ class Loop:
         if state.team.is_first:
             append_row(self.folder.metrics, record.row())
         # a chosen epoch is worth a state: on a GPU it would not come again to the last bit
-        if is_best or self._is_save_due():
+        if is_best:
             self._save()
         if state.team.is_first:
             self.reporter.on_epoch(record)
-
-    def _is_save_due(self) -> bool:
-        return self.state.team.agree([self.stops.is_save_due])[0]
+        return self._interruption() if progress.epoch < record.epochs else None
 
     def _scores(self, split: str) -> dict[str, float]:
         state = self.state
