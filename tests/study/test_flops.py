@@ -9,6 +9,7 @@ from graphmamba.scan import causal_conv1d, selective_scan
 from graphmamba.study.batch_size import BatchSize
 from graphmamba.study.flops import Flops, count_flops, training_flops
 from graphmamba.study.model_flops import forward_flops
+from graphmamba.study.operator_flops import OWN_ELEMENTWISE, SCAN_OPERATORS
 from graphmamba.study.stack_flops import layer_flops
 from graphmamba.task.model import GraphMamba
 from tests.helpers.experiments import generated_batch, loss_of
@@ -108,3 +109,24 @@ def test_full_attention_grows_with_the_square_and_the_scan_with_the_length() -> 
 def test_a_layer_without_a_formula_is_named() -> None:
     with pytest.raises(ValueError, match="got Dropout"):
         layer_flops(nn.Dropout(), BatchSize(1, 1, 1, 1))
+
+
+def test_every_operator_of_ours_has_a_formula() -> None:
+    names = torch._C._dispatch_get_all_op_names()
+    ours = {name for name in names if name.startswith("graphmamba::")}
+    known = {f"graphmamba::{operator.__name__}" for operator in SCAN_OPERATORS}
+    assert ours == known | OWN_ELEMENTWISE.keys()
+
+
+def test_fused_norms_cost_what_their_parts_do() -> None:
+    rows, channels = torch.randn(5, 3), torch.ones(3)
+    settings = ("relu", [0.5, 0.0], [0, 0], True)
+    call = (rows, channels, channels, rows, None, *[None] * 3, *[None] * 3, *settings)
+    forward = OWN_ELEMENTWISE["graphmamba::batch_norm_act_fused"](*call, 0.1, 1e-5)
+    # the norm, what is added before it, the activation, one dropout
+    assert forward == 15 * (7 + 1 + 1 + 1)
+    back = OWN_ELEMENTWISE["graphmamba::batch_norm_act_fused_backward"]
+    assert back(rows, rows, *call[:4], *[None] * 3, *settings) == 2 * forward
+    drop = OWN_ELEMENTWISE["graphmamba::activate_drop_fused"]
+    assert drop(rows, None, None, "gelu", 0.1, 0) == 30
+    assert OWN_ELEMENTWISE["graphmamba::segment_sum_fused"](rows, None, None, None) == 15

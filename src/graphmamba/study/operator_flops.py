@@ -189,11 +189,18 @@ def _batch_norm_act_backward(_grad: Any, _kept: Any, *call: Any) -> int:
     return BACKWARD * _batch_norm_act(*call[:4], None, *call[4:7], *statistics, *call[7:])
 
 
+def _activate_drop(x: Tensor, grad: Tensor | None, _seed: Any, *settings: Any) -> int:
+    activation, rate = settings[:2]
+    return x.numel() * ((activation != "none") + (rate > 0) + (grad is not None))
+
+
 OWN_ELEMENTWISE: dict[str, Formula] = {
     "graphmamba::gated_sum_cpu": _gated_sum,
     "graphmamba::gated_sum_fused": _gated_sum,
     "graphmamba::gated_sum_cpu_backward": _gated_sum_backward,
     "graphmamba::gated_sum_fused_backward": _gated_sum_backward,
+    "graphmamba::segment_sum_fused": _taken_in(),
+    "graphmamba::activate_drop_fused": _activate_drop,
     "graphmamba::batch_norm_act_fused": _batch_norm_act,
     "graphmamba::batch_norm_act_fused_backward": _batch_norm_act_backward,
 }
