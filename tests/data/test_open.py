@@ -16,7 +16,9 @@ from tests.helpers.raw_files import write_malnet
 SIZES = (4, 2, 1)
 
 
-@pytest.mark.parametrize("name", ["pattern/graph-mamba", "cluster/exphormer", "pattern/gps-transformer"])
+@pytest.mark.parametrize(
+    "name", ["pattern/graph-mamba", "cluster/exphormer", "pattern/gps-transformer"]
+)
 def test_a_model_reads_what_the_door_gives(name: str, tmp_path: Path) -> None:
     experiment = load_experiment(name, {"model.layers": 1})
     model = experiment.build().eval()
