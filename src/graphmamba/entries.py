@@ -12,7 +12,7 @@ from typing import Literal, Union, get_args, get_origin, get_type_hints
 from graphmamba.errors import UserError
 from graphmamba.parse import convert, nearest
 
-FOUND = frozenset({"version", "own.features", "own.task", "own.names"})
+FOUND = frozenset({"version", "own.features", "own.task", "own.names", "own.columns"})
 """What a program writes and no one types."""
 
 

@@ -60,7 +60,8 @@ def predict(  # noqa: PLR0913
     if path.is_dir():
         raise UserError(f"output must be a file, got the folder '{path}'")
     if input_ is not None and benchmark is None:
-        found = read_unlabelled(input_, options_of(trained))
+        own = trained.experiment.own
+        found = read_unlabelled(input_, options_of(trained), own.columns if own else ())
         parts = trained.stream(GraphStore(found.columns), has_spread=spread, budget=budget)
         rows = write_predictions(path, parts, found.graph_name, found.node_name)
     else:

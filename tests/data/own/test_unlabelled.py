@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmamba.data.own.folder import read_folder
+from graphmamba.data.own.folder import feature_names, read_folder
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.unlabelled import read_unlabelled
 from graphmamba.errors import UserError
@@ -76,6 +76,22 @@ def test_molecules(tmp_path: Path) -> None:
         3,
         4,
     ]
+
+
+def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
+    def write(*names: str) -> None:
+        write_rows(tmp_path / "nodes.csv", ["graph", "node", *names], [["a", "x", 1, 2]])
+
+    write_rows(tmp_path / "edges.csv", ["graph", "source", "target", "w"], [["a", "x", "x", 3]])
+    write("mass", "charge")
+    known = ("nodes.csv/mass", "nodes.csv/charge", "edges.csv/w")
+    assert feature_names(tmp_path, ("taste",)) == known
+    read_unlabelled(tmp_path, OwnOptions(), known)
+    write("charge", "mass")
+    with pytest.raises(
+        UserError, match=r"in their order, nodes\.csv/mass, .*; got nodes\.csv/charge"
+    ):
+        read_unlabelled(tmp_path, OwnOptions(), known)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

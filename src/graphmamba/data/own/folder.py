@@ -1,5 +1,6 @@
 """A folder of `nodes.csv`, `edges.csv`, `graphs.csv`, `pairs.csv` -> columns and a task."""
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ KEYS = frozenset({"graph", "node", "source", "target", "split"})
 SPLITS = {"train": 0, "validation": 1, "test": 2}
 LEVEL_FILES: dict[Level, str] = {"graph": "graphs.csv", "node": "nodes.csv", "link": "pairs.csv"}
 FILES = ("nodes.csv", "edges.csv", "graphs.csv", "pairs.csv")
+KEYS_OF = {"nodes.csv": {"graph", "node"}, "edges.csv": {"graph", "source", "target"}}
+"""Columns that name rows, and are no features."""
 ANSWERS = LabelRule(kind="multi-label")
 
 
@@ -160,8 +163,18 @@ def _place_labels(
 
 def _features(table: CsvTable, label: tuple[str, ...]) -> list[str]:
     """Every column that neither names a row nor, in whichever file, is the label."""
-    keys = {"graph", "node"} if table.path.name == "nodes.csv" else {"graph", "source", "target"}
+    keys = KEYS_OF[table.path.name]
     return [name for name in table.columns if name not in keys and name not in label]
+
+
+def feature_names(folder: Path, label: tuple[str, ...]) -> tuple[str, ...]:
+    """Feature columns of a folder in their order, as `FILE/COLUMN`; reads the headers only."""
+    found = []
+    for name, keys in KEYS_OF.items():
+        with (folder / name).open(encoding="utf-8-sig", newline="") as file:
+            header = next(csv.reader(file), [])
+        found += [f"{name}/{each}" for each in header if each not in keys and each not in label]
+    return tuple(found)
 
 
 def read_split(graphs: CsvTable) -> Int[Tensor, " graphs"] | None:

@@ -1,8 +1,10 @@
 """Own graphs in the place of a benchmark, as part of an experiment."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from graphmamba.data.catalog import Benchmark, Features, Task
+from graphmamba.data.own.folder import feature_names
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.errors import UserError
 
@@ -19,6 +21,8 @@ class OwnSource(OwnOptions):
     """What is predicted; filled in when the graphs are read."""
     names: tuple[str, ...] = ()
     """Classes by their number, or label columns; filled in when the graphs are read."""
+    columns: tuple[str, ...] = ()
+    """Feature columns of a folder in their order; filled in when the graphs are read."""
 
     @property
     def options(self) -> OwnOptions:
@@ -27,7 +31,9 @@ class OwnSource(OwnOptions):
 
     def described(self, features: Features, task: Task, names: tuple[str, ...]) -> "OwnSource":
         """Return the source with what was found in its graphs."""
-        return replace(self, features=features, task=task, names=names)
+        path = Path(self.path)
+        columns = feature_names(path, self.labels) if self.path and path.is_dir() else ()
+        return replace(self, features=features, task=task, names=names, columns=columns)
 
     def as_benchmark(self) -> Benchmark:
         """Stand in the place of a catalogue's entry; sizes are those of the files."""
