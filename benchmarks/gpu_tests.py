@@ -16,8 +16,8 @@ from pathlib import Path
 from time import perf_counter
 from xml.etree import ElementTree
 
-from graphmamba.environment import describe, resolve_device
 from graphmamba.bench.tables import write_json
+from graphmamba.environment import describe, resolve_device
 
 ROOT = Path(__file__).parents[1]
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider")

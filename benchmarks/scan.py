@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from graphmamba.bench.agreement import check_backends
-from graphmamba.environment import describe, resolve_device
 from graphmamba.bench.measure import ScanTimes, measure_padded_loop, measure_scan
 from graphmamba.bench.shapes import BATCHES, BatchShape
 from graphmamba.bench.tables import agreement_table, cpu_table, gpu_table, table, write_json
+from graphmamba.environment import describe, resolve_device
 from graphmamba.scan import available_backends
 
 RESULTS = Path(__file__).parent / "results"

@@ -6,11 +6,11 @@ import torch
 from rich.console import Console
 
 from graphmamba.bench.agreement import check_backends
-from graphmamba.environment import describe, resolve_device
 from graphmamba.bench.measure import ScanTimes, measure_padded_loop, measure_scan
 from graphmamba.bench.shapes import BATCHES
 from graphmamba.bench.tables import agreement_table, cpu_table, gpu_table, write_json
 from graphmamba.checks import check_choice
+from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 from graphmamba.scan import available_backends
 

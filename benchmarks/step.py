@@ -1,0 +1,145 @@
+"""Times of whole training steps: batch, forward, backward, clipping and update.
+
+    PYTHONPATH=src python benchmarks/step.py --device auto --out FILE.json
+
+On a GPU: the shipped experiments as CUDA graphs and as plain calls, and one full-batch step on
+graphs of up to a million nodes. On a CPU: Peptides-func against the same model in plain PyTorch.
+`must` and `goal` are the times that this project set itself for an H200.
+"""
+
+import argparse
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from graphmamba.bench.step import SHAPES, StepTimes, measure_captured, measure_plain
+from graphmamba.bench.tables import table, write_json
+from graphmamba.config import load_experiment
+from graphmamba.data.catalog import Features, Task
+from graphmamba.environment import describe, resolve_device
+from graphmamba.stack.config import StackConfig
+from graphmamba.task.losses import LOSSES
+from graphmamba.task.model import GraphMamba
+
+H200_TARGETS = {
+    "peptides-func": (2.6, 1.0),
+    "pascalvoc-sp": (3.0, 1.2),
+    "malnet-tiny": (4.0, 1.5),
+    "pattern": (2.5, 0.9),
+    "cluster": (5.0, 2.0),
+    "cifar10": (1.2, 0.5),
+}
+"""Milliseconds of a training step on an H200 with TF32: must, goal."""
+LARGE = (100_000, 300_000, 1_000_000)
+"""Nodes of the graphs that are trained on as a whole."""
+
+
+@dataclass(frozen=True)
+class LargeStep:
+    """One step on one graph."""
+
+    nodes: int
+    edges: int
+    channels: int
+    layers: int
+    ms: float
+    peak_gib: float
+
+
+def main() -> None:
+    """Measure, print the tables, write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file")
+    parser.add_argument("--sets", nargs="*", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--large", nargs="*", type=int, default=LARGE, help="nodes of large graphs")
+    parser.add_argument("--no-plain", action="store_true", help="time captured steps alone")
+    parser.add_argument("--commit", help="names the commit where the copy has no history")
+    options = parser.parse_args()
+
+    device, console = resolve_device(options.device), Console()
+    times: list[StepTimes] = []
+    large: list[LargeStep] = []
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+        for name in options.sets:
+            size = load_experiment(name).recipe.batch_size
+            times.append(measure_captured(SHAPES[name], device, size))
+            if not options.no_plain:
+                times.append(measure_plain(SHAPES[name], device, size))
+            console.print(f"{name}: {times[-1].kind} {times[-1].train_ms:.3f} ms")
+        large = [measure_large(nodes, device) for nodes in options.large]
+    else:
+        shape = SHAPES["peptides-func"]
+        times.append(measure_plain(shape, device, 32))
+        times.append(measure_plain(shape, device, 32, is_reference=True))
+    console.print(
+        table(
+            "Milliseconds a step",
+            ["set", "kind", "graphs", "nodes", "layers", "train", "must / goal", "evaluate", "MiB"],
+            (_row(one) for one in times),
+        )
+    )
+    content = {
+        "environment": describe(device, options.commit),
+        "matmul": torch.get_float32_matmul_precision(),
+        "times": times,
+        "large": [asdict(one) for one in large],
+        "h200_targets_ms": H200_TARGETS,
+    }
+    write_json(options.out, content)
+
+
+def _row(one: StepTimes) -> list[str]:
+    targets = " / ".join(map(str, H200_TARGETS[one.benchmark]))
+    memory = "" if one.peak_mib is None else f"{one.peak_mib:.0f}"
+    return [
+        *(one.benchmark, one.kind, str(one.graphs), f"{one.nodes:,.0f}", str(one.layers)),
+        *(f"{one.train_ms:.3f}", targets, f"{one.evaluate_ms:.3f}", memory),
+    ]
+
+
+def measure_large(nodes: int, device: torch.device, edges_a_node: int = 10) -> LargeStep:
+    """Time one full-batch step on one random graph: classes of nodes, d 64, three layers."""
+    from torch_geometric.data import Data
+
+    generator = torch.Generator(device).manual_seed(0)
+    edges = nodes * edges_a_node
+    target = torch.arange(nodes, device=device).repeat_interleave(edges_a_node)
+    source = torch.randint(nodes, (edges,), generator=generator, device=device)
+    graph = Data(
+        x=torch.randn(nodes, 16, generator=generator, device=device),
+        edge_index=torch.stack([source, target]),
+        # edges lie in the order of their targets; this is the order of their sources
+        source_order=source.argsort(stable=True),
+        y=torch.randint(10, (nodes,), generator=generator, device=device),
+    )
+    task = Task("node", 10, "cross_entropy", "accuracy", classes=10)
+    stack = StackConfig(channels=64, layers=3)
+    model = GraphMamba(Features(node_columns=16), task, stack).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    loss_of = LOSSES[task.loss]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss_of(model(graph), graph.y).backward()
+        optimizer.step()
+
+    step()
+    torch.cuda.reset_peak_memory_stats()
+    times = []
+    for _ in range(3):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        step()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end))
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    return LargeStep(nodes, edges, 64, 3, sorted(times)[1], peak)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Whole training steps of the shipped experiments, on drawn graphs of their sets' sizes."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import torch
+
+from graphmamba.config import load_experiment
+from graphmamba.data.precompute import precomputed
+from graphmamba.data.sampler import Ids
+from graphmamba.data.store import GraphStore
+from graphmamba.data.synthetic import sized_graphs
+from graphmamba.encode.norm import norms_of
+from graphmamba.stack.gated_gcn import GatedGCN
+from graphmamba.stack.mamba_block import SelectivePath
+from graphmamba.task.losses import LOSSES
+from graphmamba.task.model import GraphMamba, columns_read
+from graphmamba.train.captured_forward import CapturedForward
+from graphmamba.train.captured_step import CapturedStep
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.labels import labelled_batch
+
+WARM_UP = 3
+"""Passes over all batches before the clock starts: kernels are compiled, steps captured."""
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """Which experiment is timed, on graphs of which sizes."""
+
+    benchmark: str
+    spread: float
+    """Standard deviation of the logarithm of the graphs' nodes."""
+    longest: int
+    batches: int = 6
+
+
+SHAPES = {
+    "peptides-func": StepShape("peptides-func", 0.5, 444),
+    "pascalvoc-sp": StepShape("pascalvoc-sp", 0.03, 500),
+    "malnet-tiny": StepShape("malnet-tiny", 0.8, 4_994),
+    "pattern": StepShape("pattern", 0.3, 188),
+    "cluster": StepShape("cluster", 0.3, 190),
+    "cifar10": StepShape("cifar10", 0.05, 150),
+}
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """One experiment's times in milliseconds, by the median over batches."""
+
+    benchmark: str
+    kind: str
+    """`captured` as CUDA graphs, `plain` as Python says, `reference` in plain PyTorch."""
+    graphs: int
+    nodes: float
+    """Of a batch, on average."""
+    edges: float
+    layers: int
+    parameters: int
+    train_ms: float
+    evaluate_ms: float
+    peak_mib: float | None
+
+
+def draw_store(shape: StepShape, batch_size: int, seed: int = 0) -> tuple[Experiment, GraphStore]:
+    """Draw graphs for some batches, with the columns that the experiment's model reads."""
+    experiment = load_experiment(shape.benchmark, {"recipe.batch_size": batch_size})
+    count, mean = shape.batches * batch_size, experiment.data.mean_nodes
+    drawn = np.random.default_rng(seed).lognormal(-(shape.spread**2) / 2, shape.spread, count)
+    sizes = (mean * drawn).round().clip(4, shape.longest).astype(int).tolist()
+    everything = torch.arange(count)
+    store = GraphStore.from_pyg(
+        sized_graphs(experiment.data, sizes, seed),
+        split={"train": everything, "validation": [], "test": []},
+    )
+    asked = columns_read(experiment.model, experiment.encoder)
+    for part in asked.parts().values():
+        made = precomputed(store.columns(), part, "cpu")
+        store = store.with_columns(nodes=made.nodes, pairs=made.pairs)
+    return experiment, store
+
+
+def measure_captured(shape: StepShape, device: torch.device, batch_size: int) -> StepTimes:
+    """Time the step and the evaluation as CUDA graphs, batches made on the device included."""
+    experiment, store = draw_store(shape, batch_size)
+    store, model = store.to(device), experiment.build().to(device)
+    recipe = experiment.recipe
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=torch.tensor(recipe.learning_rate, device=device),
+        weight_decay=recipe.weight_decay,
+        fused=True,
+        capturable=True,
+    )
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step = CapturedStep(model, optimizer, store, experiment)
+    batches = list(torch.arange(len(store)).split(batch_size))
+    model.train()
+    train_ms = _device_ms(step.step, batches)
+    peak = torch.cuda.max_memory_allocated() - before
+    forward = CapturedForward(model, store, torch.arange(len(store)), batch_size)
+    model.eval()
+    evaluate_ms = _device_ms(forward.predict, batches)
+    return _times("captured", experiment, store, model, (train_ms, evaluate_ms), peak)
+
+
+def measure_plain(
+    shape: StepShape, device: torch.device, batch_size: int, *, is_reference: bool = False
+) -> StepTimes:
+    """Time the step without capturing it; `is_reference` takes plain PyTorch for all operations."""
+    experiment, store = draw_store(shape, batch_size)
+    store, model = store.to(device), experiment.build().to(device)
+    if is_reference:
+        take_references(model)
+    recipe = experiment.recipe
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay
+    )
+    loss_of, level = LOSSES[experiment.loss], experiment.data.task.level
+
+    def train(ids: Ids) -> None:
+        graphs, target = labelled_batch(store, ids, level, (0,))
+        optimizer.zero_grad()
+        loss_of(model(graphs), target).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+        optimizer.step()
+
+    def predict(ids: Ids) -> None:
+        with torch.no_grad():
+            model(labelled_batch(store, ids, level, (0,))[0])
+
+    batches = list(torch.arange(len(store)).split(batch_size))
+    clock = _device_ms if device.type == "cuda" else _host_ms
+    model.train()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    train_ms = clock(train, batches)
+    peak = torch.cuda.max_memory_allocated() - before if device.type == "cuda" else None
+    model.eval()
+    times = train_ms, clock(predict, batches)
+    kind = "reference" if is_reference else "plain"
+    return _times(kind, experiment, store, model, times, peak)
+
+
+def take_references(model: GraphMamba) -> None:
+    """Let plain PyTorch run every operation of a model."""
+    from dataclasses import replace
+
+    for part in model.modules():
+        if isinstance(part, SelectivePath):
+            part.options = replace(part.options, backend="reference")
+        if isinstance(part, GatedGCN):
+            part.backend = "reference"
+    for norm in norms_of(model):
+        norm.backend = "reference"
+
+
+def _device_ms(work: Callable[[Ids], object], batches: list[Ids]) -> float:
+    """Median over passes of the time for all batches, waited for once a pass."""
+    for _ in range(WARM_UP):
+        for ids in batches:
+            work(ids)
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        for ids in batches:
+            work(ids)
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return 1e3 * median(times) / len(batches)
+
+
+def _host_ms(work: Callable[[Ids], object], batches: list[Ids]) -> float:
+    work(batches[0])
+    times = []
+    for ids in batches:
+        begin = time.perf_counter()
+        work(ids)
+        times.append(time.perf_counter() - begin)
+    return 1e3 * median(times)
+
+
+def _times(
+    kind: str,
+    experiment: Experiment,
+    store: GraphStore,
+    model: GraphMamba,
+    times: tuple[float, float],
+    peak: int | None,
+) -> StepTimes:
+    batches = len(store) / experiment.recipe.batch_size
+    return StepTimes(
+        benchmark=experiment.benchmark,
+        kind=kind,
+        graphs=experiment.recipe.batch_size,
+        nodes=float(store.tables["nodes"].ptr[-1]) / batches,
+        edges=float(store.tables["edges"].ptr[-1]) / batches,
+        layers=experiment.model.layers,
+        parameters=sum(each.numel() for each in model.parameters()),
+        train_ms=times[0],
+        evaluate_ms=times[1],
+        peak_mib=None if peak is None else peak / 2**20,
+    )

@@ -1,0 +1,97 @@
+"""The step and the evaluation as CUDA graphs, held to the plain ones."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphmamba.errors import UserError
+from graphmamba.train.captured_forward import CapturedForward
+from graphmamba.train.captured_step import why_not_captured
+from graphmamba.train.evaluate import evaluate
+from graphmamba.train.fit import fit
+from graphmamba.train.metrics_file import read_rows
+from graphmamba.train.options import RunOptions
+from tests.helpers.experiments import small_experiment
+from tests.helpers.runs import tiny_experiment, tiny_store
+
+NAMES = (
+    "peptides-func/graph-mamba",
+    "pascalvoc-sp/graph-mamba",
+    "malnet-tiny/graph-mamba",
+    "pattern/graph-mamba",
+    "cluster/gatedgcn",
+    "pattern/exphormer",
+)
+RECIPE = {
+    "recipe.batch_size": 6,
+    "recipe.epochs": 40,
+    "recipe.warmup": 5,
+    "model.dropout": 0.0,
+    "model.attention.dropout": 0.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("pattern/graph-mamba", {"accumulate": 2}, "accumulate is 2"),
+        ("pattern/graph-mamba", {"compile": True}, "compile"),
+        ("pattern/gps-transformer", {}, "'transformer'"),
+        ("pcqm-contact/graph-mamba", {}, "wrong pairs"),
+        ("pattern/graph-mamba", {}, None),
+    ],
+)
+def test_what_cannot_be_captured_says_why(
+    name: str, options: dict[str, object], reason: str | None
+) -> None:
+    experiment, gpu = small_experiment(name), torch.device("cuda")
+    why = why_not_captured(experiment, RunOptions(**options), gpu, 1)  # type: ignore[arg-type]
+    assert why is None if reason is None else reason in str(why)
+    assert "2" in str(why_not_captured(experiment, RunOptions(), gpu, 2))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_captured_step_asked_for_without_a_gpu_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="needs a GPU"):
+        fit(
+            tiny_experiment(),
+            tiny_store(tiny_experiment()),
+            RunOptions(fast="on"),
+            tmp_path / "run",
+        )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_captured_runs_go_as_plain_ones(name: str, tmp_path: Path) -> None:
+    experiment = small_experiment(name, **RECIPE)
+    store = tiny_store(experiment, train=28, others=9)
+    for fast in ("on", "off"):
+        fit(
+            experiment,
+            store,
+            RunOptions(device="cuda", fast=fast, seed=3),  # type: ignore[arg-type]
+            tmp_path / fast,
+        )
+    # 40 epochs of 5 batches, the last of which is not full
+    captured, plain = (read_rows(tmp_path / fast / "metrics.csv") for fast in ("on", "off"))
+    assert len(captured) == len(plain) == 40
+    for one, other in zip(captured, plain, strict=True):
+        for entry in ("train_loss", "validation_loss"):
+            close = pytest.approx(float(other[entry]), rel=2e-2, abs=2e-3)
+            assert float(one[entry]) == close, (one["epoch"], entry)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_captured_evaluation_scores_as_the_plain_one(name: str) -> None:
+    experiment = small_experiment(name)
+    store = tiny_store(experiment, train=28, others=9).to("cuda")
+    model = experiment.build().to("cuda").eval()
+    ids = store.split_ids("train")
+    forward = CapturedForward(model, store, ids, 6)
+    expected = evaluate(model, store, "train", batch_size=6)
+    for _ in range(3):
+        found = evaluate(model, store, "train", batch_size=6, predict=forward.predict)
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
