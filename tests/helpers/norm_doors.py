@@ -8,13 +8,14 @@ from tests.helpers.agreement import assert_as_exact, assert_bit_equal
 from tests.helpers.norm_calls import Case, compute
 
 
-def assert_norm_right(case: Case, device: str = "cpu") -> None:
+def assert_norm_right(case: Case, device: str = "cpu", is_repeated: bool = True) -> None:
     """As exact as plain PyTorch, and the same bits again."""
     truth = compute(case, "reference", torch.float64)
     plain = compute(case, "reference", torch.float32)
     ours = compute(case, "fused", torch.float32, device)
     assert_as_exact(ours, plain, truth)
-    assert_bit_equal(ours, compute(case, "fused", torch.float32, device))
+    if is_repeated:
+        assert_bit_equal(ours, compute(case, "fused", torch.float32, device))
 
 
 def assert_drop_right(activation: Activation, shape: tuple[int, int], device: str = "cpu") -> None:

@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 import torch.multiprocessing as mp
+from safetensors.torch import load_file, save_file
 from torch import Tensor, distributed
 
 from graphmamba.encode.norm import BatchNorm, sync_norms
@@ -32,7 +33,7 @@ def work(rank: int, folder: str) -> None:
     out = norm[0](torch.cat([x, ghosts]), count)[: ROWS[rank]]
     out.backward(grad)
     result = {"y": out.detach(), "dx": x.grad, **dict(norm.named_buffers())}
-    torch.save(result, f"{folder}/{rank}.pt")
+    save_file({name: values.contiguous() for name, values in result.items()}, f"{folder}/{rank}")
     distributed.destroy_process_group()
 
 
@@ -46,7 +47,7 @@ def compare() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     with TemporaryDirectory() as folder:
         mp.spawn(work, (folder,), nprocs=2)
-        parts = [torch.load(Path(folder) / f"{rank}.pt") for rank in range(2)]
+        parts = [load_file(Path(folder) / str(rank)) for rank in range(2)]
     for name, value in truth.items():
         torch.testing.assert_close(torch.cat([part[name] for part in parts]), value)
     for part in parts:

@@ -18,7 +18,7 @@ def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
         "from tests.helpers.norm_doors import *\n"
         "from graphmamba.encode.batch_norm import fused\n"
         "for case in SMALL.values():\n"
-        "    assert_norm_right(case)\n"
+        "    assert_norm_right(case, is_repeated=False)\n"
         "fused.MOST_PROGRAMS = 2\n"
         "for name in ('several programs', 'everything'):\n"
         "    assert_norm_right(SMALL[name])\n"
