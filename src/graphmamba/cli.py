@@ -61,7 +61,7 @@ COMMANDS = {
         first="checkpoint",
     ),
     "study ablation": Command(
-        "train Graph-Mamba with each order of the paper's ablation, over several seeds",
+        "train Graph-Mamba with one piece exchanged in each row: the paper's ablation, over seeds",
         "graphmamba.study.ablation:ablation",
     ),
     "study efficiency": Command(

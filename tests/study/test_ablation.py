@@ -16,8 +16,9 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.order.policy import PUBLISHED
 from graphmamba.study import ablation as study
-from graphmamba.study.ablation import ROWS, Ablation, Entry, ablation, ablation_experiment
+from graphmamba.study.ablation import Ablation, Entry, ablation
 from graphmamba.study.ablation_report import ablation_table, write_ablation
+from graphmamba.study.ablation_rows import ORDER_ROWS, PLUS_ROWS, row_experiment
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.folder import RunFolder, write_config
 from graphmamba.train.options import RunOptions
@@ -51,9 +52,12 @@ def result(folder: Path, seed: int, score: float, ending: str = "finished") -> R
 
 
 def small_study(folder: Path, rows: tuple[str, ...] = ("degree",), **overrides: object) -> Ablation:
-    base = load_experiment("pattern/graph-mamba", {**SMALL, **overrides})
+    experiments = {
+        ("pattern", row): row_experiment("pattern", "order", row, {**SMALL, **overrides})
+        for row in rows
+    }
     options = RunOptions(device="cpu")
-    return Ablation({"pattern": base}, rows, (0,), folder / "study", options, folder / "root")
+    return Ablation(experiments, (0,), folder / "study", options, folder / "root")
 
 
 def begin(place: RunFolder, experiment: Experiment) -> None:
@@ -65,17 +69,36 @@ def begin(place: RunFolder, experiment: Experiment) -> None:
 @pytest.mark.parametrize(("benchmark", "bins"), [("peptides-func", 1), ("pascalvoc-sp", 2)])
 def test_rows_differ_from_the_main_model_by_their_order_alone(benchmark: str, bins: int) -> None:
     base = load_experiment(f"{benchmark}/graph-mamba")
-    rows = {row: ablation_experiment(base, row) for row in ROWS}
+    rows = {row: row_experiment(benchmark, "order", row) for row in ORDER_ROWS}
     assert rows["degree"] == base
     assert rows["none"].model.order == PUBLISHED["Mamba"]
-    assert len({str(row.model.order) for row in rows.values()}) == len(ROWS)
+    assert len({str(row.model.order) for row in rows.values()}) == len(ORDER_ROWS)
     for name, row in rows.items():
         assert row.model.order.bins == (1 if name == "none" else bins)
         assert replace(row, model=replace(row.model, order=base.model.order)) == base
 
 
+@pytest.mark.parametrize("benchmark", ["peptides-func", "pascalvoc-sp"])
+def test_each_row_puts_back_one_piece_of_the_paper_s_model(benchmark: str) -> None:
+    paper = load_experiment(f"{benchmark}/graph-mamba")
+    rows = {row: row_experiment(benchmark, "plus", row) for row in PLUS_ROWS}
+    plus = rows.pop("plus")
+    assert plus == load_experiment(f"{benchmark}/graph-mamba-plus")
+    for name, row in rows.items():
+        assert row not in (plus, paper), name
+    assert rows["paper-encoder"].encoder == paper.encoder
+    assert rows["paper-recipe"] == replace(plus, recipe=paper.recipe)
+    assert rows["paper-order"].model.order == paper.model.order
+    assert rows["paper-dropout"].model.dropout == rows["paper-dropout"].head.dropout == 0
+    # all pieces together make the paper's model again
+    together = plus
+    for name in rows:
+        together = PLUS_ROWS[name].make(together, paper)
+    assert together == paper
+
+
 def test_the_paper_s_numbers_are_those_of_its_table() -> None:
-    listed = [tuple(row.paper.values()) for row in ROWS.values()]
+    listed = [tuple(row.paper.values()) for row in ORDER_ROWS.values()]
     assert listed == [
         (0.6581, 0.3105),
         (0.6821, 0.4193),
@@ -88,10 +111,10 @@ def test_the_paper_s_numbers_are_those_of_its_table() -> None:
 def test_every_row_trains_and_is_not_trained_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = small_study(tmp_path, tuple(ROWS))
+    own = small_study(tmp_path, tuple(ORDER_ROWS))
     tables: list[int] = []
     first = own.run(str, lambda table: tables.append(len(table)))
-    assert [entry.row for entry in first] == list(ROWS)
+    assert [entry.row for entry in first] == list(ORDER_ROWS)
     assert tables == [1, 2, 3, 4, 5]
     assert (tmp_path / "study" / "pattern" / "cluster" / "seed-0" / "results.json").exists()
 
@@ -109,7 +132,7 @@ def test_a_run_that_was_stopped_goes_on(
 ) -> None:
     own = small_study(tmp_path)
     place = RunFolder(tmp_path / "study" / "pattern" / "degree" / "seed-0")
-    begin(place, ablation_experiment(own.bases["pattern"], "degree"))
+    begin(place, own.experiments["pattern", "degree"])
     (place.path / "leftover").touch()
     if has_state:
         place.state.parent.mkdir()
@@ -140,7 +163,7 @@ def test_a_run_that_stops_ends_the_study_and_says_how_to_go_on(
 
 def test_runs_of_another_experiment_are_refused(tmp_path: Path) -> None:
     place = RunFolder(tmp_path / "study" / "pattern" / "degree" / "seed-0")
-    begin(place, small_study(tmp_path).bases["pattern"])
+    begin(place, small_study(tmp_path).experiments["pattern", "degree"])
     with pytest.raises(ValueError, match="must hold runs of the same experiment"):
         small_study(tmp_path, **{"recipe.epochs": 2}).run(str, str)
 
@@ -155,7 +178,7 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
             tuple(result(tmp_path, seed, 0.6 + 0.01 * seed) for seed in range(3)),
         )
         for benchmark in ("peptides-func", "pascalvoc-sp")
-        for row in ROWS
+        for row in ORDER_ROWS
     ]
     console = Console(record=True, width=120)
     console.print(ablation_table("peptides-func", entries))
@@ -176,6 +199,7 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
     [
         ({"benchmarks": "peptides"}, "benchmarks must be one of"),
         ({"rows": "degree,size"}, "rows must be one of"),
+        ({"table": "plus", "rows": "degree"}, "rows must be one of 'plus'"),
         ({"seeds": "0,0"}, "seeds must be whole numbers"),
         ({"seeds": "one"}, "seeds must be whole numbers"),
         ({"options": {"seed": 3}}, "seeds must be given in the place of seed"),

@@ -1,4 +1,4 @@
-"""`graphmamba study ablation`: what permuting and ranking the nodes is worth, over seeds."""
+"""`graphmamba study ablation`: what each piece of a model is worth, over several seeds."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,11 +8,10 @@ from typing import Annotated
 
 from graphmamba.checks import check_choice
 from graphmamba.commands.train import EXPERIMENT, RUN
-from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.order.policy import ABLATIONS
+from graphmamba.study.ablation_rows import ROWS, TABLES, TableName, row_experiment
 from graphmamba.study.runs import read_run
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.fit import fit
@@ -24,30 +23,6 @@ from graphmamba.train.results import RunResult, SeedsResult
 Given = Mapping[str, object]
 Tell = Callable[[str], object]
 Measured = Callable[["Table"], object]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of the paper's table."""
-
-    title: str
-    paper: Mapping[str, float]
-    """Test score of its one run, by data set."""
-    has_bins: bool = True
-    """Whether nodes are dealt to as many sequences as in the main model. The paper's row without
-    permutation has the order of the data set, and no bins."""
-
-
-ROWS = {
-    "none": Row("neither", {"peptides-func": 0.6581, "pascalvoc-sp": 0.3105}, has_bins=False),
-    "permutation": Row("node permutation", {"peptides-func": 0.6821, "pascalvoc-sp": 0.4193}),
-    "cluster": Row("cluster permutation", {"peptides-func": 0.6769, "pascalvoc-sp": 0.3802}),
-    "eigenvector": Row(
-        "permutation + eigenvector centrality", {"peptides-func": 0.6739, "pascalvoc-sp": 0.3961}
-    ),
-    "degree": Row("permutation + degree", {"peptides-func": 0.6834, "pascalvoc-sp": 0.4314}),
-}
-"""The five rows by the names of their orders in `order.policy.ABLATIONS`."""
 
 
 @dataclass(frozen=True)
@@ -82,27 +57,12 @@ class Entry:
 Table = Sequence[Entry]
 
 
-def ablation_experiment(base: Experiment, row: str) -> Experiment:
-    """Make the experiment of a row: the main model with another order."""
-    check_choice("row", row, tuple(ROWS))
-    before = base.model.order
-    order = replace(
-        ABLATIONS[row],
-        bins=before.bins if ROWS[row].has_bins else 1,
-        train_samples=before.train_samples,
-        eval_samples=before.eval_samples,
-        direction=before.direction,
-    )
-    return replace(base, model=replace(base.model, order=order))
-
-
 @dataclass(frozen=True)
 class Ablation:
     """All runs of the study; each has a folder of its own and is made once."""
 
-    bases: Mapping[str, Experiment]
-    """The main model of each data set."""
-    rows: Sequence[str]
+    experiments: Mapping[tuple[str, str], Experiment]
+    """What is trained, by data set and row."""
     seeds: Sequence[int]
     folder: Path
     options: RunOptions
@@ -125,18 +85,16 @@ class Ablation:
         # seed by seed, so that a study that is stopped has all rows of the seeds that it has
         opened: dict[tuple[str, str], GraphStore] = {}
         for seed in self.seeds:
-            for benchmark, base in self.bases.items():
-                for row in self.rows:
-                    experiment = ablation_experiment(base, row)
-                    place = RunFolder(self.folder / benchmark / row / f"seed-{seed}")
-                    tell(f"{benchmark}, {ROWS[row].title}, seed {seed}")
-                    if is_finished(place, experiment):
-                        yield (benchmark, row), read_run(place.path)
-                        continue
-                    if (benchmark, row) not in opened:
-                        opened[benchmark, row] = open_data(experiment, self.root)[1]
-                    options = replace(self.options, seed=seed)
-                    yield (benchmark, row), _run(experiment, opened[benchmark, row], options, place)
+            for name, experiment in self.experiments.items():
+                benchmark, row = name
+                place = RunFolder(self.folder / benchmark / row / f"seed-{seed}")
+                tell(f"{benchmark}, {ROWS[row].title}, seed {seed}")
+                if is_finished(place, experiment):
+                    yield name, read_run(place.path)
+                    continue
+                if name not in opened:
+                    opened[name] = open_data(experiment, self.root)[1]
+                yield name, _run(experiment, opened[name], replace(self.options, seed=seed), place)
 
 
 def is_finished(place: RunFolder, experiment: Experiment) -> bool:
@@ -165,20 +123,23 @@ def _run(
 def ablation(
     folder: Path = Path("ablation"),
     benchmarks: str = "peptides-func,pascalvoc-sp",
-    rows: str = ",".join(ROWS),
+    table: TableName = "order",
+    rows: str = "all",
     seeds: str = "0,1,2",
     root: Path | None = None,
     options: Annotated[Given, RUN] = {},  # noqa: B006
     overrides: Annotated[Given, EXPERIMENT] = {},  # noqa: B006
 ) -> None:
-    """Train Graph-Mamba with each order of the paper's ablation, over several seeds.
+    """Train Graph-Mamba with a piece of it exchanged in each row, over several seeds.
 
     A study that was stopped goes on when the same command is given again.
 
     Args:
         folder: Where the runs, the table and the figure go.
         benchmarks: Data sets, with commas between.
-        rows: Orders, with commas between: none, permutation, cluster, eigenvector, degree.
+        table: order has the paper's five orders; plus takes one piece at a time out of
+            graph-mamba-plus, where a data set has it.
+        rows: Some of the table's rows, with commas between.
         seeds: One run of each row for each seed.
         root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
         options: See below.
@@ -191,18 +152,24 @@ def ablation(
     if "seed" in options:
         raise UserError(f"seeds must be given in the place of seed, got {options['seed']!r}")
     sets = _words("benchmarks", benchmarks, tuple(CATALOG))
+    check_choice("table", table, tuple(TABLES))
+    known = tuple(TABLES[table].rows)
+    chosen = known if rows == "all" else _words("rows", rows, known)
     study = Ablation(
-        bases={name: load_experiment(f"{name}/graph-mamba", overrides) for name in sets},
-        rows=_words("rows", rows, tuple(ROWS)),
+        {
+            (name, row): row_experiment(name, table, row, overrides)
+            for name in sets
+            for row in chosen
+        },
         seeds=_numbers("seeds", seeds),
         folder=folder,
         options=RunOptions.of(dict(options), "options"),
         root=root,
     )
     console = Console()
-    table = study.run(Console(stderr=True).print, lambda done: write_ablation(done, folder))
+    found = study.run(Console(stderr=True).print, lambda done: write_ablation(done, folder))
     for name in sets:
-        console.print(ablation_table(name, table))
+        console.print(ablation_table(name, found))
     console.print(f"Files: {folder}")
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from graphmamba.bench.tables import table
 from graphmamba.data.catalog import CATALOG
-from graphmamba.study.ablation import ROWS, Entry, Table
+from graphmamba.study.ablation import Entry, Table
+from graphmamba.study.ablation_rows import ROWS
 from graphmamba.study.csv_file import write_csv
 from graphmamba.study.figure import COLOURS, INK, QUIET, new_figure, save_figure
 from graphmamba.train.files import write_json
@@ -29,7 +30,7 @@ def ablation_table(benchmark: str, entries: Table) -> Any:
     metric = own[0].runs[0].metric.replace("_", " ") if own else ""
     return table(
         f"{CATALOG[benchmark].title}, test {metric}",
-        ["order", "seeds", "mean", "std", "lowest", "highest", "paper, 1 run"],
+        ["model", "seeds", "mean", "std", "lowest", "highest", "paper, 1 run"],
         (
             [
                 ROWS[entry.row].title,
@@ -64,7 +65,7 @@ def _cells(entry: Entry) -> dict[str, object]:
 def plot_ablation(entries: Table, path: Path) -> None:
     """Draw a point for each run, a bar for their mean, a diamond for the paper's run."""
     sets = list(dict.fromkeys(entry.benchmark for entry in entries))
-    figure = new_figure(1.6 + 4.2 * len(sets), 3.2)
+    figure = new_figure(1.6 + 4.2 * len(sets), 1.2 + 0.4 * len({entry.row for entry in entries}))
     panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]
     names = [row for row in ROWS if any(entry.row == row for entry in entries)]
     for panel, benchmark in zip(panels, sets, strict=True):

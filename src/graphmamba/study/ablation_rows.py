@@ -1,0 +1,109 @@
+"""The rows of both ablations, as data: which piece of a model each of them exchanges."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from graphmamba.config import load_experiment
+from graphmamba.order.policy import ABLATIONS
+from graphmamba.train.experiment import Experiment
+
+Make = Callable[[Experiment, Experiment], Experiment]
+"""From the model that a table starts with, and the paper's, to that of a row."""
+TableName = Literal["order", "plus"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table."""
+
+    title: str
+    make: Make
+    paper: Mapping[str, float] = field(default_factory=dict)
+    """Test score of the paper's one run, by data set."""
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """Rows that start from the same model."""
+
+    model: str
+    """Name of its config."""
+    rows: Mapping[str, Row]
+
+
+def _with_order(own: Experiment, _paper: Experiment, *, order: str, has_bins: bool) -> Experiment:
+    before = own.model.order
+    changed = replace(
+        ABLATIONS[order],
+        bins=before.bins if has_bins else 1,
+        train_samples=before.train_samples,
+        eval_samples=before.eval_samples,
+        direction=before.direction,
+    )
+    return replace(own, model=replace(own.model, order=changed))
+
+
+def _order_row(
+    title: str, order: str, peptides: float, voc: float, *, has_bins: bool = True
+) -> Row:
+    make = partial(_with_order, order=order, has_bins=has_bins)
+    return Row(title, make, {"peptides-func": peptides, "pascalvoc-sp": voc})
+
+
+ORDER_ROWS = {
+    # The paper's row without permutation has the order of the data set, and no bins.
+    "none": _order_row("neither", "none", 0.6581, 0.3105, has_bins=False),
+    "permutation": _order_row("node permutation", "permutation", 0.6821, 0.4193),
+    "cluster": _order_row("cluster permutation", "cluster", 0.6769, 0.3802),
+    "eigenvector": _order_row(
+        "permutation + eigenvector centrality", "eigenvector", 0.6739, 0.3961
+    ),
+    "degree": _order_row("permutation + degree", "degree", 0.6834, 0.4314),
+}
+"""The five rows of the paper: what permuting and ranking the nodes is worth."""
+
+
+def _with_model(own: Experiment, paper: Experiment, *, names: tuple[str, ...]) -> Experiment:
+    """Take these entries of the layers from the paper's model."""
+    taken = {name: getattr(paper.model, name) for name in names}
+    return replace(own, model=replace(own.model, **taken))
+
+
+def _without_dropout(own: Experiment, paper: Experiment) -> Experiment:
+    layers = replace(own.model, dropout=paper.model.dropout)
+    return replace(own, model=layers, head=replace(own.head, dropout=paper.head.dropout))
+
+
+PLUS_ROWS = {
+    "plus": Row("all of it", lambda own, _paper: own),
+    "paper-encoder": Row(
+        "the paper's encoder", lambda own, paper: replace(own, encoder=paper.encoder)
+    ),
+    "paper-order": Row("the paper's order", partial(_with_model, names=("order",))),
+    "paper-size": Row(
+        "the paper's width and depth", partial(_with_model, names=("channels", "layers"))
+    ),
+    "paper-activation": Row("the paper's activation", partial(_with_model, names=("activation",))),
+    "paper-dropout": Row("the paper's dropout", _without_dropout),
+    "paper-head": Row("the paper's head", lambda own, paper: replace(own, head=paper.head)),
+    "paper-recipe": Row("the paper's recipe", lambda own, paper: replace(own, recipe=paper.recipe)),
+}
+"""What each piece of `graph-mamba-plus` is worth: in each row one of them is the paper's again."""
+
+TABLES: dict[TableName, RowTable] = {
+    "order": RowTable("graph-mamba", ORDER_ROWS),
+    "plus": RowTable("graph-mamba-plus", PLUS_ROWS),
+}
+ROWS: dict[str, Row] = {**ORDER_ROWS, **PLUS_ROWS}
+"""All rows by name."""
+
+
+def row_experiment(
+    benchmark: str, table: TableName, row: str, overrides: Mapping[str, object] | None = None
+) -> Experiment:
+    """Make the experiment of a row; the overrides hold for the whole table."""
+    own = load_experiment(f"{benchmark}/{TABLES[table].model}", overrides)
+    paper = load_experiment(f"{benchmark}/graph-mamba", overrides)
+    return TABLES[table].rows[row].make(own, paper)
