@@ -61,10 +61,10 @@ def forward(
     walk = _walk(x, before, count, rates)
     dtype = x.dtype if after is None else torch.promote_types(x.dtype, after.dtype)
     y = x.new_empty(x.shape, dtype=dtype)
-    # Without a row no program runs, and nothing is kept that anybody could read.
-    kept = x.new_zeros((2, x.shape[1]), dtype=torch.float32)
+    kept = x.new_empty((2, x.shape[1]), dtype=torch.float32)
     if y.numel() == 0:
-        return y, kept
+        # Without a row no program runs, and nobody reads what is kept.
+        return y, kept.zero_()
     parts = kept.new_empty((walk.grid[0], 2, x.shape[1]))
     near, far = site_key(sites[0]), site_key(sites[1])
     if is_training:
