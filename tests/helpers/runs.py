@@ -38,7 +38,7 @@ def tiny_experiment(name: str = "mnist/graph-mamba", **overrides: object) -> Exp
 def tiny_store(
     experiment: Experiment, train: int = 14, others: int = 5, nodes: tuple[int, int] = (3, 7)
 ) -> GraphStore:
-    """Random graphs of the experiment's kind; every fourth has no meaning but its own."""
+    """Random graphs of the experiment's kind, the training set first, with what its model reads."""
     graphs = synthetic_graphs(experiment.data, train + 2 * others, nodes=nodes)
     asked = columns_read(experiment.model, experiment.encoder)
     generator = torch.Generator().manual_seed(0)

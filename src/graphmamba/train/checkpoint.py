@@ -42,10 +42,11 @@ class RunState:
     def save(self, path: Path) -> None:
         """Write the state, whole or not at all; every process has to call it."""
         tensors, about = self._tensors(), self._about()
-        if not self.team.is_first:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(path, tensors, about)
+        if self.team.is_first:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_tensors(path, tensors, about)
+        # nobody may read an older state than the others
+        self.team.wait()
 
     def _tensors(self) -> dict[str, Tensor]:
         best = self.progress.best
@@ -94,9 +95,9 @@ class RunState:
             load_state(self.model, _under("model", tensors), path)
             load_optimizer(self.optimizer, _under("optimizer", tensors))
             self._load_progress(state["progress"], tensors)
-            own = {
-                name: rows[self.team.rank] for name, rows in _under("generator", tensors).items()
-            }
+            # a row of a table may lie where no generator can read it
+            rows = _under("generator", tensors).items()
+            own = {name: each[self.team.rank].clone() for name, each in rows}
             restore_generators(own, state["generators"])
         except (KeyError, IndexError, TypeError, RuntimeError) as mistake:
             raise UserError(f"'{path}' must hold a whole state: {mistake}") from mistake

@@ -54,6 +54,11 @@ class Team:
         total = self.sum(torch.tensor(votes, dtype=torch.int64, device=self.device))
         return [bool(count) for count in total.tolist()]
 
+    def wait(self) -> None:
+        """Go on when all processes have come here."""
+        if self.world > 1:
+            self.sum(torch.zeros((), device=self.device)).item()
+
     def share_buffers(self, module: nn.Module) -> None:
         """Give all processes the first one's running statistics, so that they score alike."""
         if self.world > 1:

@@ -85,6 +85,8 @@ class Watch:
     def _fail(self, place: int) -> None:
         step, ids, loss = self._seen[place]
         path = self._dump(step)
+        if self._team.rank:
+            path = path.with_stem(f"{path.stem}-{self._team.rank}")
         batches = [
             {"step": step, "graphs": ids.tolist()} for step, ids, _ in self._seen[: place + 1]
         ]

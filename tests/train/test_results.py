@@ -1,0 +1,55 @@
+"""What a run found."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from graphmamba.train.results import RunResult, SeedsResult
+
+RUN = RunResult(
+    folder=Path("runs/one"),
+    seed=0,
+    metric="accuracy",
+    best_epoch=2,
+    scores={"train": {"loss": 0.5}, "test": {"loss": math.nan, "accuracy": 0.8}},
+    epochs=3,
+    ending="finished",
+    parameters=10,
+    seconds=1.5,
+    peak_memory=100,
+    environment={"torch": "2"},
+)
+
+
+def scored(value: float) -> RunResult:
+    return replace(RUN, scores={"test": {"accuracy": value}})
+
+
+def test_content_is_strict_json() -> None:
+    written = json.loads(json.dumps(RUN.content(), allow_nan=False))
+    assert written["scores"]["test"] == {"loss": None, "accuracy": 0.8}
+    assert written["folder"] == "runs/one"
+
+
+def test_mean_and_deviation_are_those_of_published_tables() -> None:
+    runs = SeedsResult(Path("runs"), tuple(map(scored, (0.7, 0.8, 0.9))))
+    assert runs.mean("test", "accuracy") == pytest.approx(0.8)
+    # divided by the number of runs, not by one less
+    assert runs.deviation("test", "accuracy") == pytest.approx(math.sqrt(0.02 / 3))
+    written = json.loads(json.dumps(runs.content(), allow_nan=False))
+    assert written["scores"]["test"]["accuracy"]["mean"] == pytest.approx(0.8)
+
+
+def test_a_run_without_an_epoch_has_no_score() -> None:
+    assert math.isnan(replace(RUN, scores={}).test)
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_done"),
+    [("finished", True), ("early stopping", True), ("max time", False), ("signal", False)],
+)
+def test_what_was_interrupted_is_not_done(ending: str, is_done: bool) -> None:
+    assert replace(RUN, ending=ending).is_done == is_done
