@@ -5,6 +5,7 @@ from typing import Any
 
 from graphmamba.bench.tables import table
 from graphmamba.data.catalog import CATALOG
+from graphmamba.show.units import metric_title
 from graphmamba.study.ablation import Entry, Table
 from graphmamba.study.ablation_rows import ROWS
 from graphmamba.study.csv_file import write_csv
@@ -27,7 +28,7 @@ def write_ablation(entries: Table, folder: Path) -> None:
 def ablation_table(benchmark: str, entries: Table) -> Any:
     """Show mean, deviation and range over the seeds beside what the paper has."""
     own = [entry for entry in entries if entry.benchmark == benchmark]
-    metric = own[0].runs[0].metric.replace("_", " ") if own else ""
+    metric = metric_title(own[0].runs[0].metric) if own else ""
     return table(
         f"{CATALOG[benchmark].title}, test {metric}",
         ["model", "seeds", "mean", "std", "lowest", "highest", "paper, 1 run"],
@@ -101,4 +102,4 @@ def _draw_set(panel: Any, entries: list[Entry], names: list[str]) -> None:
             )
     first = entries[0]
     panel.set_title(CATALOG[first.benchmark].title, fontsize=10, loc="left", color=INK)
-    panel.set_xlabel(f"test {first.runs[0].metric.replace('_', ' ')}", fontsize=9, color=QUIET)
+    panel.set_xlabel(f"test {metric_title(first.runs[0].metric)}", fontsize=9, color=QUIET)

@@ -8,6 +8,7 @@ from graphmamba.config import config_names
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.published import Score, published
+from graphmamba.show.units import metric_title, time_of
 from graphmamba.study.runs import read_run
 from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.train.files import write_text
@@ -18,30 +19,51 @@ SHORT = 2.0
 """A row is flagged where it misses the paper by more than so many published deviations."""
 FLAG = "▼"
 
-SUPERPIXELS = (
-    "superpixels cut anew from the images: the published files are not used, so that node counts, "
-    "values and edges differ a little"
+
+@dataclass(frozen=True)
+class DataNote:
+    """What differs from the data of the published numbers."""
+
+    word: str
+    """Stands in the table."""
+    about: str
+    """Stands below it."""
+
+
+SUPERPIXELS = DataNote(
+    "regenerated",
+    "superpixels cut anew from the images, not the published files: node counts, values and edges "
+    "differ a little",
 )
-DRAWN = "graphs drawn anew by the published recipe, which fixes no seed: other graphs, same law"
+DRAWN = DataNote(
+    "drawn anew",
+    "graphs drawn anew by the published recipe, which fixes no seed: other graphs, same law",
+)
 DATA_NOTES = {
-    "peptides-func": "official molecules, labels and split; graphs built from SMILES",
-    "peptides-struct": (
-        "targets for a part of the peptides only, standardised over these: not comparable with the "
-        "published numbers"
+    "peptides-func": DataNote(
+        "official", "official molecules, labels and split; graphs built from SMILES"
+    ),
+    "peptides-struct": DataNote(
+        "partial targets",
+        "targets recomputed for a part of the peptides and standardised over these: not comparable "
+        "with the published numbers, which therefore stand in parentheses",
     ),
     "pascalvoc-sp": SUPERPIXELS,
     "coco-sp": SUPERPIXELS,
-    "pcqm-contact": "official molecules; wrong pairs drawn anew in every epoch, as published",
-    "malnet-tiny": "official graphs and split, nodes without neighbours removed, as published",
+    "pcqm-contact": DataNote(
+        "official", "official molecules; wrong pairs drawn anew in every epoch, as published"
+    ),
+    "malnet-tiny": DataNote(
+        "official", "official graphs and split, nodes without neighbours removed, as published"
+    ),
     "cifar10": SUPERPIXELS,
     "mnist": SUPERPIXELS,
     "cluster": DRAWN,
     "pattern": DRAWN,
 }
-"""What differs from the data of the published numbers."""
 COLUMNS = (
     *("data set", "metric", "model", "paper", "ours"),
-    *("seeds", "parameters", "time of a run", "device"),
+    *("data", "seeds", "parameters", "time of a run", "device"),
 )
 NOT_COMPARABLE = frozenset({"peptides-struct"})
 
@@ -156,13 +178,14 @@ def _table(lines: Sequence[Line]) -> Iterator[str]:
         arrow = "↓" if first.metric in LOWER_IS_BETTER else "↑"
         cells = [
             CATALOG[line.benchmark].title,
-            f"{first.metric.replace('_', ' ')} {arrow}",
+            f"{metric_title(first.metric)} {arrow}",
             line.model,
             _reported(line),
             _found(line),
+            DATA_NOTES[line.benchmark].word,
             ", ".join(str(run.seed) for run in line.runs),
             f"{first.parameters:,}",
-            _time(sum(run.seconds for run in line.runs) / len(line.runs)),
+            time_of(sum(run.seconds for run in line.runs) / len(line.runs)),
             ", ".join(sorted({str(run.environment.get("device", "")) for run in line.runs})),
         ]
         yield f"| {' | '.join(cells)} |"
@@ -179,14 +202,9 @@ def _found(line: Line) -> str:
     return f"{line.mean:.4f}{spread}{f' {FLAG}' if line.is_short else ''}"
 
 
-def _time(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"  # noqa: PLR2004
-
-
 def _notes(lines: Iterable[Line]) -> Iterator[str]:
     for benchmark in dict.fromkeys(line.benchmark for line in lines):
-        yield f"- **{CATALOG[benchmark].title}**: {DATA_NOTES[benchmark]}."
+        yield f"- **{CATALOG[benchmark].title}**: {DATA_NOTES[benchmark].about}."
 
 
 def _short_rows(lines: Iterable[Line]) -> Iterator[str]:
