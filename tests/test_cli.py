@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from inspect import Parameter, getdoc, signature
@@ -113,6 +114,17 @@ def test_of_several_processes_one_tells_the_mistake(
     monkeypatch.setenv("RANK", "1")
     assert status_of(["train", "mnst"]) == 2
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_sleep_while_they_wait(
+    given: str | None, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    main(["train", "--print_config"])
+    assert os.environ["OMP_WAIT_POLICY"] == wanted
 
 
 def test_the_overview_waits_for_no_library() -> None:

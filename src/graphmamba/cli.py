@@ -103,6 +103,9 @@ def _command_named_by(words: list[str]) -> str | None:
 
 
 def _run(name: str, arguments: list[str]) -> None:
+    # PyTorch reads this when it is imported. Threads that spin while they wait take the cores from
+    # those that work: beside other programs a step took ten times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from jsonargparse import ArgumentParser
 
     from graphmamba.entries import explain, take
