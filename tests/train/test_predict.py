@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
 from graphmamba.data.own.source import OwnSource
 from graphmamba.data.store import GraphStore
@@ -140,6 +140,28 @@ def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     (tmp_path / "best.safetensors").write_bytes(b"nothing of the kind")
     with pytest.raises(UserError, match=r"best\.safetensors' is corrupt"):
         load(tmp_path)
+
+
+def test_what_does_not_fit_goes_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = trained("mnist")
+    graphs = graphs_for(model, 7)
+    whole, forward = model.predict(graphs), model.model.forward
+    most = 2
+
+    def full(batch: Batch, check: bool | None = None) -> torch.Tensor:
+        if batch.num_graphs > most:
+            raise torch.OutOfMemoryError("no more")
+        return forward(batch, check)
+
+    monkeypatch.setattr(model.model, "forward", full)
+    parts = list(model.stream(graphs, has_spread=False))
+    assert max(map(len, parts)) == 2
+    joined = Predictions.cat(parts)
+    assert torch.equal(joined.graph, whole.graph)
+    torch.testing.assert_close(joined.values, whole.values, rtol=0, atol=1e-5)
+    most = 0
+    with pytest.raises(UserError, match="graph 0 must fit into the GPU's memory"):
+        list(model.stream(graphs, has_spread=False))
 
 
 def test_no_graph_and_no_budget_are_refused() -> None:

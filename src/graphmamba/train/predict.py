@@ -1,6 +1,6 @@
 """Predictions of a trained model, batch after batch: memory does not grow with the set."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -14,6 +14,7 @@ from graphmamba.data.catalog import LossName
 from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
 from graphmamba.task.heads import pair_scores
 from graphmamba.task.model import GraphMamba
@@ -65,20 +66,43 @@ def stream_predictions(
     task, device = model.task, next(model.parameters()).device
     kind, columns = kind_of(task), names_of(task, names)
     single = one_line_up(model) if has_spread else None
+
+    def predict(chosen: Int[Tensor, " graphs"]) -> Predictions:
+        graphs = store.batch(chosen).to(device)
+        rows = _rows(graphs, chosen, task.level)
+        first, *others = (
+            values_of(output, kind, loss or task.loss).double().cpu()
+            for output in _outputs(model, single, graphs, rows)
+        )
+        spread = torch.stack(others).std(dim=0, correction=0) if others else None
+        return Predictions(kind, columns, rows.graph, rows.node, rows.pair, first, spread)
+
     is_training = model.training
     model.eval()
     try:
         for chosen in BatchSampler(ids, is_shuffled=False, costs=_costs(store)[ids], budget=budget):
-            graphs = store.batch(chosen).to(device)
-            rows = _rows(graphs, chosen, task.level)
-            first, *others = (
-                values_of(output, kind, loss or task.loss).double().cpu()
-                for output in _outputs(model, single, graphs, rows)
-            )
-            spread = torch.stack(others).std(dim=0, correction=0) if others else None
-            yield Predictions(kind, columns, rows.graph, rows.node, rows.pair, first, spread)
+            yield from _in_pieces(predict, chosen)
     finally:
         model.train(is_training)
+
+
+def _in_pieces(
+    predict: Callable[[Int[Tensor, " graphs"]], Predictions], chosen: Int[Tensor, " graphs"]
+) -> Iterator[Predictions]:
+    """Predict a batch; one that is more than a GPU's memory can hold goes in halves."""
+    try:
+        yield predict(chosen)
+        return
+    except torch.OutOfMemoryError as full:
+        if len(chosen) == 1:
+            raise UserError(
+                f"graph {int(chosen[0])} must fit into the GPU's memory, and it does not; "
+                "device='cpu' may have more"
+            ) from full
+    # only here, past the error, are the tensors of the attempt gone
+    torch.cuda.empty_cache()
+    for half in chosen.tensor_split(2):
+        yield from _in_pieces(predict, half)
 
 
 def one_line_up(model: GraphMamba) -> GraphMamba | None:
