@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from xml.etree import ElementTree
@@ -20,6 +21,8 @@ from graphmamba.bench.tables import write_json
 from graphmamba.environment import describe, resolve_device
 
 ROOT = Path(__file__).parents[1]
+SHARE = 6
+"""Tests that one process runs; fewer would spend their time on starting."""
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider")
 
 
@@ -30,15 +33,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the record goes, as JSON")
     parser.add_argument("--commit", help="commit of a copy without its history")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--limit", type=float, default=3600.0, help="seconds for all of them")
     options = parser.parse_args()
     device = resolve_device("cuda")
     tests = _collect(options.tests)
     begin = perf_counter()
-    shares = [tests[first :: options.processes] for first in range(options.processes)]
+    # Neighbours take about as long as one another: every share gets some of each kind.
+    count = -(-len(tests) // SHARE)
+    shares = [tests[first::count] for first in range(count)]
+    run = partial(_run, deadline=begin + options.limit)
     with ThreadPoolExecutor(options.processes) as pool:
-        outcomes = dict(
-            outcome for found in pool.map(_run, filter(None, shares)) for outcome in found.items()
-        )
+        outcomes = dict(outcome for found in pool.map(run, shares) for outcome in found.items())
     # A process that dies takes the outcomes of its tests along: they count as lost, not as passed.
     counts = Counter(outcomes.values()) + Counter({"lost": len(tests) - len(outcomes)})
     record = {
@@ -61,16 +66,22 @@ def _collect(folders: list[str]) -> list[str]:
     return [line for line in listed.stdout.splitlines() if "::" in line]
 
 
-def _run(tests: list[str]) -> dict[str, str]:
+def _run(tests: list[str], deadline: float) -> dict[str, str]:
     """Run some tests in a process of their own; return how each ended."""
+    left = deadline - perf_counter()
+    if left <= 0:
+        return {}
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        ended = subprocess.run(
-            [*PYTEST, f"--junitxml={report}", *tests],
-            cwd=ROOT, capture_output=True, text=True, check=False,
-            # Processes side by side would otherwise fight over the same cores.
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+        try:
+            ended = subprocess.run(
+                [*PYTEST, f"--junitxml={report}", *tests],
+                cwd=ROOT, capture_output=True, text=True, check=False, timeout=left,
+                # Processes side by side would otherwise fight over the same cores.
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return {}
         if ended.returncode:
             sys.stdout.write(ended.stdout[-6000:])
         if not report.exists():

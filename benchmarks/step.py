@@ -63,7 +63,7 @@ def main() -> None:
     times: list[StepTimes] = []
     large: list[LargeStep] = []
     if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
         for name in options.sets:
             size = load_experiment(name).recipe.batch_size
             times.append(measure_captured(SHAPES[name], device, size))
@@ -84,7 +84,7 @@ def main() -> None:
     )
     content = {
         "environment": describe(device, options.commit),
-        "matmul": torch.get_float32_matmul_precision(),
+        "matmul": "tf32" if device.type == "cuda" else "float32",
         "times": times,
         "large": [asdict(one) for one in large],
         "h200_targets_ms": H200_TARGETS,

@@ -47,12 +47,14 @@ def capped(device: torch.device, cap: int | None) -> Iterator[None]:
     if device.type != "cuda" or cap is None:
         yield
         return
-    whole = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, cap / whole), device)
+    # This function takes no device without a number.
+    number = torch.cuda.current_device() if device.index is None else device.index
+    whole = torch.cuda.get_device_properties(number).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, cap / whole), number)
     try:
         yield
     finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, device)
+        torch.cuda.set_per_process_memory_fraction(1.0, number)
 
 
 def release(device: torch.device) -> None:

@@ -30,6 +30,8 @@ def start_fabric(options: RunOptions) -> Any:
         precision=options.precision,
     )
     fabric.launch()
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.fp32_precision = "tf32" if options.tf32 else "ieee"
     return fabric
 
 

@@ -32,6 +32,8 @@ class RunOptions:
     """Machines."""
     precision: Precision = "32-true"
     """`bf16-mixed` computes in bfloat16 what bears it; weights stay in 32 bits."""
+    tf32: bool = True
+    """Whether matrix products on a GPU may round what they multiply to TF32."""
     compile: bool = False
     """Whether torch.compile makes the model's forward and backward pass."""
     fast: FastName = "auto"

@@ -30,15 +30,18 @@ def drop(
     THRESHOLD: tl.constexpr, SCALE: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Drop and scale entries as `drop.dropped` does; a threshold of 0 drops none."""
-    if THRESHOLD == 0:
-        return values
-    seed = tl.load(seed_ptr)
-    low, high = (seed & 0xFFFFFFFF).to(tl.uint32), ((seed >> 32) & 0xFFFFFFFF).to(tl.uint32)
-    key = mix(low + site.to(tl.uint32))
-    second = mix(high ^ key)
-    index = row[:, None].to(tl.uint32) * tl.full((), CHANNELS, tl.uint32) + c[None, :].to(tl.uint32)
-    bits = mix(mix(index ^ key) + second)
-    return tl.where(bits >= tl.full((), THRESHOLD, tl.uint32), values * SCALE, 0.0)
+    kept = values
+    # No early return: what follows one is compiled all the same, and here there is no seed.
+    if THRESHOLD > 0:
+        seed = tl.load(seed_ptr)
+        low, high = (seed & 0xFFFFFFFF).to(tl.uint32), ((seed >> 32) & 0xFFFFFFFF).to(tl.uint32)
+        key = mix(low + site.to(tl.uint32))
+        second = mix(high ^ key)
+        width = tl.full((), CHANNELS, tl.uint32)
+        index = row[:, None].to(tl.uint32) * width + c[None, :].to(tl.uint32)
+        bits = mix(mix(index ^ key) + second)
+        kept = tl.where(bits >= tl.full((), THRESHOLD, tl.uint32), values * SCALE, 0.0)
+    return kept
 
 
 @no_type_check

@@ -27,6 +27,7 @@ from graphmamba.scan.selective_scan.step_kernels import (
     touch,
     touch_rows,
     touch_tile,
+    within,
 )
 from graphmamba.scan.triton_math import LN_2, hold_weight, hold_weight_slope, sigmoid
 
@@ -199,7 +200,12 @@ def selective_scan_bwd_kernel(
 
     adjoint = tl.zeros([N, C], tl.float32)
     if chunk < chunks - 1:
-        adjoint = tl.load(adjoints_ptr + chunk.to(tl.int64) * N * WIDTH + tile)
+        # Where the next chunk begins with a start, nothing comes back from it, nor was written.
+        is_end = load_starts(starts_ptr, first + CHUNK, 1) != 0
+        adjoint = tl.load(
+            adjoints_ptr + chunk.to(tl.int64) * N * WIDTH + tile,
+            mask=within(tile, N * WIDTH, is_end == 0), other=0.0,
+        )  # fmt: skip
     dA = tl.zeros([N, C], tl.float32)
     dD = tl.zeros([C], tl.float32)
     dbias = tl.zeros([C], tl.float32)
