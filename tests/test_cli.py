@@ -111,9 +111,12 @@ def test_a_device_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str
 def test_of_several_processes_one_tells_the_mistake(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
     assert status_of(["train", "mnst"]) == 2
     assert capsys.readouterr().err == ""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    assert status_of(["train", "mnst"]) == 2
+    assert "did you mean 'mnist'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])

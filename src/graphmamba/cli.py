@@ -207,8 +207,15 @@ def _answer_without_command(words: list[str]) -> str:
 
 
 def _refuse(message: str) -> NoReturn:
-    # Of several processes that make the same mistake one tells it.
-    if os.environ.get("RANK", "0") == "0":
+    if _is_heard():
         # Parsers like to explain themselves over several lines.
         sys.stderr.write(f"graphmamba: {' '.join(message.split())}\n")
     sys.exit(2)
+
+
+def _is_heard() -> bool:
+    """Whether this process tells its mistakes: before processes have met all make the same one."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        return True
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.distributed.is_initialized()

@@ -12,10 +12,12 @@ from graphmamba.config import load_experiment
 from graphmamba.published import Score
 from graphmamba.show import reporter_for
 from graphmamba.show.bars import Bars
+from graphmamba.show.follow import follow
 from graphmamba.show.lines import Lines
 from graphmamba.show.tables import results_table, scores_table
 from graphmamba.show.units import bytes_of, metric_title, time_of
 from graphmamba.train.options import RunOptions
+from graphmamba.train.predictions import Predictions
 from graphmamba.train.reporter import EpochRecord, StartRecord, StepRecord
 from graphmamba.train.results import Ending, RunResult, SeedsResult
 
@@ -73,7 +75,7 @@ def result(seed: int = 0, accuracy: float = 0.5, ending: Ending = "finished") ->
     )
 
 
-def follow(reporter: Bars | Lines) -> None:
+def run(reporter: Bars | Lines) -> None:
     reporter.on_start(start())
     for number in (1, 2, 3):
         reporter.on_step(StepRecord(0, number, 3, 4, torch.tensor(0.25)))
@@ -91,7 +93,7 @@ def shown(table: object) -> str:
 
 
 def test_lines_are_keys_and_values(capsys: pytest.CaptureFixture[str]) -> None:
-    follow(Lines())
+    run(Lines())
     first, *epochs = capsys.readouterr().out.splitlines()
     assert first.startswith('run="runs/a b" data=MNIST seed=5 device=cpu processes=2 ')
     assert len(epochs) == 2
@@ -104,7 +106,7 @@ def test_bars_leave_a_line_an_epoch(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "90")
-    follow(Bars())
+    run(Bars())
     told = capsys.readouterr().out
     assert "10 + 3 + 4 graphs" in told
     lines = [line.strip() for line in told.splitlines() if line.startswith("epoch ")]
@@ -119,6 +121,14 @@ def test_bars_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(reporter_for(), Lines)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert isinstance(reporter_for(), Bars)
+
+
+def test_predictions_are_handed_on_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    graph, values = torch.tensor([0, 0, 1]), torch.zeros(3, 2)
+    part = Predictions("classes", ("a", "b"), graph, graph, None, values, None)
+    found = [*follow(iter([part, part]), graphs=4)]
+    assert [each is part for each in found] == [True, True]
+    assert capsys.readouterr().out == ""
 
 
 def test_one_run_has_its_scores_beside_the_published_one() -> None:

@@ -1,9 +1,11 @@
 """`graphmamba predict`."""
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
@@ -12,10 +14,9 @@ from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.own.unlabelled import read_unlabelled
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
+from graphmamba.train.experiment import Experiment
 from graphmamba.train.options import DeviceName
 from graphmamba.train.predict import BUDGET
-from graphmamba.train.predictions import Predictions
-from graphmamba.train.trained import Trained
 
 ALL = "all"
 
@@ -51,6 +52,7 @@ def predict(  # noqa: PLR0913
         root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
     """
     from graphmamba.environment import resolve_device
+    from graphmamba.show.follow import follow
     from graphmamba.train.prediction_file import write_predictions
 
     check_choice("split", split, (*SPLITS, ALL))
@@ -62,26 +64,21 @@ def predict(  # noqa: PLR0913
     if input_ is not None and benchmark is None:
         own = trained.experiment.own
         found = read_unlabelled(input_, options_of(trained), own.columns if own else ())
-        parts = trained.stream(GraphStore(found.columns), has_spread=spread, budget=budget)
-        rows = write_predictions(path, parts, found.graph_name, found.node_name)
+        store, ids = GraphStore(found.columns), None
+        names: tuple[Any, ...] = (found.graph_name, found.node_name)
     else:
-        parts = _of_split(trained, benchmark, input_, split, root, spread, budget)
-        rows = write_predictions(path, parts)
+        store, ids = _split_of(on_other_data(trained, benchmark, input_), split, root)
+        names = ()
+    parts = trained.stream(store, ids, has_spread=spread, budget=budget)
+    count = len(store) if ids is None else len(ids)
+    rows = write_predictions(path, follow(parts, count), *names)
     say(f"{rows:,} rows written to {path}")
 
 
-def _of_split(
-    trained: Trained,
-    benchmark: str | None,
-    input_: str | None,
-    split: str,
-    root: str | None,
-    spread: bool,
-    budget: int,
-) -> Iterator[Predictions]:
+def _split_of(
+    experiment: Experiment, split: str, root: str | None
+) -> tuple[GraphStore, Int[Tensor, " graphs"]]:
     from graphmamba.train.open_data import open_data
 
-    experiment = on_other_data(trained, benchmark, input_)
     _, store = open_data(experiment, Path(root) if root else None)
-    ids = torch.arange(len(store)) if split == ALL else store.split_ids(split)
-    return trained.stream(store, ids, has_spread=spread, budget=budget)
+    return store, torch.arange(len(store)) if split == ALL else store.split_ids(split)
