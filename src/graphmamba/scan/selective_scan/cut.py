@@ -46,7 +46,7 @@ def cut(steps: int, inner: int, state: int) -> Cut:
     states, block, blocks, group = _tile(inner, state)
     chunk = 16
     # Longer chunks mean fewer states passed on.
-    while chunk < LONGEST_CHUNK and steps * blocks > 1.1 * TARGET_PROGRAMS * chunk:
+    while chunk < LONGEST_CHUNK and steps * blocks > 1.4 * TARGET_PROGRAMS * chunk:
         chunk *= 2
     return Cut(chunk, group, _interval(steps, inner, state), states, block, blocks)
 
