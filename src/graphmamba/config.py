@@ -11,6 +11,7 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.published import Score, published
 from graphmamba.train.experiment import VERSION, Experiment
+from graphmamba.train.folder import OPTIONS, SEEDS
 
 __all__ = [
     "CONFIGS",
@@ -26,8 +27,6 @@ __all__ = [
 CONFIGS = Path(__file__).parent / "configs"
 DEFAULT = "pattern/default"
 """The experiment of `graphmamba train` without a name: small enough for a laptop."""
-OPTIONS = "options"
-"""Key of a run folder's `config.yaml` under which it says how it was run."""
 
 
 def config_names() -> list[str]:
@@ -58,7 +57,9 @@ def load_experiment(
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold keys and values, got {type(content).__name__}")
     _check_version(content, path)
-    content.pop(OPTIONS, None)
+    # a run folder's own file says how it was run as well
+    for key in (OPTIONS, SEEDS):
+        content.pop(key, None)
     for key, value in (overrides or {}).items():
         _put(content, key, value)
     return Experiment.of(content, str(name_or_path))

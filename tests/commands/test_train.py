@@ -50,7 +50,7 @@ def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
         assert seen in shown
     assert "graphmamba predict run --output predictions.csv" in shown
     assert Path("run/curves.png").read_bytes().startswith(b"\x89PNG")
-    experiment, options = read_config("run")
+    experiment, options, _ = read_config("run")
     assert (experiment.sizes, options.seed) == ((8, 4, 4), 3)
     results = json.loads(Path("run/results.json").read_text())
     assert results["metric"] == "accuracy_sbm"
@@ -86,7 +86,9 @@ def test_several_seeds_have_one_table(capsys: pytest.CaptureFixture[str]) -> Non
     shown = capsys.readouterr().out
     assert "±" in shown
     assert "seeds 0, 4" in shown
-    assert {file.name for file in Path("runs").iterdir()} == {"results.json", "seed-0", "seed-4"}
+    assert {file.name for file in Path("runs").iterdir()} == {
+        "config.yaml", "results.json", "seed-0", "seed-4",
+    }  # fmt: skip
     table = json.loads(Path("runs/results.json").read_text())
     assert table["seeds"] == [0, 4]
 
@@ -166,14 +168,17 @@ def test_labels_of_nodes_and_of_pairs() -> None:
         (folder / "nodes.csv").write_text(plain)
 
 
-def test_several_seeds_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_seeds_go_on_as_they_are_told_to(capsys: pytest.CaptureFixture[str]) -> None:
     words = [*SMALL, "--recipe.epochs", "1", "--folder", "runs"]
     main(["train", *words, "--seeds", "0,1", "--max-time", "0"])
-    capsys.readouterr()
-    assert status_of(["train", "--resume", "runs"]) == 2
-    assert "--seeds must be given" in capsys.readouterr().err
-    main(["train", "--resume", "runs", "--seeds", "0,1", "--max-time", "1000"])
+    assert "graphmamba train --resume runs" in capsys.readouterr().out
+    main(["train", "--resume", "runs", "--max-time", "1000"])
     assert "seeds 0, 1" in capsys.readouterr().out
+    main(["train", "--resume", "runs", "--seeds", "0,1,2"])
+    assert read_config("runs").seeds == (0, 1, 2)
+    assert load_experiment("runs/config.yaml") == read_config("runs/seed-2").experiment
+    assert status_of(["train", *words, "--seeds", "3"]) == 2
+    assert "must hold no run yet" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ import torch
 from graphmamba.config import load_experiment
 from graphmamba.errors import UserError
 from graphmamba.train.evaluate import evaluate
-from graphmamba.train.fit import fit, fit_seeds
+from graphmamba.train.fit import fit
+from graphmamba.train.fit_seeds import fit_seeds
 from graphmamba.train.folder import read_config
 from graphmamba.train.metrics_file import read_rows
 from graphmamba.train.options import RunOptions
@@ -69,7 +70,7 @@ def test_the_folder_tells_everything(tmp_path: Path) -> None:
     options = RunOptions(seed=3, device="cpu")
     result = fit(experiment, store, options, tmp_path / "run", notes)
 
-    assert read_config(tmp_path / "run") == (experiment, options)
+    assert read_config(tmp_path / "run") == (experiment, options, ())
     assert load_experiment(tmp_path / "run" / "config.yaml") == experiment
 
     rows = read_rows(tmp_path / "run" / "metrics.csv")
@@ -206,7 +207,7 @@ def test_a_folder_holds_one_run(tmp_path: Path) -> None:
 def test_places_where_nothing_can_be_written_are_refused(tmp_path: Path, resume: bool) -> None:
     (tmp_path / "file").write_text("")
     experiment = tiny_experiment()
-    message = "a saved state to resume" if resume else "folder must be writable, got '.*file/run'"
+    message = "must hold a run to resume" if resume else "folder must be writable, got '.*file/run'"
     with pytest.raises(UserError, match=message):
         fit(experiment, tiny_store(experiment), folder=tmp_path / "file" / "run", resume=resume)
 

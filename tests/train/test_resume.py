@@ -133,6 +133,15 @@ def test_rows_after_the_saved_state_are_written_once(whole: Path, tmp_path: Path
     assert_same_run(tmp_path / "run", whole)
 
 
+def test_a_run_that_was_killed_before_its_first_state_begins_again(
+    whole: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_bytes((whole / "config.yaml").read_bytes())
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", whole)
+
+
 def test_a_run_that_is_done_stays_as_it_is(whole: Path) -> None:
     before = {name: (whole / name).read_bytes() for name in ("metrics.csv", "best.safetensors")}
     notes = Notes()

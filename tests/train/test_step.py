@@ -10,8 +10,8 @@ from graphmamba.config import Experiment, config_names
 from graphmamba.data.store import GraphStore
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba
+from graphmamba.train.build import OPTIMIZERS
 from graphmamba.train.engine import start_fabric, team_of
-from graphmamba.train.fit import OPTIMIZERS
 from graphmamba.train.labels import labelled_batch, rows_per_graph
 from graphmamba.train.options import RunOptions
 from graphmamba.train.step import PlainStep, TrainStep

@@ -83,16 +83,10 @@ def _resume(
     if name is not None or folder is not None or overrides:
         what = name or folder or f"--{next(iter(overrides))}"
         raise UserError(f"--resume goes on with what '{run}' holds, and must not be given '{what}'")
-    numbers = _seeds(seeds)
-    if not (run / "config.yaml").exists() and any(run.glob("seed-*/config.yaml")):
-        if not numbers:
-            raise UserError(f"--seeds must be given to resume '{run}', which holds several runs")
-        first = next(run.glob("seed-*"))
-    else:
-        first = run
-    experiment, before = read_config(first)
-    changed = RunOptions.of(before.content() | dict(options), "options")
-    _train(experiment, changed, numbers, str(run), root, is_resumed=True)
+    began = read_config(run)
+    changed = RunOptions.of(began.options.content() | dict(options), "options")
+    numbers = _seeds(seeds) or [*began.seeds]
+    _train(began.experiment, changed, numbers, str(run), root, is_resumed=True)
 
 
 def _seeds(text: str | None) -> list[int]:
@@ -111,7 +105,8 @@ def _train(
     is_resumed: bool,
 ) -> None:
     from graphmamba.show import reporter_for
-    from graphmamba.train.fit import fit, fit_seeds
+    from graphmamba.train.fit import fit
+    from graphmamba.train.fit_seeds import fit_seeds
     from graphmamba.train.open_data import open_data
 
     store = None

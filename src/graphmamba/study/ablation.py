@@ -103,7 +103,7 @@ def is_finished(place: RunFolder, experiment: Experiment) -> bool:
     """Whether a folder holds this run to its end; another one's is refused."""
     if not place.config.exists():
         return False
-    found, _ = read_config(place.path)
+    found = read_config(place.path).experiment
     if found != experiment:
         raise UserError(
             f"folder must hold runs of the same experiment, and '{place.path}' holds another: "

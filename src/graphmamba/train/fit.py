@@ -1,22 +1,15 @@
 """From an experiment to a trained model: the run's parts put together."""
 
-import time
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.optim import Optimizer
-
 from graphmamba.data.from_pyg import SPLITS
-from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
-from graphmamba.encode.norm import sync_norms
 from graphmamba.environment import describe
 from graphmamba.errors import UserError
 from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.task.model import GraphMamba
+from graphmamba.train.build import make_model, make_optimizer, make_state
 from graphmamba.train.captured_step import CapturedStep, why_not_captured
 from graphmamba.train.checkpoint import RunState
 from graphmamba.train.curves import can_draw, draw_curves
@@ -30,20 +23,12 @@ from graphmamba.train.memory import forget_peak, peak_memory
 from graphmamba.train.metrics_file import cut_rows
 from graphmamba.train.open_data import open_data
 from graphmamba.train.options import RunOptions
-from graphmamba.train.progress import Progress
-from graphmamba.train.recipe import OptimizerName, Recipe
 from graphmamba.train.reporter import Reporter, StartRecord
-from graphmamba.train.results import Ending, RunResult, SeedsResult
-from graphmamba.train.schedule import Schedule
+from graphmamba.train.results import Ending, RunResult
 from graphmamba.train.step import PlainStep, TrainStep
 from graphmamba.train.stops import Stops
 from graphmamba.train.team import Team
 from graphmamba.train.watch import Watch
-
-OPTIMIZERS: dict[OptimizerName, type[torch.optim.AdamW] | type[torch.optim.Adam]] = {
-    "adamw": torch.optim.AdamW,
-    "adam": torch.optim.Adam,
-}
 
 
 def fit(
@@ -75,64 +60,10 @@ def fit(
     if store is None:
         experiment, store = open_data(experiment, device=fabric.device)
     where = RunFolder(Path(folder) if folder else new_folder(experiment))
-    return _fit(fabric, experiment, store, options, where, reporter, resume)
+    return run_fit(fabric, experiment, store, options, where, reporter, resume)
 
 
-def fit_seeds(
-    experiment: Experiment,
-    seeds: Sequence[int],
-    store: GraphStore | None = None,
-    options: RunOptions | None = None,
-    folder: Path | str | None = None,
-    reporter: Reporter | None = None,
-    resume: bool = False,
-) -> SeedsResult:
-    """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
-
-    Args:
-        experiment: What is trained on what.
-        seeds: One run each.
-        store: As in `fit`.
-        options: As in `fit`; their seed is not used, and `max_time` is that of all runs together.
-        folder: Where sub-folders `seed-N` and the table of all seeds go.
-        reporter: Who follows all runs.
-        resume: Whether to go on with what is in `folder`: runs that are done stay as they are.
-    """
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise UserError(f"seeds must be given, each once, got {list(seeds)}")
-    options = options or RunOptions()
-    if resume and folder is None:
-        raise UserError("folder must be given to resume runs, got None")
-    reporter = with_loggers(reporter, options.loggers)
-    begin = time.monotonic()
-    fabric = start_fabric(options)
-    if store is None:
-        experiment, store = open_data(experiment, device=fabric.device)
-    whole = RunFolder(Path(folder) if folder else new_folder(experiment))
-    runs: list[RunResult] = []
-    for seed in seeds:
-        left = max(options.max_time - (time.monotonic() - begin), 0.0)
-        where = RunFolder(whole.path / f"seed-{seed}")
-        runs.append(
-            _fit(
-                fabric,
-                experiment,
-                store,
-                replace(options, seed=seed, max_time=left),
-                where,
-                reporter,
-                resume and where.state.exists(),
-            )
-        )
-        result = SeedsResult(whole.path, tuple(runs))
-        if fabric.is_global_zero:
-            whole.write_results(result)
-        if not runs[-1].is_done:
-            break
-    return result
-
-
-def _fit(
+def run_fit(
     fabric: Any,
     experiment: Experiment,
     store: GraphStore,
@@ -141,22 +72,23 @@ def _fit(
     reporter: Reporter,
     resume: bool,
 ) -> RunResult:
+    """Do what `fit` does, with the processes that were started and the graphs that were opened."""
     team = team_of(fabric)
     is_captured = _is_captured(experiment, options, team)
     with own_generators(options.seed), Stops(options.max_time, options.checkpoint_every) as stops:
-        if resume:
-            folder.go_on()
-        elif team.is_first:
+        # a run that was killed before its first state begins once more
+        is_resumed = resume and folder.has_state()
+        if not resume and team.is_first:
             folder.begin()
         forget_peak(team.device)
-        model = _model(experiment, options, team)
-        optimizer = _optimizer(model, experiment.recipe, fabric.device, is_captured)
+        model = make_model(experiment, options, team)
+        optimizer = make_optimizer(model, experiment.recipe, fabric.device, is_captured)
         set_up, set_up_optimizer = fabric.setup(model, optimizer)
         # from here on dropout must differ from process to process
         seed_all(options.seed + team.rank)
         store = move_store(store, team.device)
-        state = _state(experiment, options, model, optimizer, store, team)
-        if resume:
+        state = make_state(experiment, options, model, optimizer, store, team)
+        if is_resumed:
             state.load(folder.state)
         taken = state.progress.taken
         step: TrainStep = (
@@ -172,7 +104,7 @@ def _fit(
         )
         watch = Watch(model, optimizer, team, folder.dump, state.about())
         loop = Loop(state, store, step, watch, stops, folder, reporter, is_captured)
-        if not resume:
+        if not is_resumed:
             loop.begin()
         if team.is_first:
             cut_rows(folder.metrics, state.progress.epoch)
@@ -188,57 +120,11 @@ def _fit(
         return result
 
 
-def _model(experiment: Experiment, options: RunOptions, team: Team) -> GraphMamba:
-    model = experiment.build(seed=options.seed)
-    if options.sync_batchnorm and team.world > 1:
-        sync_norms(model)
-    if options.compile:
-        # every batch has another number of nodes
-        model.compile(dynamic=True)
-    return model
-
-
 def _is_captured(experiment: Experiment, options: RunOptions, team: Team) -> bool:
     why_not = why_not_captured(experiment, options, team.device, team.world)
     if options.fast == "on" and why_not:
         raise UserError(f"fast must be 'auto' or 'off', since a captured step {why_not}, got 'on'")
     return options.fast != "off" and why_not is None
-
-
-def _optimizer(
-    model: GraphMamba, recipe: Recipe, device: torch.device, is_captured: bool
-) -> Optimizer:
-    kind, rate = OPTIMIZERS[recipe.optimizer], recipe.learning_rate
-    if not is_captured:
-        return kind(model.parameters(), lr=rate, weight_decay=recipe.weight_decay)
-    # A captured graph reads the rate where it lies; a number would be part of the graph.
-    return kind(
-        model.parameters(),
-        lr=torch.tensor(rate, device=device),
-        weight_decay=recipe.weight_decay,
-        fused=True,
-        capturable=True,
-    )
-
-
-def _state(
-    experiment: Experiment,
-    options: RunOptions,
-    model: GraphMamba,
-    optimizer: Optimizer,
-    store: GraphStore,
-    team: Team,
-) -> RunState:
-    sampler = BatchSampler(
-        store.split_ids("train"),
-        experiment.recipe.batch_size * options.accumulate,
-        options.seed,
-        rank=team.rank,
-        world=team.world,
-    )
-    progress = Progress(loss_sum=torch.zeros((), dtype=torch.float64, device=team.device))
-    schedule = Schedule(experiment.recipe)
-    return RunState(experiment, options, model, optimizer, schedule, sampler, progress, team)
 
 
 def _start(state: RunState, store: GraphStore, folder: RunFolder) -> StartRecord:

@@ -2,10 +2,13 @@
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from graphmamba.errors import UserError
+from graphmamba.parse import convert
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.files import write_json, write_text
 from graphmamba.train.options import RunOptions
@@ -15,6 +18,8 @@ RUNS = Path("runs")
 """Where runs go that were given no folder."""
 OPTIONS = "options"
 """Key of `config.yaml` under which it says how the experiment was run."""
+SEEDS = "seeds"
+"""Key of `config.yaml` under which a series of runs has its seeds."""
 
 
 def new_folder(experiment: Experiment) -> Path:
@@ -76,31 +81,46 @@ class RunFolder:
         if not os.access(self.path, os.W_OK):
             raise UserError(f"folder must be writable, got '{self.path}'")
 
-    def go_on(self) -> None:
-        """Refuse a folder that holds nothing to resume, or that cannot be written to."""
-        if not self.state.exists():
-            raise UserError(
-                f"folder must hold a saved state to resume, and '{self.state}' is missing"
-            )
+    def has_state(self) -> bool:
+        """Whether there is something to go on with; a run that was killed too early has none.
+
+        A folder that holds no run, or that cannot be written to, is refused.
+        """
+        if not (self.config.exists() or self.state.exists()):
+            raise UserError(f"folder must hold a run to resume, and '{self.config}' is missing")
         if not os.access(self.path, os.W_OK):
             raise UserError(f"folder must be writable, got '{self.path}'")
+        return self.state.exists()
 
     def write_results(self, result: RunResult | SeedsResult) -> None:
         """Write what was found."""
         write_json(self.results, result.content())
 
 
-def write_config(path: Path, experiment: Experiment, options: RunOptions) -> None:
+def write_config(
+    path: Path, experiment: Experiment, options: RunOptions, seeds: Sequence[int] = ()
+) -> None:
     """Write all that a run follows from, so that `config.load_experiment` reads it again."""
     import yaml
 
     content = experiment.content() | {OPTIONS: options.content()}
+    if seeds:
+        content[SEEDS] = list(seeds)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_text(path, f"# {experiment.data.title}, all defaults included\n{text}")
 
 
-def read_config(folder: Path | str) -> tuple[Experiment, RunOptions]:
-    """Read what a run was started with."""
+class Started(NamedTuple):
+    """What runs were started with."""
+
+    experiment: Experiment
+    options: RunOptions
+    seeds: tuple[int, ...]
+    """Of a series of runs; empty where there is one."""
+
+
+def read_config(folder: Path | str) -> Started:
+    """Read what a run, or a series of runs, was started with."""
     import yaml
 
     path = RunFolder(Path(folder)).config
@@ -113,4 +133,5 @@ def read_config(folder: Path | str) -> tuple[Experiment, RunOptions]:
     if not isinstance(content, dict) or not isinstance(content.get(OPTIONS), dict):
         raise UserError(f"'{path}' must hold an experiment and its {OPTIONS}")
     options = RunOptions.of(content.pop(OPTIONS), f"{path}: {OPTIONS}")
-    return Experiment.of(content, str(path)), options
+    seeds = convert(content.pop(SEEDS, []), tuple[int, ...], f"{path}: {SEEDS}")
+    return Started(Experiment.of(content, str(path)), options, seeds)

@@ -1,0 +1,80 @@
+"""Several runs that differ by their seed alone."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.train.engine import start_fabric
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.fit import run_fit
+from graphmamba.train.folder import RunFolder, new_folder, write_config
+from graphmamba.train.loggers import with_loggers
+from graphmamba.train.open_data import open_data
+from graphmamba.train.options import RunOptions
+from graphmamba.train.reporter import Reporter
+from graphmamba.train.results import RunResult, SeedsResult
+
+
+def fit_seeds(
+    experiment: Experiment,
+    seeds: Sequence[int],
+    store: GraphStore | None = None,
+    options: RunOptions | None = None,
+    folder: Path | str | None = None,
+    reporter: Reporter | None = None,
+    resume: bool = False,
+) -> SeedsResult:
+    """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
+
+    Args:
+        experiment: What is trained on what.
+        seeds: One run each.
+        store: As in `fit`.
+        options: As in `fit`; their seed is not used, and `max_time` is that of all runs together.
+        folder: Where sub-folders `seed-N` and the table of all seeds go.
+        reporter: Who follows all runs.
+        resume: Whether to go on with what is in `folder`: runs that are done stay as they are.
+    """
+    _check(seeds, folder, resume)
+    options = options or RunOptions()
+    reporter = with_loggers(reporter, options.loggers)
+    begin = time.monotonic()
+    fabric = start_fabric(options)
+    if store is None:
+        experiment, store = open_data(experiment, device=fabric.device)
+    whole = RunFolder(Path(folder) if folder else new_folder(experiment))
+    if fabric.is_global_zero and not (resume and whole.config.exists()):
+        whole.begin()
+    if fabric.is_global_zero:
+        write_config(whole.config, experiment, options, seeds)
+    runs: list[RunResult] = []
+    for seed in seeds:
+        left = max(options.max_time - (time.monotonic() - begin), 0.0)
+        where = RunFolder(whole.path / f"seed-{seed}")
+        runs.append(
+            run_fit(
+                fabric,
+                experiment,
+                store,
+                replace(options, seed=seed, max_time=left),
+                where,
+                reporter,
+                resume and where.config.exists(),
+            )
+        )
+        result = SeedsResult(whole.path, tuple(runs))
+        if fabric.is_global_zero:
+            whole.write_results(result)
+        if not runs[-1].is_done:
+            break
+    return result
+
+
+def _check(seeds: Sequence[int], folder: Path | str | None, resume: bool) -> None:
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise UserError(f"seeds must be given, each once, got {list(seeds)}")
+    if resume and folder is None:
+        raise UserError("folder must be given to resume runs, got None")
