@@ -5,14 +5,16 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from graphmamba.data.cache import open_or_build
-from graphmamba.data.downloads import _read_tensors
+from graphmamba.data.fetched import read_tensors
 from graphmamba.data.own import open_own, read_npz
+from graphmamba.data.peptide_split import read_split
 from graphmamba.data.raw_files import read_arrays
-from graphmamba.data.tensor_pickle import read_tensor_pickle
+from graphmamba.data.tensor_pickle import read_array_pickle, read_tensor_pickle
 from graphmamba.errors import UserError
 from tests.data.own.test_open import write_npz
 from tests.data.test_cache import RECIPE, entry, make_rings, refuse_to_build
@@ -77,7 +79,8 @@ READERS: dict[str, Callable[[Path], object]] = {
     "own arrays": read_npz,
     "own path": lambda path: open_own(path.rename(path.with_suffix(".npz")), root=path.parent),
     "regions": read_tensor_pickle,
-    "downloads": _read_tensors,
+    "arrays": read_array_pickle,
+    "downloads": read_tensors,
 }
 
 
@@ -92,6 +95,20 @@ def test_a_bomb_does_not_go_off(
     dump(Bomb(trace), tmp_path / "bomb.pt")
     with pytest.raises(UserError, match=r"bomb\.\w+:? must|bomb\.\w+: array"):
         read(tmp_path / "bomb.pt")
+    assert not trace.exists()
+
+
+def test_a_bomb_in_the_split_of_peptides_does_not_go_off(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    path = tmp_path / "splits_random_stratified_peptide.pickle"
+    arrays: dict[str, object] = {part: np.arange(2) for part in ("train", "val", "test")}
+    # Among the arrays, inside of one, and as what an array is made of.
+    inside = np.array([Bomb(trace)], dtype=object)
+    for bomb in (arrays | {"test": Bomb(trace)}, arrays | {"test": inside}, {Bomb(trace): 1}):
+        for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+            path.write_bytes(pickle.dumps(bomb, protocol))
+            with pytest.raises(UserError, match=r"must hold arrays alone: it asks for \w+\.\w+"):
+                read_split(tmp_path, 6)
     assert not trace.exists()
 
 

@@ -1,11 +1,13 @@
 """Peptides from SMILES, labels and targets."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from graphmamba.data.peptide_split import read_split
 from graphmamba.data.peptides import TARGETS, read_peptides_func, read_peptides_struct
 from graphmamba.errors import UserError
 from tests.helpers.raw_files import SMILES, write_arrays, write_peptides, write_table
@@ -38,10 +40,11 @@ def test_struct_has_the_measured_peptides_in_order_and_standardised(tmp_path: Pa
     assert "3 of 6 peptides. All 11 targets are partial" in columns.source
 
 
-def test_struct_takes_the_published_targets_where_they_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["structure", "structure_normalized"])
+def test_struct_takes_the_published_targets_where_they_are(name: str, tmp_path: Path) -> None:
     write_peptides(tmp_path)
     rows = [[text, *(float(i * i + k) for k in range(11))] for i, text in enumerate(SMILES)]
-    path = tmp_path / "peptide_structure_dataset.csv.gz"
+    path = tmp_path / f"peptide_{name}_dataset.csv.gz"
     write_table(path, ["smiles", *TARGETS], rows)
     columns = read_peptides_struct(tmp_path)
     assert columns.node_ptr.tolist() == [0, 2, 5, 8, 12, 18, 19]
@@ -95,6 +98,44 @@ def test_a_split_of_other_peptides_is_refused(tmp_path: Path) -> None:
     write_arrays(tmp_path / "peptide_split.npz", split=np.full(6, 3, np.uint8))
     with pytest.raises(UserError, match=r"split must hold 0, 1 and 2 alone, got \[3\]"):
         read_peptides_func(tmp_path)
+
+
+PUBLISHED = "splits_random_stratified_peptide.pickle"
+PARTS = {"train": [4, 0, 1], "val": [2], "test": [5, 3]}
+
+
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+@pytest.mark.parametrize("file", [PUBLISHED, PUBLISHED.replace("peptide", "peptide_structure")])
+def test_the_published_split_is_read(file: str, protocol: int, tmp_path: Path) -> None:
+    write_peptides(tmp_path)
+    expected = read_split(tmp_path, len(SMILES))
+    (tmp_path / "peptide_split.npz").unlink()
+    arrays = {part: np.array(members) for part, members in PARTS.items()}
+    (tmp_path / file).write_bytes(pickle.dumps(arrays, protocol))
+    assert torch.equal(read_split(tmp_path, len(SMILES)), expected)
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        ([1, 2], "must hold a dictionary of train, val, test, got list"),
+        (
+            PARTS | {"more": [1]},
+            r"must hold a dictionary .* got \['more', 'test', 'train', 'val'\]",
+        ),
+        (PARTS | {"val": [2, 0]}, "must name each peptide once, got peptide 0 2 times"),
+        (PARTS | {"val": [2.0]}, "val must hold numbers of peptides, 0 to 5, got float64"),
+        (PARTS | {"val": [6]}, "val must hold numbers of peptides, 0 to 5"),
+        (PARTS | {"val": [-4]}, "val must hold numbers of peptides, 0 to 5"),
+        (PARTS | {"test": [5]}, "must name each peptide once, got peptide 3 0 times"),
+        (PARTS | {"test": torch.tensor([5])}, r"must hold arrays alone: it asks for torch\."),
+        (PARTS | {"test": Path()}, "must hold arrays alone: it asks for pathlib"),
+    ],
+)
+def test_another_published_split_is_refused(held: object, told: str, tmp_path: Path) -> None:
+    (tmp_path / PUBLISHED).write_bytes(pickle.dumps(held))
+    with pytest.raises(UserError, match=told):
+        read_split(tmp_path, 6)
 
 
 def test_a_cut_table_is_named(tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ def test_items_pass_in_order_and_nothing_is_drawn_without_a_terminal(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("total", [3, None])
 def test_a_terminal_sees_the_title(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    total: int | None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    assert list(track(range(3), "Counting", 3)) == [0, 1, 2]
+    assert list(track(range(3), "Counting", total)) == [0, 1, 2]
     drawn = capfd.readouterr()
     assert "Counting" in drawn.err
     assert drawn.out == ""

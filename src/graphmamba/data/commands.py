@@ -34,12 +34,14 @@ def build(
         from_: Folder of local raw files; without it the set is drawn by its recipe or downloaded.
             Finished graphs or superpixels: malnet_tiny.npz, mnist_75sp.npz, cifar10_150sp.npz,
             voc_sp_{train_0,train_1,train_2,val,test}.npz, as they are or packed with xz.
-            Peptides: peptide_multi_class_dataset.csv[.gz], peptide_split.npz and, for
-            peptides-struct, peptide_struct_partial.csv. MalNet-Tiny: malnet-graphs-tiny/ and
-            split_info_tiny/type/. Raw images: MNIST's idx files, CIFAR10's binary version,
-            PascalVOC-SP's img/, cls/, train.txt and val.txt, or JPEGImages/,
-            SegmentationClass[Aug]/ and ImageSets/, COCO-SP's train2017/, val2017/ and
-            annotations/. See docs/benchmark-files.md.
+            Peptides: peptide_multi_class_dataset.csv[.gz] (peptides-struct:
+            peptide_structure_dataset.csv[.gz]) and splits_random_stratified_peptide.pickle or
+            peptide_split.npz. PCQM-Contact: pcqm4m-contact.tsv[.gz]. MalNet-Tiny:
+            malnet-graphs-tiny/ and split_info_tiny/type/. Raw images: MNIST's idx files,
+            CIFAR10's binary version, PascalVOC-SP's img/, cls/, train.txt and val.txt, or
+            JPEGImages/, SegmentationClass[Aug]/ and ImageSets/, COCO-SP's train2017/, val2017/ and
+            annotations/. Or what PyG's LRGBDataset, GNNBenchmarkDataset or MalNetTiny has fetched.
+            See docs/benchmark-files.md.
         root: Where sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
         seed: Seed of a set that is drawn.
         download: Download also a set that could be drawn.

@@ -36,8 +36,10 @@ def read_malnet(folder: Path, keep_isolated: bool = False) -> GraphColumns:
         folder: Holds `malnet_tiny.npz.xz` or `malnet_tiny.npz`, or else the published edge lists.
         keep_isolated: Keep nodes whose only edge is a self-loop.
     """
-    if (folder / EDGE_LISTS).is_dir():
-        return read_edge_lists(folder, keep_isolated)
+    # PyG's class puts them into a folder of its own.
+    for place in (folder, folder / "raw"):
+        if (place / EDGE_LISTS).is_dir():
+            return read_edge_lists(place, keep_isolated)
     if not any((folder / name).is_file() for name in (FILE, f"{FILE}.xz")):
         raise UserError(f"folder {folder} must hold {FILES}, got none of them")
     path = find_file(folder, f"{FILE}.xz", FILE)

@@ -1,7 +1,7 @@
 """SMILES -> atoms and bonds with the integer columns of OGB (needs the extra `molecules`)."""
 
 from array import array
-from collections.abc import Callable, Iterable, MutableSequence, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,21 @@ def read_smiles(
         names: What a message calls the molecule of a number, from 0.
         follow: Wraps the walk over the molecules, for a progress bar.
     """
-    chem = _import_rdkit()
+    chem = import_rdkit()
+
+    def molecules() -> Iterator[Any]:
+        for number, text in enumerate(follow(smiles)):
+            molecule = chem.MolFromSmiles(text)
+            if molecule is None or not molecule.GetNumAtoms():
+                raise UserError(f"{names(number)}: smiles must name a molecule, got {text!r}")
+            yield molecule
+
+    return columns_of_molecules(molecules())
+
+
+def columns_of_molecules(molecules: Iterable[Any]) -> GraphColumns:
+    """Lay molecules of RDKit end to end, atoms as they are, each bond both ways."""
+    chem = import_rdkit()
     sizes: list[int] = []
     bond_counts: list[int] = []
     # flat integers: millions of tuples would keep the garbage collector busy
@@ -47,10 +61,7 @@ def read_smiles(
     # what cannot be read is told by our own message, in one line; ends with this function
     quiet = chem.rdBase.BlockLogs()
     read_atom, read_bond = _atom_reader(chem), _bond_reader(chem)
-    for number, text in enumerate(follow(smiles)):
-        molecule = chem.MolFromSmiles(text)
-        if molecule is None or not molecule.GetNumAtoms():
-            raise UserError(f"{names(number)}: smiles must name a molecule, got {text!r}")
+    for molecule in molecules:
         sizes.append(molecule.GetNumAtoms())
         bond_counts.append(molecule.GetNumBonds())
         for atom in molecule.GetAtoms():
@@ -62,8 +73,8 @@ def read_smiles(
     # a bond's second row is the way back
     both[1::2, :2] = both[1::2, :2].flip(1)
     return GraphColumns(
-        node_ptr=boundaries(torch.tensor(sizes)),
-        edge_ptr=boundaries(2 * torch.tensor(bond_counts)),
+        node_ptr=boundaries(torch.tensor(sizes, dtype=torch.int64)),
+        edge_ptr=boundaries(2 * torch.tensor(bond_counts, dtype=torch.int64)),
         edge_index=both[:, :2].T.contiguous(),
         nodes={"x": _matrix(atoms, len(ATOM_VOCABULARY))},
         edges={"edge_attr": both[:, 2:].contiguous()},
@@ -75,7 +86,8 @@ def _matrix(values: MutableSequence[int], columns: int) -> Int[Tensor, "rows col
     return torch.from_numpy(np.array(values, dtype=np.int64)).reshape(-1, columns)
 
 
-def _import_rdkit() -> Any:
+def import_rdkit() -> Any:
+    """Return RDKit's chemistry, or say how to get it."""
     try:
         from rdkit import Chem
     except ImportError as missing:

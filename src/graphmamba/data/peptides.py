@@ -19,15 +19,16 @@ from torch import Tensor
 from graphmamba.data.catalog import PEPTIDE_STRUCTURES
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.molecules import read_smiles
-from graphmamba.data.raw_files import find_file, read_arrays
+from graphmamba.data.peptide_split import PUBLISHED, SPLIT, read_split
+from graphmamba.data.raw_files import find_file
 from graphmamba.errors import UserError
 
 LABELLED = "peptide_multi_class_dataset.csv"
-SPLIT = "peptide_split.npz"
-STRUCTURES = "peptide_structure_dataset.csv"
-"""The published targets, one row for each peptide, not yet standardised."""
+STRUCTURES = ("peptide_structure_dataset.csv", "peptide_structure_normalized_dataset.csv")
+"""The published targets, one row for each peptide: as computed, or standardised already."""
 MEASURED = "peptide_struct_partial.csv"
 """Targets of some peptides, computed by somebody else: `lrgb_row` numbers the peptide."""
+SPLITS = f"{PUBLISHED[0]} (or {SPLIT})"
 CLASSES = 10
 TARGETS = PEPTIDE_STRUCTURES
 Row = dict[str, str]
@@ -49,13 +50,14 @@ def read_peptides_struct(folder: Path, follow: Follow = iter) -> GraphColumns:
     Targets are standardised over the peptides that are there, test part included, as the published
     ones are over all. Fewer peptides give other units, hence scores of their own.
     """
-    if any((folder / f"{STRUCTURES}{ending}").is_file() for ending in ("", ".gz")):
-        return _read_all_structures(folder, follow)
+    names = [f"{name}{ending}" for name in STRUCTURES for ending in (".gz", "")]
+    for name in names:
+        if (folder / name).is_file():
+            return _read_all_structures(folder, folder / name, follow)
     return _read_some_structures(folder, follow)
 
 
-def _read_all_structures(folder: Path, follow: Follow) -> GraphColumns:
-    path = find_file(folder, f"{STRUCTURES}.gz", STRUCTURES)
+def _read_all_structures(folder: Path, path: Path, follow: Follow) -> GraphColumns:
     rows = _read_rows(path, ["smiles", *TARGETS])
     split = read_split(folder, len(rows))
     targets = torch.tensor(_read_target_rows(path, rows), dtype=torch.float64)
@@ -83,17 +85,6 @@ def standardise(targets: Float[Tensor, "graphs targets"]) -> Float[Tensor, "grap
     """Give each target mean 0 and sample standard deviation 1."""
     exact = targets.double()
     return ((exact - exact.mean(dim=0)) / exact.std(dim=0)).float()
-
-
-def read_split(folder: Path, peptides: int) -> Int[Tensor, " graphs"]:
-    """Read the part of each peptide; func and struct share it."""
-    path = find_file(folder, SPLIT)
-    split = torch.from_numpy(read_arrays(path, ["split"])["split"]).long()
-    if split.shape != (peptides,):
-        raise UserError(f"{path}: split must have {peptides} entries, got {tuple(split.shape)}")
-    if not set(split.unique().tolist()) <= {0, 1, 2}:
-        raise UserError(f"{path}: split must hold 0, 1 and 2 alone, got {split.unique().tolist()}")
-    return split
 
 
 def _read_peptides(folder: Path) -> tuple[Path, list[Row]]:

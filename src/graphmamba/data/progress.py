@@ -6,8 +6,8 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def track(items: Iterable[Item], title: str, total: int) -> Iterator[Item]:
-    """Hand the items on and draw how many of them are done, on a terminal only."""
+def track(items: Iterable[Item], title: str, total: int | None) -> Iterator[Item]:
+    """Hand the items on and draw how many are done, on a terminal only; None: nobody knows."""
     from rich.console import Console
     from rich.progress import track as draw
 

@@ -7,9 +7,17 @@ from functools import partial
 from pathlib import Path
 
 from graphmamba.checks import check_choice
-from graphmamba.data import coco_images, malnet, peptides, superpixels_of_images, voc_images
+from graphmamba.data import (
+    coco_images,
+    malnet,
+    pcqm_contact,
+    peptides,
+    superpixels_of_images,
+    voc_images,
+)
 from graphmamba.data.cache import open_or_build, open_store, recipe_hash
 from graphmamba.data.catalog import CATALOG
+from graphmamba.data.fetched_files import FETCHED
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.progress import track
 from graphmamba.data.sbm import Sizes, draw_cluster, draw_pattern
@@ -63,17 +71,22 @@ def _molecules(smiles: Sequence[str]) -> Iterable[str]:
     return track(smiles, "Molecules", len(smiles))
 
 
+def _rows(rows: Iterable[pcqm_contact.Row]) -> Iterable[pcqm_contact.Row]:
+    # How many there are is known at the end of the file only.
+    return track(rows, "Molecules", None)
+
+
 SOURCES: dict[str, Source] = {
     "peptides-func": Source(
         download=_lrgb("peptides-func"),
         read=partial(peptides.read_peptides_func, follow=_molecules),
-        files=f"{peptides.LABELLED}[.gz] and {peptides.SPLIT}",
+        files=f"{peptides.LABELLED}[.gz] and {peptides.SPLITS}",
     ),
     "peptides-struct": Source(
         download=_lrgb("peptides-struct"),
         read=partial(peptides.read_peptides_struct, follow=_molecules),
-        files=f"{peptides.SPLIT} and {peptides.STRUCTURES}[.gz], or {peptides.SPLIT}, "
-        f"{peptides.LABELLED}[.gz] and {peptides.MEASURED} (targets of some peptides)",
+        files=f"{peptides.STRUCTURES[0]}[.gz] and {peptides.SPLITS}, or {peptides.LABELLED}[.gz], "
+        f"{peptides.MEASURED} (targets of some peptides) and {peptides.SPLITS}",
     ),
     "pascalvoc-sp": Source(
         download=_lrgb("pascalvoc-sp"),
@@ -83,7 +96,11 @@ SOURCES: dict[str, Source] = {
     "coco-sp": Source(
         download=_lrgb("coco-sp"), read=coco_images.read_coco, files=coco_images.FOLDERS
     ),
-    "pcqm-contact": Source(download=_lrgb("pcqm-contact")),
+    "pcqm-contact": Source(
+        download=_lrgb("pcqm-contact"),
+        read=partial(pcqm_contact.read_pcqm_contact, follow=_rows),
+        files=f"{pcqm_contact.FILE}[.gz]",
+    ),
     "malnet-tiny": Source(
         download=_malnet,
         read=malnet.read_malnet,
@@ -185,13 +202,22 @@ def published_sizes(name: str) -> Sizes:
 
 
 def _reader_of(name: str, folder: Path) -> Callable[[Path], GraphColumns]:
+    """Choose how to read a folder: finished graphs before files to make them from."""
     source = SOURCES[name]
-    if source.read is None:
-        verb = "drawn by its recipe" if source.draw else "downloaded"
-        raise UserError(f"--from must be left out for {name}, which is then {verb}, got '{folder}'")
     if not folder.is_dir():
-        raise UserError(f"--from must be a folder that holds {source.files}, got '{folder}'")
+        raise UserError(f"--from must be a folder that holds {_files_of(name)}, got '{folder}'")
+    if name in FETCHED and FETCHED[name].is_in(folder):
+        from graphmamba.data.fetched import read_fetched
+
+        return partial(read_fetched, name)
+    if source.read is None:
+        raise UserError(f"--from must be a folder that holds {_files_of(name)}, got '{folder}'")
     return source.read
+
+
+def _files_of(name: str) -> str:
+    own = SOURCES[name].files
+    return " or ".join([own] * bool(own) + ["what PyG has fetched"] * (name in FETCHED))
 
 
 def how_to_get(name: str) -> str:
@@ -199,6 +225,4 @@ def how_to_get(name: str) -> str:
     source = SOURCES[name]
     verb = "draw it by its recipe" if source.draw else "download it"
     told = f"{verb} with `graphmamba data build {name}`"
-    if source.read:
-        told += f", or build it from local files with `--from DIR` (DIR holds {source.files})"
-    return told
+    return f"{told}, or build it from local files with `--from DIR` (DIR holds {_files_of(name)})"

@@ -1,0 +1,166 @@
+"""Folders that PyG has filled are read without PyG's reading, and without the network."""
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.datasets import LRGBDataset
+
+from graphmamba.data.fetched import read_fetched, read_tensors, renumber
+from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.malnet import read_malnet
+from graphmamba.data.sources import build_benchmark
+from graphmamba.errors import UserError
+
+EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+PAIRS, LABELS = torch.tensor([[0, 2, 0], [2, 0, 1]]), torch.tensor([1, 1, 0])
+
+
+def contacts(nodes: int) -> tuple[torch.Tensor, ...]:
+    return torch.full((nodes, 9), nodes), torch.ones(4, 3).long(), EDGES, PAIRS, LABELS
+
+
+def image(nodes: int) -> dict[str, torch.Tensor]:
+    return {
+        "x": torch.full((nodes, 3), float(nodes)),
+        "pos": torch.rand(nodes, 2),
+        "edge_index": EDGES,
+        "edge_attr": torch.rand(4),
+        "y": torch.tensor([nodes]),
+    }
+
+
+def save_contacts(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, part in enumerate(("train", "val", "test")):
+        torch.save([contacts(3), contacts(4 + number)], folder / f"{part}.pt")
+
+
+def save_processed(folder: Path) -> None:
+    """Write as PyG does; one part has a single graph, which PyG keeps without boundaries."""
+    folder.mkdir(parents=True)
+    names = ("x", "edge_attr", "edge_index", "edge_label_index", "edge_label")
+    for number, part in enumerate(("train", "val", "test")):
+        graphs = [contacts(3), contacts(4 + number)][: 2 - (part == "test")]
+        each = [Data(**dict(zip(names, graph, strict=True))) for graph in graphs]
+        InMemoryDataset.save(each, str(folder / f"{part}.pt"))
+
+
+def check_contacts(columns: GraphColumns, sizes: list[int], split: list[int]) -> None:
+    assert columns.node_ptr.diff().tolist() == sizes
+    assert columns.split is not None
+    assert columns.split.tolist() == split
+    assert torch.equal(columns.edge_index, EDGES.repeat(1, len(sizes)))
+    assert torch.equal(columns.nodes["x"][:, 0], torch.tensor(sizes).repeat_interleave(
+        torch.tensor(sizes)
+    ))  # fmt: skip
+    kept = columns.pairs["edge_label_index"]
+    assert torch.equal(kept.index, PAIRS[:, :2].repeat(1, len(sizes)))
+
+
+@pytest.mark.parametrize("place", ["", "raw", "pcqm-contact/raw"])
+def test_raw_files_are_found_where_pyg_puts_them(place: str, tmp_path: Path) -> None:
+    save_contacts(tmp_path / place)
+    check_contacts(read_fetched("pcqm-contact", tmp_path), [3, 4, 3, 5, 3, 6], [0, 0, 1, 1, 2, 2])
+
+
+@pytest.mark.parametrize("place", ["", "processed", "pcqm-contact/processed"])
+def test_processed_files_are_cut_into_graphs(place: str, tmp_path: Path) -> None:
+    save_processed(tmp_path / "set" / place)
+    columns = read_fetched("pcqm-contact", tmp_path / "set")
+    check_contacts(columns, [3, 4, 3, 5, 3], [0, 0, 1, 1, 2])
+
+
+def test_raw_files_go_before_processed_ones(tmp_path: Path) -> None:
+    save_contacts(tmp_path / "pcqm-contact/raw")
+    save_processed(tmp_path / "pcqm-contact/processed")
+    assert read_fetched("pcqm-contact", tmp_path).node_ptr.shape == (7,)
+
+
+def test_an_archive_is_unpacked_elsewhere(tmp_path: Path) -> None:
+    save_contacts(tmp_path / "made")
+    folder = tmp_path / "given"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "pcqmcontact.zip", "w") as packed:
+        for file in (tmp_path / "made").iterdir():
+            # A member that would leave the folder is read like any other and goes nowhere.
+            packed.write(file, f"../pcqmcontact/{file.name}")
+    columns = read_fetched("pcqm-contact", folder)
+    check_contacts(columns, [3, 4, 3, 5, 3, 6], [0, 0, 1, 1, 2, 2])
+    assert columns.source == "built from pcqmcontact.zip"
+    assert [path.name for path in folder.iterdir()] == ["pcqmcontact.zip"]
+    assert {path.name for path in tmp_path.iterdir()} == {"made", "given"}
+
+
+@pytest.mark.parametrize("is_processed", [False, True], ids=["raw", "processed"])
+def test_superpixels_of_pyg_are_built_by_name(is_processed: bool, tmp_path: Path) -> None:
+    graphs = [[image(3), image(4)], [image(5), image(6)], [image(7), image(8)]]
+    folder = tmp_path / "CIFAR10" / ("processed" if is_processed else "raw")
+    folder.mkdir(parents=True)
+    if is_processed:
+        for part, name in zip(graphs, ("train", "val", "test"), strict=True):
+            each = [Data(**graph) for graph in part]
+            InMemoryDataset.save(each, str(folder / f"{name}_data.pt"))
+    else:
+        torch.save(graphs, folder / "CIFAR10_v2.pt")
+    store = build_benchmark("cifar10", tmp_path, tmp_path / "sets")
+    assert [int(store[i].y) for i in range(6)] == [3, 4, 5, 6, 7, 8]
+    assert torch.equal(store[3].x[:, 3:], graphs[1][1]["pos"])
+    assert store[3].edge_attr.shape == (4, 1)
+
+
+def test_drawn_sets_may_come_from_files_too(tmp_path: Path) -> None:
+    graph = {"x": torch.eye(3), "edge_index": EDGES, "y": torch.tensor([1, 0, 1])}
+    torch.save([[graph], [graph], [graph]], tmp_path / "PATTERN_v2.pt")
+    store = build_benchmark("pattern", tmp_path, tmp_path / "sets")
+    assert len(store) == 3
+    assert store.source == "built from PATTERN_v2.pt"
+
+
+def test_coco_is_numbered_as_pyg_numbers_it() -> None:
+    numbers = LRGBDataset.label_remap_coco(None)
+    assert renumber(list(numbers)).tolist() == list(numbers.values())
+    with pytest.raises(ValueError, match=r"labels \[12, 83\] name no category"):
+        renumber([1, 12, 83])
+
+
+def test_edge_lists_lie_in_the_raw_folder_of_pyg(tmp_path: Path) -> None:
+    folder = tmp_path / "raw"
+    (folder / "malnet-graphs-tiny/benign/a").mkdir(parents=True)
+    (folder / "malnet-graphs-tiny/benign/a/b.edgelist").write_text("#\n" * 5 + "0 1\n1 4\n")
+    (folder / "split_info_tiny/type").mkdir(parents=True)
+    for part in ("train", "val", "test"):
+        (folder / f"split_info_tiny/type/{part}.txt").write_text("benign/a/b\n")
+    assert read_malnet(tmp_path).node_ptr.tolist() == [0, 3, 6, 9]
+
+
+@pytest.mark.parametrize(
+    ("write", "told"),
+    [
+        (lambda path: path.write_bytes(b"none"), r"pcqmcontact\.zip must be a whole \.zip file"),
+        (lambda path: zipfile.ZipFile(path, "w").close(), r"zip must hold train\.pt and val\.pt"),
+        (lambda path: torch.save([1], path.with_name("train.pt")), "must hold train.pt and val.pt"),
+    ],
+)
+def test_missing_files_are_told(write: Callable[[Path], object], told: str, tmp_path: Path) -> None:
+    write(tmp_path / "pcqmcontact.zip")
+    with pytest.raises(UserError, match=told):
+        read_fetched("pcqm-contact", tmp_path)
+
+
+def test_other_graphs_are_told(tmp_path: Path) -> None:
+    for part in ("train", "val", "test"):
+        torch.save([contacts(3)], tmp_path / f"{part}.pt")
+    with pytest.raises(UserError, match=r"train\.pt must hold the graphs of peptides-func"):
+        read_fetched("peptides-func", tmp_path)
+
+
+def test_the_class_of_processed_files_is_never_made(tmp_path: Path) -> None:
+    torch.save(({"x": torch.ones(1)}, None, Data), tmp_path / "train.pt")
+    assert read_tensors(tmp_path / "train.pt")[2] is not Data
+    torch.save(Data(x=torch.ones(1)), tmp_path / "train.pt")
+    with pytest.raises(UserError, match="must be a whole file of tensors"):
+        read_tensors(tmp_path / "train.pt")

@@ -1,0 +1,96 @@
+"""PCQM-Contact from its table: molecules with hydrogens, contacts by their numbers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmamba.data.catalog import CATALOG
+from graphmamba.data.pcqm_contact import read_pcqm_contact, shuffled_split
+from graphmamba.data.sources import build_benchmark
+from graphmamba.errors import UserError
+
+chem = pytest.importorskip("rdkit.Chem")
+
+
+def written(smiles: str, contacts: list[tuple[int, int]]) -> str:
+    """A molecule as the table has it: every atom, and on the atoms the numbers of contacts."""
+    molecule = chem.AddHs(chem.MolFromSmiles(smiles))
+    for atom in molecule.GetAtoms():
+        carried = [str(i) for i, pair in enumerate(contacts) if atom.GetIdx() in pair]
+        atom.SetProp("contact", ";".join(carried))
+    # Atoms are written as they are numbered, so that the test knows them.
+    order = chem.SmilesWriteParams()
+    order.allHsExplicit, order.canonical = True, False
+    return str(chem.MolToCXSmiles(molecule, order))
+
+
+def write_table(path: Path, texts: list[str], name: str = "cxsmiles") -> None:
+    lines = [f"number\t{name}", *(f"{i}\t{text}" for i, text in enumerate(texts))]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_contacts_join_the_atoms_that_share_a_number(tmp_path: Path) -> None:
+    near = written("CCO", [(0, 2), (1, 8), (2, 5)])
+    write_table(tmp_path / "pcqm4m-contact.tsv", [near, written("C", []), written("N", [(0, 1)])])
+    columns = read_pcqm_contact(tmp_path, stride=1)
+    molecule = chem.MolFromSmiles(near, sanitize=False)
+    heavy = [atom.GetIdx() for atom in molecule.GetAtoms() if atom.GetAtomicNum() > 1]
+    assert columns.node_ptr.tolist() == [0, 9, 13]
+    assert columns.edge_ptr.tolist() == [0, 16, 22]
+    assert columns.nodes["x"][heavy, 0].tolist() == [5, 5, 7]
+    # No hydrogen is implicit, and hybridisation is that of no class.
+    assert columns.nodes["x"][:, 4].eq(0).all()
+    assert columns.nodes["x"][:, 6].eq(5).all()
+    pairs = columns.pairs["edge_label_index"]
+    assert pairs.ptr.tolist() == [0, 6, 8]
+    found = {tuple(pair) for pair in pairs.index[:, :6].T.tolist()}
+    carried = [(a.GetIdx(), a.GetProp("contact").split(";")) for a in molecule.GetAtoms()
+               if a.HasProp("contact")]  # fmt: skip
+    expected = {(a, b) for a, mine in carried for b, theirs in carried
+                if a != b and set(mine) & set(theirs) - {""}}  # fmt: skip
+    assert found == expected
+    assert len(found) == 6
+    assert (heavy[0], heavy[2]) in found
+
+
+def test_every_sixth_molecule_is_in_the_benchmark(tmp_path: Path) -> None:
+    texts = [written("C" * (1 + i), [(0, 1)]) for i in range(13)]
+    write_table(tmp_path / "pcqm4m-contact.tsv", texts)
+    store = build_benchmark("pcqm-contact", tmp_path, tmp_path / "sets")
+    assert [graph.num_nodes for graph in (store[0], store[1], store[2])] == [5, 23, 41]
+    assert store.source == "built from pcqm4m-contact.tsv, every molecule of 6"
+    assert store[0].edge_label_index.shape == (2, 2)
+
+
+def test_the_split_has_the_published_sizes_and_seed() -> None:
+    published = CATALOG["pcqm-contact"]
+    sizes = (published.train, published.validation, published.test)
+    split = shuffled_split(sum(sizes))
+    assert tuple(torch.bincount(split).tolist()) == sizes
+    order = np.random.default_rng(42).permutation(sum(sizes))
+    assert split[order[: sizes[0]]].eq(0).all()
+    assert split[order[-sizes[2] :]].eq(2).all()
+    assert torch.bincount(shuffled_split(11)).tolist() == [9, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("texts", "name", "told"),
+    [
+        (["C("], "cxsmiles", r"line 2: cxsmiles must name a molecule, got 'C\('"),
+        (["[H][H] |atomProp:0.contact.0|"], "cxsmiles", "line 2: contact 0 must join two atoms"),
+        (["[H][H]"], "cxsmiles", "must hold at least one molecule with contacts, got none"),
+        (["[H][H]"], "smiles", "must have the column 'cxsmiles', got number, smiles"),
+    ],
+)
+def test_a_wrong_table_is_told(texts: list[str], name: str, told: str, tmp_path: Path) -> None:
+    write_table(tmp_path / "pcqm4m-contact.tsv", texts, name)
+    with pytest.raises(UserError, match=told):
+        read_pcqm_contact(tmp_path)
+
+
+def test_a_cut_table_is_told(tmp_path: Path) -> None:
+    (tmp_path / "pcqm4m-contact.tsv.gz").write_bytes(b"no archive")
+    with pytest.raises(UserError, match=r"tsv\.gz must be a whole table"):
+        read_pcqm_contact(tmp_path)
