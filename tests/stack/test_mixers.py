@@ -68,15 +68,15 @@ def test_performer_nears_softmax_attention(monkeypatch: pytest.MonkeyPatch) -> N
     assert torch.allclose(mixer(x, topology), exact, atol=0.02)
 
 
-def block_mask(pattern: BlockPattern) -> Tensor:
-    """Which pairs of nodes meet according to a block pattern."""
+def block_mask(pattern: BlockPattern, head: int) -> Tensor:
+    """Which pairs of nodes meet in a head according to a block pattern."""
     nodes = pattern.slot.shape[0]
     is_seen = torch.zeros(nodes, nodes, dtype=torch.bool)
     node_at = {int(slot): node for node, slot in enumerate(pattern.slot)}
     for node, slot in enumerate(pattern.slot.tolist()):
         own = slot // pattern.block
-        rows = pattern.key_blocks[own, :, None] * pattern.block + torch.arange(pattern.block)
-        for row, counts in zip(rows.flatten().tolist(), pattern.is_key[own], strict=True):
+        rows = pattern.key_blocks[own, head, :, None] * pattern.block + torch.arange(pattern.block)
+        for row, counts in zip(rows.flatten().tolist(), pattern.is_key[own, head], strict=True):
             if counts:
                 # A block listed twice would weigh twice: every pair is met once.
                 assert not is_seen[node, node_at[row]]
@@ -89,9 +89,10 @@ def test_big_bird_attends_as_its_pattern_says(sizes: tuple[int, ...]) -> None:
     topology = random_topology(sizes)
     x, _ = random_rows(topology)
     mixer = BigBird(8, 2)
-    pattern = BlockPattern.of(topology, 3, 3)
+    pattern = BlockPattern.of(topology, 3, 3, heads=2)
     same = topology.batch[:, None] == topology.batch
-    is_seen = torch.where(pattern.is_global[:, None], same, block_mask(pattern))
+    sparse = torch.stack([block_mask(pattern, head) for head in range(2)])
+    is_seen = torch.where(pattern.is_global[:, None], same, sparse)
     assert not (is_seen & ~same).any()
     query, key, value = mixer.in_proj(x).unflatten(-1, (3, 2, -1)).unbind(1)
     mixed = softmax_attention(query, key, value, is_seen).flatten(1)
@@ -102,14 +103,45 @@ def test_big_bird_attends_as_its_pattern_says(sizes: tuple[int, ...]) -> None:
 
 def test_big_bird_sees_window_global_and_random_blocks() -> None:
     topology = random_topology((300,))
-    pattern = BlockPattern.of(topology, 3, 3)
-    seen = block_mask(pattern)[150]  # in block 50 of 100
-    blocks = seen.view(100, 3)
-    assert (blocks.all(dim=1) == blocks.any(dim=1)).all()
-    listed = blocks.any(dim=1).nonzero().flatten().tolist()
-    assert {0, 49, 50, 51, 99} <= set(listed)
-    assert len(listed) == 8
+    pattern = BlockPattern.of(topology, 3, 3, heads=4)
+    drawn = set()
+    for head in range(4):
+        seen = block_mask(pattern, head)[150]  # in block 50 of 100
+        blocks = seen.view(100, 3)
+        assert (blocks.all(dim=1) == blocks.any(dim=1)).all()
+        listed = set(blocks.any(dim=1).nonzero().flatten().tolist())
+        assert {0, 49, 50, 51, 99} <= listed
+        assert len(listed) == 8
+        drawn.add(frozenset(listed - {0, 49, 50, 51, 99}))
+    # Every head has drawn others.
+    assert len(drawn) == 4
     assert pattern.is_global.nonzero().flatten().tolist() == [0, 1, 2, 297, 298, 299]
+
+
+def test_random_blocks_depend_on_the_place_in_the_graph_alone() -> None:
+    alone = BlockPattern.of(random_topology((40,)), 3, 3, heads=2)
+    second = BlockPattern.of(random_topology((10, 40, 5)), 3, 3, heads=2)
+    fewer = BlockPattern.of(random_topology((40,)), 3, 3, heads=1)
+    blocks, before = 14, 4
+    drawn = alone.key_blocks[:blocks, :, 5:]
+    assert torch.equal(second.key_blocks[before:][:blocks, :, 5:] - before, drawn)
+    assert torch.equal(fewer.key_blocks[:blocks, :, 5:], drawn[:, :1])
+
+
+def test_every_block_left_is_drawn_as_often() -> None:
+    # 8 blocks, 5 of which block 4 has anyway: the heads draw two of the other three.
+    pattern = BlockPattern.of(random_topology((24,)), 3, 2, heads=600)
+    drawn = pattern.key_blocks[4, :, 5:]
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    assert drawn.unique().tolist() == [1, 2, 6]
+    # Each is expected 400 times, give or take 12.
+    assert (drawn.flatten().bincount()[[1, 2, 6]] - 400).abs().max() < 60
+
+
+@pytest.mark.parametrize("nodes", [1, 5, 9, 14, 20])
+def test_small_graphs_attend_to_all_blocks(nodes: int) -> None:
+    pattern = BlockPattern.of(random_topology((nodes,)), 3, 4, heads=2)
+    assert block_mask(pattern, 1).all()
 
 
 def test_exphormer_attention_is_its_formula() -> None:

@@ -24,7 +24,8 @@ class BigBird(GlobalMixer):
         heads: Attention heads; must divide the channels.
         dropout: Rate on both residual branches; as published, attention weights are not dropped.
         block: Nodes in a block.
-        random_blocks: Random blocks that each block attends to, the same at every call.
+        random_blocks: Random blocks that each block attends to, others in each head, the same at
+            every call.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class BigBird(GlobalMixer):
     def _attend(
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
-        pattern = BlockPattern.of(topology, self.block, self.random_blocks)
+        pattern = BlockPattern.of(topology, self.block, self.random_blocks, self.heads)
         query, key, value = self.in_proj(x).unflatten(-1, (3, self.heads, -1)).unbind(1)
         near = self._attend_sparsely(query, key, value, pattern)
         far = self._attend_globally(query, key, value, pattern, topology)
@@ -76,12 +77,14 @@ class BigBird(GlobalMixer):
         pattern: BlockPattern,
     ) -> Float[Tensor, "nodes heads width"]:
         """Attend to the listed blocks, block by block."""
-        queries = pattern.to_blocks(query).transpose(1, 2)  # [blocks, heads, block, width]
-        listed = pattern.key_blocks.flatten()
-        shape = (pattern.key_blocks.shape[0], -1, *key.shape[1:])
-        keys = pattern.to_blocks(key)[listed].reshape(shape).transpose(1, 2)
-        values = pattern.to_blocks(value)[listed].reshape(shape).transpose(1, 2)
-        is_seen: Bool[Tensor, "blocks 1 1 keys"] = pattern.is_key[:, None, None, :]
+        queries, *others = (
+            pattern.to_blocks(rows).transpose(1, 2) for rows in (query, key, value)
+        )  # [blocks, heads, block, width]
+        head = torch.arange(self.heads, device=query.device)
+        listed = (pattern.key_blocks * self.heads + head[:, None]).flatten()
+        shape = (*pattern.key_blocks.shape[:2], -1, key.shape[-1])  # [blocks, heads, keys, width]
+        keys, values = (rows.flatten(0, 1)[listed].reshape(shape) for rows in others)
+        is_seen: Bool[Tensor, "blocks heads 1 keys"] = pattern.is_key[:, :, None, :]
         mixed = functional.scaled_dot_product_attention(queries, keys, values, is_seen)
         return mixed.transpose(1, 2).flatten(0, 1)[pattern.slot]
 

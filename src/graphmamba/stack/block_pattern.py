@@ -10,6 +10,8 @@ from graphmamba.data.random_bits import draw_bits, take_bits
 from graphmamba.data.topology import Topology
 
 DRAW_BITS = 31
+NOWHERE = 1 << 40
+"""Place of a block that is in no graph: behind all others."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,9 @@ class BlockPattern:
     """Place of each node among the rows of all blocks."""
     block: int
     """Rows in a block."""
-    key_blocks: Int[Tensor, "blocks listed"]
-    """Blocks that each block attends to."""
-    is_key: Bool[Tensor, "blocks keys"]
+    key_blocks: Int[Tensor, "blocks heads listed"]
+    """Blocks that each block attends to; the random ones differ from head to head."""
+    is_key: Bool[Tensor, "blocks heads keys"]
     """Which of their rows count: those of nodes, in blocks not listed before."""
     is_global: Bool[Tensor, " nodes"]
     """Whether a node is in the first or the last block of its graph."""
@@ -32,7 +34,7 @@ class BlockPattern:
     """Place of a global node among those; 0 for the others."""
 
     @classmethod
-    def of(cls, topology: Topology, block: int, random_blocks: int) -> "BlockPattern":
+    def of(cls, topology: Topology, block: int, random_blocks: int, heads: int) -> "BlockPattern":
         """Cut the graphs of a batch."""
         batch, graphs = topology.batch, topology.num_graphs
         device, nodes = batch.device, batch.shape[0]
@@ -44,10 +46,10 @@ class BlockPattern:
         slot = first[batch] * block + place
         # The most blocks that so many nodes in so many graphs can take.
         blocks = (nodes + (block - 1) * graphs) // block
-        listed, is_listed = _list_blocks(first, last, blocks, random_blocks)
+        listed, is_listed = _list_blocks(first, last, blocks, (heads, random_blocks))
         is_node = torch.zeros(blocks * block, dtype=torch.bool, device=device)
         is_node = is_node.index_fill(0, slot, True).view(blocks, block)
-        is_key = (is_node[listed] & is_listed[:, :, None]).flatten(1)
+        is_key = (is_node[listed] & is_listed[..., None]).flatten(2)
         in_first, in_last = place < block, place // block == counts[batch] - 1
         rows = torch.arange(block, device=device)
         ranges = [first[:, None] * block + rows, last[:, None] * block + rows]
@@ -70,25 +72,46 @@ class BlockPattern:
 
 
 def _list_blocks(
-    first: Int[Tensor, " graphs"], last: Int[Tensor, " graphs"], blocks: int, random_blocks: int
-) -> tuple[Int[Tensor, "blocks listed"], Bool[Tensor, "blocks listed"]]:
+    first: Int[Tensor, " graphs"], last: Int[Tensor, " graphs"], blocks: int, draws: tuple[int, int]
+) -> tuple[Int[Tensor, "blocks heads listed"], Bool[Tensor, "blocks heads listed"]]:
     """List for each block the global, neighbouring and random ones, and which of them count."""
     own = torch.arange(blocks, device=first.device)
     # A block belongs to the first graph that ends behind it; spare blocks go to the last graph.
     graph = torch.searchsorted(last, own).clamp(max=max(last.shape[0] - 1, 0))
     low, high = first[graph], last[graph]
-    count = high - low + 1
-    drawn = [_draw_block(own - low, draw, count) + low for draw in range(random_blocks)]
-    listed = torch.stack([low, high, own - 1, own, own + 1, *drawn], dim=1)
-    is_inside = (listed >= low[:, None]) & (listed <= high[:, None])
-    same = listed[:, :, None] == listed[:, None, :]
-    is_repeated = same.tril(diagonal=-1).any(dim=2)
-    return listed.clamp(0, max(blocks - 1, 0)), is_inside & ~is_repeated
+    near = torch.stack([low, high, own - 1, own, own + 1], dim=1)
+    is_inside = (near >= low[:, None]) & (near <= high[:, None])
+    is_repeated = (near[:, :, None] == near[:, None, :]).tril(diagonal=-1).any(dim=2)
+    is_near = is_inside & ~is_repeated
+    taken = torch.where(is_near, near - low[:, None], NOWHERE)
+    left = high - low + 1 - is_near.sum(dim=1)
+    drawn = _draw_blocks(own - low, taken, left, draws) + low[:, None, None]
+    is_drawn = torch.arange(draws[1], device=own.device) < left[:, None]
+    listed = torch.cat([near[:, None].expand(-1, draws[0], -1), drawn], dim=2)
+    is_listed = torch.cat([is_near, is_drawn], dim=1)[:, None].expand_as(listed)
+    return listed.clamp(0, max(blocks - 1, 0)), is_listed
 
 
-def _draw_block(
-    place: Int[Tensor, " blocks"], draw: int, count: Int[Tensor, " blocks"]
-) -> Int[Tensor, " blocks"]:
-    """One of `count` blocks, which only the block's place in its graph and the draw decide."""
-    stream = draw_bits(torch.zeros_like(place), draw)
-    return (take_bits(draw_bits(stream, place), 0, DRAW_BITS) * count) >> DRAW_BITS
+def _draw_blocks(
+    place: Int[Tensor, " blocks"],
+    taken: Int[Tensor, "blocks near"],
+    left: Int[Tensor, " blocks"],
+    draws: tuple[int, int],
+) -> Int[Tensor, "blocks heads random"]:
+    """Draw blocks of a graph that are not taken, none twice, for each of the heads.
+
+    Only a block's place in its graph, the size of the graph and the number of the draw decide.
+    """
+    number = torch.arange(draws[0] * draws[1], device=place.device)
+    stream = draw_bits(torch.zeros_like(number), number)
+    bits = take_bits(draw_bits(stream[None, :], place[:, None]), 0, DRAW_BITS).unflatten(1, draws)
+    taken = taken.sort(dim=1).values[:, None].expand(-1, draws[0], -1)
+    drawn = [bits[..., :0]]
+    for draw in range(draws[1]):
+        rank = (bits[..., draw] * (left - draw).clamp(min=0)[:, None]) >> DRAW_BITS
+        # The block of this rank among those left: as many further as taken ones lie before it.
+        before = torch.arange(taken.shape[-1], device=place.device)
+        found = rank + (taken - before <= rank[..., None]).sum(dim=-1)
+        drawn.append(found[..., None])
+        taken = torch.cat([taken, drawn[-1]], dim=-1).sort(dim=-1).values
+    return torch.cat(drawn, dim=-1)
