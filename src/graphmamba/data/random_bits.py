@@ -1,8 +1,13 @@
 """Random numbers that depend on their counters alone: the same bits on every device."""
 
+from importlib.util import find_spec
+
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
+_HAS_TRITON = find_spec("triton") is not None
+_FUSED_AXES = 2
 _MASK = (1 << 64) - 1
 
 
@@ -23,12 +28,27 @@ def draw_bits(stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int) -> 
     bits wherever, and beside whatever else, they are computed. A draw may serve as the stream of
     further draws, which gives each of many independent streams its own key; shapes broadcast.
     """
+    if is_fused(stream.device) and _axes(stream, counter) <= _FUSED_AXES:
+        from graphmamba.data import fused_bits
+
+        return fused_bits.draw_bits(stream, counter)
     # Counters start at one, or counter 0 of stream 0 would be 0, a fixed point of the mixing.
-    steps = (counter + 1) * _GOLDEN
-    bits = stream + (_signed(steps & _MASK) if isinstance(steps, int) else steps)
+    if isinstance(counter, int):
+        bits = stream.long() + _signed(((counter + 1) * _GOLDEN) & _MASK)
+    else:
+        bits = stream.long() + (counter.long() + 1) * _GOLDEN
     bits = (bits ^ _shift(bits, 30)) * _FIRST
     bits = (bits ^ _shift(bits, 27)) * _SECOND
     return bits ^ _shift(bits, 31)
+
+
+def is_fused(device: torch.device) -> bool:
+    """Whether bits are drawn by a kernel of ours; what is compiled is fused by the compiler."""
+    return device.type == "cuda" and _HAS_TRITON and not torch.compiler.is_compiling()
+
+
+def _axes(stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int) -> int:
+    return max(stream.dim(), 0 if isinstance(counter, int) else counter.dim())
 
 
 def take_bits(bits: Int[Tensor, "*shape"], low: int, count: int) -> Int[Tensor, "*shape"]:

@@ -1,0 +1,49 @@
+"""The kernel that draws random bits, held to their definition."""
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphmamba.data.random_bits import draw_bits
+from tests.helpers.processes import run_apart
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+
+
+def cases(device: str = "cpu") -> list[tuple[Tensor, Tensor | int]]:
+    """Streams and counters of all shapes that meet."""
+    generator = torch.Generator().manual_seed(0)
+    ends = torch.iinfo(torch.int64)
+    streams = torch.randint(ends.min, ends.max, (7, 1), generator=generator).to(device)
+    counters = torch.randint(ends.min, ends.max, (300,), generator=generator).to(device)
+    one = streams[0, 0]
+    return [
+        (streams, counters), (one, counters), (streams, counters.int()), (one, streams[1, 0]),
+        (counters[::3], counters[1::3]), (streams.expand(7, 300), counters.expand(7, 300)),
+        (streams[:0], counters), (streams, 3), (one, -2), (one, 2**62), (streams[None], counters),
+    ]  # fmt: skip
+
+
+def assert_interpreted_kernel_draws_alike() -> None:
+    from graphmamba.data import fused_bits
+
+    for stream, counter in cases()[:-1]:
+        assert torch.equal(fused_bits.draw_bits(stream, counter), draw_bits(stream, counter))
+
+
+@needs_triton
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel runs on the GPU itself")
+def test_the_interpreted_kernel_draws_the_same_bits() -> None:
+    run_apart(
+        "from tests.data.test_fused_bits import assert_interpreted_kernel_draws_alike\n"
+        "assert_interpreted_kernel_draws_alike()\n",
+        TRITON_INTERPRET="1",
+    )
+
+
+@pytest.mark.gpu
+def test_a_gpu_draws_the_same_bits() -> None:
+    for here, there in zip(cases(), cases("cuda"), strict=True):
+        assert torch.equal(draw_bits(*there).cpu(), draw_bits(*here))
