@@ -7,6 +7,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.data import Data
 
 from graphmamba.data.catalog import CATALOG
+from graphmamba.data.columns import topology_of
+from graphmamba.data.edge_layout import lay_out_edges
 from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize
@@ -51,7 +53,7 @@ def test_real_rows_are_those_of_a_plain_batch(name: str, case: str) -> None:
     ours = StaticGather(store).batch(ids, size, by_source=True)
     plain = store.batch(ids[ids >= 0], by_source=True)
     assert set(ours.keys()) == set(plain.keys()) | {
-        "num_real_graphs", "num_real_nodes", "num_real_edges"
+        "num_real_graphs", "num_real_nodes", "num_real_edges", "source_ptr", "target_ptr"
     }  # fmt: skip
     for key in plain.keys():  # noqa: SIM118
         axis = 1 if "index" in key else 0
@@ -84,6 +86,18 @@ def test_ghosts_keep_to_themselves_and_to_the_rules(case: str) -> None:
     assert degree.max() - degree.min() <= 1
 
 
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", SETS)
+def test_the_edges_of_each_node_are_found_without_a_search(name: str, case: str) -> None:
+    store = store_of(name)
+    ids, size = torch.tensor(CASES[case][0]), size_for(store, CASES[case][1])
+    batch = StaticGather(store).batch(ids, size, by_source=True)
+    searched = lay_out_edges(batch.edge_index, size.nodes, batch.source_order)
+    known = topology_of(batch).lay_out()
+    for pointer in ("source_ptr", "target_ptr"):
+        assert same(getattr(known, pointer), getattr(searched, pointer))
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_ghosts_and_empty_places_have_no_label(name: str) -> None:
     store = store_of(name)
@@ -101,6 +115,7 @@ def test_a_set_without_any_edge_is_padded_all_the_same() -> None:
     store = GraphStore.from_pyg([graph])
     batch = StaticGather(store).batch(torch.tensor([0]), StaticSize(1, 4, 6), by_source=True)
     assert batch.edge_index.tolist() == [[2, 2, 2, 3, 3, 3]] * 2
+    assert batch.target_ptr.tolist() == [0, 0, 0, 3, 6]
 
 
 def test_no_value_is_read_back_and_no_shape_depends_on_one() -> None:

@@ -32,7 +32,7 @@ def topology_of(graphs: Data) -> Topology:
     batch, ptr = column(graphs, "batch"), column(graphs, "ptr")
     if batch is None:
         batch = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
-        num_graphs = 1
+        num_graphs, ptr = 1, None
     elif ptr is not None:
         num_graphs = ptr.shape[0] - 1
     else:
@@ -49,4 +49,7 @@ def topology_of(graphs: Data) -> Topology:
         num_real_nodes=column(graphs, "num_real_nodes"),
         num_real_edges=column(graphs, "num_real_edges"),
         source_order=column(graphs, "source_order"),
+        source_ptr=column(graphs, "source_ptr"),
+        target_ptr=column(graphs, "target_ptr"),
+        ptr=ptr,
     )

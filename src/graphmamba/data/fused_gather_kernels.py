@@ -50,6 +50,8 @@ def write_values(address, at, value, inside, size):
     """Store numbers in `size` bytes."""
     if size == 1:
         tl.store(address.to(tl.pointer_type(tl.uint8)) + at, value.to(tl.uint8), mask=inside)
+    elif size == 2:
+        tl.store(address.to(tl.pointer_type(tl.int16)) + at, value.to(tl.int16), mask=inside)
     elif size == 4:
         tl.store(address.to(tl.pointer_type(tl.int32)) + at, value.to(tl.int32), mask=inside)
     else:

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Int
@@ -9,13 +12,14 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphmamba.data.batch import bare_batch
+from graphmamba.data.edge_begins import edge_begins
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import BY_SOURCE, HIDDEN, Column, is_pairs
+from graphmamba.data.tables import BY_SOURCE, HIDDEN, LABELS, Column, is_pairs
 from graphmamba.errors import UserError
 
-LABELS = frozenset({"y", "edge_label"})
-"""Columns that say what is right; where nothing is, they hold NaN, or -1 for a class."""
+if TYPE_CHECKING:
+    from graphmamba.data.fused_static import FusedStatic
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class StaticGather:
     and pairs of any other kind, are self-loops spread evenly over its nodes; it has no labels, nor
     have empty places, so that losses and metrics pass over them. Beside its columns a batch has
     `num_real_graphs`, `num_real_nodes` and `num_real_edges`, tensors without axes; it cannot be
-    taken apart.
+    taken apart. On a GPU it takes two launches, and its columns share one piece of memory.
 
     Args:
         store: The graphs, on the device where batches are wanted.
@@ -68,14 +72,35 @@ class StaticGather:
             ids: Numbers of the graphs, where the store is; empty places, which come last, are -1.
             size: Rows, as `StaticSizes.choose` finds them for these graphs. Too few are noticed
                 on the CPU only: a GPU would have to be waited for.
-            by_source: Whether to add `source_order`, the edges in the order of their sources.
+            by_source: Whether to add `source_order`, the edges in the order of their sources, and
+                where those of each node begin: `source_ptr` and `target_ptr`.
         """
         if ids.shape != (size.graphs,) or ids.device != self._device:
             raise UserError(
                 f"ids must have shape [{size.graphs}] and be on {self._device}, "
                 f"got {list(ids.shape)} on {ids.device}"
             )
-        slots = torch.nn.functional.pad(ids.long(), (0, 1), value=-1)
+        if self._device.type == "cuda" and find_spec("triton"):
+            made = self._fused.columns(ids.long(), size, by_source)
+        else:
+            made = self._columns(ids.long(), size, by_source)
+        return bare_batch(made, size.graphs + 1)
+
+    @cached_property
+    def _fused(self) -> "FusedStatic":
+        from graphmamba.data.fused_static import FusedStatic
+
+        return FusedStatic(self._tables, self._begins, self._device)
+
+    @cached_property
+    def _begins(self) -> dict[str, Int[Tensor, " nodes"]]:
+        return edge_begins(self._tables, self._device)
+
+    def _columns(
+        self, ids: Int[Tensor, " slots"], size: StaticSize, by_source: bool
+    ) -> dict[str, Tensor]:
+        """Make all columns by torch's own indexing: the definition of a static batch."""
+        slots = torch.nn.functional.pad(ids, (0, 1), value=-1)
         capacity = size.rows(self._tables)
         rows = {
             kind: _rows_of_graphs(slots) if kind == "graphs" else self._rows(kind, slots, number)
@@ -101,7 +126,9 @@ class StaticGather:
             column = self._tables["edges"].columns[BY_SOURCE]
             own = _select(column, 0, edges.place) + edges.begins[edges.owner]
             made[BY_SOURCE] = torch.where(edges.is_ghost, _counter(edges.owner), own)
-        return bare_batch(made, size.graphs + 1)
+            for name, begins in self._begins.items():
+                made[name] = _pointers(begins, nodes, edges)
+        return made
 
     def _rows(self, kind: str, slots: Int[Tensor, " places"], rows: int) -> _Rows:
         ptr, ghost = self._ptrs[kind], slots.shape[0] - 1
@@ -140,6 +167,20 @@ def _pairs(column: Column, rows: _Rows, nodes: _Rows) -> Int[Tensor, "2 rows"]:
     ghost_nodes = nodes.owner.shape[0] - real_nodes
     spread = real_nodes + number * ghost_nodes // rest.clamp_min(1)
     return torch.where(rows.is_ghost, spread, own)
+
+
+def _pointers(
+    begins: Int[Tensor, " all_nodes"], nodes: _Rows, edges: _Rows
+) -> Int[Tensor, " boundaries"]:
+    """First edge of each node, and the number of edges."""
+    own = _select(Column(begins, begins.dtype), 0, nodes.place) + edges.begins[nodes.owner]
+    real_nodes, real_edges = nodes.begins[-1], edges.begins[-1]
+    all_nodes, all_edges = nodes.owner.shape[0], edges.owner.shape[0]
+    # The ghost's edges are spread evenly, as `_pairs` has it: this is how many go to nodes before.
+    number, ghosts = _counter(nodes.owner) - real_nodes, all_nodes - real_nodes
+    below = (number * (all_edges - real_edges) + ghosts - 1) // ghosts.clamp_min(1)
+    found = torch.where(nodes.is_ghost, real_edges + below, own).int()
+    return torch.nn.functional.pad(found, (0, 1), value=all_edges)
 
 
 def _values(name: str, column: Column, rows: _Rows, slots: Int[Tensor, " places"]) -> Tensor:

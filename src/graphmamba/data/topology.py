@@ -1,7 +1,10 @@
 """Who belongs to which graph, and who is joined to whom: what a layer knows beside x and e."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -38,11 +41,29 @@ class Topology:
     """Edges before those of the ghost graph, likewise."""
     source_order: Int[Tensor, " edges"] | None = None
     """Edges in the order of their sources, where they themselves lie in that of their targets."""
+    source_ptr: Int[Tensor, " node_boundaries"] | None = None
+    """Where the edges of each node begin in `source_order`, if it is known."""
+    target_ptr: Int[Tensor, " node_boundaries"] | None = None
+    """Where they begin among the edges as they lie, likewise."""
     edge_layout: EdgeLayout | None = None
     """Which edges meet at each node; `Backbone` looks it up once for all layers."""
+    ptr: Int[Tensor, " boundaries"] | None = None
+    """First node of each graph, and the number of nodes, where somebody knows them already."""
+    line_ups: Mapping[Any, Any] | None = None
+    """Orders of the nodes that were made for all layers at once; see `order.line_ups`."""
+
+    def starts(self) -> Int[Tensor, " boundaries"]:
+        """Return the first node of each graph, and the number of nodes."""
+        if self.ptr is not None:
+            return self.ptr
+        every = torch.arange(self.num_graphs + 1, device=self.batch.device)
+        return torch.searchsorted(self.batch, every)
 
     def lay_out(self) -> EdgeLayout:
         """Return the layout of the edges, looked up now where nobody has done it before."""
         if self.edge_layout is not None:
             return self.edge_layout
+        source, target, order = self.source_ptr, self.target_ptr, self.source_order
+        if source is not None and target is not None and order is not None:
+            return EdgeLayout(self.edge_index, target, source, order)
         return lay_out_edges(self.edge_index, self.batch.shape[0], self.source_order)

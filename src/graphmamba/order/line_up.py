@@ -1,20 +1,22 @@
 """One sort that lines up the nodes of all graphs, in all bins, for all samples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Int, Int32
 from torch import Tensor
 
-from graphmamba.data.random_bits import draw_bits, take_bits
+from graphmamba.data.random_bits import draw_bits, is_fused, take_bits
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
-from graphmamba.order.scores import SortKey, noise_key, score_keys
+from graphmamba.order.scores import NOISE_BITS, SortKey, node_key, noise_key, score_keys
 
 BIN_BITS = 32
 WORD_BITS = 63
+ALIGNED = 4
+"""Boundaries in 16 bytes."""
 
 
 @dataclass(frozen=True)
@@ -36,50 +38,96 @@ def line_up(policy: OrderPolicy, topology: Topology, *, samples: int = 1, layer:
     its graph, on nothing else: neither the device nor the other graphs of the batch matter. No
     shape depends on the data, and nothing is read back from the device.
     """
-    device = topology.batch.device
-    starts = torch.searchsorted(
-        topology.batch, torch.arange(topology.num_graphs + 1, device=device)
-    )
+    return line_up_layers(policy, topology, samples=samples, layers=range(layer, layer + 1))[0]
+
+
+def line_up_layers(
+    policy: OrderPolicy, topology: Topology, *, samples: int = 1, layers: range
+) -> list[LineUp]:
+    """Line up for several layers by one sort; each gets what `line_up` would give it."""
+    starts = topology.starts()
+    topology = replace(topology, ptr=starts)
     if policy.is_identity:
-        return LineUp(None, _repeat(starts, samples), samples)
+        return [LineUp(None, _repeat(starts, samples), samples)] * len(layers)
+    groups = len(layers) * samples * topology.num_graphs * policy.bins
+    words = _fused_words(policy, topology, samples, layers)
+    if words is None:
+        words = _join(_keys(policy, topology, samples, layers))
+    order, word = _sort(words)
+    steps = samples * topology.batch.shape[0]
+    if len(layers) > 1:
+        order = order % max(steps, 1)
+    if policy.bins == 1:
+        boundaries = [_repeat(starts, samples)] * len(layers)
+    else:
+        # The group is the first digit: each begins where the other digits can only be 0.
+        boundaries = _find_groups(word, groups, words[0][1] // max(groups, 1), steps, len(layers))
+    orders = order.view(len(layers), steps).unbind()
+    return [LineUp(*each, samples) for each in zip(orders, boundaries, strict=True)]
+
+
+def _fused_words(
+    policy: OrderPolicy, topology: Topology, samples: int, layers: range
+) -> list[SortKey] | None:
+    """Return what `_join` makes of `_keys`, by one kernel; None where that cannot be."""
+    if not is_fused(topology.batch.device) or policy.is_blurred or policy.clusters != "none":
+        return None
+    _seed(policy, topology)
+    score = None if policy.key == "none" else node_key(policy, topology)
+    numbers = len(layers) * samples * topology.num_graphs * policy.bins
+    numbers *= score[1] if score else 1
+    numbers <<= NOISE_BITS if policy.noise == "ties" else 0
+    if numbers >= 1 << WORD_BITS:
+        return None
+    from graphmamba.order.fused_words import join_words
+
+    return [(join_words(policy, topology, score, samples, layers), numbers)]
+
+
+def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) -> list[SortKey]:
+    """What steps are sorted by, lines (layer, sample) being rows; the group comes first."""
+    device, lines = topology.batch.device, len(layers) * samples
     nodes = torch.arange(topology.batch.shape[0], device=device)
-    place = (nodes - starts[topology.batch]).expand(samples, -1)  # [samples, nodes]
-    streams = _streams(policy, topology, samples, layer)
+    place = (nodes - topology.starts()[topology.batch]).expand(lines, -1)  # [lines, nodes]
+    streams = _streams(policy, topology, samples, layers)
     bits = draw_bits(streams[:, topology.batch], place)
 
-    groups = samples * topology.num_graphs * policy.bins
-    group = torch.arange(samples, device=device)[:, None] * topology.num_graphs + topology.batch
+    groups = lines * topology.num_graphs * policy.bins
+    group = torch.arange(lines, device=device)[:, None] * topology.num_graphs + topology.batch
     if policy.bins > 1:
         group = group * policy.bins + _deal(policy, place, bits)
     score = score_keys(policy, topology, bits)
     cluster = _cluster_keys(policy, topology, streams)
     inner = [*cluster, *score] if policy.clusters == "first" else [*score, *cluster]
     ties = [noise_key(bits)] if policy.noise == "ties" else []
-    order = _sort([(group, groups), *inner, *ties])
-    if policy.bins == 1:
-        return LineUp(order, _repeat(starts, samples), samples)
-    return LineUp(order, _count(group.flatten(), groups), samples)
+    return [(group, groups), *inner, *ties]
 
 
 def _streams(
-    policy: OrderPolicy, topology: Topology, samples: int, layer: int
-) -> Int[Tensor, "samples graphs"]:
-    """One stream of random bits for each sample of each graph."""
-    sample = torch.arange(samples, device=topology.batch.device)[:, None]
+    policy: OrderPolicy, topology: Topology, samples: int, layers: range
+) -> Int[Tensor, "lines graphs"]:
+    """One stream of random bits for each layer and sample of each graph."""
+    device = topology.batch.device
+    sample = torch.arange(samples, device=device)
+    layer = torch.arange(layers.start, layers.stop, device=device)[:, None]
     key = topology.graph_key
     if key is None:
         key = sample.new_zeros(topology.num_graphs)
-    seed = topology.seed
+    seed = _seed(policy, topology)
     if seed is None:
-        if policy.is_random:
-            raise UserError("topology.seed must be given for a random order, got None")
         seed = sample.new_zeros(())
-    return draw_bits(draw_bits(draw_bits(seed, layer), sample), key)
+    return draw_bits(draw_bits(draw_bits(seed, layer), sample).view(-1, 1), key)
+
+
+def _seed(policy: OrderPolicy, topology: Topology) -> Int[Tensor, ""] | None:
+    if topology.seed is None and policy.is_random:
+        raise UserError("topology.seed must be given for a random order, got None")
+    return topology.seed
 
 
 def _deal(
-    policy: OrderPolicy, place: Int[Tensor, "samples nodes"], bits: Int[Tensor, "samples nodes"]
-) -> Int[Tensor, "samples nodes"]:
+    policy: OrderPolicy, place: Int[Tensor, "lines nodes"], bits: Int[Tensor, "lines nodes"]
+) -> Int[Tensor, "lines nodes"]:
     """Bin of each node; random ones come from bits that the noise does not read."""
     if policy.deal == "modulo":
         return place % policy.bins
@@ -87,7 +135,7 @@ def _deal(
 
 
 def _cluster_keys(
-    policy: OrderPolicy, topology: Topology, streams: Int[Tensor, "samples graphs"]
+    policy: OrderPolicy, topology: Topology, streams: Int[Tensor, "lines graphs"]
 ) -> list[SortKey]:
     """Keys that keep clusters together; where there is noise, in a random order of clusters."""
     if policy.clusters == "none":
@@ -106,32 +154,50 @@ def _cluster_keys(
     return [noise_key(draw_bits(apart, cluster)), number]
 
 
-def _sort(keys: Sequence[SortKey]) -> Int[Tensor, " steps"]:
-    """Stable order by several keys, the first the most significant.
+def _join(keys: Sequence[SortKey]) -> list[SortKey]:
+    """Write keys, the most significant first, as digits of one 64-bit number as long as they fit.
 
-    Keys are written as digits of one 64-bit number as long as they fit, which takes one sort;
-    what does not fit is sorted before, since a stable sort keeps it.
+    What does not fit begins a further number.
     """
-    words: list[tuple[Tensor, int]] = []
+    words: list[SortKey] = []
     for values, number in keys:
         if words and words[-1][1] * number < 1 << WORD_BITS:
             word, numbers = words.pop()
             words.append((word * number + values, numbers * number))
         else:
             words.append((values, number))
-    order = torch.argsort(words[-1][0].flatten(), stable=True)
-    for word, _ in reversed(words[:-1]):
-        order = order[torch.argsort(word.flatten()[order], stable=True)]
-    return order
+    return words
+
+
+def _sort(words: Sequence[SortKey]) -> tuple[Int[Tensor, " steps"], Int[Tensor, " steps"]]:
+    """Stable order by several keys, the first the most significant, and that one sorted.
+
+    The others are sorted before it, since a stable sort keeps what it finds.
+    """
+    word, order = torch.sort(words[-1][0].flatten(), stable=True)
+    for values, _ in reversed(words[:-1]):
+        word, place = torch.sort(values.flatten()[order], stable=True)
+        order = order[place]
+    return order, word
 
 
 def _repeat(starts: Int[Tensor, " boundaries"], samples: int) -> Int32[Tensor, " all_boundaries"]:
     """Boundaries of all graphs, sample after sample."""
+    if samples == 1:
+        return starts.int()
     shift = torch.arange(samples, device=starts.device)[:, None] * starts[-1]
     return torch.cat([(starts[:-1] + shift).flatten(), starts[-1:] * samples]).int()
 
 
-def _count(group: Int[Tensor, " steps"], groups: int) -> Int32[Tensor, " boundaries"]:
-    """Boundaries from the group of each step."""
-    counts = group.new_zeros(groups + 1)
-    return counts.scatter_add(0, group + 1, torch.ones_like(group)).cumsum(0).int()
+def _find_groups(
+    word: Int[Tensor, " all_steps"], groups: int, rest: int, steps: int, layers: int
+) -> list[Int32[Tensor, " boundaries"]]:
+    """Boundaries of the groups of each layer, from the sorted words."""
+    own = groups // layers
+    # Rows of a multiple of 16 bytes: kernels need not be compiled for others too.
+    width = own + 1 if layers == 1 else (own // ALIGNED + 1) * ALIGNED
+    layer = torch.arange(layers, device=word.device)[:, None]
+    group = (layer * own + torch.arange(width, device=word.device)).clamp_max(groups)
+    found = torch.searchsorted(word, group * rest, out_int32=True)
+    shifted = found if layers == 1 else found - layer.int() * steps
+    return [row[: own + 1] for row in shifted.unbind()]

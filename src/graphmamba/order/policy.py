@@ -71,6 +71,11 @@ class OrderPolicy:
         return self.noise != "none" or (self.bins > 1 and self.deal == "random")
 
     @property
+    def is_blurred(self) -> bool:
+        """Whether noise is added to the score itself."""
+        return self.noise in ("uniform", "normal")
+
+    @property
     def is_identity(self) -> bool:
         """Whether every graph keeps the order of the data set, in one sequence."""
         unsorted = self.key == "none" and self.clusters == "none"

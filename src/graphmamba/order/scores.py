@@ -13,29 +13,40 @@ NOISE_BITS = 28
 NORMAL_TERMS = 12
 FLOAT_BITS = 32
 
-SortKey = tuple[Int[Tensor, "samples nodes"], int]
-"""Values and their number: all lie in range(number)."""
+SortKey = tuple[Int[Tensor, "lines nodes"], int]
+"""Values and their number: all lie in range(number). A line is a sample of a layer."""
+
+NodeKey = tuple[Int[Tensor, " nodes"], int]
+"""The same for all lines."""
 
 
 def out_degree(topology: Topology) -> Int[Tensor, " nodes"]:
     """Edges that leave each node, self-loops and repeated edges counted."""
+    if topology.edge_layout is not None:
+        return topology.edge_layout.source_ptr.diff()
     source = topology.edge_index[0]
     degree = torch.zeros_like(topology.batch, dtype=torch.int64)
     return degree.scatter_add(0, source, torch.ones_like(source, dtype=torch.int64))
 
 
+def node_key(policy: OrderPolicy, topology: Topology) -> NodeKey:
+    """Sort key for the score of `policy` as it is, without noise."""
+    if policy.key == "degree":
+        # No float holds degree and noise exactly: they stay two keys.
+        return out_degree(topology), topology.edge_index.shape[1] + 1
+    return _as_sortable(_score(policy, topology).float()), 1 << FLOAT_BITS
+
+
 def score_keys(
-    policy: OrderPolicy, topology: Topology, bits: Int[Tensor, "samples nodes"]
+    policy: OrderPolicy, topology: Topology, bits: Int[Tensor, "lines nodes"]
 ) -> list[SortKey]:
     """Sort keys for the score of `policy`, without those that break its ties."""
     if policy.key == "none":
         return []
-    if policy.key == "degree" and policy.noise in ("ties", "none"):
-        # No float holds degree and noise exactly: they stay two keys.
-        return [(out_degree(topology).expand_as(bits), topology.edge_index.shape[1] + 1)]
+    if not policy.is_blurred:
+        values, number = node_key(policy, topology)
+        return [(values.expand_as(bits), number)]
     score = _score(policy, topology)
-    if policy.noise in ("ties", "none"):
-        return [(_as_sortable(score.float()).expand_as(bits), 1 << FLOAT_BITS)]
     width = policy.noise_width * _deviation(policy, topology, score)
     noise = _uniform(bits) if policy.noise == "uniform" else _normal(bits)
     return [(_as_sortable((score + width * noise).float()), 1 << FLOAT_BITS)]
@@ -79,19 +90,19 @@ def _deviation(
     return (variance.clamp_min(0).sqrt() / resolution)[group]
 
 
-def _uniform(bits: Int[Tensor, "samples nodes"]) -> Float64[Tensor, "samples nodes"]:
+def _uniform(bits: Int[Tensor, "lines nodes"]) -> Float64[Tensor, "lines nodes"]:
     """Uniform in [0, 1), from the bits that break ties elsewhere."""
     return noise_key(bits)[0].double() / (1 << NOISE_BITS)
 
 
-def _normal(bits: Int[Tensor, "samples nodes"]) -> Float64[Tensor, "samples nodes"]:
+def _normal(bits: Int[Tensor, "lines nodes"]) -> Float64[Tensor, "lines nodes"]:
     """Twelve uniform numbers less six: normal enough, and without logarithms that round apart."""
     terms = [draw_bits(bits, term) for term in range(NORMAL_TERMS)]
     whole = torch.stack([noise_key(term)[0] for term in terms]).sum(dim=0)
     return whole.double() / (1 << NOISE_BITS) - NORMAL_TERMS / 2
 
 
-def noise_key(bits: Int[Tensor, "samples nodes"]) -> SortKey:
+def noise_key(bits: Int[Tensor, "lines nodes"]) -> SortKey:
     """Sort key that shuffles what all keys before it leave tied."""
     return take_bits(bits, 64 - NOISE_BITS, NOISE_BITS), 1 << NOISE_BITS
 

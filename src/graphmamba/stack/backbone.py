@@ -3,14 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmamba.data.topology import Topology
 from graphmamba.encode.norm import number_norms
+from graphmamba.order.line_ups import line_ups_of
 from graphmamba.order.seed import NoiseSeed
 from graphmamba.stack.gated_gcn import GatedGCN
+from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
 
 
 class Backbone(nn.Module):
@@ -29,6 +32,7 @@ class Backbone(nn.Module):
         self.noise_seed = NoiseSeed(seed)
         number_norms(self)
         self._reads_layout = any(isinstance(part, GatedGCN) for part in self.layers.modules())
+        self._mixers = [part for part in self.layers.modules() if isinstance(part, GraphMambaMixer)]
 
     def forward(self, graphs: Data, topology: Topology) -> Float[Tensor, "nodes channels"]:
         """Encode the batch and run it through all layers.
@@ -40,6 +44,10 @@ class Backbone(nn.Module):
         seed = self.noise_seed() if topology.seed is None else topology.seed
         layout = topology.lay_out() if self._reads_layout else None
         topology = replace(topology, seed=seed, gate_encoding=encoded.gate, edge_layout=layout)
+        # A compiler fuses the line-ups of the layers by itself, and cannot look into this table.
+        if self._mixers and not torch.compiler.is_compiling():
+            requests = [mixer.request() for mixer in self._mixers]
+            topology = replace(topology, line_ups=line_ups_of(requests, topology))
         x, e = encoded.x, encoded.e
         for layer in self.layers:
             x, e = layer(x, e, topology)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_least
 from graphmamba.data.topology import Topology
-from graphmamba.order.line_up import line_up
+from graphmamba.order.line_ups import Request, find_line_up
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.stack.mamba_block import MambaBlock, MambaOptions
 from graphmamba.stack.parts import GlobalMixer
@@ -49,6 +49,9 @@ class GraphMambaMixer(GlobalMixer):
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
         """Return what each node takes from those before it."""
-        samples = self.policy.samples(self.training)
-        line = line_up(self.policy, topology, samples=samples, layer=self.layer)
+        line = find_line_up(self.request(), topology)
         return self.mamba(self.norm(x), line.cu_seqlens, line.order, line.samples)
+
+    def request(self) -> Request:
+        """Say which line-up the next pass asks for."""
+        return self.policy, self.policy.samples(self.training), self.layer

@@ -1,0 +1,91 @@
+"""The kernels that make static batches give the bits of the definition."""
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphmamba.data import static_jobs
+from graphmamba.data.edge_begins import edge_begins
+from graphmamba.data.static_batch import StaticGather
+from graphmamba.data.static_size import StaticSize
+from graphmamba.data.store import GraphStore
+from tests.data.test_static_batch import CASES, SETS, same, size_for, store_of
+from tests.helpers.processes import run_apart
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+
+
+def odd_store() -> GraphStore:
+    """Labels and columns of two bytes, of one value for each graph, of none, and no edges."""
+    graphs = []
+    for nodes in (3, 5):
+        graph = Data(x=torch.full((nodes, 3), float(nodes)), num_nodes=nodes)
+        graph.edge_index = torch.empty(2, 0, dtype=torch.int64)
+        graph.edge_attr = torch.empty(0, 2)
+        graph.y = torch.rand(nodes, 2).bfloat16()
+        graph.mark = torch.arange(nodes).int()[:, None].expand(nodes, 70)
+        graph.flag = torch.tensor([[True, False, True]] * nodes)
+        graphs.append(graph)
+    return GraphStore.from_pyg(graphs)
+
+
+def assert_fused_gives_the_same_bits(store: GraphStore, ids: list[int], size: StaticSize) -> None:
+    from graphmamba.data.fused_static import FusedStatic
+
+    here = store.to("cpu")
+    fused = FusedStatic(store.tables, edge_begins(store.tables, store.device), store.device)
+    for by_source in (True, False):
+        truth = StaticGather(here).batch(torch.tensor(ids), size, by_source)
+        given = torch.tensor(ids, device=store.device)
+        for made in (fused.columns(given, size, by_source) for _ in range(2)):
+            assert set(made) == set(truth.keys())
+            for name, column in made.items():
+                assert same(column.cpu(), truth[name]), name
+                assert column.is_contiguous(), name
+
+
+def assert_interpreted_kernels_give_the_same_bits() -> None:
+    for case in ("empty places", "fewer ghost edges than ghost nodes"):
+        store = store_of("pcqm-contact")
+        ids, size = CASES[case]
+        assert_fused_gives_the_same_bits(store, ids, size_for(store, size))
+    for name in ("malnet-tiny", "pattern"):
+        store = store_of(name)
+        ids, size = CASES["full"]
+        assert_fused_gives_the_same_bits(store, ids, size_for(store, size))
+    assert_fused_gives_the_same_bits(store, [-1, -1], size_for(store, StaticSize(2, 5, 7, (9,))))
+    assert_fused_gives_the_same_bits(odd_store(), [1, -1], StaticSize(2, 20, 6))
+
+
+@needs_triton
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+def test_interpreted_kernels_give_the_same_bits() -> None:
+    run_apart(
+        "from tests.data.test_fused_static import assert_interpreted_kernels_give_the_same_bits\n"
+        "assert_interpreted_kernels_give_the_same_bits()\n",
+        TRITON_INTERPRET="1",
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", SETS)
+def test_a_gpu_gives_the_same_bits(name: str, case: str) -> None:
+    store = store_of(name)
+    ids, size = CASES[case]
+    assert_fused_gives_the_same_bits(store.to("cuda"), ids, size_for(store, size))
+
+
+@pytest.mark.gpu
+def test_a_gpu_copes_with_odd_columns() -> None:
+    assert_fused_gives_the_same_bits(odd_store().to("cuda"), [1, -1], StaticSize(2, 20, 6))
+
+
+@needs_triton
+def test_kernel_and_jobs_mean_the_same_by_a_task() -> None:
+    from graphmamba.data import fused_static_kernels as kernels
+
+    for name in ("REPEAT", "PAIRS", "ORDER", "BEGIN", "OWNER"):
+        assert getattr(kernels, name).value == getattr(static_jobs, name)

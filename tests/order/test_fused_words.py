@@ -1,0 +1,63 @@
+"""The kernel that writes what steps are sorted by, held to the keys that it joins."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from graphmamba.data.topology import Topology
+from graphmamba.order import OrderPolicy
+from graphmamba.order.line_up import BIN_BITS, _join, _keys
+from graphmamba.order.scores import NOISE_BITS, node_key
+from tests.helpers.graphs import random_topology
+from tests.helpers.processes import run_apart
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+POLICIES = (
+    OrderPolicy(),
+    OrderPolicy(bins=3),
+    OrderPolicy(bins=2, deal="modulo"),
+    OrderPolicy(noise="none"),
+    OrderPolicy(key="none"),
+    OrderPolicy(key="none", bins=2, noise="none"),
+    OrderPolicy(key="eigenvector", noise="none"),
+)
+
+
+def cases() -> Iterator[tuple[OrderPolicy, Topology]]:
+    topology = random_topology((70, 1, 30, 0, 3))
+    known = replace(topology, ptr=topology.starts(), edge_layout=topology.lay_out())
+    for policy in POLICIES:
+        yield policy, known
+    yield OrderPolicy(bins=2), replace(topology, graph_key=None)
+    yield OrderPolicy(noise="none"), replace(topology, seed=None)
+    yield OrderPolicy(), replace(topology, seed=torch.tensor(-(2**63)))
+    yield OrderPolicy(), random_topology((0,))
+
+
+def assert_interpreted_kernel_joins_alike() -> None:
+    from graphmamba.order.fused_words import join_words
+
+    for policy, topology in cases():
+        [(word, _)] = _join(_keys(policy, topology, 2, range(3, 6)))
+        score = None if policy.key == "none" else node_key(policy, topology)
+        assert torch.equal(join_words(policy, topology, score, 2, range(3, 6)), word), policy
+
+
+@needs_triton
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel runs on the GPU itself")
+def test_the_interpreted_kernel_writes_the_same_words() -> None:
+    run_apart(
+        "from tests.order.test_fused_words import assert_interpreted_kernel_joins_alike\n"
+        "assert_interpreted_kernel_joins_alike()\n",
+        TRITON_INTERPRET="1",
+    )
+
+
+@needs_triton
+def test_the_kernel_takes_as_many_bits() -> None:
+    from graphmamba.order import fused_words_kernels as kernels
+
+    assert (kernels.BIN_BITS.value, kernels.NOISE_BITS.value) == (BIN_BITS, NOISE_BITS)
