@@ -12,7 +12,7 @@ from graphmamba.config import load_experiment
 from graphmamba.published import Score
 from graphmamba.show import reporter_for
 from graphmamba.show.bars import Bars
-from graphmamba.show.follow import follow
+from graphmamba.show.follow import bar, follow
 from graphmamba.show.lines import Lines
 from graphmamba.show.tables import results_table, scores_table
 from graphmamba.show.units import bytes_of, metric_title, time_of
@@ -129,6 +129,20 @@ def test_predictions_are_handed_on_as_they_are(capsys: pytest.CaptureFixture[str
     found = [*follow(iter([part, part]), graphs=4)]
     assert [each is part for each in found] == [True, True]
     assert capsys.readouterr().out == ""
+
+
+def test_a_bar_is_drawn_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for is_terminal in (False, True):
+        if is_terminal:
+            monkeypatch.setenv("FORCE_COLOR", "1")
+        with bar("evaluating") as tell:
+            tell(1, 2)
+            tell(2, 2)
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert ("evaluating" in told.err) == is_terminal
 
 
 def test_one_run_has_its_scores_beside_the_published_one() -> None:

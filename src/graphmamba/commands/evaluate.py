@@ -8,11 +8,9 @@ import torch
 
 from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
-from graphmamba.commands.source import ModelWords, check_fits, on_other_data
+from graphmamba.commands.source import ALL, ModelWords, check_fits, on_other_data
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.train.options import DeviceName, Precision
-
-ALL = "all"
 
 
 def evaluate(  # noqa: PLR0913
@@ -39,12 +37,13 @@ def evaluate(  # noqa: PLR0913
         pretrained: Name of weights that come with the package, instead of a checkpoint.
         weights: Folder of such weights; $GRAPHMAMBA_WEIGHTS or the package's own by default.
         device: Where to compute; auto is a GPU where there is one.
-        precision: 32-true, or bf16-mixed on a GPU.
+        precision: 32-true, or bf16-mixed, which computes in bfloat16 what bears it.
         batch_size: Graphs at a time; that of training by default.
         root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
         json: Print one JSON object instead of a table.
     """
     from graphmamba.environment import resolve_device
+    from graphmamba.show.follow import bar
     from graphmamba.show.tables import scores_table
     from graphmamba.train.evaluate import evaluate as score
     from graphmamba.train.open_data import open_data
@@ -56,14 +55,16 @@ def evaluate(  # noqa: PLR0913
     experiment, store = open_data(experiment, Path(root) if root else None, place)
     check_fits(trained, experiment)
     data = experiment.data
-    scores = score(
-        trained.model.to(place),
-        store.to(place),
-        torch.arange(len(store)) if split == ALL else split,
-        batch_size=batch_size or experiment.recipe.batch_size,
-        loss=experiment.loss,
-        precision=precision,
-    )
+    with bar("evaluating") as tell:
+        scores = score(
+            trained.model.to(place),
+            store.to(place),
+            torch.arange(len(store)) if split == ALL else split,
+            batch_size=experiment.recipe.batch_size if batch_size is None else batch_size,
+            loss=experiment.loss,
+            precision=precision,
+            on_batch=tell,
+        )
     if json:
         told = {"checkpoint": str(trained.path), "data": data.title, "split": split, **scores}
         sys.stdout.write(json_format.dumps(told, indent=2) + "\n")

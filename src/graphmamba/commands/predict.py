@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
-from graphmamba.commands.source import ModelWords, on_other_data, options_of
+from graphmamba.commands.source import ALL, ModelWords, on_other_data, options_of
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.own.unlabelled import read_unlabelled
 from graphmamba.data.store import GraphStore
@@ -17,8 +17,6 @@ from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.options import DeviceName
 from graphmamba.train.predict import BUDGET
-
-ALL = "all"
 
 
 def predict(  # noqa: PLR0913

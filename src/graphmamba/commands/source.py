@@ -9,6 +9,9 @@ from graphmamba.train.experiment import Experiment
 from graphmamba.train.pretrained import find_pretrained
 from graphmamba.train.trained import Trained, load
 
+ALL = "all"
+"""What a split is called that holds every graph."""
+
 
 @dataclass(frozen=True)
 class ModelWords:
