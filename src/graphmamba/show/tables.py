@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from graphmamba.published import Score
 from graphmamba.show.units import bytes_of, metric_title, time_of
-from graphmamba.train.results import RunResult, SeedsResult
+from graphmamba.train.results import RunResult, SeedsResult, deviation_of, mean_of
 
 
 def results_table(result: RunResult | SeedsResult, published: Score | None = None) -> object:
@@ -61,11 +61,8 @@ def _over(values: Sequence[float]) -> str:
     """One value, or mean and standard deviation of several; nothing where there is none."""
     if any(math.isnan(value) for value in values):
         return ""
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
-        return f"{mean:.4f}"
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
-    return f"{mean:.4f} ± {spread:.4f}"
+    mean = f"{mean_of(values):.4f}"
+    return mean if len(values) == 1 else f"{mean} ± {deviation_of(values):.4f}"
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -64,14 +64,11 @@ class SeedsResult:
 
     def mean(self, split: str, name: str) -> float:
         """Mean over the seeds."""
-        values = self._values(split, name)
-        return math.fsum(values) / len(values)
+        return mean_of(self._values(split, name))
 
     def deviation(self, split: str, name: str) -> float:
-        """Standard deviation over the seeds, divided by their number as in published tables."""
-        mean = self.mean(split, name)
-        squares = [(value - mean) ** 2 for value in self._values(split, name)]
-        return math.sqrt(math.fsum(squares) / len(squares))
+        """Standard deviation over the seeds."""
+        return deviation_of(self._values(split, name))
 
     def content(self) -> dict[str, object]:
         """Mean and deviation of each score, then all runs, as JSON can write them."""
@@ -94,6 +91,17 @@ class SeedsResult:
 
     def _values(self, split: str, name: str) -> Sequence[float]:
         return [run.scores.get(split, {}).get(name, math.nan) for run in self.runs]
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """Mean, rounded once."""
+    return math.fsum(values) / len(values)
+
+
+def deviation_of(values: Sequence[float]) -> float:
+    """Standard deviation, divided by the number of values as in published tables."""
+    mean = mean_of(values)
+    return math.sqrt(mean_of([(value - mean) ** 2 for value in values]))
 
 
 def _numbers(scores: Scores) -> dict[str, float | None]:
