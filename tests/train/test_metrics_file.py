@@ -1,6 +1,7 @@
 """`metrics.csv`: whole rows only, whenever the run is killed."""
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,11 @@ def test_no_file_has_no_rows(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"metrics\.csv' cannot be written"):
         append_row(tmp_path / "nowhere" / "metrics.csv", ROWS[0])
+
+
+def test_a_disk_that_is_full_half_way_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, text: write(handle, text[:5]))
+    with pytest.raises(UserError, match="No space left on device"):
+        append_row(path, {"epoch": 4, "loss": 0.125})
+    assert read_rows(path) == ROWS

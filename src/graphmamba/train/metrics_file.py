@@ -1,6 +1,7 @@
 """`metrics.csv`: one row an epoch, whole rows only, whenever the run is killed."""
 
 import csv
+import errno
 import io
 import os
 from collections.abc import Mapping
@@ -18,10 +19,12 @@ def append_row(path: Path, row: Row) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     try:
-        # one write to the end of a file arrives whole or not at all, even when we are killed
+        # one write to the end of a file arrives whole when we are killed; a full disk cuts it short
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         try:
-            os.write(handle, text.getvalue().encode())
+            wanted = text.getvalue().encode()
+            if os.write(handle, wanted) < len(wanted):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
             os.fsync(handle)
         finally:
             os.close(handle)
