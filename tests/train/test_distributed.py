@@ -92,7 +92,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_learn_as_one_with_the_doubled_batch(
     folder: Path, tmp_path: Path, case: str
@@ -107,13 +106,11 @@ def test_two_processes_learn_as_one_with_the_doubled_batch(
             assert other[name] == pytest.approx(one[name], rel=2e-4, abs=1e-6), name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_that_were_stopped_go_on(folder: Path, case: str) -> None:
     assert_same_run(folder / case, folder / f"{case}-stopped")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("config", SCORED)
 def test_two_processes_score_exactly_as_one(folder: Path, config: str) -> None:
     torch.manual_seed(0)

@@ -1,10 +1,11 @@
 """A run that was stopped anywhere goes on as if nothing had happened."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,30 +61,78 @@ def test_a_crash_at_any_step_changes_no_bit(
 
 
 KILLED = """
-import signal, sys
-from pathlib import Path
+import os, signal, sys
+from graphmamba.train import files
 from graphmamba.train.fit import fit
 from graphmamba.train.options import RunOptions
 from tests.helpers.runs import Notes, send, tiny_experiment, tiny_store
 
+kill, flush = send(signal.SIGKILL), files._flush
 experiment = tiny_experiment(**{"model.dropout": 0.3})
-notes = Notes({int(sys.argv[2]): send(signal.SIGKILL)})
-fit(experiment, tiny_store(experiment), RunOptions(checkpoint_every=0.0), sys.argv[1], notes)
+store = tiny_store(experiment)
+
+def run(folder, what, number):
+    left = [number]
+
+    def flush_or_die(path):
+        left[0] -= path.name.startswith(".state")
+        if what == "write" and left[0] == 0:
+            os.truncate(path, path.stat().st_size // 2)
+            kill()
+        flush(path)
+
+    files._flush = flush_or_die
+    notes = Notes({number: kill} if what == "step" else {})
+    is_begun = os.path.exists(folder)
+    fit(experiment, store, RunOptions(checkpoint_every=0.0), folder, notes, resume=is_begun)
+
+for line in sys.stdin:
+    folder, what, number = line.split()
+    child = os.fork()
+    if not child:
+        run(folder, what, int(number))
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+"""Forks a process for each line, which is killed at a step or while it writes its state."""
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def killer() -> Iterator[subprocess.Popen[str]]:
+    # threads would not be there after a fork
+    settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **settings},
+    ) as process:
+        yield process
+
+
+MOMENTS = st.tuples(st.sampled_from(["step", "write"]), st.integers(1, STEPS))
+
+
 @settings(max_examples=3)
-@given(step=st.integers(1, STEPS))
+@given(moments=st.lists(MOMENTS, min_size=1, max_size=2))
 def test_a_killed_process_changes_no_bit(
-    whole: Path, tmp_path_factory: pytest.TempPathFactory, step: int
+    whole: Path,
+    killer: subprocess.Popen[str],
+    tmp_path_factory: pytest.TempPathFactory,
+    moments: list[tuple[str, int]],
 ) -> None:
     folder = tmp_path_factory.mktemp("killed") / "run"
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(folder), str(step)], cwd=ROOT, check=False
-    )
-    assert done.returncode == -signal.SIGKILL
-    fit(EXPERIMENT, tiny_store(EXPERIMENT), ALWAYS, folder, resume=True)
+    assert killer.stdin is not None
+    assert killer.stdout is not None
+    for number, (what, count) in enumerate(moments):
+        killer.stdin.write(f"{folder} {what} {count}\n")
+        killer.stdin.flush()
+        # the second time there may be fewer steps left
+        allowed = {-signal.SIGKILL, 0} if number else {-signal.SIGKILL}
+        assert int(killer.stdout.readline()) in allowed
+    with typecheck_off():
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), ALWAYS, folder, resume=True)
     assert_same_run(folder, whole)
 
 
