@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from graphmamba.data.own.folder import feature_names, read_folder
+from graphmamba.data.own.feature_names import feature_names
+from graphmamba.data.own.folder import read_folder
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.unlabelled import read_unlabelled
 from graphmamba.errors import UserError
@@ -84,14 +85,35 @@ def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
 
     write_rows(tmp_path / "edges.csv", ["graph", "source", "target", "w"], [["a", "x", "x", 3]])
     write("mass", "charge")
-    known = ("nodes.csv/mass", "nodes.csv/charge", "edges.csv/w")
+    known = ("nodes/mass", "nodes/charge", "edges/w")
     assert feature_names(tmp_path, ("taste",)) == known
     read_unlabelled(tmp_path, OwnOptions(), known)
     write("charge", "mass")
-    with pytest.raises(
-        UserError, match=r"in their order, nodes\.csv/mass, .*; got nodes\.csv/charge"
-    ):
+    with pytest.raises(UserError, match=r"in their order, nodes/mass, .*; got nodes/charge"):
         read_unlabelled(tmp_path, OwnOptions(), known)
+
+
+def test_named_arrays_in_another_order_are_refused(tmp_path: Path) -> None:
+    path, known = tmp_path / "graphs.npz", ("nodes/mass", "nodes/charge", "edges/w")
+    arrays = {
+        "node_ptr": [0, 2],
+        "edge_ptr": [0, 1],
+        "edge_index": [[0], [1]],
+        "x": [[1, 2], [3, 4]],
+        "edge_attr": [[5]],
+    }
+    np.savez(path, **arrays)
+    read_unlabelled(path, OwnOptions(), known)
+    np.savez(path, **arrays, x_names=["mass", "charge"], edge_attr_names=["w"])
+    assert feature_names(path, ()) == known
+    read_unlabelled(path, OwnOptions(), known)
+    np.savez(path, **arrays, x_names=["charge", "mass"], edge_attr_names=["w"])
+    with pytest.raises(UserError, match=r"in their order, nodes/mass, .*; got nodes/charge"):
+        read_unlabelled(path, OwnOptions(), known)
+    for wrong in (["mass"], ["mass", "mass"], [1, 2]):
+        np.savez(path, **arrays, x_names=wrong)
+        with pytest.raises(UserError, match="x_names must be 2 different words, one for each"):
+            read_unlabelled(path, OwnOptions())
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

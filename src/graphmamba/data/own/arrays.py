@@ -2,6 +2,7 @@
 
 import zipfile
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from graphmamba.data.own.labels import LabelRule
 from graphmamba.data.own.own_data import OwnData
 from graphmamba.errors import UserError
 
+NAMES = {"x_names": "x", "edge_attr_names": "edge_attr"}
+"""Arrays of words, and whose columns they name."""
 BROKEN = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError)
 """What NumPy and the archive raise over files that are cut off, foreign or made to harm."""
 
@@ -31,20 +34,51 @@ def read_npz(
 
 
 def load_arrays(path: Path) -> Arrays:
-    """Read the arrays of a file by their names."""
+    """Read the arrays of a file by their names; those that name columns must name each once."""
+    arrays = _load(path)
+    tensors = {
+        name: _tensor(path, name, values) for name, values in arrays.items() if name in KNOWN
+    }
+    for name, of in NAMES.items():
+        if name in arrays:
+            _check_names(path, name, arrays[name], tensors.get(of))
+    return tensors
+
+
+def array_features(path: Path) -> tuple[str, ...]:
+    """Feature columns of a file in their order, as `nodes/NAME`; empty where it names none."""
+    arrays = _load(path, tuple(NAMES))
+    return tuple(
+        f"{table}/{name}"
+        for table, names in zip(("nodes", "edges"), NAMES, strict=True)
+        for name in (arrays[names].tolist() if names in arrays else ())
+    )
+
+
+def _load(path: Path, names: Collection[str] = (*KNOWN, *NAMES)) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise UserError(f"{path} must be there, got no such file")
     try:
         with zipfile.ZipFile(path):
             pass
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files if name in KNOWN}
-            unknown = [name for name in file.files if name not in KNOWN]
+            arrays = {name: file[name] for name in file.files if name in names}
+            unknown = [name for name in file.files if name not in (*KNOWN, *NAMES)]
     except (zipfile.BadZipFile, zlib.error, SyntaxError, *BROKEN) as mistake:
         raise UserError(f"{path} must be a whole .npz file without objects: {mistake}") from mistake
     if unknown:
-        raise UserError(f"{path}: arrays must be among {', '.join(KNOWN)}, got {unknown[0]!r}")
-    return {name: _tensor(path, name, values) for name, values in arrays.items()}
+        known = ", ".join((*KNOWN, *NAMES))
+        raise UserError(f"{path}: arrays must be among {known}, got {unknown[0]!r}")
+    return arrays
+
+
+def _check_names(path: Path, name: str, names: np.ndarray, of: torch.Tensor | None) -> None:
+    columns = of.shape[-1] if of is not None and of.dim() else 0
+    if names.dtype.kind != "U" or names.shape != (columns,) or len(set(names.tolist())) < columns:
+        raise UserError(
+            f"{path}: {name} must be {columns} different words, one for each column of "
+            f"{NAMES[name]}, got {names.tolist()}"
+        )
 
 
 def _tensor(path: Path, name: str, values: np.ndarray) -> torch.Tensor:

@@ -167,13 +167,14 @@ def _features(table: CsvTable, label: tuple[str, ...]) -> list[str]:
     return [name for name in table.columns if name not in keys and name not in label]
 
 
-def feature_names(folder: Path, label: tuple[str, ...]) -> tuple[str, ...]:
-    """Feature columns of a folder in their order, as `FILE/COLUMN`; reads the headers only."""
+def folder_features(folder: Path, label: tuple[str, ...]) -> tuple[str, ...]:
+    """Feature columns of a folder in their order, as `nodes/NAME`; reads the headers only."""
     found = []
     for name, keys in KEYS_OF.items():
         with (folder / name).open(encoding="utf-8-sig", newline="") as file:
             header = next(csv.reader(file), [])
-        found += [f"{name}/{each}" for each in header if each not in keys and each not in label]
+        table = name.removesuffix(".csv")
+        found += [f"{table}/{each}" for each in header if each not in keys and each not in label]
     return tuple(found)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphmamba.data.catalog import Benchmark, Features, Task
-from graphmamba.data.own.folder import feature_names
+from graphmamba.data.own.feature_names import feature_names
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.errors import UserError
 
@@ -22,7 +22,7 @@ class OwnSource(OwnOptions):
     names: tuple[str, ...] = ()
     """Classes by their number, or label columns; filled in when the graphs are read."""
     columns: tuple[str, ...] = ()
-    """Feature columns of a folder in their order; filled in when the graphs are read."""
+    """Feature columns in their order, where files name them; filled in when they are read."""
 
     @property
     def options(self) -> OwnOptions:
@@ -31,8 +31,7 @@ class OwnSource(OwnOptions):
 
     def described(self, features: Features, task: Task, names: tuple[str, ...]) -> "OwnSource":
         """Return the source with what was found in its graphs."""
-        path = Path(self.path)
-        columns = feature_names(path, self.labels) if self.path and path.is_dir() else ()
+        columns = feature_names(Path(self.path), self.labels) if self.path else ()
         return replace(self, features=features, task=task, names=names, columns=columns)
 
     def as_benchmark(self) -> Benchmark:

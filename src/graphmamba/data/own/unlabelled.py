@@ -11,7 +11,8 @@ from graphmamba.data.molecules import read_smiles
 from graphmamba.data.own.arrays import load_arrays
 from graphmamba.data.own.assemble import assemble_pairs, assemble_unlabelled
 from graphmamba.data.own.csv_table import read_csv
-from graphmamba.data.own.folder import columns_of_tables, feature_names, read_tables
+from graphmamba.data.own.feature_names import feature_names
+from graphmamba.data.own.folder import columns_of_tables, read_tables
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.roster import list_graphs, list_nodes
 from graphmamba.data.progress import track
@@ -48,8 +49,8 @@ def read_unlabelled(
         path: A folder of CSV files, an `.npz` of arrays, or a `.csv` of molecules.
         options: How the graphs were read that a model was trained on: their label columns are
             no features here either.
-        columns: Feature columns that the model knows, as `feature_names` gives them; a folder
-            with others, or with these in another order, is refused. Empty takes any.
+        columns: Feature columns that the model knows, as `feature_names` gives them; files
+            that name others, or these in another order, are refused. Empty takes any.
     """
     path = Path(path)
     if not path.exists():
@@ -57,14 +58,15 @@ def read_unlabelled(
     suffix = "" if path.is_dir() else path.suffix
     if suffix not in READERS:
         raise UserError(f"graphs to predict must be a folder, .npz or .csv, got '{path}'")
-    if columns and path.is_dir():
+    if columns:
         _check_features(path, options, columns)
     return READERS[suffix](path, options)
 
 
 def _check_features(path: Path, options: OwnOptions, columns: tuple[str, ...]) -> None:
     found = feature_names(path, options.labels)
-    if found != columns:
+    # arrays need not be named, and then only their number can be checked
+    if found != columns and (found or path.is_dir()):
         raise UserError(
             f"{path} must have the features that the model was trained on, in their order, "
             f"{', '.join(columns)}; got {', '.join(found) or 'none'}"

@@ -1,0 +1,22 @@
+"""What the feature columns of a user's files are called, so that none takes another's place."""
+
+from pathlib import Path
+
+from graphmamba.data.own.arrays import array_features
+from graphmamba.data.own.folder import folder_features
+
+
+def feature_names(path: Path, label: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the feature columns of nodes, then of edges, in their order.
+
+    Args:
+        path: A folder of CSV files, an `.npz`, or a `.csv` of molecules.
+        label: Columns that are no features.
+
+    Returns:
+        Names such as `nodes/size`; none where the file does not name them, or where, as for
+        molecules, they are always the same.
+    """
+    if path.is_dir():
+        return folder_features(path, label)
+    return array_features(path) if path.suffix == ".npz" and path.is_file() else ()
