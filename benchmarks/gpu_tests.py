@@ -2,10 +2,12 @@
 
     python benchmarks/gpu_tests.py --out benchmarks/results/gpu_tests_h200.json
 
-Most of their time is the compilation of kernels, which one core does for one process.
+Most of their time is the compilation of kernels, which one core does for one process. With
+`--durations`, a former record, the longest tests come first, so that none is begun near the end.
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -14,8 +16,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from statistics import median
 from time import perf_counter
-from xml.etree import ElementTree
 
 from graphmamba.bench.tables import write_json
 from graphmamba.environment import describe, resolve_device
@@ -23,76 +25,139 @@ from graphmamba.environment import describe, resolve_device
 ROOT = Path(__file__).parents[1]
 SHARE = 6
 """Tests that one process runs; fewer would spend their time on starting."""
-PYTEST = (sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider")
+ROUNDS = 4
+"""Processes that are started one after another on each core where durations are known."""
+Ended = tuple[str, float]
+"""How a test ended, and its seconds."""
 
 
 def main() -> None:
-    """Collect, deal out, run, record; the exit status is 1 where a test failed."""
+    """Collect, deal out, run, record; the exit status is 1 where a test did not pass."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tests", nargs="*", default=["tests"], help="folders or files of tests")
     parser.add_argument("--out", type=Path, help="where the record goes, as JSON")
     parser.add_argument("--commit", help="commit of a copy without its history")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds for all of them")
+    parser.add_argument("--durations", type=Path, help="a former record: longest tests first")
+    parser.add_argument("--marker", default="gpu", help="marker of the tests")
+    parser.add_argument("--device", default="cuda", help="device that the record describes")
     options = parser.parse_args()
-    device = resolve_device("cuda")
-    tests = _collect(options.tests)
+    former = _read_durations(parser, options.durations) if options.durations else {}
+    device = resolve_device(options.device)
+    tests = _collect(options.tests, options.marker)
     begin = perf_counter()
-    # Neighbours take about as long as one another: every share gets some of each kind.
-    count = -(-len(tests) // SHARE)
-    shares = [tests[first::count] for first in range(count)]
-    run = partial(_run, deadline=begin + options.limit)
+    run = partial(_run, marker=options.marker, deadline=begin + options.limit)
     with ThreadPoolExecutor(options.processes) as pool:
-        outcomes = dict(outcome for found in pool.map(run, shares) for outcome in found.items())
-    # A process that dies takes the outcomes of its tests along: they count as lost, not as passed.
-    counts = Counter(outcomes.values()) + Counter({"lost": len(tests) - len(outcomes)})
+        shares = deal(tests, former, options.processes)
+        ended = dict(each for found in pool.map(run, shares) for each in found.items())
     record = {
         **describe(device, options.commit),
         "tests": options.tests,
         "seconds": round(perf_counter() - begin, 1),
-        "counts": dict(counts),
-        "not passed": {name: how for name, how in outcomes.items() if how != "passed"},
+        **_summary(tests, ended),
     }
     if options.out:
         write_json(options.out, record)
-    sys.stdout.write(f"{dict(counts)} in {record['seconds']} s\n")
+    counts = Counter(how for how, _ in ended.values())
+    sys.stdout.write(f"{record['counts']} in {record['seconds']} s\n")
     sys.exit(int(counts["passed"] + counts["skipped"] < len(tests)))
 
 
-def _collect(folders: list[str]) -> list[str]:
-    listed = subprocess.run(
-        [*PYTEST, "--collect-only", *folders], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return [line for line in listed.stdout.splitlines() if "::" in line]
+def _read_durations(parser: argparse.ArgumentParser, path: Path) -> dict[str, float]:
+    try:
+        return dict(json.loads(path.read_text())["durations"])
+    except (OSError, ValueError, KeyError, TypeError) as mistake:
+        parser.error(f"--durations must be a record with durations, got '{path}': {mistake!r}")
 
 
-def _run(tests: list[str], deadline: float) -> dict[str, str]:
-    """Run some tests in a process of their own; return how each ended."""
+def deal(tests: list[str], former: dict[str, float], processes: int) -> list[list[str]]:
+    """Deal tests out to processes, in the order in which these are to start."""
+    if not former:
+        # Neighbours take about as long as one another: every share gets some of each kind.
+        count = -(-len(tests) // SHARE)
+        return [tests[first::count] for first in range(count)]
+    # What is not known is taken to be usual.
+    usual = median(former.values())
+    seconds = {test: former.get(test, usual) for test in tests}
+    fair = sum(seconds.values()) / (processes * ROUNDS)
+    shares: list[list[str]] = []
+    room = 0.0
+    for test in sorted(tests, key=lambda test: -seconds[test]):
+        if seconds[test] > room:
+            shares.append([])
+            room = fair
+        shares[-1].append(test)
+        room -= seconds[test]
+    return shares
+
+
+def _summary(tests: list[str], ended: dict[str, Ended]) -> dict[str, object]:
+    """What a process had not come to when it was killed, or died, is lost, not passed."""
+    hows = {test: ended[test][0] if test in ended else "lost" for test in tests}
+    passed = Counter(test.partition("::")[0] for test, how in hows.items() if how == "passed")
+    others = {test: how for test, how in hows.items() if how not in {"passed", "lost"}}
+    return {
+        "counts": dict(Counter(hows.values())),
+        "not passed": others,
+        "lost": [test for test, how in hows.items() if how == "lost"],
+        "passed": dict(sorted(passed.items())),
+        "durations": {test: round(ended[test][1], 1) for test in tests if test in ended},
+    }
+
+
+def _pytest(marker: str) -> list[str]:
+    return [sys.executable, "-m", "pytest", "-q", "-m", marker, "-p", "no:cacheprovider"]
+
+
+def _collect(folders: list[str], marker: str) -> list[str]:
+    command = [*_pytest(marker), "--collect-only", *folders]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    tests = [line for line in listed.stdout.splitlines() if "::" in line]
+    if listed.returncode or not tests:
+        sys.exit(f"no tests marked {marker} could be collected: {listed.stdout[-2000:]}")
+    return tests
+
+
+def _run(tests: list[str], marker: str, deadline: float) -> dict[str, Ended]:
+    """Run some tests in a process of their own; return how those ended that did."""
     left = deadline - perf_counter()
     if left <= 0:
         return {}
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.xml")
+        ended = Path(folder, "ended")
+        ended.touch()
+        paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         try:
-            ended = subprocess.run(
-                [*PYTEST, f"--junitxml={report}", *tests],
+            done = subprocess.run(
+                [*_pytest(marker), "-p", "ended_tests", *tests],
                 cwd=ROOT, capture_output=True, text=True, check=False, timeout=left,
                 # Processes side by side would otherwise fight over the same cores.
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths,
+                                  "ENDED_TESTS": str(ended)},
             )  # fmt: skip
+            if done.returncode:
+                sys.stdout.write(done.stdout[-6000:])
         except subprocess.TimeoutExpired:
-            return {}
-        if ended.returncode:
-            sys.stdout.write(ended.stdout[-6000:])
-        if not report.exists():
-            return {}
-        cases = ElementTree.parse(report).getroot().iter("testcase")
-        return {f"{case.get('classname')}::{case.get('name')}": _outcome(case) for case in cases}
+            sys.stdout.write(f"out of time: {', '.join(tests)}\n")
+        return _read_ended(ended)
 
 
-def _outcome(case: ElementTree.Element) -> str:
-    found = [how for how in ("failure", "error", "skipped") if case.find(how) is not None]
-    return {"failure": "failed", "error": "failed"}.get(found[0], found[0]) if found else "passed"
+def _read_ended(path: Path) -> dict[str, Ended]:
+    """Put the stages of each test together; one whose last stage is missing has not ended."""
+    stages: dict[str, list[dict[str, object]]] = {}
+    for line in path.read_text().splitlines(keepends=True):
+        # A line that is cut short was being written when its process was killed.
+        if line.endswith("\n"):
+            stage = json.loads(line)
+            stages.setdefault(stage["test"], []).append(stage)
+    found: dict[str, Ended] = {}
+    for test, each in stages.items():
+        if each[-1]["stage"] == "teardown":
+            hows = [str(stage["outcome"]) for stage in each]
+            how = next((how for how in ("failed", "skipped") if how in hows), "passed")
+            found[test] = how, sum(float(str(stage["seconds"])) for stage in each)
+    return found
 
 
 if __name__ == "__main__":

@@ -1,0 +1,181 @@
+"""The run of marked tests side by side, on a small tree of tests of its own."""
+
+import json
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_tests.py"
+FIRST = """
+import os, pytest
+
+pytestmark = pytest.mark.chosen
+
+@pytest.mark.parametrize("value", [1, "a::b"])
+def test_passes(value):
+    assert value
+
+def test_fails():
+    assert not os.getcwd()
+
+def test_is_skipped():
+    pytest.skip("no reason")
+"""
+SECOND = """
+import pytest
+
+class TestGroup:
+    @pytest.mark.chosen
+    def test_inside(self):
+        pass
+
+    def test_other(self):
+        pass
+
+@pytest.fixture
+def breaks():
+    yield
+    raise RuntimeError
+
+@pytest.mark.chosen
+def test_breaks_after(breaks):
+    pass
+"""
+SLEEPS = """
+import os, time, pytest
+
+@pytest.mark.chosen
+def test_quick():
+    pass
+
+@pytest.mark.chosen
+def test_sleeps():
+    time.sleep(600)
+
+@pytest.mark.chosen
+def test_behind():
+    pass
+"""
+DIES = """
+import os, pytest
+
+@pytest.mark.chosen
+def test_dies():
+    os._exit(3)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, at home in a folder of small tests."""
+    spec = spec_from_file_location("gpu_tests", SCRIPT)
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = chosen\n")
+    (tmp_path / "tests").mkdir()
+    # Other plugins take longer to import than these tests to run.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    return module
+
+
+def run(script: ModuleType, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, dict]:
+    out = script.ROOT / "record.json"
+    fixed = {"out": out, "marker": "chosen", "device": "cpu", "commit": "abc"}
+    options = [word for name, value in fixed.items() for word in (f"--{name}", str(value))]
+    monkeypatch.setattr(sys, "argv", ["gpu_tests.py", *options, *words])
+    with pytest.raises(SystemExit) as ended:
+        script.main()
+    return int(ended.value.code or 0), json.loads(out.read_text())
+
+
+def test_a_record_names_what_did_not_pass_and_counts_what_did(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, dies = "tests/test_a.py", "tests/test_b.py", "tests/test_c.py"
+    for name, text in ((first, FIRST), (second, SECOND), (dies, DIES)):
+        (script.ROOT / name).write_text(text)
+    code, record = run(script, monkeypatch, "--processes", "2")
+    assert code == 1
+    assert record["counts"] == {"passed": 3, "failed": 2, "skipped": 1, "lost": 1}
+    assert record["not passed"] == {
+        f"{first}::test_fails": "failed",
+        f"{first}::test_is_skipped": "skipped",
+        f"{second}::test_breaks_after": "failed",
+    }
+    assert record["lost"] == [f"{dies}::test_dies"]
+    assert record["passed"] == {first: 2, second: 1}
+    assert set(record["durations"]) == {
+        f"{first}::test_passes[1]", f"{first}::test_passes[a::b]",
+        f"{second}::TestGroup::test_inside", *record["not passed"],
+    }  # fmt: skip
+    assert all(seconds == round(seconds, 1) for seconds in record["durations"].values())
+    assert record["commit"] == "abc"
+
+
+def test_what_ended_before_the_time_was_over_is_kept(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = "tests/test_a.py"
+    (script.ROOT / file).write_text(SLEEPS)
+    # Time begins to count after the tests are collected, and is over when the first has ended.
+    run_tests = script.subprocess.run
+
+    def until_first_has_ended(command: list[str], **options: object) -> object:
+        if "--collect-only" in command:
+            return run_tests(command, **options)
+        ended = Path(options["env"]["ENDED_TESTS"])  # type: ignore[index]
+        started = script.subprocess.Popen(command, cwd=script.ROOT, env=options["env"])
+        while '"teardown"' not in ended.read_text():
+            assert started.poll() is None
+        started.kill()
+        started.wait()
+        raise script.subprocess.TimeoutExpired(command, 1.0)
+
+    monkeypatch.setattr(script.subprocess, "run", until_first_has_ended)
+    code, record = run(script, monkeypatch)
+    assert code == 1
+    assert record["counts"] == {"passed": 1, "lost": 2}
+    assert record["lost"] == [f"{file}::test_sleeps", f"{file}::test_behind"]
+    assert record["passed"] == {file: 1}
+    assert "out of time" in capsys.readouterr().out
+
+
+def test_nothing_is_begun_when_time_is_over(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (script.ROOT / "tests/test_a.py").write_text(SLEEPS)
+    code, record = run(script, monkeypatch, "--limit", "0")
+    assert code == 1
+    assert record["counts"] == {"lost": 3}
+    assert record["durations"] == {}
+
+
+def test_the_longest_tests_come_first_and_short_ones_share_a_process(script: ModuleType) -> None:
+    former = {"a": 1.0, "b": 30.0, "c": 1.0, "d": 5.0, "e": 3.0, "gone": 2.0}
+    # A fair share of the 42.5 seconds is 5.3; "new" is taken for a usual one of 2.5.
+    shares = script.deal(["a", "b", "c", "d", "e", "new"], former, processes=2)
+    assert shares == [["b"], ["d"], ["e"], ["new", "a", "c"]]
+
+
+def test_unknown_durations_deal_neighbours_apart(script: ModuleType) -> None:
+    tests = [str(number) for number in range(13)]
+    shares = script.deal(tests, {}, processes=2)
+    assert sorted(test for share in shares for test in share) == sorted(tests)
+    assert shares[0] == ["0", "3", "6", "9", "12"]
+
+
+def test_a_record_without_durations_is_refused(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    former = script.ROOT / "former.json"
+    former.write_text("{}")
+    monkeypatch.setattr(sys, "argv", ["gpu_tests.py", "--durations", str(former)])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert "--durations must be a record with durations" in capsys.readouterr().err
