@@ -62,7 +62,8 @@ class StepTimes:
     layers: int
     parameters: int
     train_ms: float
-    evaluate_ms: float
+    evaluate_ms: float | None
+    """None where it was not timed: plain PyTorch on a CPU takes minutes for all line-ups."""
     peak_mib: float | None
 
 
@@ -143,7 +144,8 @@ def measure_plain(
     train_ms = clock(train, batches)
     peak = torch.cuda.max_memory_allocated() - before if device.type == "cuda" else None
     model.eval()
-    times = train_ms, clock(predict, batches)
+    is_slow = is_reference and device.type == "cpu"
+    times = train_ms, None if is_slow else clock(predict, batches)
     kind = "reference" if is_reference else "plain"
     return _times(kind, experiment, store, model, times, peak)
 
@@ -192,7 +194,7 @@ def _times(
     experiment: Experiment,
     store: GraphStore,
     model: GraphMamba,
-    times: tuple[float, float],
+    times: tuple[float, float | None],
     peak: int | None,
 ) -> StepTimes:
     batches = len(store) / experiment.recipe.batch_size

@@ -27,7 +27,7 @@ def labelled_batch(
         level: What is labelled.
         counters: What wrong pairs are drawn from, where the store knows right ones only.
     """
-    graphs = store.batch(ids)
+    graphs = store.batch(ids, by_source=True)
     if level == "link" and column(graphs, "edge_label") is None:
         generator = torch.Generator(store.device).manual_seed(_stream_of(counters))
         pairs, label = with_negatives(graphs[LABELLED], graphs.ptr, generator)

@@ -68,7 +68,7 @@ def stream_predictions(
     single = one_line_up(model) if has_spread else None
 
     def predict(chosen: Int[Tensor, " graphs"]) -> Predictions:
-        graphs = store.batch(chosen).to(device)
+        graphs = store.batch(chosen, by_source=True).to(device)
         rows = _rows(graphs, chosen, task.level)
         first, *others = (
             values_of(output, kind, loss or task.loss).double().cpu()
