@@ -1,6 +1,7 @@
 """What a run looks like on a terminal and in a log, and what its results look like."""
 
 import io
+import itertools
 import sys
 from pathlib import Path
 
@@ -105,16 +106,34 @@ def test_lines_are_keys_and_values(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bars_leave_a_line_an_epoch(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "90")
+    monkeypatch.setenv("COLUMNS", "80")
     run(Bars())
     told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 80
     assert "10 + 3 + 4 graphs" in told
     lines = [line.strip() for line in told.splitlines() if line.startswith("epoch ")]
     assert lines == [
-        "epoch 1/2 * loss 0.2500 · validation 0.7500 · test 0.6250 · lr 1.0e-03 · 5 graphs/s",
-        "epoch 2/2   loss 0.2500 · validation 0.7500 · test 0.6250 · lr 1.0e-03 · 5 graphs/s",
+        "epoch 1/2 * loss 0.2500 · validation 0.7500 · test 0.6250 · lr 1.0e-03",
+        "epoch 2/2   loss 0.2500 · validation 0.7500 · test 0.6250 · lr 1.0e-03",
     ]
     assert "stopped: max time" in told
+
+
+def test_speed_is_told_once_it_is_known(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(10)
+    monkeypatch.setattr("graphmamba.show.bars.time.monotonic", lambda: float(next(clock)))
+    bars = Bars()
+    bars.on_start(start())
+    assert bars._progress is not None
+    told = []
+    for number in (1, 2, 3):
+        bars.on_step(StepRecord(0, number, 3, 4, torch.tensor(0.25)))
+        told.append(bars._progress.tasks[1].fields["told"])
+    bars.close()
+    assert told == ["loss 0.2500", "loss 0.2500 · 4 graphs/s", "loss 0.2500 · 4 graphs/s"]
+    capsys.readouterr()
 
 
 def test_bars_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:

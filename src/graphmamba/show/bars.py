@@ -22,7 +22,7 @@ class Bars(Silent):
 
         self._console = Console()
         self._progress: Progress | None = None
-        self._looked, self._begun, self._graphs = 0.0, 0.0, 0
+        self._looked, self._begun, self._graphs, self._epoch = 0.0, 0.0, 0, -1
 
     def on_start(self, start: StartRecord) -> None:
         """Say what is run and open the bars."""
@@ -51,21 +51,23 @@ class Bars(Silent):
         )
         self._steps = self._progress.add_task("training", total=start.steps, told="")
         self._progress.start()
-        self._begun = time.monotonic()
+        self._epoch = -1
 
     def on_step(self, record: StepRecord) -> None:
         """Move the bar; the loss is looked at now and then."""
         assert self._progress is not None
         now = time.monotonic()
-        if record.step == 1:
-            self._graphs = 0
-            self._begun = now
-        self._graphs += record.graphs
+        if record.epoch != self._epoch:
+            # when the epoch began is not told: the first step of it starts the clock
+            self._epoch, self._graphs, self._begun = record.epoch, 0, now
+        else:
+            self._graphs += record.graphs
         if now - self._looked < LOOK_EVERY and record.step < record.steps:
             return
         self._looked = now
-        rate = self._graphs / max(now - self._begun, 1e-9)
-        told = f"loss {float(record.loss):.4f} · {rate:,.0f} graphs/s"
+        told = f"loss {float(record.loss):.4f}"
+        if self._graphs:
+            told += f" · {self._graphs / max(now - self._begun, 1e-9):,.0f} graphs/s"
         self._progress.update(
             self._steps,
             description="training",
@@ -92,8 +94,7 @@ class Bars(Silent):
             f"epoch {record.epoch + 1:>{width}}/{record.epochs} {mark} "
             f"loss {record.train_loss:.4f} · "
             f"validation [bold]{record.validation[metric]:.4f}[/bold] · "
-            f"test {record.test[metric]:.4f} · lr {record.learning_rate:.1e} · "
-            f"{record.graphs_per_second:,.0f} graphs/s",
+            f"test {record.test[metric]:.4f} · lr {record.learning_rate:.1e}",
             highlight=False,
         )
         told = f"{left} left · best {_best(record)} · {bytes_of(record.memory)}"
