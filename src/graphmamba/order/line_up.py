@@ -53,10 +53,8 @@ def line_up_layers(
     words = _fused_words(policy, topology, samples, layers)
     if words is None:
         words = _join(_keys(policy, topology, samples, layers))
-    order, word = _sort(words)
     steps = samples * topology.batch.shape[0]
-    if len(layers) > 1:
-        order = order % max(steps, 1)
+    order, word = _sort(words, topology, steps)
     if policy.bins == 1:
         boundaries = [_repeat(starts, samples)] * len(layers)
     else:
@@ -169,16 +167,26 @@ def _join(keys: Sequence[SortKey]) -> list[SortKey]:
     return words
 
 
-def _sort(words: Sequence[SortKey]) -> tuple[Int[Tensor, " steps"], Int[Tensor, " steps"]]:
+def _sort(
+    words: Sequence[SortKey], topology: Topology, steps: int
+) -> tuple[Int[Tensor, " all_steps"], Int[Tensor, " all_steps"]]:
     """Stable order by several keys, the first the most significant, and that one sorted.
 
-    The others are sorted before it, since a stable sort keeps what it finds.
+    Slots are counted in layers of `steps` steps.
     """
-    word, order = torch.sort(words[-1][0].flatten(), stable=True)
-    for values, _ in reversed(words[:-1]):
-        word, place = torch.sort(values.flatten()[order], stable=True)
+    values, _ = words[-1]
+    if len(words) == 1 and is_fused(values.device):
+        from graphmamba.order.fused_rank import is_ranked, rank_words
+
+        if is_ranked(values.shape[0], topology):
+            return rank_words(values, topology, steps)
+    word, order = torch.sort(values.flatten(), stable=True)
+    # Keys after the first are sorted before it, since a stable sort keeps what it finds.
+    for earlier, _ in reversed(words[:-1]):
+        word, place = torch.sort(earlier.flatten()[order], stable=True)
         order = order[place]
-    return order, word
+    is_single = values.numel() == steps
+    return order if is_single else order % steps, word
 
 
 def _repeat(starts: Int[Tensor, " boundaries"], samples: int) -> Int32[Tensor, " all_boundaries"]:
@@ -196,6 +204,11 @@ def _find_groups(
     own = groups // layers
     # Rows of a multiple of 16 bytes: kernels need not be compiled for others too.
     width = own + 1 if layers == 1 else (own // ALIGNED + 1) * ALIGNED
+    if is_fused(word.device):
+        from graphmamba.order.fused_rank import find_boundaries
+
+        rows = find_boundaries(word, groups, rest, layers, width)
+        return [row[: own + 1] for row in rows.unbind()]
     layer = torch.arange(layers, device=word.device)[:, None]
     group = (layer * own + torch.arange(width, device=word.device)).clamp_max(groups)
     found = torch.searchsorted(word, group * rest, out_int32=True)
