@@ -41,6 +41,33 @@ graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
 assert graphs <= (2 if BACKEND == "inductor" else 1), graphs
 """
 
+RIVALS = """
+from tests.helpers.layers import LAYERS
+
+# Padded models read the size of the longest graph, which the compiler then takes as unknown.
+torch._dynamo.config.capture_scalar_outputs = True
+
+def results_of(run, layer, topology):
+    layer.zero_grad()
+    x, e = random_rows(topology)
+    out, edges = run(x.requires_grad_(True), e, topology)
+    (out * torch.linspace(-1, 1, 8)).square().sum().backward()
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in layer.parameters()]
+    return [out, edges, x.grad, *grads]
+
+for name in NAMES:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    layer = LAYERS[name](8)
+    compiled = torch.compile(layer, backend="aot_eager", dynamic=True, fullgraph=True)
+    for sizes in ((20, 2, 25), (30, 1, 9, 20)):
+        topology = random_topology(sizes)
+        both = (results_of(run, layer, topology) for run in (layer, compiled))
+        for plain, fast in zip(*both, strict=True):
+            assert (plain - fast).abs().max() <= 1e-5 * (1 + plain.abs().max()), name
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, name
+"""
+
 COUNT = """
 class Block(torch.nn.Module):
     def __init__(self):
@@ -113,6 +140,20 @@ BACKENDS = [
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_one_compiled_layer_serves_all_sizes(backend: str) -> None:
     run(PREAMBLE + f"BACKEND = {backend!r}\n" + COMPILE)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("transformer", "gcn"),
+        pytest.param(
+            ("performer", "bigbird", "exphormer", "gatedgcn", "gine"), marks=pytest.mark.slow
+        ),
+    ],
+    ids=" ".join,
+)
+def test_one_compiled_rival_serves_all_sizes(names: tuple[str, ...]) -> None:
+    run(PREAMBLE + f"NAMES = {names!r}\n" + RIVALS)
 
 
 def test_a_compiled_block_still_draws_anew() -> None:

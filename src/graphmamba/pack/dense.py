@@ -1,12 +1,17 @@
 """Padded blocks, one per graph, for models that need them; Graph-Mamba itself never pads."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graphmamba.data.topology import Topology
+
+LEAST = 2
+"""Rows of a block at the least: some operations refuse none, and exporters have to know whether an
+axis has one entry, which is spread over others, or more."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +29,10 @@ class DenseLayout:
         starts = torch.searchsorted(
             batch, torch.arange(topology.num_graphs + 1, device=batch.device)
         )
-        # One row at least: many operations refuse an axis without any.
-        longest = max(1, int(starts.diff().max())) if topology.num_graphs else 1
+        sizes = starts.diff() if topology.num_graphs else starts.new_zeros(1)
+        # Not `int()`, which would ask an exporter for the number itself.
+        longest = cast("int", sizes.max().clamp(min=LEAST).item())
+        torch._check(longest >= LEAST)
         place = torch.arange(batch.shape[0], device=batch.device) - starts[batch]
         return cls(batch * longest + place, topology.num_graphs, longest)
 
