@@ -7,6 +7,7 @@ from torch_geometric.data import Data
 
 from graphmamba.data.random_bits import draw_bits, take_bits
 from graphmamba.encode.config import LaplacianConfig
+from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
 from graphmamba.encode.mlp import relu_mlp
 
 
@@ -52,8 +53,12 @@ class LaplacianEncoder(nn.Module):
 class DeepSet(nn.Module):
     """The same small MLP on every frequency, then a sum."""
 
+    forgets: bool | None = None
+    """Whether the MLP runs anew for the backward pass; None as it pays."""
+
     def __init__(self, config: LaplacianConfig) -> None:
         super().__init__()
+        self.channels = config.channels
         self.mlp = relu_mlp(2, config.channels, config.layers)
 
     def forward(
@@ -62,7 +67,13 @@ class DeepSet(nn.Module):
         is_missing: Bool[Tensor, "nodes frequencies"],
     ) -> Float[Tensor, "nodes channels"]:
         """Sum over the frequencies that exist."""
-        return self.mlp(pairs).masked_fill(is_missing[:, :, None], 0.0).sum(dim=1)
+        first, last = self.mlp[:-2], self.mlp[-2:]
+        with Forgetting(is_worth_forgetting(pairs, 2 * self.channels, self.forgets)) as kept:
+            hidden = first(pairs)
+            rows = last(hidden)
+            again = kept.forget(hidden, lambda: first(pairs))
+            kept.forget(rows, lambda: last(again()))
+        return rows.masked_fill(is_missing[:, :, None], 0.0).sum(dim=1)
 
 
 class SetTransformer(nn.Module):

@@ -4,15 +4,20 @@ from typing import ClassVar, get_args
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from graphmamba.checks import check_choice, check_fraction, check_least
 from graphmamba.data.topology import Topology
+from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
 from graphmamba.encode.norm import BatchNorm, number_norms
 from graphmamba.errors import UserError
 from graphmamba.scan.options import Backend
-from graphmamba.stack.gated_sum import gated_sum
+from graphmamba.stack.gated_sum import gated_sum_and_mean, sent_rows
 from graphmamba.stack.options import Activation
 from graphmamba.stack.parts import LocalModel
+
+OWN, SENT = 0, 1
+"""Places of the maps A and B among those of the nodes."""
 
 
 class GatedGCN(LocalModel):
@@ -35,6 +40,8 @@ class GatedGCN(LocalModel):
     """
 
     has_residual: ClassVar[bool] = True
+    forgets: bool | None = None
+    """Whether the maps of the nodes are computed anew for the backward pass; None as it pays."""
 
     def __init__(
         self,
@@ -70,15 +77,30 @@ class GatedGCN(LocalModel):
         if e is None:
             raise UserError("e must hold a row for each edge for GatedGCN, got None")
         scale = None if self.stable_gate is None else self._stability(topology)
-        layout = topology.lay_out()
-        x_hat, e_hat = gated_sum(self.nodes(x), self.edges(e), layout, scale, backend=self.backend)
+        layout, source = topology.lay_out(), x.detach()
         follow = {
             "activation": self.activation, "rate_after": self.dropout, "seed": topology.seed
         }  # fmt: skip
-        return (
-            self.node_norm(x_hat, topology.num_real_nodes, after=x, **follow),
-            self.edge_norm(e_hat, topology.num_real_edges, after=e, **follow),
+        with Forgetting(is_worth_forgetting(x, x.shape[1], self.forgets)) as kept:
+            nodes = self.nodes(x)
+            x_hat, e_hat, mean = gated_sum_and_mean(
+                nodes, self.edges(e), layout, scale, backend=self.backend
+            )
+            kept.forget(sent_rows(nodes), lambda: self._map(source, SENT))
+            del nodes
+            near = self.node_norm(x_hat, topology.num_real_nodes, after=x, **follow)
+            if mean is not None:
+                kept.forget(x_hat, lambda: self._map(source, OWN).add_(mean))
+        return near, self.edge_norm(e_hat, topology.num_real_edges, after=e, **follow)
+
+    def _map(
+        self, x: Float[Tensor, "nodes channels"], number: int
+    ) -> Float[Tensor, "nodes channels"]:
+        """One of the maps A, B, D, E."""
+        weight, bias = (
+            each.unflatten(0, (4, -1))[number] for each in (self.nodes.weight, self.nodes.bias)
         )
+        return functional.linear(x, weight, bias)
 
     def _stability(self, topology: Topology) -> Float[Tensor, " edges"]:
         place = topology.gate_encoding

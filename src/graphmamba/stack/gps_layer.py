@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_fraction
 from graphmamba.data.topology import Topology
+from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
 from graphmamba.encode.norm import ActivationDropout, number_norms
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
@@ -36,6 +37,9 @@ class GPSLayer(nn.Module):
         norm: Kind of all three norms.
         activation: Of the feed-forward network.
     """
+
+    forgets: bool | None = None
+    """Whether the feed-forward network runs anew for the backward pass; None as it pays."""
 
     def __init__(
         self,
@@ -91,8 +95,25 @@ class GPSLayer(nn.Module):
         if mixed is not None and self.mixer_norm is not None:
             s = self.mixer_norm(mixed, topology, before=x, after=s, rate=self.dropout)
         assert s is not None
-        wide = self.activation(self.widen(s), topology.seed)
-        return self.norm(self.narrow(wide), topology, before=s, rate=self.dropout), e
+        return self._feed_forward(s, topology), e
+
+    def _feed_forward(
+        self, s: Float[Tensor, "nodes channels"], topology: Topology
+    ) -> Float[Tensor, "nodes channels"]:
+        source, seed = s.detach(), topology.seed
+        # Without a seed, dropout would drop other entries when it runs again.
+        is_repeatable = seed is not None or not self.dropout
+        with Forgetting(is_repeatable and is_worth_forgetting(s, s.shape[1], self.forgets)) as kept:
+            rows = self.widen(s)
+            wide = self.activation(rows, seed)
+            again = kept.forget(rows, lambda: self.widen(source))
+            del rows
+            found = self.narrow(wide)
+            wide_again = kept.forget(wide, lambda: self.activation(again(), seed))
+            del wide
+            out = self.norm(found, topology, before=s, rate=self.dropout)
+            kept.forget(found, lambda: self.narrow(wide_again()))
+        return out
 
 
 class GraphMambaLayer(GPSLayer):

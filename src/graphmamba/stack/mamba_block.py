@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmamba.checks import check_choice, check_least
+from graphmamba.encode.forgetting import Forgetting, Make, is_worth_forgetting
 from graphmamba.order.policy import Direction
 from graphmamba.scan import causal_conv1d, selective_scan
 from graphmamba.scan.options import Backend, Discretization
@@ -84,25 +85,18 @@ class SelectivePath(nn.Module):
         cu_seqlens: Int[Tensor, " boundaries"],
         order: Int[Tensor, " steps"] | None,
         reverse: bool,
+        kept: Forgetting,
+        main_again: Make,
     ) -> Float[Tensor, "steps inner"]:
         """Walk all sequences; the row of slot `order[t]` comes from step `t`."""
-        state, backend = self.options.state, self.options.backend
-        is_ordered = order is not None
-        u = causal_conv1d(
-            main,
-            self.conv1d.weight.squeeze(1),
-            self.conv1d.bias,
-            cu_seqlens=cu_seqlens,
-            order=order,
-            permutation=is_ordered,
-            reverse=reverse,
-            backend=backend,
-            check=False,
-        )
+        state, is_ordered = self.options.state, order is not None
+        u = self._convolve(main, cu_seqlens, order, reverse)
         s, B, C = self.x_proj(u).split([self.rank, state, state], dim=-1)
-        return selective_scan(
+        low, weight = s.detach(), self.dt_proj.weight
+        delta = functional.linear(s, weight)
+        y = selective_scan(
             u,
-            functional.linear(s, self.dt_proj.weight),
+            delta,
             -torch.exp(self.A_log),
             B,
             C,
@@ -114,7 +108,29 @@ class SelectivePath(nn.Module):
             scatter=is_ordered,
             discretization=self.options.discretization,
             reverse=reverse,
-            backend=backend,
+            backend=self.options.backend,
+            check=False,
+        )
+        kept.forget(delta, lambda: functional.linear(low, weight))
+        kept.forget(u, lambda: self._convolve(main_again(), cu_seqlens, order, reverse))
+        return y
+
+    def _convolve(
+        self,
+        main: Float[Tensor, "nodes inner"],
+        cu_seqlens: Int[Tensor, " boundaries"],
+        order: Int[Tensor, " steps"] | None,
+        reverse: bool,
+    ) -> Float[Tensor, "steps inner"]:
+        return causal_conv1d(
+            main,
+            self.conv1d.weight.squeeze(1),
+            self.conv1d.bias,
+            cu_seqlens=cu_seqlens,
+            order=order,
+            permutation=order is not None,
+            reverse=reverse,
+            backend=self.options.backend,
             check=False,
         )
 
@@ -136,6 +152,9 @@ class MambaBlock(SelectivePath):
         direction: Along the sequences, against them, or the mean of both. The way back of
             `bidirectional` has its own convolution and scan, and shares the projections.
     """
+
+    forgets: bool | None = None
+    """Whether projections are computed anew for the backward pass; None as it pays."""
 
     def __init__(
         self,
@@ -167,10 +186,16 @@ class MambaBlock(SelectivePath):
             order: Slot `sample * nodes + node` of each step; the nodes as they are if None.
             samples: Line-ups in `order`.
         """
-        main, gate = self.in_proj(x).chunk(2, dim=-1)
-        y = self.visit(main, gate, cu_seqlens, order, reverse=self.direction == "reverse")
-        if self.way_back is not None:
-            y = (y + self.way_back.visit(main, gate, cu_seqlens, order, reverse=True)) / 2
+        source = x.detach()
+        with Forgetting(is_worth_forgetting(x, x.shape[1], self.forgets)) as kept:
+            projected, again = self.in_proj(x), kept.recipe(lambda: self.in_proj(source))
+            main, gate = projected.chunk(2, dim=-1)
+            walk = cu_seqlens, order, self.direction == "reverse"
+            forgets = kept, lambda: again().chunk(2, dim=-1)[0]
+            y = self.visit(main, gate, *walk, *forgets)
+            if self.way_back is not None:
+                y = (y + self.way_back.visit(main, gate, *walk[:2], True, *forgets)) / 2
+            kept.forget(projected, again)
         if samples > 1:
             # The out-projection is linear: averaging before it spares all but one.
             y = y.view(samples, x.shape[0], y.shape[1]).mean(dim=0)

@@ -172,8 +172,9 @@ def _gated_sum(nodes: Tensor, edges: Tensor, scale: Tensor | None, *_: Any) -> i
 
 
 def _gated_sum_backward(*call: Any) -> int:
-    """From both gradients, e_hat, what was kept, nodes and scale."""
-    return BACKWARD * _gated_sum(call[4], call[2], call[5])
+    """From both gradients, e_hat, what was kept, one of the four maps and scale."""
+    e_hat, sent, scale = call[2], call[4], call[5]
+    return BACKWARD * _gated_sum(sent.expand(4, -1, -1), e_hat, scale)
 
 
 def _batch_norm_act(*call: Any) -> int:

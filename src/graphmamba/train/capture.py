@@ -59,6 +59,8 @@ class CapturedBatches:
         with torch.cuda.stream(self._stream):
             self._work(self._ids, size)
         torch.cuda.current_stream().wait_stream(self._stream)
+        # Nothing else runs on that stream: what its allocator holds back would never be used again.
+        torch.cuda.empty_cache()
 
     def _capture(self, size: StaticSize) -> None:
         graph = torch.cuda.CUDAGraph()

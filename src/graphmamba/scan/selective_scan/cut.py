@@ -8,7 +8,7 @@ TARGET_PROGRAMS = 2400
 """Warps that keep a large GPU busy; the packed axis is cut until there are about so many."""
 LONGEST_CHUNK = 512
 """Steps of a chunk beyond which too few programs would be left."""
-SMALL_STATES = 512 << 20
+SMALL_STATES = 24 << 20
 """Up to so many bytes, states are kept as densely as the backward pass wants them."""
 SPARSE_INTERVAL = 16
 """Steps from one kept state to the next where there are more."""

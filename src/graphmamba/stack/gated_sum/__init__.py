@@ -8,7 +8,9 @@ from graphmamba.data.edge_layout import EdgeLayout
 from graphmamba.scan.backends import choose_backend
 from graphmamba.scan.options import Backend
 from graphmamba.stack.gated_sum import checks, reference
-from graphmamba.stack.gated_sum.operators import register
+from graphmamba.stack.gated_sum.operators import register, sent_rows
+
+__all__ = ["gated_sum", "gated_sum_and_mean", "sent_rows"]
 
 
 def gated_sum(
@@ -43,18 +45,38 @@ def gated_sum(
         ValueError: An argument breaks a rule; the message names it, the rule and the value.
         ImportError: The backend needs a package that is not installed.
     """
+    x_hat, e_hat, _ = gated_sum_and_mean(nodes, edges, layout, scale, backend=backend)
+    return x_hat, e_hat
+
+
+def gated_sum_and_mean(
+    nodes: Float[Tensor, "nodes four_channels"],
+    edges: Float[Tensor, "edges channels"],
+    layout: EdgeLayout,
+    scale: Float[Tensor, " edges"] | None = None,
+    *,
+    backend: Backend = "auto",
+) -> tuple[
+    Float[Tensor, "nodes channels"],
+    Float[Tensor, "edges channels"],
+    Float[Tensor, "nodes channels"] | None,
+]:
+    """`gated_sum`, and the quotient in it: what x_hat has beyond a; None from the reference.
+
+    The quotient is kept for the backward pass in any case. No gradient passes through it.
+    """
     name = choose_backend(backend, nodes.device)
     checks.check_rows(name, nodes, edges, scale)
     checks.check_layout(layout, nodes, edges)
     if name == "reference":
-        return reference.gated_sum(nodes, edges, layout, scale)
+        return *reference.gated_sum(nodes, edges, layout, scale), None
     if scale is not None:
         scale = scale.to(torch.promote_types(nodes.dtype, torch.float32))
-    x_hat, e_hat, _ = _OPERATORS[name](
+    x_hat, e_hat, kept = _OPERATORS[name](
         *(nodes, edges, scale, layout.edge_index, layout.target_ptr, layout.target_order),
         *(layout.source_ptr, layout.source_order),
     )
-    return x_hat, e_hat
+    return x_hat, e_hat, kept[1]
 
 
 _OPERATORS = {backend: register(backend) for backend in ("cpu", "fused")}

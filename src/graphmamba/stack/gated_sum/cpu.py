@@ -39,7 +39,7 @@ def backward(
     d_e_hat: Float[Tensor, "edges channels"] | None,
     e_hat: Float[Tensor, "edges channels"],
     kept: Float[Tensor, "2 nodes channels"],
-    nodes: Float[Tensor, "nodes four_channels"],
+    sent: Float[Tensor, "nodes channels"],
     scale: Float[Tensor, " edges"] | None,
     edge_index: Int[Tensor, "2 edges"],
     target_ptr: Int[Tensor, " boundaries"],
@@ -48,8 +48,9 @@ def backward(
     source_order: Int[Tensor, " edges"],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of nodes, edges and scale; of shape (0,) for a scale that is None."""
-    real, count = real_type(nodes), nodes.shape[0]
-    d_nodes, d_edges = torch.empty(nodes.shape, dtype=real), torch.empty(e_hat.shape, dtype=real)
+    real, (count, channels) = real_type(sent), sent.shape
+    d_nodes = torch.empty((count, 4 * channels), dtype=real)
+    d_edges = torch.empty(e_hat.shape, dtype=real)
     share = torch.empty(kept.shape[1:], dtype=real)
     d_scale = torch.zeros(0 if scale is None else len(scale), dtype=real)
     opened, factors = as_rows(e_hat, real), _numbers(scale, real)
@@ -58,7 +59,7 @@ def backward(
     share_out(
         sum_by_target(opened.dtype),
         count,
-        *(as_rows(d_x_hat, real), by_edge, *kept.numpy(), as_rows(nodes, real), opened, factors),
+        *(as_rows(d_x_hat, real), by_edge, *kept.numpy(), as_rows(sent, real), opened, factors),
         *(source, _indices(target_ptr), _indices(target_order), _constants(real)),
         *(d_nodes.numpy(), d_edges.numpy(), share.numpy(), d_scale.numpy()),
     )
@@ -68,7 +69,7 @@ def backward(
         *(opened, d_edges.numpy(), share.numpy(), factors, target),
         *(_indices(source_ptr), _indices(source_order), d_nodes.numpy()),
     )
-    return d_nodes.to(nodes.dtype), d_edges.to(e_hat.dtype), d_scale
+    return d_nodes.to(sent.dtype), d_edges.to(e_hat.dtype), d_scale
 
 
 def _constants(real: torch.dtype) -> Float[np.ndarray, " constants"]:

@@ -100,7 +100,7 @@ def sum_forward(
 @kernel(target_signature)
 @no_type_check
 def sum_by_target(
-    first, last, d_x_hat, d_e_hat, weight, mean, nodes, e_hat, scale, source, bounds, order,
+    first, last, d_x_hat, d_e_hat, weight, mean, sent_rows, e_hat, scale, source, bounds, order,
     constants, d_nodes, d_edges, share, d_scale,
 ):  # fmt: skip
     """Write the gradients of the edges that end at the nodes `first` to `last`, and what they add.
@@ -119,7 +119,7 @@ def sum_by_target(
             for place in range(bounds[node], bounds[node + 1]):
                 edge = edge_at(order, place)
                 gate = sigmoid(load_part(e_hat, (edge, channel), rest))
-                sent = load_part(nodes, (source[edge], SENT * channels + channel), rest)
+                sent = load_part(sent_rows, (source[edge], channel), rest)
                 d_gate = d_mean * (sent - quotient)
                 if len(scale):
                     d_scale[edge] += total(d_gate * gate)

@@ -48,7 +48,7 @@ def backward(
     d_e_hat: Float[Tensor, "edges channels"] | None,
     e_hat: Float[Tensor, "edges channels"],
     kept: Float[Tensor, "2 nodes channels"],
-    nodes: Float[Tensor, "nodes four_channels"],
+    sent: Float[Tensor, "nodes channels"],
     scale: Float[Tensor, " edges"] | None,
     edge_index: Int[Tensor, "2 edges"],
     target_ptr: Int[Tensor, " boundaries"],
@@ -57,18 +57,18 @@ def backward(
     source_order: Int[Tensor, " edges"],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of nodes, edges and scale; of shape (0,) for a scale that is None."""
-    count, edges = nodes.shape[0], e_hat.shape[0]
-    d_nodes, d_edges = nodes.new_empty(nodes.shape), e_hat.new_empty(e_hat.shape)
+    (count, channels), edges = sent.shape, e_hat.shape[0]
+    d_nodes, d_edges = sent.new_empty((count, 4 * channels)), e_hat.new_empty(e_hat.shape)
     share = torch.empty_like(kept[0])
-    grid = cut(count, edges, e_hat.shape[1], TILE)
+    grid = cut(count, edges, channels, TILE)
     parts = kept.new_empty((grid.constants["BLOCKS"] if scale is not None else 0, edges))
     if count > 0:
         scales = e_hat if scale is None else scale
         gated_sum_by_target_kernel[(grid.programs,)](
-            *(d_x_hat, e_hat if d_e_hat is None else d_e_hat, *kept, nodes, e_hat, scales),
+            *(d_x_hat, e_hat if d_e_hat is None else d_e_hat, *kept, sent, e_hat, scales),
             *(edge_index, target_ptr, edge_index if target_order is None else target_order),
             *(d_nodes, d_edges, share, parts, count, edges),
-            NODES_STRIDE=nodes.stride(0),
+            SENT_STRIDE=sent.stride(0),
             DX_STRIDE=d_x_hat.stride(0),
             DE_STRIDE=0 if d_e_hat is None else d_e_hat.stride(0),
             HAS_SCALE=scale is not None,

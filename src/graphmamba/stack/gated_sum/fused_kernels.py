@@ -96,9 +96,9 @@ def gated_sum_fwd_kernel(
 @no_type_check
 @triton.jit
 def walk_targets(
-    dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr, source_ptr, order_ptr,
+    dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr, source_ptr, order_ptr,
     d_edges_ptr, parts_ptr, node, place, end, rounds, nodes, c, STEP: tl.constexpr,
-    R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr, NODES_STRIDE: tl.constexpr,
+    R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr, SENT_STRIDE: tl.constexpr,
     DX_STRIDE: tl.constexpr, DE_STRIDE: tl.constexpr, HAS_SCALE: tl.constexpr,
     HAS_ORDER: tl.constexpr, HAS_DE: tl.constexpr,
 ):  # fmt: skip
@@ -112,7 +112,7 @@ def walk_targets(
     edge = edge_at(order_ptr, place, inside, HAS_ORDER)
     source = tl.load(source_ptr + edge, mask=inside, other=0)
     for _ in range(rounds):
-        sent = load_rows(nodes_ptr + CHANNELS, source, inside, c, NODES_STRIDE, CHANNELS)
+        sent = load_rows(sent_ptr, source, inside, c, SENT_STRIDE, CHANNELS)
         gate = sigmoid(load_rows(e_hat_ptr, edge, inside, c, CHANNELS, CHANNELS))
         d_gate = dx * (sent - mean)
         if HAS_SCALE:
@@ -134,9 +134,9 @@ def walk_targets(
 @no_type_check
 @triton.jit(do_not_specialize=["nodes", "edges"])
 def gated_sum_by_target_kernel(
-    dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr, source_ptr, bounds_ptr,
+    dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr, source_ptr, bounds_ptr,
     order_ptr, d_nodes_ptr, d_edges_ptr, share_ptr, parts_ptr, nodes, edges, CHANNELS: tl.constexpr,
-    NODES_STRIDE: tl.constexpr, DX_STRIDE: tl.constexpr, DE_STRIDE: tl.constexpr,
+    SENT_STRIDE: tl.constexpr, DX_STRIDE: tl.constexpr, DE_STRIDE: tl.constexpr,
     BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, ROUNDS: tl.constexpr,
     HAS_SCALE: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_DE: tl.constexpr,
 ):  # fmt: skip
@@ -149,9 +149,9 @@ def gated_sum_by_target_kernel(
     parts_ptr += (tl.program_id(0) % BLOCKS).to(tl.int64) * edges
     node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
     found = walk_targets(
-        dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr, source_ptr,
+        dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr, source_ptr,
         order_ptr, d_edges_ptr, parts_ptr, node, place, end, rounds, nodes, c, K, R, C, CHANNELS,
-        NODES_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER, HAS_DE,
+        SENT_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER, HAS_DE,
     )  # fmt: skip
     total = sum_of_each(found, T, K, C)
     if has_hub:
@@ -159,9 +159,9 @@ def gated_sum_by_target_kernel(
             node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
             if rounds > 0:
                 found = walk_targets(
-                    dx_ptr, de_ptr, weight_ptr, mean_ptr, nodes_ptr, e_hat_ptr, scale_ptr,
+                    dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr,
                     source_ptr, order_ptr, d_edges_ptr, parts_ptr, node, place, end, rounds, nodes,
-                    c, R, R, C, CHANNELS, NODES_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER,
+                    c, R, R, C, CHANNELS, SENT_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER,
                     HAS_DE,
                 )  # fmt: skip
                 total = add_to(total, found, i, T)

@@ -27,7 +27,7 @@ def register(backend: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     )
     define(
         f"{name}_backward(Tensor d_x_hat, Tensor? d_e_hat, Tensor e_hat, Tensor kept, "
-        f"Tensor nodes, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)"
+        f"Tensor sent, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)"
     )
     forward, backward = (
         getattr(getattr(torch.ops, NAMESPACE), own).default for own in (name, f"{name}_backward")
@@ -48,6 +48,12 @@ def register(backend: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     return forward
 
 
+def sent_rows(nodes: Tensor) -> Tensor:
+    """The rows b of all nodes, which they send along their edges."""
+    channels = nodes.shape[1] // 4
+    return nodes.narrow(1, channels, channels)
+
+
 def _fake_forward(nodes: Tensor, edges: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     rows, channels = nodes.shape[0], edges.shape[1]
     kept = nodes.new_empty((2, rows, channels), dtype=_exact(nodes))
@@ -59,34 +65,35 @@ def _fake_backward(
     d_e_hat: Tensor | None,  # noqa: ARG001
     e_hat: Tensor,
     kept: Tensor,
-    nodes: Tensor,
+    sent: Tensor,
     scale: Tensor | None,
     *_: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    rows, channels = sent.shape
     d_scale = kept.new_empty(0 if scale is None else scale.shape)
-    return nodes.new_empty(nodes.shape), e_hat.new_empty(e_hat.shape), d_scale
+    return sent.new_empty((rows, 4 * channels)), e_hat.new_empty(e_hat.shape), d_scale
 
 
 def _differentiate(forward: torch._ops.OpOverload, backward: torch._ops.OpOverload) -> None:
     def set_up(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
         nodes, _, scale, *layout = inputs
-        x_hat, e_hat, kept = output
+        _, e_hat, kept = output
         ctx.mark_non_differentiable(kept)
         # Else rows of zeros would be made for an output that nobody reads.
         ctx.set_materialize_grads(False)
-        ctx.shape = x_hat.shape
-        # The rows of the edges are not kept: what the gates need of them is in e_hat.
-        ctx.save_for_backward(e_hat, kept, nodes, scale, *layout)
+        # The rows of the edges are not kept: what the gates need of them is in e_hat. Of those of
+        # the nodes only what is sent matters.
+        ctx.save_for_backward(e_hat, kept, sent_rows(nodes), scale, *layout)
 
     def differentiate(
         ctx: Any, d_x_hat: Tensor | None, d_e_hat: Tensor | None, _: None
     ) -> tuple[Tensor | None, ...]:
-        e_hat, kept, nodes, scale, *layout = ctx.saved_tensors
+        e_hat, kept, sent, scale, *layout = ctx.saved_tensors
         if d_x_hat is None and d_e_hat is None:
             return (None,) * (3 + len(layout))
         if d_x_hat is None:
-            d_x_hat = nodes.new_zeros(ctx.shape)
-        found = backward(d_x_hat, d_e_hat, e_hat, kept, nodes, scale, *layout)
+            d_x_hat = sent.new_zeros(sent.shape)
+        found = backward(d_x_hat, d_e_hat, e_hat, kept, sent, scale, *layout)
         d_nodes, d_edges, d_scale = found
         return d_nodes, d_edges, None if scale is None else d_scale, *(None for _ in layout)
 
