@@ -81,7 +81,10 @@ def main() -> None:
     console.print(
         table(
             "Milliseconds a step",
-            ["set", "kind", "graphs", "nodes", "layers", "train", "must / goal", "evaluate", "MiB"],
+            [
+                *("set", "kind", "graphs", "nodes", "layers", "train", "must / goal", "evaluate"),
+                *("MiB", "held"),
+            ],
             (_row(one) for one in times),
         )
     )
@@ -97,11 +100,11 @@ def main() -> None:
 
 def _row(one: StepTimes) -> list[str]:
     targets = " / ".join(map(str, H200_TARGETS[one.benchmark]))
-    memory = "" if one.peak_mib is None else f"{one.peak_mib:.0f}"
+    memory = ["" if size is None else f"{size:.0f}" for size in (one.peak_mib, one.held_mib)]
     evaluate = "" if one.evaluate_ms is None else f"{one.evaluate_ms:.3f}"
     return [
         *(one.benchmark, one.kind, str(one.graphs), f"{one.nodes:,.0f}", str(one.layers)),
-        *(f"{one.train_ms:.3f}", targets, evaluate, memory),
+        *(f"{one.train_ms:.3f}", targets, evaluate, *memory),
     ]
 
 

@@ -65,6 +65,11 @@ class StepTimes:
     evaluate_ms: float | None
     """None where it was not timed: plain PyTorch on a CPU takes minutes for all line-ups."""
     peak_mib: float | None
+    """Most that one step takes, run as Python says, beyond what is there between steps; of the
+    batch that takes the most."""
+    held_mib: float | None = None
+    """What stays between steps: weights, the optimizer's numbers, work space of the products, and
+    the memory of all captured steps; the graphs do not count."""
 
 
 def draw_store(shape: StepShape, batch_size: int, seed: int = 0) -> tuple[Experiment, GraphStore]:
@@ -88,8 +93,10 @@ def draw_store(shape: StepShape, batch_size: int, seed: int = 0) -> tuple[Experi
 def measure_captured(shape: StepShape, device: torch.device, batch_size: int) -> StepTimes:
     """Time the step and the evaluation as CUDA graphs, batches made on the device included."""
     experiment, store = draw_store(shape, batch_size)
-    store, model = store.to(device), experiment.build().to(device)
-    recipe = experiment.recipe
+    store = store.to(device)
+    torch.cuda.empty_cache()
+    begin = torch.cuda.memory_reserved()
+    model, recipe = experiment.build().to(device), experiment.recipe
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=torch.tensor(recipe.learning_rate, device=device),
@@ -97,17 +104,24 @@ def measure_captured(shape: StepShape, device: torch.device, batch_size: int) ->
         fused=True,
         capturable=True,
     )
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    step = CapturedStep(model, optimizer, store, experiment)
     batches = list(torch.arange(len(store)).split(batch_size))
     model.train()
+
+    def first_step(ids: Ids) -> None:
+        # A size that a step meets for the first time is not captured.
+        CapturedStep(model, optimizer, store, experiment).step(ids)
+
+    peak = _peak_bytes(first_step, batches)
+    step = CapturedStep(model, optimizer, store, experiment)
     train_ms = _device_ms(step.step, batches)
-    peak = torch.cuda.max_memory_allocated() - before
+    optimizer.zero_grad(set_to_none=True)
+    torch.cuda.empty_cache()
+    held = torch.cuda.memory_reserved() - begin
     forward = CapturedForward(model, store, torch.arange(len(store)), batch_size)
     model.eval()
     evaluate_ms = _device_ms(forward.predict, batches)
-    return _times("captured", experiment, store, model, (train_ms, evaluate_ms), peak)
+    times = train_ms, evaluate_ms
+    return _times("captured", experiment, store, model, times, peak, held)
 
 
 def measure_plain(
@@ -138,11 +152,8 @@ def measure_plain(
     batches = list(torch.arange(len(store)).split(batch_size))
     clock = _device_ms if device.type == "cuda" else _host_ms
     model.train()
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
     train_ms = clock(train, batches)
-    peak = torch.cuda.max_memory_allocated() - before if device.type == "cuda" else None
+    peak = _peak_bytes(train, batches) if device.type == "cuda" else None
     model.eval()
     is_slow = is_reference and device.type == "cpu"
     times = train_ms, None if is_slow else clock(predict, batches)
@@ -161,6 +172,22 @@ def take_references(model: GraphMamba) -> None:
             part.backend = "reference"
     for norm in norms_of(model):
         norm.backend = "reference"
+
+
+def _peak_bytes(work: Callable[[Ids], object], batches: list[Ids]) -> int:
+    """Most that the work on a batch takes beyond what is there without it."""
+    # Kernels are compiled and work space is taken before anything counts.
+    work(batches[0])
+    peaks = []
+    for ids in batches:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        work(ids)
+        torch.cuda.synchronize()
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+    return max(peaks)
 
 
 def _device_ms(work: Callable[[Ids], object], batches: list[Ids]) -> float:
@@ -196,6 +223,7 @@ def _times(
     model: GraphMamba,
     times: tuple[float, float | None],
     peak: int | None,
+    held: int | None = None,
 ) -> StepTimes:
     batches = len(store) / experiment.recipe.batch_size
     return StepTimes(
@@ -209,4 +237,5 @@ def _times(
         train_ms=times[0],
         evaluate_ms=times[1],
         peak_mib=None if peak is None else peak / 2**20,
+        held_mib=None if held is None else held / 2**20,
     )

@@ -5,10 +5,12 @@ from contextlib import ExitStack
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import SymInt, Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 Make = Callable[[], Tensor]
+Extent = tuple[torch.Size, tuple[int, ...], int | SymInt]
+"""Shape, strides and offset."""
 
 LEAST_BYTES = 6 << 20
 """Smaller tensors are kept: a batch that makes no larger ones fits into any GPU; time counts."""
@@ -66,7 +68,7 @@ class _Saved:
     def __init__(self, tensor: Tensor) -> None:
         self.tensor: Tensor | None = tensor
         self.recipe: Recipe | None = None
-        self.part: tuple[torch.Size, tuple[int, ...], int] | None = None
+        self.part: Extent | None = None
 
     def forget(self, recipe: Recipe, is_whole: bool) -> None:
         if self.tensor is not None and not is_whole:
@@ -156,5 +158,5 @@ def _save(saved: list[_Saved], tensor: Tensor) -> _Saved:
     return one
 
 
-def _extent(tensor: Tensor) -> tuple[torch.Size, tuple[int, ...], int]:
+def _extent(tensor: Tensor) -> Extent:
     return tensor.shape, tensor.stride(), tensor.storage_offset()
