@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from graphmamba.encode.category_sum import category_sum
+
 
 class CategoryEncoder(nn.Module):
     """Sum of one learned vector per column.
@@ -30,4 +32,4 @@ class CategoryEncoder(nn.Module):
 
     def forward(self, columns: Int[Tensor, "rows columns"]) -> Float[Tensor, "rows channels"]:
         """Look up every column and add up."""
-        return nn.functional.embedding(columns + self.offsets, self.weight).sum(dim=1)
+        return category_sum(columns, self.offsets, self.weight)
