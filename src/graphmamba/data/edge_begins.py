@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from graphmamba.data.tables import Table
@@ -11,7 +11,7 @@ from graphmamba.data.tables import Table
 SOURCE_PTR, TARGET_PTR = "source_ptr", "target_ptr"
 """Columns of a batch with the first edge of each node, and the number of edges; see `EdgeLayout`.
 Sources are those of the edges in `source_order`, targets those of the edges as they lie."""
-CHUNK = 1 << 24
+CHUNK = 1 << 20
 """Edges that are looked at together: all of a large set would take memory."""
 
 
@@ -19,17 +19,29 @@ def edge_begins(
     tables: Mapping[str, Table], device: torch.device
 ) -> dict[str, Int[Tensor, " nodes"]]:
     """Count the edges of earlier nodes of its graph for each node, by source and by target."""
-    node_ptr, edge_ptr = (
-        torch.from_numpy(tables[kind].ptr).to(device) for kind in ("nodes", "edges")
-    )
-    nodes, edges = (int(tables[kind].ptr[-1]) for kind in ("nodes", "edges"))
-    index = tables["edges"].columns["edge_index"].values
-    counts = torch.zeros(2, nodes, dtype=torch.int64, device=device)
-    for begin in range(0, edges, CHUNK):
-        place = torch.arange(begin, min(begin + CHUNK, edges), device=device)
-        before = node_ptr[torch.searchsorted(edge_ptr, place, right=True) - 1]
-        number = index[:, begin : begin + CHUNK].long() + before
-        counts.scatter_add_(1, number, torch.ones_like(number))
-    owner = torch.searchsorted(node_ptr, torch.arange(nodes, device=device), right=True) - 1
-    begins = (counts.cumsum(1) - counts - edge_ptr[owner]).int()
-    return {SOURCE_PTR: begins[0].contiguous(), TARGET_PTR: begins[1].contiguous()}
+    ptrs = {kind: torch.from_numpy(tables[kind].ptr).to(device) for kind in ("nodes", "edges")}
+    sources, targets = tables["edges"].columns["edge_index"].values
+    nodes = int(tables["nodes"].ptr[-1])
+    owner = torch.searchsorted(ptrs["nodes"], torch.arange(nodes, device=device), right=True) - 1
+    before = ptrs["edges"][owner]
+    found = {}
+    for name, ends in ((SOURCE_PTR, sources), (TARGET_PTR, targets)):
+        counts = _count(ends, ptrs["nodes"], ptrs["edges"], nodes)
+        found[name] = (counts.cumsum(0) - counts - before).int()
+    return found
+
+
+def _count(
+    ends: Integer[Tensor, " edges"],
+    node_ptr: Int[Tensor, " boundaries"],
+    edge_ptr: Int[Tensor, " boundaries"],
+    nodes: int,
+) -> Int[Tensor, " nodes"]:
+    """Edges of each node; `ends` are numbers of nodes in their graphs."""
+    counts = torch.zeros(nodes, dtype=torch.int64, device=ends.device)
+    for begin in range(0, ends.shape[0], CHUNK):
+        part = ends[begin : begin + CHUNK].long()
+        place = torch.arange(begin, begin + part.shape[0], device=ends.device)
+        graph = torch.searchsorted(edge_ptr, place, right=True) - 1
+        counts.scatter_add_(0, part + node_ptr[graph], torch.ones_like(part))
+    return counts
