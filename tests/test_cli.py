@@ -9,6 +9,7 @@ import torch
 
 from graphmamba import __version__
 from graphmamba.cli import COMMANDS, main
+from graphmamba.errors import ElsewhereError
 
 pytest.importorskip("jsonargparse")
 
@@ -117,6 +118,17 @@ def test_of_several_processes_one_tells_the_mistake(
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     assert status_of(["train", "mnst"]) == 2
     assert "did you mean 'mnist'" in capsys.readouterr().err
+
+
+def test_a_mistake_that_another_process_tells_is_not_told_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_words: object) -> None:
+        raise ElsewhereError("the first process failed")
+
+    monkeypatch.setattr("graphmamba.commands.train.chosen_experiment", fail)
+    assert status_of(["train"]) == 2
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])

@@ -11,7 +11,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, NoReturn
 
 from graphmamba import __version__
-from graphmamba.errors import UserError
+from graphmamba.errors import ElsewhereError, UserError
 
 if TYPE_CHECKING:
     from graphmamba.entries import Entries
@@ -91,6 +91,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             _run(name, words[len(name.split()) :])
     except ArgumentError as mistake:
         _refuse(mistake.message)
+    except ElsewhereError:
+        sys.exit(2)
     except (UserError, OSError) as mistake:
         _refuse(str(mistake))
     except KeyboardInterrupt:

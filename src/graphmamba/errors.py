@@ -6,3 +6,7 @@ class UserError(ValueError):
 
     The message names the argument, the rule and the value.
     """
+
+
+class ElsewhereError(UserError):
+    """A mistake that another process of the same run tells about."""

@@ -41,6 +41,7 @@ APART = """
 import json, sys
 from pathlib import Path
 import torch
+from graphmamba.errors import UserError
 from graphmamba.train.engine import start_fabric, team_of
 from graphmamba.train.evaluate import evaluate
 from graphmamba.train.fit import fit
@@ -58,6 +59,10 @@ for name, (config, overrides, options) in CASES.items():
         again = dict(store=tiny_store(experiment, train=16), options=RunOptions(**options))
         result = fit(experiment, folder=folder / f"{name}-stopped", resume=True, **again)
 team = team_of(start_fabric(RunOptions()))
+try:
+    fit(experiment, tiny_store(experiment), folder=folder / name)
+except UserError as mistake:
+    (folder / f"mistake-{team.rank}").write_text(type(mistake).__name__)
 scores = {}
 for config in SCORED:
     torch.manual_seed(0)
@@ -117,3 +122,8 @@ def test_two_processes_score_exactly_as_one(folder: Path, config: str) -> None:
     experiment = tiny_experiment(config)
     scores = evaluate(experiment.build(), tiny_store(experiment, others=9), "test", batch_size=2)
     assert json.loads((folder / "scores.json").read_text())[config] == scores
+
+
+def test_a_mistake_of_the_first_process_stops_the_other_in_silence(folder: Path) -> None:
+    mistakes = [(folder / f"mistake-{rank}").read_text() for rank in (0, 1)]
+    assert mistakes == ["UserError", "ElsewhereError"]

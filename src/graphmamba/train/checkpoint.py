@@ -42,11 +42,8 @@ class RunState:
     def save(self, path: Path) -> None:
         """Write the state, whole or not at all; every process has to call it."""
         tensors, about = self._tensors(), self._about()
-        if self.team.is_first:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_tensors(path, tensors, about)
-        # nobody may read an older state than the others
-        self.team.wait()
+        # nobody may go on and read an older state than the others
+        self.team.let_first(lambda: write_tensors(path, tensors, about))
 
     def _tensors(self) -> dict[str, Tensor]:
         best = self.progress.best

@@ -22,6 +22,7 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     """
     partial = path.with_name(f".{path.name}.partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write(partial)
         _flush(partial)
         partial.replace(path)

@@ -78,8 +78,8 @@ def run_fit(
     with own_generators(options.seed), Stops(options.max_time, options.checkpoint_every) as stops:
         # a run that was killed before its first state begins once more
         is_resumed = resume and folder.has_state()
-        if not resume and team.is_first:
-            folder.begin()
+        if not resume:
+            team.let_first(folder.begin)
         forget_peak(team.device)
         model = make_model(experiment, options, team)
         optimizer = make_optimizer(model, experiment.recipe, fabric.device, is_captured)
@@ -106,9 +106,9 @@ def run_fit(
         loop = Loop(state, store, step, watch, stops, folder, reporter, is_captured)
         if not is_resumed:
             loop.begin()
+        loop.write_best()
         if team.is_first:
             cut_rows(folder.metrics, state.progress.epoch)
-            loop.write_best()
             reporter.on_start(_start(state, store, folder))
         result = _result(state, folder, loop.run())
         if team.is_first:

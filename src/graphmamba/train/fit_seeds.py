@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.train.engine import start_fabric
+from graphmamba.train.engine import start_fabric, team_of
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.fit import run_fit
 from graphmamba.train.folder import RunFolder, new_folder, write_config
@@ -46,10 +46,10 @@ def fit_seeds(
     if store is None:
         experiment, store = open_data(experiment, device=fabric.device)
     whole = RunFolder(Path(folder) if folder else new_folder(experiment))
-    if fabric.is_global_zero and not (resume and whole.config.exists()):
-        whole.begin()
-    if fabric.is_global_zero:
-        write_config(whole.config, experiment, options, seeds)
+    team = team_of(fabric)
+    if not (resume and whole.config.exists()):
+        team.let_first(whole.begin)
+    team.let_first(lambda: write_config(whole.config, experiment, options, seeds))
     runs: list[RunResult] = []
     for seed in seeds:
         left = max(options.max_time - (time.monotonic() - begin), 0.0)
@@ -66,7 +66,7 @@ def fit_seeds(
             )
         )
         result = SeedsResult(whole.path, tuple(runs))
-        if fabric.is_global_zero:
+        if team.is_first:
             whole.write_results(result)
         if not runs[-1].is_done:
             break

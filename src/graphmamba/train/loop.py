@@ -49,8 +49,8 @@ class Loop:
 
     def begin(self) -> None:
         """Write what is run, and the state before the first step: from now on it can be resumed."""
-        if self.state.team.is_first:
-            write_config(self.folder.config, self.state.experiment, self.state.options)
+        state, config = self.state, self.folder.config
+        state.team.let_first(lambda: write_config(config, state.experiment, state.options))
         self._save()
 
     def run(self) -> Ending:
@@ -131,8 +131,7 @@ class Loop:
             memory=peak_memory(state.team.device),
         )
         progress.next_epoch()
-        if state.team.is_first:
-            append_row(self.folder.metrics, record.row())
+        state.team.let_first(lambda: append_row(self.folder.metrics, record.row()))
         # a chosen epoch is worth a state: on a GPU it would not come again to the last bit
         if is_best:
             self._save()
@@ -176,11 +175,12 @@ class Loop:
         return True
 
     def write_best(self) -> None:
-        """Write the chosen weights."""
+        """Write the chosen weights, if there are any; every process has to call it."""
         best, own = self.state.progress.best, self.state.experiment.own
-        if best is None or not self.state.team.is_first:
+        if best is None:
             return
-        save_weights(
+        write = partial(
+            save_weights,
             self.folder.best,
             self.state.model,
             self.state.experiment,
@@ -190,6 +190,7 @@ class Loop:
             epoch=best.epoch,
             scores=best.scores,
         )
+        self.state.team.let_first(write)
 
     def _save(self) -> None:
         self.watch.check()

@@ -37,7 +37,6 @@ def write_predictions(
                 writer.writerows(_lines(part, graph_name, node_name))
                 rows += len(part)
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, write)
     return rows
 

@@ -1,10 +1,12 @@
 """The processes of a run: what each holds, brought together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, distributed, nn
+
+from graphmamba.errors import ElsewhereError, UserError
 
 CPU = torch.device("cpu")
 
@@ -54,10 +56,22 @@ class Team:
         total = self.sum(torch.tensor(votes, dtype=torch.int64, device=self.device))
         return [bool(count) for count in total.tolist()]
 
-    def wait(self) -> None:
-        """Go on when all processes have come here."""
-        if self.world > 1:
-            self.sum(torch.zeros((), device=self.device)).item()
+    def let_first(self, do: Callable[[], None]) -> None:
+        """Have the first process do something, the others wait; where it cannot, all of them fail.
+
+        All have to call it at the same time.
+        """
+        mistake = None
+        if self.is_first:
+            try:
+                do()
+            except UserError as found:
+                mistake = found
+        (has_failed,) = self.agree([mistake is not None])
+        if mistake is not None:
+            raise mistake
+        if has_failed:
+            raise ElsewhereError("the first process failed")
 
     def share_buffers(self, module: nn.Module) -> None:
         """Give all processes the first one's running statistics, so that they score alike."""

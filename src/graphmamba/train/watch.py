@@ -97,7 +97,6 @@ class Watch:
             "rank": self._team.rank,
             "steps": batches,
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_tensors(path, self._good, about)
         graphs = ", ".join(map(str, ids[:SHOWN].tolist())) + (", ..." if len(ids) > SHOWN else "")
         raise LossNotFiniteError(
