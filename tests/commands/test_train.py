@@ -181,7 +181,6 @@ def test_several_seeds_go_on_as_they_are_told_to(capsys: pytest.CaptureFixture[s
     assert "must hold no run yet" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_of_several_processes_one_prints(tmp_path: Path) -> None:
     words = [*SMALL, "--recipe.epochs", "1", "--device", "cpu", "--folder", "run"]
     starter = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
