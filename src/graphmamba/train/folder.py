@@ -134,4 +134,5 @@ def read_config(folder: Path | str) -> Started:
         raise UserError(f"'{path}' must hold an experiment and its {OPTIONS}")
     options = RunOptions.of(content.pop(OPTIONS), f"{path}: {OPTIONS}")
     seeds = convert(content.pop(SEEDS, []), tuple[int, ...], f"{path}: {SEEDS}")
+    assert isinstance(seeds, tuple)
     return Started(Experiment.of(content, str(path)), options, seeds)
