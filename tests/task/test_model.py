@@ -84,6 +84,10 @@ REFUSED = {
         "batch must be sorted, got 0 after 1 at node 1",
     ),
     "too many graphs": (with_value("batch", (-1,), 3), "batch must hold numbers of the 3 graphs"),
+    "other pointers": (
+        with_value("ptr", (1,), 0),
+        r"graphs.ptr must hold the first node of each graph .*, got 0 instead of \d+ at 1",
+    ),
     "edge to nowhere": (
         with_value("edge_index", (0, 0), 99),
         r"edge_index must hold numbers of the \d+ nodes, 0 to \d+, got 99",

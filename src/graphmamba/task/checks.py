@@ -1,5 +1,7 @@
 """Checks at the model's door; every message names the column, the rule and the value."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -39,6 +41,7 @@ def check_columns(
 def check_values(graphs: Data, topology: Topology, features: Features) -> None:
     """Refuse numbers that name nothing: graphs, nodes, atoms, bonds."""
     check_membership(topology.edge_index, topology.batch, topology.num_graphs)
+    _check_pointers(topology)
     for name in ("expander_index", "edge_label_index"):
         pairs = column(graphs, name)
         if pairs is not None:
@@ -47,6 +50,19 @@ def check_values(graphs: Data, topology: Topology, features: Features) -> None:
         _check_categories("x", graphs.x, ATOM_VOCABULARY)
     if features.edges == "bonds":
         _check_categories("edge_attr", graphs.edge_attr, BOND_VOCABULARY)
+
+
+def _check_pointers(topology: Topology) -> None:
+    if topology.ptr is None:
+        return
+    starts = replace(topology, ptr=None).starts()
+    wrong = (topology.ptr != starts).nonzero()
+    if len(wrong):
+        place = int(wrong[0])
+        raise UserError(
+            f"graphs.ptr must hold the first node of each graph of graphs.batch, "
+            f"got {int(topology.ptr[place])} instead of {int(starts[place])} at {place}"
+        )
 
 
 def _check_rows(name: str, rows: Tensor, count: int, columns: int, is_integer: bool) -> None:
