@@ -78,11 +78,11 @@ def test_positions_get_the_same_gradients() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-def test_a_layer_on_a_gpu_holds_eight_node_rows_instead_of_twenty() -> None:
+def test_a_layer_on_a_gpu_holds_seven_node_rows_instead_of_twenty() -> None:
     run_apart(
         "from tests.stack.test_forgets import node_rows_held\n"
         "held = node_rows_held(True), node_rows_held(False)\n"
-        "assert held[0] < 8.6, held\n"
+        "assert held[0] < 7.6, held\n"
         "assert held[1] > 20, held\n",
         TRITON_INTERPRET="1",
     )

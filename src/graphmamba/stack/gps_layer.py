@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_fraction
 from graphmamba.data.topology import Topology
-from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
+from graphmamba.encode.forgetting import Forgetting, Make, is_worth_forgetting
 from graphmamba.encode.norm import ActivationDropout, number_norms
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
@@ -16,7 +16,7 @@ from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
 from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.stack.norm import NodeNorm
 from graphmamba.stack.options import Activation, NormName
-from graphmamba.stack.parts import LocalModel
+from graphmamba.stack.parts import GlobalMixer, LocalModel
 
 
 class GPSLayer(nn.Module):
@@ -39,7 +39,7 @@ class GPSLayer(nn.Module):
     """
 
     forgets: bool | None = None
-    """Whether the feed-forward network runs anew for the backward pass; None as it pays."""
+    """Whether products are computed anew for the backward pass; None as it pays."""
 
     def __init__(
         self,
@@ -73,8 +73,12 @@ class GPSLayer(nn.Module):
         topology: Topology,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Return new node and edge rows."""
-        mixed = None if self.mixer is None else self.mixer(x, topology)
-        return self.combine(x, e, topology, mixed)
+        mixed, again = None, None
+        if isinstance(self.mixer, GlobalMixer) and self._forgets(x):
+            mixed, again = self.mixer.mix(x, topology)
+        elif self.mixer is not None:
+            mixed = self.mixer(x, topology)
+        return self.combine(x, e, topology, mixed, again)
 
     def combine(
         self,
@@ -82,8 +86,9 @@ class GPSLayer(nn.Module):
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
         mixed: Float[Tensor, "nodes channels"] | None,
+        again: Make | None = None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Finish the layer, given what the mixer returned for `x`."""
+        """Finish the layer, given what the mixer returned for `x`, and what makes that anew."""
         s = None
         if self.local is not None and self.local_norm is not None:
             near, e = self.local(x, e, topology)
@@ -93,7 +98,10 @@ class GPSLayer(nn.Module):
                 else self.local_norm(near, topology, before=x, rate=self.dropout)
             )
         if mixed is not None and self.mixer_norm is not None:
-            s = self.mixer_norm(mixed, topology, before=x, after=s, rate=self.dropout)
+            with Forgetting(again is not None) as kept:
+                s = self.mixer_norm(mixed, topology, before=x, after=s, rate=self.dropout)
+                if again is not None:
+                    kept.forget(mixed, again)
         assert s is not None
         return self._feed_forward(s, topology), e
 
@@ -103,7 +111,7 @@ class GPSLayer(nn.Module):
         source, seed = s.detach(), topology.seed
         # Without a seed, dropout would drop other entries when it runs again.
         is_repeatable = seed is not None or not self.dropout
-        with Forgetting(is_repeatable and is_worth_forgetting(s, s.shape[1], self.forgets)) as kept:
+        with Forgetting(is_repeatable and self._forgets(s)) as kept:
             rows = self.widen(s)
             wide = self.activation(rows, seed)
             again = kept.forget(rows, lambda: self.widen(source))
@@ -114,6 +122,9 @@ class GPSLayer(nn.Module):
             out = self.norm(found, topology, before=s, rate=self.dropout)
             kept.forget(found, lambda: self.narrow(wide_again()))
         return out
+
+    def _forgets(self, x: Float[Tensor, "nodes channels"]) -> bool:
+        return is_worth_forgetting(x, x.shape[1], self.forgets)
 
 
 class GraphMambaLayer(GPSLayer):

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_least
 from graphmamba.data.topology import Topology
+from graphmamba.encode.forgetting import Make
 from graphmamba.order.line_ups import Request, find_line_up
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.stack.mamba_block import MambaBlock, MambaOptions
@@ -51,6 +52,15 @@ class GraphMambaMixer(GlobalMixer):
         """Return what each node takes from those before it."""
         line = find_line_up(self.request(), topology)
         return self.mamba(self.norm(x), line.cu_seqlens, line.order, line.samples)
+
+    def mix(
+        self, x: Float[Tensor, "nodes channels"], topology: Topology
+    ) -> tuple[Float[Tensor, "nodes channels"], Make | None]:
+        """Return that, and the last product alone, which makes it anew."""
+        line = find_line_up(self.request(), topology)
+        y = self.mamba.exchange(self.norm(x), line.cu_seqlens, line.order, line.samples)
+        source = y.detach()
+        return self.mamba.out_proj(y), lambda: self.mamba.out_proj(source)
 
     def request(self) -> Request:
         """Say which line-up the next pass asks for."""

@@ -186,6 +186,16 @@ class MambaBlock(SelectivePath):
             order: Slot `sample * nodes + node` of each step; the nodes as they are if None.
             samples: Line-ups in `order`.
         """
+        return self.out_proj(self.exchange(x, cu_seqlens, order, samples))
+
+    def exchange(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        cu_seqlens: Int[Tensor, " boundaries"],
+        order: Int[Tensor, " steps"] | None,
+        samples: int,
+    ) -> Float[Tensor, "nodes inner"]:
+        """Do all that comes before the out-projection."""
         source = x.detach()
         with Forgetting(is_worth_forgetting(x, x.shape[1], self.forgets)) as kept:
             projected, again = self.in_proj(x), kept.recipe(lambda: self.in_proj(source))
@@ -199,4 +209,4 @@ class MambaBlock(SelectivePath):
         if samples > 1:
             # The out-projection is linear: averaging before it spares all but one.
             y = y.view(samples, x.shape[0], y.shape[1]).mean(dim=0)
-        return self.out_proj(y)
+        return y

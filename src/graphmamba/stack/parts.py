@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphmamba.data.topology import Topology
+from graphmamba.encode.forgetting import Make
 
 
 class LocalModel(nn.Module):
@@ -35,3 +36,9 @@ class GlobalMixer(nn.Module):
     ) -> Float[Tensor, "nodes channels"]:
         """Return what each node takes from the others."""
         raise NotImplementedError
+
+    def mix(
+        self, x: Float[Tensor, "nodes channels"], topology: Topology
+    ) -> tuple[Float[Tensor, "nodes channels"], Make | None]:
+        """Return that, and what makes it anew for the backward pass, if that is cheap."""
+        return self(x, topology), None
