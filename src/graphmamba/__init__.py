@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from graphmamba.stack import GatedGCNConv, GraphMambaBlock, GraphMambaLayer
     from graphmamba.task.model import GraphMamba
     from graphmamba.train.fit import fit
+    from graphmamba.train.fit_seeds import fit_seeds
+    from graphmamba.train.options import RunOptions
     from graphmamba.train.own_graphs import take_graphs
     from graphmamba.train.trained import load
 
@@ -35,9 +37,11 @@ __all__ = [
     "GraphMambaBlock",
     "GraphMambaLayer",
     "OrderPolicy",
+    "RunOptions",
     "__version__",
     "causal_conv1d",
     "fit",
+    "fit_seeds",
     "load",
     "load_experiment",
     "selective_scan",
@@ -52,8 +56,10 @@ _HOMES = {
     "GraphMambaBlock": "graphmamba.stack",
     "GraphMambaLayer": "graphmamba.stack",
     "OrderPolicy": "graphmamba.order",
+    "RunOptions": "graphmamba.train.options",
     "causal_conv1d": "graphmamba.scan",
     "fit": "graphmamba.train.fit",
+    "fit_seeds": "graphmamba.train.fit_seeds",
     "load": "graphmamba.train.trained",
     "load_experiment": "graphmamba.config",
     "selective_scan": "graphmamba.scan",

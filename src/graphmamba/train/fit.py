@@ -90,17 +90,10 @@ def run_fit(
         state = make_state(experiment, options, model, optimizer, store, team)
         if is_resumed:
             state.load(folder.state)
-        taken = state.progress.taken
-        step: TrainStep = (
-            CapturedStep(
-                model, optimizer, store, experiment, precision=options.precision, taken=taken
-            )
+        step = (
+            _captured_step(state, store)
             if is_captured
-            else PlainStep(
-                *(fabric, set_up, set_up_optimizer, store, experiment, team),
-                seed=options.seed,
-                taken=taken,
-            )
+            else _plain_step(fabric, set_up, set_up_optimizer, state, store)
         )
         watch = Watch(model, optimizer, team, folder.dump, state.about())
         loop = Loop(state, store, step, watch, stops, folder, reporter, is_captured)
@@ -113,11 +106,41 @@ def run_fit(
         result = _result(state, folder, loop.run())
         if team.is_first:
             folder.write_results(result)
-            if result.epochs and can_draw():
-                title = f"{experiment.data.title}, seed {options.seed}"
-                draw_curves(folder.metrics, folder.curves, title, result.metric)
+            _draw(folder, experiment, result)
             reporter.on_end(result)
         return result
+
+
+def _captured_step(state: RunState, store: GraphStore) -> TrainStep:
+    return CapturedStep(
+        state.model,
+        state.optimizer,
+        store,
+        state.experiment,
+        precision=state.options.precision,
+        taken=state.progress.taken,
+    )
+
+
+def _plain_step(
+    fabric: Any, model: Any, optimizer: Any, state: RunState, store: GraphStore
+) -> TrainStep:
+    return PlainStep(
+        fabric,
+        model,
+        optimizer,
+        store,
+        state.experiment,
+        state.team,
+        seed=state.options.seed,
+        taken=state.progress.taken,
+    )
+
+
+def _draw(folder: RunFolder, experiment: Experiment, result: RunResult) -> None:
+    if result.epochs and can_draw():
+        title = f"{experiment.data.title}, seed {result.seed}"
+        draw_curves(folder.metrics, folder.curves, title, result.metric)
 
 
 def _is_captured(experiment: Experiment, options: RunOptions, team: Team) -> bool:
