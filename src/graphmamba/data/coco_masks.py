@@ -86,9 +86,7 @@ def _expand(runs: Sequence[Any], height: int, width: int) -> Bool[np.ndarray, "h
     return is_inside.reshape(width, height).T
 
 
-def _fill(
-    polygons: Sequence[Any], height: int, width: int
-) -> Bool[np.ndarray, "height width"]:
+def _fill(polygons: Sequence[Any], height: int, width: int) -> Bool[np.ndarray, "height width"]:
     is_inside = np.zeros((height, width), dtype=bool)
     for polygon in polygons:
         points = np.asarray(polygon, np.float64)
