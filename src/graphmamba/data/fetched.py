@@ -5,7 +5,8 @@ PyG would unpickle some of them freely; the readers here take tensors alone.
 
 import pickle
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,11 +62,23 @@ def read_fetched(name: str, folder: Path) -> GraphColumns:
 def read_tensors(path: Path) -> Any:
     """Read what `torch.save` wrote; refuse all but tensors and plain containers."""
     try:
-        with torch.serialization.safe_globals([(_Unneeded, "torch_geometric.data.data.Data")]):
+        with _admitted((_Unneeded, "torch_geometric.data.data.Data")):
             return torch.load(path, weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as mistake:
         first = str(mistake).partition("\n")[0]
         raise UserError(f"{path} must be a whole file of tensors: {first}") from mistake
+
+
+@contextmanager
+def _admitted(known: tuple[type, str]) -> Iterator[None]:
+    """Let torch make this class alone: PyG admits its own when it is imported."""
+    others = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()
+    try:
+        with torch.serialization.safe_globals([known]):
+            yield
+    finally:
+        torch.serialization.add_safe_globals(others)
 
 
 def _unpack(archive: Path, place: Path, wanted: set[str]) -> None:
