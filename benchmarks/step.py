@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def _row(one: StepTimes) -> list[str]:
-    targets = " / ".join(map(str, H200_TARGETS[one.benchmark]))
+    targets = " / ".join(map(str, H200_TARGETS[one.benchmark])) if one.kind == "captured" else ""
     memory = ["" if size is None else f"{size:.0f}" for size in (one.peak_mib, one.held_mib)]
     evaluate = "" if one.evaluate_ms is None else f"{one.evaluate_ms:.3f}"
     return [
