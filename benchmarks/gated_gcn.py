@@ -6,9 +6,8 @@ Run it in the repository; the package need not be installed:
 """
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
-from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from graphmamba.bench.bound import BYTES_PER_SECOND, FLOAT_BYTES
-from graphmamba.bench.measure import COLD_BYTES
-from graphmamba.bench.tables import table, write_json
-from graphmamba.bench.timing import median_ms, peak_bytes
+from graphmamba.bench.bound import FLOAT_BYTES, Bound, rows_bound
+from graphmamba.bench.measure import cold_sets, measure_passes
+from graphmamba.bench.tables import beside_bound, result_path, table, write_json
 from graphmamba.data.edge_layout import EdgeLayout, lay_out_edges
 from graphmamba.environment import describe, resolve_device
 from graphmamba.scan import available_backends
@@ -45,14 +43,13 @@ class Graphs:
     """Edges that end at the first node of each graph, beside those drawn."""
 
     @property
-    def bound_ms(self) -> tuple[float, float]:
-        """Milliseconds of an H200 for moving each row once: forward, forward and backward."""
+    def bound(self) -> Bound:
+        """What an H200 needs for moving each row once."""
         # The rows a, b, d, e and x_hat; those of the edges in and out.
         forward = 5 * self.nodes + 2 * self.edges
         # The rows b and dx, four gradients; e_hat and its gradient in, that of the edges out.
         backward = 6 * self.nodes + 3 * self.edges
-        rows_per_ms = BYTES_PER_SECOND / (1e3 * FLOAT_BYTES * self.channels)
-        return forward / rows_per_ms, (forward + backward) / rows_per_ms
+        return rows_bound(forward, backward, self.channels)
 
 
 BATCHES = {
@@ -104,25 +101,17 @@ def main() -> None:
         for backend in available_backends(device)
     ]
     Console().print(times_table(times, str(environment["device"])))
-    slug = str(environment["device"]).lower().replace(" ", "-")
-    out = options.out or RESULTS / f"gated-gcn-{slug}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    bounds = {name: batch.bound_ms for name, batch in BATCHES.items()}
+    out = result_path(options.out, RESULTS, "gated-gcn", environment)
+    bounds = {name: astuple(batch.bound) for name, batch in BATCHES.items()}
     write_json(out, {"environment": environment, "times": times, "h200_bound_ms": bounds})
 
 
 def measure(batch: Graphs, backend: Backend, device: torch.device) -> Times:
     """Time one backend in float32."""
     size = (5 * batch.nodes + 2 * batch.edges) * batch.channels * FLOAT_BYTES
-    inputs = [draw(batch, device, seed) for seed in range(min(ceil(COLD_BYTES / size), 8))]
-    both = [partial(_both, one, backend) for one in inputs]
-    return Times(
-        batch,
-        backend,
-        forward_ms=median_ms([partial(_forward, one, backend) for one in inputs], device),
-        both_ms=median_ms(both, device),
-        peak_bytes=peak_bytes(both[0]) if device.type == "cuda" else None,
-    )
+    inputs = [draw(batch, device, seed) for seed in range(cold_sets(size))]
+    forward, both = ([partial(way, one, backend) for one in inputs] for way in (_forward, _both))
+    return Times(batch, backend, *measure_passes(forward, both, device))
 
 
 def draw(batch: Graphs, device: torch.device, seed: int = 0) -> Inputs:
@@ -165,17 +154,11 @@ def times_table(times: list[Times], device: str) -> Table:
                 f"{one.batch.edges:,}",
                 f"{one.forward_ms:.3f} / {one.both_ms:.3f}",
                 f"{plain[one.batch.name] / one.both_ms:.1f}x",
-                *([] if one.peak_bytes is None else _beside_bound(one, one.peak_bytes)),
+                *beside_bound(one, one.batch.bound),
             ]
             for one in times
         ),
     )
-
-
-def _beside_bound(one: Times, peak: int) -> list[str]:
-    forward, both = one.batch.bound_ms
-    times_bound = f"{one.forward_ms / forward:.1f}x / {one.both_ms / both:.1f}x"
-    return [times_bound, f"{peak / 2**20:.0f}"]
 
 
 def _forward(inputs: Inputs, backend: Backend) -> tuple[Tensor, Tensor]:

@@ -7,9 +7,8 @@ Run it in the repository; the package need not be installed:
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
-from math import ceil
 from pathlib import Path
 
 import torch
@@ -18,10 +17,9 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
 
-from graphmamba.bench.bound import BYTES_PER_SECOND, FLOAT_BYTES
-from graphmamba.bench.measure import COLD_BYTES
-from graphmamba.bench.tables import table, write_json
-from graphmamba.bench.timing import median_ms, peak_bytes
+from graphmamba.bench.bound import FLOAT_BYTES, Bound, rows_bound
+from graphmamba.bench.measure import cold_sets, measure_passes
+from graphmamba.bench.tables import beside_bound, result_path, table, write_json
 from graphmamba.encode.norm import BatchNorm
 from graphmamba.environment import describe, resolve_device
 
@@ -42,12 +40,11 @@ class Place:
     """Share of rows that do not count."""
 
     @property
-    def bound_ms(self) -> tuple[float, float]:
-        """Milliseconds of an H200 for moving each row once: forward, forward and backward."""
+    def bound(self) -> Bound:
+        """What an H200 needs for moving each row once."""
         # x and a in, y out, and b; then dy and x in, dx out, and b.
         forward, backward = (3, 3) if self.is_activated else (4, 4)
-        rows_per_ms = BYTES_PER_SECOND / (1e3 * FLOAT_BYTES * self.channels)
-        return forward * self.rows / rows_per_ms, (forward + backward) * self.rows / rows_per_ms
+        return rows_bound(forward * self.rows, backward * self.rows, self.channels)
 
 
 PLACES = {
@@ -132,28 +129,21 @@ def main() -> None:
     environment = describe(device, options.commit)
     times = [measure(place, way, device) for place in PLACES.values() for way in WAYS]
     Console().print(times_table(times, str(environment["device"])))
-    slug = str(environment["device"]).lower().replace(" ", "-")
-    out = options.out or RESULTS / f"norm-{slug}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    bounds = {name: place.bound_ms for name, place in PLACES.items()}
+    out = result_path(options.out, RESULTS, "norm", environment)
+    bounds = {name: astuple(place.bound) for name, place in PLACES.items()}
     write_json(out, {"environment": environment, "times": times, "h200_bound_ms": bounds})
 
 
 def measure(place: Place, way: str, device: torch.device) -> Times:
     """Time one way in float32, in training."""
     size = (3 if place.is_activated else 4) * place.rows * place.channels * FLOAT_BYTES
-    inputs = [draw(place, device, seed) for seed in range(min(ceil(COLD_BYTES / size), 8))]
+    inputs = [draw(place, device, seed) for seed in range(cold_sets(size))]
     kind, call = WAYS[way]
     norm = kind(place.channels).to(device)
-    both = [partial(_both, call, norm, place, one) for one in inputs]
-    forward = [partial(_forward, call, norm, place, one) for one in inputs]
-    return Times(
-        place,
-        way,
-        forward_ms=median_ms(forward, device),
-        both_ms=median_ms(both, device),
-        peak_bytes=peak_bytes(both[0]) if device.type == "cuda" else None,
+    forward, both = (
+        [partial(each, call, norm, place, one) for one in inputs] for each in (_forward, _both)
     )
+    return Times(place, way, *measure_passes(forward, both, device))
 
 
 def draw(place: Place, device: torch.device, seed: int = 0) -> Inputs:
@@ -186,17 +176,11 @@ def times_table(times: list[Times], device: str) -> Table:
                 f"{one.place.rows:,} x {one.place.channels}",
                 f"{one.forward_ms:.3f} / {one.both_ms:.3f}",
                 f"{plain[one.place.name] / one.both_ms:.1f}x",
-                *([] if one.peak_bytes is None else _beside_bound(one, one.peak_bytes)),
+                *beside_bound(one, one.place.bound),
             ]
             for one in times
         ),
     )
-
-
-def _beside_bound(one: Times, peak: int) -> list[str]:
-    forward, both = one.place.bound_ms
-    times_bound = f"{one.forward_ms / forward:.1f}x / {one.both_ms / both:.1f}x"
-    return [times_bound, f"{peak / 2**20:.0f}"]
 
 
 def _forward(call: Call, norm: nn.Module, place: Place, inputs: Inputs) -> Tensor:

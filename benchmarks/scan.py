@@ -17,7 +17,14 @@ from rich.table import Table
 from graphmamba.bench.agreement import check_backends
 from graphmamba.bench.measure import ScanTimes, measure_padded_loop, measure_scan
 from graphmamba.bench.shapes import BATCHES, BatchShape
-from graphmamba.bench.tables import agreement_table, cpu_table, gpu_table, table, write_json
+from graphmamba.bench.tables import (
+    agreement_table,
+    cpu_table,
+    gpu_table,
+    result_path,
+    table,
+    write_json,
+)
 from graphmamba.environment import describe, resolve_device
 from graphmamba.scan import available_backends
 
@@ -61,8 +68,7 @@ def main() -> None:
     else:
         times.append(measure_padded_loop(BATCHES["peptides"]))
         console.print(cpu_table(times, name))
-    out = options.out or RESULTS / f"scan-{name.lower().replace(' ', '-')}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
+    out = result_path(options.out, RESULTS, "scan", environment)
     content = {
         "environment": environment,
         "agreement": agreements,

@@ -2,13 +2,13 @@
 
 import json
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu_tests.py"
+from tests.helpers.scripts import load_script
+
 FIRST = """
 import os, pytest
 
@@ -71,11 +71,7 @@ def test_dies():
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, at home in a folder of small tests."""
-    spec = spec_from_file_location("gpu_tests", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script("gpu_tests", monkeypatch)
     monkeypatch.setattr(module, "ROOT", tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = chosen\n")
     (tmp_path / "tests").mkdir()

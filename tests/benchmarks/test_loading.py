@@ -1,6 +1,5 @@
 import json
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -10,19 +9,13 @@ import torch
 from graphmamba.data.cache import open_or_build
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "loading.py"
+from tests.helpers.scripts import load_script
 
 
 @pytest.fixture
-def study() -> ModuleType:
+def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script as a module."""
-    spec = spec_from_file_location("benchmark_of_loading", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("loading", monkeypatch)
 
 
 def run(study: ModuleType, monkeypatch: pytest.MonkeyPatch, out: Path, *words: str) -> dict:

@@ -1,26 +1,19 @@
 import json
 import sys
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "norm.py"
+from tests.helpers.scripts import load_script
 
 
 @pytest.fixture
 def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, on batches small enough for a test."""
-    spec = spec_from_file_location("benchmark_of_the_norm", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    # Its dataclasses look their module up.
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
+    module = load_script("norm", monkeypatch)
     module.PLACES = {
         name: replace(place, rows=40, channels=8) for name, place in module.PLACES.items()
     }

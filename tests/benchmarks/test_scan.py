@@ -2,13 +2,13 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from graphmamba.bench.shapes import BATCHES, BatchShape
+from tests.helpers.scripts import load_script
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "scan.py"
 SMALL = BatchShape("small", sequences=3, tokens=60, longest=40, inner=8)
@@ -17,11 +17,7 @@ SMALL = BatchShape("small", sequences=3, tokens=60, longest=40, inner=8)
 @pytest.fixture
 def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, on batches small enough for a test."""
-    spec = spec_from_file_location("benchmark_of_the_scan", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script("scan", monkeypatch)
     for name in BATCHES:
         monkeypatch.setitem(BATCHES, name, replace(SMALL, name=name))
     monkeypatch.setattr(module, "GROWTH", [SMALL])
@@ -46,12 +42,10 @@ def test_the_study_covers_every_batch(
     assert set(study.H200_TARGETS) == set(BATCHES)
 
 
-def test_the_growth_reaches_from_ten_thousand_to_a_million() -> None:
-    spec = spec_from_file_location("untouched_benchmark", SCRIPT)
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+def test_the_growth_reaches_from_ten_thousand_to_a_million(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = load_script("scan", monkeypatch)
     for kind in ("one sequence", "many sequences"):
         tokens = [shape.tokens for shape in module.GROWTH if shape.name == kind]
         assert tokens == [10_000, 100_000, 1_000_000]

@@ -1,15 +1,11 @@
 """The kernel that draws random bits, held to their definition."""
 
-from importlib.util import find_spec
-
 import pytest
 import torch
 from torch import Tensor
 
 from graphmamba.data.random_bits import draw_bits
-from tests.helpers.processes import run_apart
-
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+from tests.helpers.processes import only_interpreted, run_apart
 
 
 def cases(device: str = "cpu") -> list[tuple[Tensor, Tensor | int]]:
@@ -33,8 +29,7 @@ def assert_interpreted_kernel_draws_alike() -> None:
         assert torch.equal(fused_bits.draw_bits(stream, counter), draw_bits(stream, counter))
 
 
-@needs_triton
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel runs on the GPU itself")
+@only_interpreted
 def test_the_interpreted_kernel_draws_the_same_bits() -> None:
     run_apart(
         "from tests.data.test_fused_bits import assert_interpreted_kernel_draws_alike\n"

@@ -1,7 +1,5 @@
 """The kernels that make static batches give the bits of the definition."""
 
-from importlib.util import find_spec
-
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -12,9 +10,7 @@ from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
 from tests.data.test_static_batch import CASES, SETS, same, size_for, store_of
-from tests.helpers.processes import run_apart
-
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+from tests.helpers.processes import needs_triton, only_interpreted, run_apart
 
 
 def odd_store() -> GraphStore:
@@ -59,8 +55,7 @@ def assert_interpreted_kernels_give_the_same_bits() -> None:
     assert_fused_gives_the_same_bits(odd_store(), [1, -1], StaticSize(2, 20, 6))
 
 
-@needs_triton
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+@only_interpreted
 def test_interpreted_kernels_give_the_same_bits() -> None:
     run_apart(
         "from tests.data.test_fused_static import assert_interpreted_kernels_give_the_same_bits\n"

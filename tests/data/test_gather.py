@@ -1,7 +1,5 @@
 """Every way to make a batch gives the same bits."""
 
-from importlib.util import find_spec
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from graphmamba.data.plan import bounds_of, make_plan
 from graphmamba.data.store import GraphStore
 from graphmamba.data.torch_gather import DeviceGather
 from tests.data.test_store import GRAPHS, assert_equal, draw_graph
-from tests.helpers.processes import run_apart
+from tests.helpers.processes import needs_triton, only_interpreted, run_apart
 
 CPU = torch.device("cpu")
 LARGE = [*GRAPHS, draw_graph(350, 1050, 8)]
@@ -55,8 +53,7 @@ def test_torch_gives_the_bits_of_the_kernel() -> None:
     assert_same_batches(DeviceGather, CHOICES)
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel runs on the GPU itself")
+@only_interpreted
 def test_the_interpreted_kernel_of_the_gpu_gives_the_same_bits() -> None:
     run_apart(
         "from graphmamba.data.fused_gather import FusedGather\n"
@@ -73,7 +70,7 @@ def test_a_gpu_gives_the_same_bits(ids: list[int]) -> None:
     assert_equal(store.to("cuda").batch(chosen, True).to("cpu"), store.batch(chosen, True))
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+@needs_triton
 def test_both_kernels_mean_the_same_by_a_task() -> None:
     from graphmamba.data import fused_gather_kernels as fused
 

@@ -1,7 +1,5 @@
 """The sum over categories by kernels, held to PyTorch's lookup."""
 
-from importlib.util import find_spec
-
 import pytest
 import torch
 from torch import Tensor
@@ -10,7 +8,7 @@ from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY
 from graphmamba.encode.categories import CategoryEncoder
 from graphmamba.encode.category_sum import category_sum
 from graphmamba.errors import UserError
-from tests.helpers.processes import run_apart
+from tests.helpers.processes import only_interpreted, run_apart
 from tests.helpers.typecheck import typecheck_off
 
 VOCABULARIES = {"atoms": ATOM_VOCABULARY, "bonds": BOND_VOCABULARY, "one": (3,)}
@@ -56,8 +54,7 @@ def assert_unknown_categories_are_loud() -> None:
     assert not out[[0, 1, 3, 4]].isnan().any()
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+@only_interpreted
 def test_interpreted_kernels_are_as_exact_as_torch() -> None:
     run_apart(
         "from tests.encode.test_category_sum import *\n"

@@ -1,17 +1,13 @@
 """Kernels that order steps by comparing them, held to a sort."""
 
-from importlib.util import find_spec
-
-import pytest
 import torch
 
 from graphmamba.data.topology import Topology
 from graphmamba.order import OrderPolicy
 from graphmamba.order.line_up import _find_groups, _join, _keys, _sort
 from tests.helpers.graphs import random_topology
-from tests.helpers.processes import run_apart
+from tests.helpers.processes import needs_triton, only_interpreted, run_apart
 
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
 LAYERS, SAMPLES = 3, 2
 
 
@@ -41,8 +37,7 @@ def assert_interpreted_kernels_sort() -> None:
     assert_ranks_are_a_sort(OrderPolicy(bins=2), random_topology((0, 5, 0)))
 
 
-@needs_triton
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+@only_interpreted
 def test_interpreted_kernels_order_steps_as_a_sort_does() -> None:
     run_apart(
         "from tests.order.test_fused_rank import assert_interpreted_kernels_sort\n"

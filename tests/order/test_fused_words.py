@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 
-import pytest
 import torch
 
 from graphmamba.data.topology import Topology
@@ -12,9 +10,8 @@ from graphmamba.order import OrderPolicy
 from graphmamba.order.line_up import BIN_BITS, _join, _keys
 from graphmamba.order.scores import NOISE_BITS, node_key
 from tests.helpers.graphs import random_topology
-from tests.helpers.processes import run_apart
+from tests.helpers.processes import needs_triton, only_interpreted, run_apart
 
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
 POLICIES = (
     OrderPolicy(),
     OrderPolicy(bins=3),
@@ -46,8 +43,7 @@ def assert_interpreted_kernel_joins_alike() -> None:
         assert torch.equal(join_words(policy, topology, score, 2, range(3, 6)), word), policy
 
 
-@needs_triton
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel runs on the GPU itself")
+@only_interpreted
 def test_the_interpreted_kernel_writes_the_same_words() -> None:
     run_apart(
         "from tests.order.test_fused_words import assert_interpreted_kernel_joins_alike\n"

@@ -1,7 +1,5 @@
 """Layers that make anew what they forgot: the same gradients from less memory."""
 
-from importlib.util import find_spec
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +9,7 @@ from graphmamba.encode.laplacian import DeepSet
 from graphmamba.order import OrderPolicy
 from graphmamba.stack import GraphMambaLayer
 from tests.helpers.graphs import random_rows, random_topology
-from tests.helpers.processes import run_apart
+from tests.helpers.processes import needs_triton, run_apart
 
 CHANNELS = 24
 
@@ -77,7 +75,7 @@ def test_positions_get_the_same_gradients() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+@needs_triton
 def test_a_layer_on_a_gpu_holds_seven_node_rows_instead_of_twenty() -> None:
     run_apart(
         "from tests.stack.test_forgets import node_rows_held\n"

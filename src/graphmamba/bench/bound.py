@@ -1,4 +1,4 @@
-"""The least time that an H200 needs for a scan, whatever the kernel."""
+"""The least time that an H200 needs, whatever the kernel."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class Bound:
-    """Milliseconds under which no float32 scan can go."""
+    """Milliseconds under which no float32 operation can go."""
 
     forward_ms: float
     both_ms: float
@@ -29,3 +29,9 @@ def chip_bound(shape: BatchShape) -> Bound:
     forward = max(moved / BYTES_PER_SECOND, exponentials / EXPONENTIALS_PER_SECOND)
     # The backward pass runs the recurrence again from its checkpoints, then once in reverse.
     return Bound(forward_ms=1e3 * forward, both_ms=3e3 * forward)
+
+
+def rows_bound(forward: int, backward: int, channels: int) -> Bound:
+    """Bound an operation by moving so many float32 rows in each pass."""
+    row_ms = 1e3 * FLOAT_BYTES * channels / BYTES_PER_SECOND
+    return Bound(forward_ms=forward * row_ms, both_ms=(forward + backward) * row_ms)

@@ -1,9 +1,10 @@
 """Times of the selective scan on one batch: forward, and forward with backward."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,16 +50,34 @@ def measure_scan(shape: BatchShape, backend: Backend, device: torch.device) -> S
     """Time one backend in float32, gate and softplus included."""
     operation = partial(selective_scan, backend=backend, check=False)
     first = scan_inputs(shape, device=device)
-    sets = min(ceil(COLD_BYTES / first.bytes), 8)
-    inputs = [first, *(scan_inputs(shape, device=device, seed=seed) for seed in range(1, sets))]
-    both = [_both(operation, one) for one in inputs]
-    return ScanTimes(
-        shape,
-        backend,
-        forward_ms=median_ms([_forward(operation, one) for one in inputs], device),
+    seeds = range(1, cold_sets(first.bytes))
+    inputs = [first, *(scan_inputs(shape, device=device, seed=seed) for seed in seeds)]
+    forward, both = ([build(operation, one) for one in inputs] for build in (_forward, _both))
+    return ScanTimes(shape, backend, *measure_passes(forward, both, device))
+
+
+class Passes(NamedTuple):
+    """What one way of computing something needs."""
+
+    forward_ms: float
+    both_ms: float
+    """Forward and backward together."""
+    peak_bytes: int | None
+    """CUDA memory of forward and backward beyond the inputs; unknown on a CPU."""
+
+
+def measure_passes(forward: Sequence[Step], both: Sequence[Step], device: torch.device) -> Passes:
+    """Time the forward pass, and both, each on several sets of inputs that take turns."""
+    return Passes(
+        forward_ms=median_ms(forward, device),
         both_ms=median_ms(both, device),
         peak_bytes=peak_bytes(both[0]) if device.type == "cuda" else None,
     )
+
+
+def cold_sets(size: int) -> int:
+    """Count the sets of inputs, each of `size` bytes, that keep caches cold."""
+    return min(ceil(COLD_BYTES / size), 8)
 
 
 def measure_padded_loop(shape: BatchShape) -> ScanTimes:

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 
 import numpy as np
 import torch
 
+from graphmamba.bench.timing import once_ms
 from graphmamba.config import load_experiment
 from graphmamba.data.precompute import precomputed
 from graphmamba.data.sampler import Ids
@@ -18,6 +20,7 @@ from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.mamba_block import SelectivePath
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba, columns_read
+from graphmamba.train.build import make_optimizer
 from graphmamba.train.captured_forward import CapturedForward
 from graphmamba.train.captured_step import CapturedStep
 from graphmamba.train.experiment import Experiment
@@ -78,11 +81,9 @@ def draw_store(shape: StepShape, batch_size: int, seed: int = 0) -> tuple[Experi
     count, mean = shape.batches * batch_size, experiment.data.mean_nodes
     drawn = np.random.default_rng(seed).lognormal(-(shape.spread**2) / 2, shape.spread, count)
     sizes = (mean * drawn).round().clip(4, shape.longest).astype(int).tolist()
-    everything = torch.arange(count)
-    store = GraphStore.from_pyg(
-        sized_graphs(experiment.data, sizes, seed),
-        split={"train": everything, "validation": [], "test": []},
-    )
+    # All of them are for training.
+    split = torch.zeros(count, dtype=torch.int64)
+    store = GraphStore.from_pyg(sized_graphs(experiment.data, sizes, seed), split)
     asked = columns_read(experiment.model, experiment.encoder)
     for part in asked.parts().values():
         made = precomputed(store.columns(), part, "cpu")
@@ -97,13 +98,7 @@ def measure_captured(shape: StepShape, device: torch.device, batch_size: int) ->
     torch.cuda.empty_cache()
     begin = torch.cuda.memory_reserved()
     model, recipe = experiment.build().to(device), experiment.recipe
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=torch.tensor(recipe.learning_rate, device=device),
-        weight_decay=recipe.weight_decay,
-        fused=True,
-        capturable=True,
-    )
+    optimizer = make_optimizer(model, recipe, device, is_captured=True)
     batches = list(torch.arange(len(store)).split(batch_size))
     model.train()
 
@@ -133,9 +128,7 @@ def measure_plain(
     if is_reference:
         take_references(model)
     recipe = experiment.recipe
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay
-    )
+    optimizer = make_optimizer(model, recipe, device, is_captured=False)
     loss_of, level = LOSSES[experiment.loss], experiment.data.task.level
 
     def train(ids: Ids) -> None:
@@ -150,11 +143,11 @@ def measure_plain(
             model(labelled_batch(store, ids, level, (0,))[0])
 
     batches = list(torch.arange(len(store)).split(batch_size))
+    # Plain PyTorch on a CPU takes minutes for a batch: one has to do.
     is_slow = is_reference and device.type == "cpu"
-    host = _once_ms if is_slow else _host_ms
-    clock = _device_ms if device.type == "cuda" else host
+    clock = _device_ms if device.type == "cuda" else _host_ms
     model.train()
-    train_ms = clock(train, batches)
+    train_ms = once_ms(partial(train, batches[0])) if is_slow else clock(train, batches)
     peak = _peak_bytes(train, batches) if device.type == "cuda" else None
     model.eval()
     times = train_ms, None if is_slow else clock(predict, batches)
@@ -164,8 +157,6 @@ def measure_plain(
 
 def take_references(model: GraphMamba) -> None:
     """Let plain PyTorch run every operation of a model."""
-    from dataclasses import replace
-
     for part in model.modules():
         if isinstance(part, SelectivePath):
             part.options = replace(part.options, backend="reference")
@@ -207,21 +198,9 @@ def _device_ms(work: Callable[[Ids], object], batches: list[Ids]) -> float:
     return 1e3 * median(times) / len(batches)
 
 
-def _once_ms(work: Callable[[Ids], object], batches: list[Ids]) -> float:
-    """Time a single batch, of what takes minutes."""
-    begin = time.perf_counter()
-    work(batches[0])
-    return 1e3 * (time.perf_counter() - begin)
-
-
 def _host_ms(work: Callable[[Ids], object], batches: list[Ids]) -> float:
     work(batches[0])
-    times = []
-    for ids in batches:
-        begin = time.perf_counter()
-        work(ids)
-        times.append(time.perf_counter() - begin)
-    return 1e3 * median(times)
+    return median(once_ms(partial(work, ids)) for ids in batches)
 
 
 def _times(

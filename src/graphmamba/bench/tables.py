@@ -4,13 +4,31 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from rich import box
 from rich.table import Table
 
 from graphmamba.bench.agreement import Agreement
+from graphmamba.bench.bound import Bound
 from graphmamba.bench.measure import PADDED_LOOP, ScanTimes
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """Whatever has the times of both passes, as `measure.Passes` has."""
+
+    @property
+    def forward_ms(self) -> float:
+        """Of the forward pass."""
+
+    @property
+    def both_ms(self) -> float:
+        """Of forward and backward together."""
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """CUDA memory of both; unknown on a CPU."""
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -92,6 +110,22 @@ def gpu_table(times: Iterable[ScanTimes], device: str) -> Table:
 def gibibytes(count: int | None) -> str:
     """Write a number of bytes in GiB; nothing where it is unknown."""
     return "" if count is None else f"{count / 2**30:.2f}"
+
+
+def beside_bound(passes: Timed, bound: Bound) -> list[str]:
+    """Show how many times the bound both passes take, and their memory; nothing on a CPU."""
+    if passes.peak_bytes is None:
+        return []
+    ratios = passes.forward_ms / bound.forward_ms, passes.both_ms / bound.both_ms
+    return [" / ".join(f"{ratio:.1f}x" for ratio in ratios), f"{passes.peak_bytes / 2**20:.0f}"]
+
+
+def result_path(out: Path | None, folder: Path, name: str, environment: dict[str, object]) -> Path:
+    """Return where measurements go: `out`, or a file of `folder` by their name and device."""
+    slug = str(environment["device"]).lower().replace(" ", "-")
+    path = out or folder / f"{name}-{slug}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

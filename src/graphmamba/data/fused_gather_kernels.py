@@ -59,6 +59,17 @@ def write_values(address, at, value, inside, size):
 
 
 @no_type_check
+@triton.jit
+def job_of(
+    jobs_ptr, program, jobs, FIELDS: tl.constexpr, FIRST: tl.constexpr, JOBS: tl.constexpr
+):  # fmt: skip
+    """Point to the job that a program works on; field FIRST says which program begins a job."""
+    number = tl.arange(0, JOBS)
+    firsts = tl.load(jobs_ptr + number * FIELDS + FIRST, mask=number < jobs, other=1 << 40)
+    return jobs_ptr + (tl.sum((firsts <= program).to(tl.int32), axis=0) - 1) * FIELDS
+
+
+@no_type_check
 @triton.jit(do_not_specialize=["jobs", "graphs", "tables", "rounds"])
 def gather_kernel(
     packed, jobs, graphs, tables, rounds, JOBS: tl.constexpr, BLOCK: tl.constexpr
@@ -75,9 +86,7 @@ def gather_kernel(
         BLOCK: Values of a program.
     """
     program = tl.program_id(0)
-    number = tl.arange(0, JOBS)
-    firsts = tl.load(packed + number * FIELDS + 8, mask=number < jobs, other=1 << 40)
-    job = packed + (tl.sum((firsts <= program).to(tl.int32), axis=0) - 1) * FIELDS
+    job = job_of(packed, program, jobs, FIELDS, 8, JOBS)
     task, table, size = tl.load(job), tl.load(job + 1), tl.load(job + 2)
     width, source, shift = tl.load(job + 3).to(tl.int32), tl.load(job + 4), tl.load(job + 5)
     out, values, first = tl.load(job + 6), tl.load(job + 7), tl.load(job + 8)

@@ -5,7 +5,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.data.fused_gather_kernels import owner_of, read_values, write_values
+from graphmamba.data.fused_gather_kernels import job_of, owner_of, read_values, write_values
 
 FIELDS = tl.constexpr(13)
 """Numbers of a job; see `static_jobs`."""
@@ -76,9 +76,7 @@ def static_gather_kernel(
         BLOCK: Values of a program.
     """
     program = tl.program_id(0)
-    number = tl.arange(0, JOBS)
-    firsts = tl.load(told_ptr + number * FIELDS + 12, mask=number < jobs, other=1 << 40)
-    job = told_ptr + (tl.sum((firsts <= program).to(tl.int32), axis=0) - 1) * FIELDS
+    job = job_of(told_ptr, program, jobs, FIELDS, 12, JOBS)
     task, table, size = tl.load(job), tl.load(job + 1), tl.load(job + 2)
     width, source, shift = tl.load(job + 3).to(tl.int32), tl.load(job + 4), tl.load(job + 5)
     written, is_label, fill = tl.load(job + 6), tl.load(job + 7), tl.load(job + 8)

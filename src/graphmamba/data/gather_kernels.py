@@ -1,32 +1,21 @@
 """Writes all columns of a batch in one call, graph by graph, at the speed of the memory."""
 
-from typing import Any, no_type_check
+from typing import no_type_check
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from graphmamba.data.compiled import helper, kernel
 from graphmamba.data.gather_jobs import ADD, COPY, OWNER
 
-_OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
 LINE = 64
 AHEAD = 3
 """Graphs between the one whose rows are asked for and the one that is copied."""
 _FAR = 1 << 56
 """More rows than there are: an address has no length."""
-
-
-def _kernel(function: Any) -> Any:
-    try:
-        return njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:
-        # Where no folder can be written to, each process compiles for itself.
-        return njit(**_OPTIONS)(function)
-
-
-_helper: Any = njit(**_OPTIONS)
 
 
 @intrinsic
@@ -55,7 +44,7 @@ def _ask_for(typing_context, address):
     return types.void(types.int64), generate
 
 
-@_helper
+@helper
 @no_type_check
 def _ask_for_rows(address, size, starts, ptr, graph):
     """Ask for the rows of a graph, which are few and far from those of the last one."""
@@ -65,7 +54,7 @@ def _ask_for_rows(address, size, starts, ptr, graph):
             _ask_for(begin + place)
 
 
-@_helper
+@helper
 @no_type_check
 def _at(address, dtype):
     return carray(_pointer(address), (_FAR,), dtype)
@@ -75,7 +64,7 @@ def _at(address, dtype):
 # only loops without tests are vectorised.
 
 
-@_helper
+@helper
 @no_type_check
 def _copy(address, source, out, width, starts, ptr):
     for graph in range(-AHEAD, starts.shape[0]):
@@ -89,7 +78,7 @@ def _copy(address, source, out, width, starts, ptr):
             written[place] = read[place]
 
 
-@_helper
+@helper
 @no_type_check
 def _repeat(source, out, width, ids, ptr):
     for graph in range(ids.shape[0]):
@@ -107,7 +96,7 @@ def _repeat(source, out, width, ids, ptr):
             done *= 2
 
 
-@_helper
+@helper
 @no_type_check
 def _add(address, source, out, width, starts, ptr, before, is_moved):
     for graph in range(-AHEAD, starts.shape[0]):
@@ -121,7 +110,7 @@ def _add(address, source, out, width, starts, ptr, before, is_moved):
             written[place] = read[place] + by
 
 
-@_kernel
+@kernel
 @no_type_check
 def look_up(bounds, ids, starts, ptrs):
     """Find the rows of the graphs `ids`; writes `starts` and `ptrs`, as `fill` reads them."""
@@ -135,7 +124,7 @@ def look_up(bounds, ids, starts, ptrs):
             ptrs[table, place + 1] = rows
 
 
-@_kernel
+@kernel
 @no_type_check
 def fill(jobs, outs, ids, starts, ptrs):
     """Write every column of the graphs `ids`.

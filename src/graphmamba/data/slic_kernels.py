@@ -1,26 +1,13 @@
 """Groups the pixels of one image by colour and place, and makes each group one connected region."""
 
-from typing import Any, no_type_check
+from typing import no_type_check
 
 import numpy as np
-from numba import njit
 
-# No `fastmath`: regions must be the same pixel for pixel wherever they are computed.
-_OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
+from graphmamba.data.compiled import helper, kernel
 
 
-def _kernel(function: Any) -> Any:
-    try:
-        return njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:
-        # Where no folder can be written to, each process compiles for itself.
-        return njit(**_OPTIONS)(function)
-
-
-_helper: Any = njit(**_OPTIONS)
-
-
-@_helper
+@helper
 @no_type_check
 def _claim(image, mean, window, weight, group, nearest, distance, rows):
     """Give a group all pixels of its window that are nearer to it than to the groups before."""
@@ -48,7 +35,7 @@ def _claim(image, mean, window, weight, group, nearest, distance, rows):
             best[x] = far if is_nearer else best[x]
 
 
-@_kernel
+@kernel
 @no_type_check
 def cluster(image, centre, window, step, iterations):
     """Number of the nearest group of each pixel, [height, width].
@@ -84,7 +71,7 @@ def cluster(image, centre, window, step, iterations):
     return nearest
 
 
-@_kernel
+@kernel
 @no_type_check
 def connect(groups, least, most):
     """Cut groups into connected regions of at most `most` pixels, and count them.

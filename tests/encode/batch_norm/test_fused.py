@@ -1,17 +1,13 @@
 """The Triton form of the batch norm."""
 
-from importlib.util import find_spec
-
 import pytest
-import torch
 
 from tests.helpers.norm_calls import LARGE, SMALL
 from tests.helpers.norm_doors import assert_drop_right, assert_norm_right
-from tests.helpers.processes import run_apart
+from tests.helpers.processes import only_interpreted, run_apart
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+@only_interpreted
 def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
     run_apart(
         "from tests.helpers.norm_calls import SMALL\n"

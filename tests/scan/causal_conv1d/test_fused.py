@@ -1,11 +1,8 @@
-from importlib.util import find_spec
-
 import pytest
-import torch
 
 from tests.helpers.conv_calls import Call, draw
 from tests.helpers.doors import assert_conv_right
-from tests.helpers.processes import run_apart
+from tests.helpers.processes import only_interpreted, run_apart
 
 SMALL = {
     "as it lies": lambda: draw((5, 0, 1, 40), 3),
@@ -26,8 +23,7 @@ LARGE = {
 }
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+@only_interpreted
 def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
     run_apart(
         "from tests.helpers.doors import assert_conv_right\n"

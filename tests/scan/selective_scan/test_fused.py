@@ -1,5 +1,4 @@
 from dataclasses import replace
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -8,7 +7,7 @@ from torch import Tensor
 from graphmamba.scan.options import Discretization
 from tests.helpers.agreement import poison_allocations
 from tests.helpers.doors import assert_scan_right, scan_by_door
-from tests.helpers.processes import run_apart
+from tests.helpers.processes import only_interpreted, run_apart
 from tests.helpers.scan_calls import Case, draw
 
 # Chunks have 16 steps here, so that a sequence passes one end of a chunk, or two.
@@ -30,8 +29,7 @@ LARGE = {
 }
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+@only_interpreted
 def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
     run_apart(
         "from tests.helpers.doors import assert_scan_right\n"
@@ -53,8 +51,7 @@ import_module("graphmamba.scan.selective_scan.chunk_links").SEGMENT = 2
 """
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+@only_interpreted
 def test_interpreted_kernels_are_right_as_for_large_inputs() -> None:
     run_apart(
         UNUSUAL + "from tests.helpers.doors import assert_scan_right\n"
@@ -65,8 +62,7 @@ def test_interpreted_kernels_are_right_as_for_large_inputs() -> None:
     )
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+@only_interpreted
 def test_interpreted_kernels_write_all_they_own_and_keep_sequences_apart() -> None:
     run_apart(
         "from tests.scan.selective_scan.test_fused import check_apart\ncheck_apart('cpu')\n",
@@ -74,8 +70,7 @@ def test_interpreted_kernels_write_all_they_own_and_keep_sequences_apart() -> No
     )
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+@only_interpreted
 def test_the_interpreted_operator_keeps_the_rules_of_pytorch() -> None:
     run_apart(
         "from tests.scan.selective_scan.test_fused import check_operator\ncheck_operator('cpu')\n",

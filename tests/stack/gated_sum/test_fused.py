@@ -1,10 +1,7 @@
-from importlib.util import find_spec
-
 import pytest
-import torch
 
 from tests.helpers.gated_calls import Call, assert_gated_right, draw
-from tests.helpers.processes import run_apart
+from tests.helpers.processes import only_interpreted, run_apart
 
 SMALL = {
     "molecules": lambda: draw((2, 3, 1, 4) * 5, 33),
@@ -30,8 +27,7 @@ LARGE = {
 }
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run on the GPU itself")
+@only_interpreted
 def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
     run_apart(
         "from tests.helpers.gated_calls import assert_gated_right\n"

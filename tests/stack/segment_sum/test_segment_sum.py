@@ -1,5 +1,3 @@
-from importlib.util import find_spec
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,7 +5,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphmamba.stack.segment_sum import sum_segments
-from tests.helpers.processes import run_apart
+from tests.helpers.processes import only_interpreted, run_apart
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 on_each_device = pytest.mark.parametrize("device", DEVICES)
@@ -74,8 +72,7 @@ def test_repeats_are_bit_equal(device: str) -> None:
     assert all(torch.equal(first, other) for other in others)
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel runs on the GPU itself")
+@only_interpreted
 def test_the_interpreted_kernel_is_right() -> None:
     run_apart(
         "from tests.stack.segment_sum.test_segment_sum import LENGTHS, assert_operator_right\n"

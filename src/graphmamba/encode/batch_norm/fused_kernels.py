@@ -263,6 +263,17 @@ def batch_norm_apply_kernel(
 
 @no_type_check
 @triton.jit
+def load_norm(kept_ptr, weight_ptr, bias_ptr, c, exists, CHANNELS: tl.constexpr):
+    """Return mean and 1 / deviation as the forward pass kept them, weight and bias."""
+    mean = tl.load(kept_ptr + c, mask=exists, other=0.0)
+    scale = tl.load(kept_ptr + CHANNELS + c, mask=exists, other=0.0)
+    weight = tl.load(weight_ptr + c, mask=exists, other=0.0).to(tl.float32)
+    bias = tl.load(bias_ptr + c, mask=exists, other=0.0).to(tl.float32)
+    return mean, scale, weight, bias
+
+
+@no_type_check
+@triton.jit
 def load_slope(
     grad_ptr, x_ptr, before_ptr, seed_before_ptr, seed_after_ptr, site, site_after, row, c, inside,
     mean, scale, weight, bias,
@@ -297,10 +308,7 @@ def batch_norm_bwd_sums_kernel(
     c = tl.program_id(1) * C + tl.arange(0, C)
     exists = c < CHANNELS
     real = real_rows(count_ptr, rows, HAS_COUNT)
-    mean = tl.load(kept_ptr + c, mask=exists, other=0.0)
-    scale = tl.load(kept_ptr + CHANNELS + c, mask=exists, other=0.0)
-    weight = tl.load(weight_ptr + c, mask=exists, other=0.0).to(tl.float32)
-    bias = tl.load(bias_ptr + c, mask=exists, other=0.0).to(tl.float32)
+    mean, scale, weight, bias = load_norm(kept_ptr, weight_ptr, bias_ptr, c, exists, CHANNELS)
     d_weight = tl.zeros([T, C], tl.float32)
     d_bias = tl.zeros([T, C], tl.float32)
     for tile in range(tiles):
@@ -333,10 +341,7 @@ def batch_norm_bwd_apply_kernel(
     c = tl.program_id(1) * C + tl.arange(0, C)
     exists = c < CHANNELS
     real = real_rows(count_ptr, rows, HAS_COUNT)
-    mean = tl.load(kept_ptr + c, mask=exists, other=0.0)
-    scale = tl.load(kept_ptr + CHANNELS + c, mask=exists, other=0.0)
-    weight = tl.load(weight_ptr + c, mask=exists, other=0.0).to(tl.float32)
-    bias = tl.load(bias_ptr + c, mask=exists, other=0.0).to(tl.float32)
+    mean, scale, weight, bias = load_norm(kept_ptr, weight_ptr, bias_ptr, c, exists, CHANNELS)
     d_weight = tl.zeros([C], tl.float32)
     d_bias = tl.zeros([C], tl.float32)
     for first in range(0, tl.num_programs(0), LINES):

@@ -81,17 +81,17 @@ def carry(
     """
     chunks, sequences = links[2].shape[0], cu_seqlens.shape[0] - 1
     tile: dict[str, Any] = {
-        "CHUNK": plan.chunk, "WIDTH": plan.width, "N": plan.states, "C": plan.block,
-        "REVERSE": reverse, "BACKWARD": backward, "num_warps": 4, **early(A2.device),
+        "WIDTH": plan.width, "N": plan.states, "C": plan.block, "BACKWARD": backward,
+        "num_warps": 4, **early(A2.device),
     }  # fmt: skip
+    along = tile | {"CHUNK": plan.chunk, "REVERSE": reverse, "AHEAD": AHEAD}
     step = plan.states * plan.width
     if chunks <= MANY * sequences:
         carry_kernel[(min(sequences, MOST_WALKS), plan.blocks)](
-            A2, *links, enter, cu_seqlens, sequences, steps, chunks, stride * step, AHEAD=AHEAD,
-            BY_SEQUENCE=True, **tile,
+            A2, *links, enter, cu_seqlens, sequences, steps, chunks, stride * step,
+            BY_SEQUENCE=True, **along,
         )  # fmt: skip
         return
-    del tile["CHUNK"], tile["REVERSE"]
     segments = triton.cdiv(chunks, SEGMENT)
     folded = empty_links(segments, plan, A2.device)
     segment_enter = torch.empty_like(folded[0])
@@ -101,7 +101,7 @@ def carry(
     if segments > 1:
         walk(*arguments, FOLDS=True, **shape)
         carry_kernel[(1, plan.blocks)](
-            A2, *folded, segment_enter, cu_seqlens, 1, steps, segments, step, CHUNK=plan.chunk,
-            AHEAD=AHEAD, BY_SEQUENCE=False, REVERSE=reverse, **tile,
+            A2, *folded, segment_enter, cu_seqlens, 1, steps, segments, step, BY_SEQUENCE=False,
+            **along,
         )  # fmt: skip
     walk(*arguments, FOLDS=False, **shape)
