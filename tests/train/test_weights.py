@@ -12,6 +12,7 @@ from graphmamba.config import config_names, load_experiment
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.files import META, read_tensors
+from graphmamba.train.options import RunOptions
 from graphmamba.train.weights import build_model, load_weights, save_weights
 from tests.helpers.experiments import generated_batch, small_experiment
 
@@ -21,7 +22,10 @@ def saved(tmp_path: Path) -> Path:
     experiment = small_experiment("mnist/graph-mamba")
     torch.manual_seed(1)
     path = tmp_path / "best.safetensors"
-    save_weights(path, experiment.build(seed=4), experiment, class_names=("a", "b"), seed=4)
+    options = RunOptions(seed=4)
+    save_weights(
+        path, experiment.build(seed=4), experiment, class_names=("a", "b"), options=options
+    )
     return path
 
 
@@ -38,10 +42,13 @@ def test_predictions_of_a_reloaded_model_are_those_before_saving(tmp_path: Path)
     graphs = generated_batch(experiment, model)
     model(graphs)  # moves the running statistics and the count of passes
     path = tmp_path / "best.safetensors"
-    save_weights(path, model, experiment, seed=4, epoch=7, scores={"test": {"loss": 0.5}})
+    options = RunOptions(seed=4, precision="bf16-mixed", tf32=False)
+    scores = {"test": {"loss": 0.5}}
+    save_weights(path, model, experiment, options=options, epoch=7, scores=scores)
 
     weights = load_weights(path)
     assert weights.experiment == experiment
+    assert weights.options == options
     assert weights.metadata["epoch"] == 7
     assert weights.metadata["scores"] == {"test": {"loss": 0.5}}
     again = build_model(weights, path)

@@ -2,6 +2,7 @@
 
 import json as json_format
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -22,12 +23,15 @@ def evaluate(  # noqa: PLR0913
     pretrained: str | None = None,
     weights: str | None = None,
     device: DeviceName = "auto",
-    precision: Precision = "32-true",
+    precision: Precision | None = None,
     batch_size: int | None = None,
     root: str | None = None,
     json: bool = False,
 ) -> None:
     """Score a trained model on a split, by the metrics of its task.
+
+    Unless told otherwise it computes as its run did, so that on the same device the scores are
+    those of the run.
 
     Args:
         checkpoint: A run folder, or a file of weights.
@@ -37,7 +41,8 @@ def evaluate(  # noqa: PLR0913
         pretrained: Name of weights that come with the package, instead of a checkpoint.
         weights: Folder of such weights; $GRAPHMAMBA_WEIGHTS or the package's own by default.
         device: Where to compute; auto is a GPU where there is one.
-        precision: 32-true, or bf16-mixed, which computes in bfloat16 what bears it.
+        precision: 32-true, or bf16-mixed, which computes in bfloat16 what bears it; that of
+            training by default.
         batch_size: Graphs at a time; that of training by default.
         root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
         json: Print one JSON object instead of a table.
@@ -45,8 +50,10 @@ def evaluate(  # noqa: PLR0913
     from graphmamba.environment import resolve_device
     from graphmamba.show.follow import bar
     from graphmamba.show.tables import scores_table
-    from graphmamba.train.evaluate import evaluate as score
+    from graphmamba.train.captured_step import is_captured
+    from graphmamba.train.engine import set_products
     from graphmamba.train.open_data import open_data
+    from graphmamba.train.scorer import Scorer
 
     check_choice("split", split, (*SPLITS, ALL))
     place = resolve_device(device)
@@ -54,17 +61,20 @@ def evaluate(  # noqa: PLR0913
     experiment = on_other_data(trained, benchmark, input_)
     experiment, store = open_data(experiment, Path(root) if root else None, place)
     check_fits(trained, experiment)
-    data = experiment.data
+    data, options = experiment.data, trained.options
+    if batch_size is not None:
+        recipe = replace(experiment.recipe, batch_size=batch_size)
+        experiment = replace(experiment, recipe=recipe)
+    set_products(place, options)
+    scorer = Scorer(
+        trained.model.to(place),
+        store.to(place),
+        experiment,
+        precision or options.precision,
+        is_captured(experiment, options, place, options.devices * options.nodes),
+    )
     with bar("evaluating") as tell:
-        scores = score(
-            trained.model.to(place),
-            store.to(place),
-            torch.arange(len(store)) if split == ALL else split,
-            batch_size=experiment.recipe.batch_size if batch_size is None else batch_size,
-            loss=experiment.loss,
-            precision=precision,
-            on_batch=tell,
-        )
+        scores = scorer.score(torch.arange(len(store)) if split == ALL else split, tell)
     if json:
         told = {"checkpoint": str(trained.path), "data": data.title, "split": split, **scores}
         sys.stdout.write(json_format.dumps(told, indent=2) + "\n")

@@ -38,6 +38,15 @@ def why_not_captured(
     return next((why for hinders, why in hindrances if hinders), None)
 
 
+def is_captured(
+    experiment: Experiment, options: RunOptions, device: torch.device, processes: int
+) -> bool:
+    """Whether such a run has its step, and its evaluation, captured."""
+    return (
+        options.fast != "off" and why_not_captured(experiment, options, device, processes) is None
+    )
+
+
 class CapturedStep:
     """A step that costs the CPU next to nothing; the same numbers as `PlainStep`'s but for noise.
 

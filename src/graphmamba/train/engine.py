@@ -30,9 +30,14 @@ def start_fabric(options: RunOptions) -> Any:
         precision=options.precision,
     )
     fabric.launch()
+    set_products(device, options)
+    return fabric
+
+
+def set_products(device: torch.device, options: RunOptions) -> None:
+    """Let matrix products on a GPU round as the options say; a CPU always has all digits."""
     if device.type == "cuda":
         torch.backends.cuda.matmul.fp32_precision = "tf32" if options.tf32 else "ieee"
-    return fabric
 
 
 def move_store(store: GraphStore, device: torch.device) -> GraphStore:

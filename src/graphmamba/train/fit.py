@@ -10,7 +10,7 @@ from graphmamba.errors import UserError
 from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.build import make_model, make_optimizer, make_state
-from graphmamba.train.captured_step import CapturedStep, why_not_captured
+from graphmamba.train.captured_step import CapturedStep, is_captured, why_not_captured
 from graphmamba.train.checkpoint import RunState
 from graphmamba.train.curves import can_draw, draw_curves
 from graphmamba.train.engine import move_store, start_fabric, team_of
@@ -74,7 +74,7 @@ def run_fit(
 ) -> RunResult:
     """Do what `fit` does, with the processes that were started and the graphs that were opened."""
     team = team_of(fabric)
-    is_captured = _is_captured(experiment, options, team)
+    fast = _is_fast(experiment, options, team)
     with own_generators(options.seed), Stops(options.max_time, options.checkpoint_every) as stops:
         # a run that was killed before its first state begins once more
         is_resumed = resume and folder.has_state()
@@ -82,7 +82,7 @@ def run_fit(
             team.let_first(folder.begin)
         forget_peak(team.device)
         model = make_model(experiment, options, team)
-        optimizer = make_optimizer(model, experiment.recipe, fabric.device, is_captured)
+        optimizer = make_optimizer(model, experiment.recipe, fabric.device, fast)
         set_up, set_up_optimizer = fabric.setup(model, optimizer)
         # from here on dropout must differ from process to process
         seed_all(options.seed + team.rank)
@@ -92,11 +92,11 @@ def run_fit(
             state.load(folder.state)
         step = (
             _captured_step(state, store)
-            if is_captured
+            if fast
             else _plain_step(fabric, set_up, set_up_optimizer, state, store)
         )
         watch = Watch(model, optimizer, team, folder.dump, state.about())
-        loop = Loop(state, store, step, watch, stops, folder, reporter, is_captured)
+        loop = Loop(state, store, step, watch, stops, folder, reporter, fast)
         if not is_resumed:
             loop.begin()
         loop.write_best()
@@ -143,11 +143,11 @@ def _draw(folder: RunFolder, experiment: Experiment, result: RunResult) -> None:
         draw_curves(folder.metrics, folder.curves, title, result.metric)
 
 
-def _is_captured(experiment: Experiment, options: RunOptions, team: Team) -> bool:
+def _is_fast(experiment: Experiment, options: RunOptions, team: Team) -> bool:
     why_not = why_not_captured(experiment, options, team.device, team.world)
     if options.fast == "on" and why_not:
         raise UserError(f"fast must be 'auto' or 'off', since a captured step {why_not}, got 'on'")
-    return options.fast != "off" and why_not is None
+    return is_captured(experiment, options, team.device, team.world)
 
 
 def _start(state: RunState, store: GraphStore, folder: RunFolder) -> StartRecord:

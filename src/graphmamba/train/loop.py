@@ -8,9 +8,7 @@ import torch
 
 from graphmamba.data.store import GraphStore
 from graphmamba.task.metrics import LOWER_IS_BETTER
-from graphmamba.train.captured_forward import CapturedForward
 from graphmamba.train.checkpoint import RunState
-from graphmamba.train.evaluate import evaluate
 from graphmamba.train.folder import RunFolder, write_config
 from graphmamba.train.labels import rows_per_graph
 from graphmamba.train.memory import peak_memory
@@ -19,6 +17,7 @@ from graphmamba.train.progress import Best
 from graphmamba.train.reporter import EpochRecord, Reporter, StepRecord
 from graphmamba.train.results import Ending, Scores
 from graphmamba.train.schedule import set_rate
+from graphmamba.train.scorer import Scorer
 from graphmamba.train.step import TrainStep
 from graphmamba.train.stops import Stops
 from graphmamba.train.watch import Watch
@@ -43,9 +42,17 @@ class Loop:
     """Whether evaluation runs as CUDA graphs."""
 
     def __post_init__(self) -> None:
-        self._forwards: dict[str, CapturedForward] = {}
-        self._rows = rows_per_graph(self.store, self.state.model.task.level)
-        self._earlier = self.state.progress.seconds
+        state = self.state
+        self._scorer = Scorer(
+            state.model,
+            self.store,
+            state.experiment,
+            state.options.precision,
+            self.is_captured,
+            state.team,
+        )
+        self._rows = rows_per_graph(self.store, state.model.task.level)
+        self._earlier = state.progress.seconds
 
     def begin(self) -> None:
         """Write what is run, and the state before the first step: from now on it can be resumed."""
@@ -140,23 +147,9 @@ class Loop:
         return self._interruption() if progress.epoch < record.epochs else None
 
     def _scores(self, split: str) -> dict[str, float]:
-        state = self.state
-        if self.is_captured and split not in self._forwards:
-            ids, size = self.store.split_ids(split), state.experiment.recipe.batch_size
-            self._forwards[split] = CapturedForward(
-                state.model, self.store, ids, size, state.options.precision
-            )
-        forward = self._forwards.get(split)
-        return evaluate(
-            state.model,
-            self.store,
-            split,
-            batch_size=state.experiment.recipe.batch_size,
-            loss=state.experiment.loss,
-            precision=state.options.precision,
-            team=state.team,
-            on_batch=partial(self.reporter.on_evaluate, split) if state.team.is_first else None,
-            predict=forward.predict if forward else None,
+        is_first = self.state.team.is_first
+        return self._scorer.score(
+            split, partial(self.reporter.on_evaluate, split) if is_first else None
         )
 
     def _choose(self, train_loss: float, validation: Scores, test: Scores) -> bool:
@@ -186,7 +179,7 @@ class Loop:
             self.state.experiment,
             state=best.weights,
             class_names=own.names if own else (),
-            seed=self.state.options.seed,
+            options=self.state.options,
             epoch=best.epoch,
             scores=best.scores,
         )

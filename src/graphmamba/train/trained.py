@@ -15,6 +15,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.experiment import Experiment
+from graphmamba.train.options import RunOptions
 from graphmamba.train.predict import BUDGET, stream_predictions
 from graphmamba.train.predictions import Predictions
 from graphmamba.train.weights import build_model, load_weights
@@ -32,6 +33,7 @@ class Trained:
         model: The model.
         names: Classes by their number, or label columns.
         path: Where it was read from, for messages.
+        options: How its run computed; None for the defaults.
     """
 
     def __init__(
@@ -40,8 +42,10 @@ class Trained:
         model: GraphMamba,
         names: tuple[str, ...] = (),
         path: Path | str = "model",
+        options: RunOptions | None = None,
     ) -> None:
         self.experiment, self.model, self.names, self.path = experiment, model, names, Path(path)
+        self.options = options or RunOptions()
 
     def to(self, device: torch.device | str) -> "Trained":
         """Move the model to a device; predictions are made there."""
@@ -111,7 +115,8 @@ def load(path: Path | str) -> Trained:
     """
     path = weights_in(Path(path))
     weights = load_weights(path)
-    return Trained(weights.experiment, build_model(weights, path), weights.class_names, path)
+    model = build_model(weights, path)
+    return Trained(weights.experiment, model, weights.class_names, path, weights.options)
 
 
 def weights_in(path: Path) -> Path:

@@ -13,6 +13,7 @@ from graphmamba.parse import parse
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.files import read_tensors, write_tensors
+from graphmamba.train.options import RunOptions
 
 KIND = "weights"
 FORMAT = 1
@@ -27,13 +28,19 @@ class Weights(NamedTuple):
     state: dict[str, Tensor]
     """Parameters and buffers by their names, on the CPU."""
     metadata: dict[str, object]
-    """All of the header: also `features`, `task`, `class_names`, `seed`, `epoch` and `scores`."""
+    """All of the header: also `features`, `task`, `class_names`, `options`, `epoch`, `scores`."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes or label columns; empty where they have none."""
         names = self.metadata.get("class_names")
         return tuple(map(str, names)) if isinstance(names, list) else ()
+
+    @property
+    def options(self) -> RunOptions:
+        """How the run computed; the defaults for weights that say nothing about it."""
+        content = self.metadata.get("options")
+        return RunOptions.of(content, "options") if isinstance(content, dict) else RunOptions()
 
 
 def save_weights(
@@ -43,7 +50,7 @@ def save_weights(
     *,
     state: Mapping[str, Tensor] | None = None,
     class_names: Sequence[str] = (),
-    seed: int = 0,
+    options: RunOptions | None = None,
     epoch: int = -1,
     scores: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
@@ -55,10 +62,11 @@ def save_weights(
         experiment: What the model was built from.
         state: Tensors in the place of the model's own, such as earlier ones.
         class_names: What predictions are called.
-        seed: Of the run.
+        options: How the run was started, its seed included; None for the defaults.
         epoch: The weights' epoch, counted from 0; -1 for weights of no epoch.
         scores: What the model reached, by split.
     """
+    options = options or RunOptions()
     metadata = {
         "kind": KIND,
         "format": FORMAT,
@@ -66,7 +74,8 @@ def save_weights(
         "features": asdict(model.features),
         "task": asdict(model.task),
         "class_names": list(class_names),
-        "seed": seed,
+        "options": options.content(),
+        "seed": options.seed,
         "epoch": epoch,
         "scores": {split: dict(values) for split, values in (scores or {}).items()},
     }

@@ -1,0 +1,68 @@
+"""One way to score a split, for a run and for whoever wants to have the run's scores again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from graphmamba.data.sampler import Ids
+from graphmamba.data.store import GraphStore
+from graphmamba.task.model import GraphMamba
+from graphmamba.train.captured_forward import CapturedForward
+from graphmamba.train.evaluate import evaluate
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.options import Precision
+from graphmamba.train.team import Team
+
+
+@dataclass
+class Scorer:
+    """Scores splits of a store: same weights, same device and same batches give the same bits.
+
+    Line-ups follow the seed in the model's weights and the number of each graph, and batches the
+    order of the split, so that nothing is drawn from torch's generators.
+    """
+
+    model: GraphMamba
+    """On the store's device."""
+    store: GraphStore
+    """Graphs with the columns that the model reads."""
+    experiment: Experiment
+    """Loss and batch size."""
+    precision: Precision = "32-true"
+    is_captured: bool = False
+    """Whether batches run as CUDA graphs, whose padded shapes round otherwise."""
+    team: Team | None = None
+    """All processes; None for this one."""
+    _forwards: dict[str, CapturedForward] = field(default_factory=dict, init=False, repr=False)
+
+    def score(
+        self, split: str | Ids, on_batch: Callable[[int, int], None] | None = None
+    ) -> dict[str, float]:
+        """Return `loss`, then the task's metrics, the one to choose by first.
+
+        Args:
+            split: `train`, `validation` or `test`, or the graphs themselves.
+            on_batch: Told how many batches are done, and of how many.
+        """
+        forward = self._forward(split) if self.is_captured else None
+        return evaluate(
+            self.model,
+            self.store,
+            split,
+            batch_size=self.experiment.recipe.batch_size,
+            loss=self.experiment.loss,
+            precision=self.precision,
+            team=self.team,
+            on_batch=on_batch,
+            predict=forward.predict if forward else None,
+        )
+
+    def _forward(self, split: str | Ids) -> CapturedForward:
+        """Capture a split once; graphs that have no name are captured anew."""
+        if isinstance(split, str) and split in self._forwards:
+            return self._forwards[split]
+        ids = self.store.split_ids(split) if isinstance(split, str) else split
+        size = self.experiment.recipe.batch_size
+        forward = CapturedForward(self.model, self.store, ids, size, self.precision)
+        if isinstance(split, str):
+            self._forwards[split] = forward
+        return forward
