@@ -38,7 +38,7 @@ SCORED = ("peptides-func/graph-mamba", "pattern/graph-mamba", "pcqm-contact/grap
           "peptides-struct/graph-mamba")  # fmt: skip
 
 APART = """
-import json, sys
+import atexit, json, os, sys
 from pathlib import Path
 import torch
 from graphmamba.errors import UserError
@@ -50,6 +50,14 @@ from tests.helpers.runs import tiny_experiment, tiny_store
 from tests.train.test_distributed import CASES, SCORED
 
 folder = Path(sys.argv[1])
+
+def write_end():
+    threads = [each.read_text().strip() for each in Path("/proc/self/task").glob("*/comm")]
+    left = [each for each in threads if "gloo" in each]
+    end = dict(have_met=torch.distributed.is_initialized(), threads=left)
+    (folder / f"end-{os.environ['RANK']}").write_text(json.dumps(end))
+
+atexit.register(write_end)  # what is registered first comes last
 for name, (config, overrides, options) in CASES.items():
     experiment = tiny_experiment(config, **overrides)
     fit(experiment, tiny_store(experiment, train=16), RunOptions(**options), folder / name)
@@ -73,6 +81,17 @@ for config in SCORED:
 if team.is_first:
     (folder / "scores.json").write_text(json.dumps(scores))
 """
+FAILING = """
+import torch
+from graphmamba.train.engine import start_fabric, team_of
+from graphmamba.train.options import RunOptions
+
+team = team_of(start_fabric(RunOptions()))
+team.sum(torch.ones(2))
+if not team.is_first:
+    raise RuntimeError("the second is broken")
+team.sum(torch.ones(2))
+"""
 
 
 def free_port() -> int:
@@ -81,18 +100,23 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two processes wrote, started as torchrun does it."""
-    folder = tmp_path_factory.mktemp("two")
-    (folder / "apart.py").write_text(APART)
+def run_two(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Have two processes run the code, as torchrun starts them; they may write to the folder."""
+    (folder / "apart.py").write_text(code)
     run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command = [*run, "--master-port", str(free_port()), str(folder / "apart.py"), str(folder)]
     paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     settings = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "GRAPHMAMBA_NO_TYPECHECK": "1"}
-    done = subprocess.run(
+    return subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, **settings}
     )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes wrote."""
+    folder = tmp_path_factory.mktemp("two")
+    done = run_two(APART, folder)
     assert done.returncode == 0, done.stderr[-4000:]
     return folder
 
@@ -127,3 +151,16 @@ def test_two_processes_score_exactly_as_one(folder: Path, config: str) -> None:
 def test_a_mistake_of_the_first_process_stops_the_other_in_silence(folder: Path) -> None:
     mistakes = [(folder / f"mistake-{rank}").read_text() for rank in (0, 1)]
     assert mistakes == ["UserError", "ElsewhereError"]
+
+
+def test_processes_part_before_python_takes_itself_down(folder: Path) -> None:
+    for rank in (0, 1):
+        end = json.loads((folder / f"end-{rank}").read_text())
+        assert end == {"have_met": False, "threads": []}
+
+
+def test_a_process_that_fails_says_why_and_ends_the_other(tmp_path: Path) -> None:
+    done = run_two(FAILING, tmp_path)
+    assert done.returncode == 1
+    assert "RuntimeError: the second is broken" in done.stderr
+    assert "terminate called" not in done.stderr

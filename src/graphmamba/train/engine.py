@@ -1,9 +1,12 @@
 """Lightning Fabric as a run needs it: the device, the precision, and all processes."""
 
+import atexit
+import gc
 import os
 from typing import Any
 
 import torch
+from torch import distributed
 
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import resolve_device
@@ -13,7 +16,11 @@ from graphmamba.train.team import Team
 
 
 def start_fabric(options: RunOptions) -> Any:
-    """Make a Fabric and start its processes; torchrun's own are taken as they are."""
+    """Make a Fabric and start its processes; torchrun's own are taken as they are.
+
+    Processes that meet here part at the end of the program; those that had met before are left to
+    whoever had them meet.
+    """
     from lightning.fabric import Fabric
     from lightning.fabric.strategies.ddp import DDPStrategy
 
@@ -29,7 +36,12 @@ def start_fabric(options: RunOptions) -> Any:
         strategy=strategy,
         precision=options.precision,
     )
+    had_met = _have_met()
     fabric.launch()
+    if _have_met() and not had_met:
+        # Not as soon as the run is over: others may follow with the same processes. And not around
+        # it either: parting waits for what is under way, and a mistake has to be told before.
+        atexit.register(part_processes)
     set_products(device, options)
     return fabric
 
@@ -38,6 +50,18 @@ def set_products(device: torch.device, options: RunOptions) -> None:
     """Let matrix products on a GPU round as the options say; a CPU always has all digits."""
     if device.type == "cuda":
         torch.backends.cuda.matmul.fp32_precision = "tf32" if options.tf32 else "ieee"
+
+
+def part_processes() -> None:
+    """End the process group of `start_fabric`, if there is one: no run can follow in this program.
+
+    The end of the program does it by itself. Threads of the group that live on while Python takes
+    itself down may abort the process, whatever it had achieved.
+    """
+    if _have_met():
+        # The traceback of a mistake can hold the model, and the model the group.
+        gc.collect()
+        distributed.destroy_process_group()
 
 
 def move_store(store: GraphStore, device: torch.device) -> GraphStore:
@@ -55,6 +79,10 @@ def move_store(store: GraphStore, device: torch.device) -> GraphStore:
 def team_of(fabric: Any) -> Team:
     """This process among all."""
     return Team(fabric.global_rank, fabric.world_size, fabric.device)
+
+
+def _have_met() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
 
 
 def _processes(options: RunOptions) -> tuple[int, int]:

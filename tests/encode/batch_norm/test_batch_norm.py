@@ -133,7 +133,8 @@ def test_processes_normalise_together() -> None:
     run_apart(
         "from tests.encode.batch_norm.processes import compare\n"
         "if __name__ == '__main__':\n"
-        "    compare()\n"
+        "    compare()\n",
+        PYTHONWARNINGS="error::FutureWarning",
     )
 
 
