@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from graphmamba.train.fit_seeds import fit_seeds
     from graphmamba.train.options import RunOptions
     from graphmamba.train.own_graphs import take_graphs
+    from graphmamba.train.pretrained import load_pretrained
     from graphmamba.train.trained import load
 
 __version__ = "0.1.0"
@@ -44,6 +45,7 @@ __all__ = [
     "fit_seeds",
     "load",
     "load_experiment",
+    "load_pretrained",
     "selective_scan",
     "take_graphs",
 ]
@@ -62,6 +64,7 @@ _HOMES = {
     "fit_seeds": "graphmamba.train.fit_seeds",
     "load": "graphmamba.train.trained",
     "load_experiment": "graphmamba.config",
+    "load_pretrained": "graphmamba.train.pretrained",
     "selective_scan": "graphmamba.scan",
     "take_graphs": "graphmamba.train.own_graphs",
 }

@@ -69,8 +69,12 @@ COMMANDS = {
         "graphmamba.study.efficiency:efficiency",
     ),
     "study results": Command(
-        "collect finished runs into a page, beside the published numbers",
+        "collect runs into a page, beside the published numbers",
         "graphmamba.study.results:results",
+    ),
+    "study weights": Command(
+        "write the best run of each model, by validation, as weights with a model card",
+        "graphmamba.study.weights:weights",
     ),
     "train": Command(
         "train an experiment: one of the package, a YAML file or own graphs",

@@ -1,41 +1,33 @@
 """Runs on disk as a page beside the published numbers."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from graphmamba.data.catalog import CATALOG
-from graphmamba.study.results import DATA_NOTES, MARK, collect, page, results
+from graphmamba.study.collected import Line, collect
+from graphmamba.study.data_notes import DATA_NOTES
+from graphmamba.study.results import results
+from graphmamba.study.results_page import MARK, page
 from graphmamba.study.runs import read_run
-from graphmamba.train.folder import RunFolder
-from graphmamba.train.results import Ending, RunResult
+from tests.helpers.stored_runs import write_run
+
+FUNC = "peptides-func/graph-mamba"
 
 
-def write_run(
-    root: Path, name: str, seed: int, score: float, ending: Ending = "finished", folder: str = ""
-) -> Path:
-    metric = CATALOG[name.partition("/")[0]].task.metric
-    path = root / name / (folder or f"seed-{seed}")
-    path.mkdir(parents=True)
-    found = RunResult(
-        folder=Path("elsewhere"),
-        seed=seed,
-        metric=metric,
-        best_epoch=3,
-        scores={"test": {"loss": float("nan"), metric: score}},
-        epochs=5,
-        ending=ending,
-        parameters=373_018,
-        seconds=7300.0,
-        peak_memory=10**9,
-        environment={"device": "NVIDIA H200"},
-    )
-    RunFolder(path).write_results(found)
-    return path
+def only_line(folder: Path) -> Line:
+    (line,) = collect(folder).lines
+    return line
+
+
+def page_of(folder: Path) -> str:
+    return page(collect(folder), {})
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path, "peptides-func/graph-mamba", 3, 0.6731))
+    run = read_run(write_run(tmp_path, FUNC, 3, 0.6731))
     assert (run.seed, run.test, run.is_done) == (3, 0.6731, True)
     assert run.folder == tmp_path / "peptides-func" / "graph-mamba" / "seed-3"
     assert run.scores["test"]["loss"] != run.scores["test"]["loss"]
@@ -48,25 +40,55 @@ def test_what_is_no_run_is_refused(text: str, tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
-def test_seeds_are_averaged_and_unfinished_runs_left_out(tmp_path: Path) -> None:
+def test_seeds_are_averaged(tmp_path: Path) -> None:
     for seed, score in enumerate((0.66, 0.68, 0.67)):
-        write_run(tmp_path, "peptides-func/graph-mamba", seed, score)
-    write_run(tmp_path, "peptides-func/graph-mamba", 7, 0.1, "max time")
-    (line,) = collect(tmp_path)
+        write_run(tmp_path, FUNC, seed, score)
+    line = only_line(tmp_path)
     assert line.mean == pytest.approx(0.67)
     assert line.deviation == pytest.approx(0.01 * (2 / 3) ** 0.5)
-    assert [run.seed for run in line.runs] == [0, 1, 2]
-    text = page([line])
+    assert [run.found.seed for run in line.runs] == [0, 1, 2]
     row = "| Peptides-func | AP ↑ | graph-mamba | 0.6739 ± 0.0087 | 0.6700 ± 0.0082 |"
-    assert f"{row} official | 0, 1, 2 | 373,018 | 2 h 01 min | NVIDIA H200 |" in text
+    text = page_of(tmp_path)
+    assert f"{row} official | 0, 1, 2 | 200 | 373,018 | 2 h 01 min | NVIDIA H200 |" in text
+    assert "chosen by\nvalidation alone" in text
+    assert "What differs in the training" not in text
+
+
+def test_runs_that_were_stopped_are_never_counted_as_finished(tmp_path: Path) -> None:
+    write_run(tmp_path, FUNC, 0, 0.66)
+    write_run(tmp_path, FUNC, 1, 0.5, ending="max time", epochs=150)
+    write_run(tmp_path, FUNC, 2, 0.6, ending="signal", epochs=120)
+    done, stopped = collect(tmp_path).lines
+    assert (done.is_done, done.mean) == (True, 0.66)
+    assert (stopped.is_done, stopped.mean) == (False, pytest.approx(0.55))
+    text = page_of(tmp_path)
+    assert "| graph-mamba, unfinished | 0.6739 ± 0.0087 | 0.5500 ± 0.0500 ▼ |" in text
+    assert "| 1, 2 | 150 of 200, 120 of 200 |" in text
+    assert "- peptides-func/graph-mamba/seed-1: 150 of 200 epochs, ended by max time." in text
+
+
+def test_early_stopping_is_an_end_that_shows_its_epochs(tmp_path: Path) -> None:
+    write_run(tmp_path, FUNC, 0, 0.66, ending="early stopping", epochs=90)
+    assert only_line(tmp_path).is_done
+    assert "| 0 | 90 of 200 |" in page_of(tmp_path)
+
+
+def test_runs_without_a_score_are_named(tmp_path: Path) -> None:
+    write_run(tmp_path, FUNC, 0, 0.66)
+    write_run(tmp_path, FUNC, 1, 0.0, ending="signal", epochs=0)
+    (write_run(tmp_path, FUNC, 2, 0.7) / "results.json").unlink()
+    assert only_line(tmp_path).mean == 0.66
+    text = page_of(tmp_path)
+    assert "- peptides-func/graph-mamba/seed-1: 0 of 200 epochs, ended by signal; no score." in text
+    assert "- peptides-func/graph-mamba/seed-2: killed, it has no results.json; no score." in text
 
 
 @pytest.mark.parametrize(
     ("name", "score", "is_short"),
     [
-        ("peptides-func/graph-mamba", 0.6566, False),
-        ("peptides-func/graph-mamba", 0.6564, True),
-        ("peptides-func/graph-mamba", 0.7, False),
+        (FUNC, 0.6566, False),
+        (FUNC, 0.6564, True),
+        (FUNC, 0.7, False),
         # it has no published number
         ("peptides-func/own", 0.1, False),
         # and its targets are not the published ones
@@ -79,32 +101,48 @@ def test_rows_that_fall_short_by_two_deviations_are_flagged(
     name: str, score: float, is_short: bool, tmp_path: Path
 ) -> None:
     write_run(tmp_path, name, 0, score)
-    (line,) = collect(tmp_path)
-    assert line.is_short == is_short
-    assert ("## Rows that fall short" in page([line])) == is_short
+    assert only_line(tmp_path).is_short == is_short
+    assert ("## Rows that fall short" in page_of(tmp_path)) == is_short
 
 
 def test_an_error_falls_short_where_it_is_higher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphmamba.study.results.NOT_COMPARABLE", frozenset())
+    note = replace(DATA_NOTES["peptides-struct"], is_comparable=True)
+    monkeypatch.setitem(DATA_NOTES, "peptides-struct", note)
     write_run(tmp_path, "peptides-struct/graph-mamba", 0, 0.2478 + 0.0033)
-    (line,) = collect(tmp_path)
+    line = only_line(tmp_path)
     assert line.shortfall == pytest.approx(0.0033 / 0.0016)
     assert line.is_short
 
 
+def test_numbers_of_other_papers_are_called_theirs(tmp_path: Path) -> None:
+    write_run(tmp_path, "peptides-func/gcn-tuned", 0, 0.68)
+    write_run(tmp_path, "peptides-struct/gcn-tuned", 0, 0.25)
+    text = page_of(tmp_path)
+    assert '| 0.6860 ± 0.0050, "Where did the gap go?" |' in text
+    assert '| (0.2460 ± 0.0007, "Where did the gap go?") |' in text
+
+
 def test_rows_come_as_in_the_catalogue_with_graph_mamba_first(tmp_path: Path) -> None:
-    for name in ("pattern/exphormer", "peptides-func/gatedgcn", "peptides-func/graph-mamba"):
+    for name in ("pattern/exphormer", "peptides-func/gatedgcn", FUNC):
         write_run(tmp_path, name, 0, 0.5)
-    names = [f"{line.benchmark}/{line.model}" for line in collect(tmp_path)]
-    assert names == ["peptides-func/graph-mamba", "peptides-func/gatedgcn", "pattern/exphormer"]
+    names = [line.name for line in collect(tmp_path).lines]
+    assert names == [FUNC, "peptides-func/gatedgcn", "pattern/exphormer"]
 
 
 def test_every_set_says_what_differs_in_its_data(tmp_path: Path) -> None:
     assert DATA_NOTES.keys() == CATALOG.keys()
     write_run(tmp_path, "cluster/graph-mamba", 0, 0.5)
-    assert f"- **CLUSTER**: {DATA_NOTES['cluster'].about}." in page(collect(tmp_path))
+    assert f"- **CLUSTER**: {DATA_NOTES['cluster'].about}." in page_of(tmp_path)
+
+
+def test_what_differs_from_the_config_is_said(tmp_path: Path) -> None:
+    write_run(tmp_path, FUNC, 0, 0.6, **{"recipe.epochs": 50})
+    write_run(tmp_path, "peptides-func/own", 0, 0.6)
+    text = page_of(tmp_path)
+    assert "- Peptides-func, graph-mamba: recipe.epochs 50 instead of 200." in text
+    assert "- Peptides-func, own: no config of the package; see its `config.yaml`." in text
 
 
 def test_what_was_written_by_hand_is_kept(
@@ -112,30 +150,78 @@ def test_what_was_written_by_hand_is_kept(
 ) -> None:
     write_run(tmp_path / "runs", "pattern/graph-mamba", 0, 0.5)
     out = tmp_path / "results.md"
-    results(tmp_path / "runs", out)
+    results(tmp_path / "runs", out, curves=False)
     out.write_text(out.read_text() + "\n## Findings\n\nOur own words.\n")
     write_run(tmp_path / "runs", "pattern/graph-mamba", 1, 0.7)
-    results(tmp_path / "runs", out)
+    write_run(tmp_path / "runs", "pattern/graph-mamba", 2, 0.7, ending="signal", epochs=9)
+    results(tmp_path / "runs", out, curves=False)
     text = out.read_text()
     assert text.count(MARK) == 1
     assert "0.6000 ± 0.1000" in text
     assert text.endswith("## Findings\n\nOur own words.\n")
-    assert "pattern/graph-mamba: 0.6000 against 0.8671" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "pattern/graph-mamba: 0.6000 against 0.8671" in told
+    assert "unfinished: pattern/graph-mamba, 9 of 100 epochs" in told
+
+
+def test_small_files_are_kept_and_make_the_same_page(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    runs, kept, out = tmp_path / "runs", tmp_path / "results", tmp_path / "docs" / "page.md"
+    out.parent.mkdir()
+    for seed in (0, 1):
+        run = write_run(runs, FUNC, seed, 0.6 + seed / 10)
+        (run / "best.safetensors").write_bytes(b"large")
+    write_run(runs, "peptides-func/gcn", 0, 0.5, ending="max time", epochs=2)
+    results(runs, out, keep=kept)
+    files = {path.name for path in kept.rglob("*") if path.is_file()}
+    assert files == {"config.yaml", "metrics.csv", "results.json"}
+    found = json.loads((kept / FUNC / "seed-1" / "results.json").read_text())
+    assert found["folder"] == "peptides-func/graph-mamba/seed-1"
+    text, picture = out.read_text(), out.parent / "page" / "peptides-func.svg"
+    assert "](page/peptides-func.svg)" in text
+    before = picture.read_bytes()
+    results(kept, out)
+    assert out.read_text() == text
+    assert picture.read_bytes() == before
+
+
+def test_a_later_state_replaces_an_earlier_one_and_not_the_other_way_round(tmp_path: Path) -> None:
+    out, kept = tmp_path / "results.md", tmp_path / "kept"
+    write_run(tmp_path / "first", FUNC, 0, 0.5, ending="signal", epochs=100)
+    write_run(tmp_path / "second", FUNC, 0, 0.6)
+    results(tmp_path / "first", out, kept, curves=False)
+    assert not only_line(kept).is_done
+    results(tmp_path / "second", out, kept, curves=False)
+    assert only_line(kept).mean == 0.6
+    with pytest.raises(ValueError, match="must not be older than what is kept"):
+        results(tmp_path / "first", out, kept, curves=False)
+    with pytest.raises(ValueError, match="keep must be another folder"):
+        results(kept, out, kept, curves=False)
 
 
 @pytest.mark.parametrize(
-    ("name", "folder", "told"),
+    ("before", "after", "told"),
     [
-        ("no-such-set/graph-mamba", "", "must lie in a folder named as a data set"),
-        ("pattern/graph-mamba", "seed-x", "must be named seed-N"),
+        (FUNC, "no-such-set/graph-mamba", "must lie in a folder named as a data set"),
+        (FUNC, "pattern/graph-mamba", "must hold a run on 'pattern', got one on peptides-func"),
+        (f"{FUNC}/seed-0", f"{FUNC}/seed-x", "must be named seed-N"),
+        (f"{FUNC}/seed-0", f"{FUNC}/seed-4", "must be named by its seed, which is 0"),
     ],
 )
-def test_other_folders_are_refused(name: str, folder: str, told: str, tmp_path: Path) -> None:
-    write_run(tmp_path, "pattern/graph-mamba", 0, 0.5)
-    (tmp_path / "pattern").rename(tmp_path / name.partition("/")[0])
-    run = tmp_path / name / "seed-0"
-    run.rename(run.with_name(folder or "seed-0"))
+def test_runs_in_another_place_are_refused(
+    before: str, after: str, told: str, tmp_path: Path
+) -> None:
+    write_run(tmp_path, FUNC, 0, 0.5)
+    (tmp_path / after).parent.mkdir(exist_ok=True)
+    (tmp_path / before).rename(tmp_path / after)
     with pytest.raises(ValueError, match=told):
+        collect(tmp_path)
+
+
+def test_runs_of_different_experiments_make_no_row(tmp_path: Path) -> None:
+    write_run(tmp_path, FUNC, 0, 0.5)
+    write_run(tmp_path, FUNC, 1, 0.5, **{"model.layers": 2})
+    with pytest.raises(ValueError, match=r"seed 1 has model\.layers 2 instead of 3"):
         collect(tmp_path)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
-from graphmamba.train.pretrained import find_pretrained
+from graphmamba.train.pretrained import load_pretrained
 from graphmamba.train.trained import Trained, load
 
 ALL = "all"
@@ -28,7 +28,7 @@ class ModelWords:
                 "either a run folder or file of weights, or --pretrained, must be given"
             )
         if self.pretrained is not None:
-            return load(find_pretrained(self.pretrained, self.weights))
+            return load_pretrained(self.pretrained, self.weights)
         assert self.checkpoint is not None
         return load(self.checkpoint)
 

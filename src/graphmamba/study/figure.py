@@ -1,5 +1,6 @@
 """How the figures of the studies look (needs the extra `plots`)."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,10 @@ def log_axes(panel: Any) -> None:
         axis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
-def save_figure(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path, endings: Sequence[str] = ("png", "svg")) -> None:
     """Write it as PNG and SVG, whole or not at all; the path comes without an ending."""
+    from matplotlib import rc_context
+
     for panel in figure.axes:
         panel.spines[["top", "right"]].set_visible(False)
         panel.spines[["left", "bottom"]].set_color(QUIET)
@@ -46,13 +49,14 @@ def save_figure(figure: Any, path: Path) -> None:
             linewidth=0.8,
         )
         panel.set_axisbelow(True)
-    for ending in ("png", "svg"):
+    for ending in endings:
 
         def write(partial: Path, ending: str = ending) -> None:
-            figure.savefig(partial, format=ending, dpi=DOTS_PER_INCH, metadata=_UNDATED[ending])
+            # without a date, and with names that are not drawn, the same numbers make the same file
+            with rc_context({"svg.hashsalt": "graphmamba"}):
+                figure.savefig(partial, format=ending, dpi=DOTS_PER_INCH, metadata=_UNDATED[ending])
 
         write_whole(path.with_suffix(f".{ending}"), write)
 
 
-# Without a date the same numbers make the same files.
 _UNDATED = {"png": {}, "svg": {"Date": None}}

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.errors import UserError
 from graphmamba.task.model import GraphMamba
-from graphmamba.train.experiment import Experiment
+from graphmamba.train.experiment import Experiment, flat_entries
 from graphmamba.train.files import read_tensors, write_tensors
 from graphmamba.train.generators import generator_tensors, generator_words, restore_generators
 from graphmamba.train.options import FREE, RunOptions
@@ -152,7 +152,7 @@ def _refuse_changes(
         RunOptions.of(about["options"], str(path)),
     )
     saved, wanted = (
-        {**_flat(each.content()), **_flat(how.content())}
+        {**flat_entries(each.content()), **flat_entries(how.content())}
         for each, how in (began, (experiment, options))
     )
     for key in [*wanted, *saved]:
@@ -161,13 +161,3 @@ def _refuse_changes(
                 f"{key} must be {saved.get(key)!r}, as when the run was started, "
                 f"got {wanted.get(key)!r}"
             )
-
-
-def _flat(content: object, prefix: str = "") -> dict[str, object]:
-    """Entries of nested mappings by dotted keys."""
-    if not isinstance(content, dict):
-        return {prefix: content}
-    below = [
-        _flat(value, f"{prefix}.{key}" if prefix else str(key)) for key, value in content.items()
-    ]
-    return {key: value for entries in below for key, value in entries.items()}

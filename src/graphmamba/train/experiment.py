@@ -82,6 +82,27 @@ class Experiment:
         return parse(cls, content, where)
 
 
+def changed_entries(before: Experiment, after: Experiment) -> list[str]:
+    """Name the entries that differ, each with both values."""
+    one, other = flat_entries(before.content()), flat_entries(after.content())
+    return [
+        f"{key} {other.get(key)!r} instead of {one.get(key)!r}"
+        for key in dict.fromkeys([*one, *other])
+        if one.get(key) != other.get(key)
+    ]
+
+
+def flat_entries(content: object, prefix: str = "") -> dict[str, object]:
+    """Entries of nested mappings by dotted keys."""
+    if not isinstance(content, dict):
+        return {prefix: content}
+    below = [
+        flat_entries(value, f"{prefix}.{key}" if prefix else str(key))
+        for key, value in content.items()
+    ]
+    return {key: value for entries in below for key, value in entries.items()}
+
+
 def _plain(value: object) -> object:
     """Lists for tuples, which YAML has no word for."""
     if isinstance(value, dict):

@@ -5,14 +5,29 @@ from pathlib import Path
 
 from graphmamba.errors import UserError
 from graphmamba.parse import nearest
+from graphmamba.train.trained import Trained, load
 
 PACKAGED = Path(__file__).parents[1] / "weights"
+"""Where an installed package has them."""
+CLONED = Path(__file__).parents[3] / "weights"
+"""Where they are in the repository, which a clone is run from."""
 SUFFIX = ".safetensors"
 
 
 def weights_folder(folder: Path | str | None = None) -> Path:
-    """Where weights are: the folder given, or $GRAPHMAMBA_WEIGHTS, or beside the package's code."""
-    return Path(folder or os.environ.get("GRAPHMAMBA_WEIGHTS") or PACKAGED)
+    """Where weights are: the folder given, or $GRAPHMAMBA_WEIGHTS, or those of this copy."""
+    own = PACKAGED if PACKAGED.is_dir() else CLONED
+    return Path(folder or os.environ.get("GRAPHMAMBA_WEIGHTS") or own)
+
+
+def load_pretrained(name: str, folder: Path | str | None = None) -> Trained:
+    """Read a model that was trained for the reader, ready for use.
+
+    Args:
+        name: As in `find_pretrained`.
+        folder: As in `find_pretrained`.
+    """
+    return load(find_pretrained(name, folder))
 
 
 def find_pretrained(name: str, folder: Path | str | None = None) -> Path:

@@ -1,0 +1,38 @@
+"""What is kept of runs for good: small text files, without weights or paths of a machine."""
+
+from pathlib import Path
+
+from graphmamba.errors import UserError
+from graphmamba.study.collected import run_folders
+from graphmamba.study.runs import read_run
+from graphmamba.train.files import write_json, write_text
+from graphmamba.train.folder import RunFolder
+
+
+def keep_runs(folder: Path, into: Path) -> list[Path]:
+    """Copy `results.json`, `metrics.csv` and `config.yaml` of all runs; returns where they are now.
+
+    A run that is kept already is replaced by a later state of it; an earlier one is refused.
+
+    Args:
+        folder: Holds BENCHMARK/MODEL/seed-N for each run.
+        into: Gets the same folders.
+    """
+    if folder.resolve() == into.resolve():
+        raise UserError(f"keep must be another folder than that of the runs, got '{into}'")
+    return [_keep(RunFolder(place), into) for place in run_folders(folder)]
+
+
+def _keep(run: RunFolder, into: Path) -> Path:
+    name = Path(*run.path.parts[-3:])
+    kept = RunFolder(into / name)
+    if run.results.exists():
+        found = read_run(run.path)
+        if kept.results.exists() and read_run(kept.path).epochs > found.epochs:
+            raise UserError(f"'{run.path}' must not be older than what is kept in '{kept.path}'")
+        # the folder that the run was made in means nothing elsewhere
+        write_json(kept.results, {**found.content(), "folder": name.as_posix()})
+    for source, copy in ((run.config, kept.config), (run.metrics, kept.metrics)):
+        if source.exists():
+            write_text(copy, source.read_text(encoding="utf-8"))
+    return kept.path

@@ -1,0 +1,170 @@
+"""The best run of each model as weights with a card, found again by their name."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from graphmamba.config import load_experiment
+from graphmamba.study.runs import StoredRun
+from graphmamba.study.weights import weights
+from graphmamba.train import pretrained
+from graphmamba.train.fit import fit
+from graphmamba.train.open_data import open_data
+from graphmamba.train.options import RunOptions
+from graphmamba.train.pretrained import find_pretrained, load_pretrained
+from graphmamba.train.results import RunResult
+
+SMALL = {
+    "sizes": [6, 4, 5],
+    "model.channels": 24,
+    "model.layers": 1,
+    "recipe.epochs": 2,
+    "recipe.batch_size": 3,
+    "recipe.warmup": 0,
+}
+NAME = "pattern/graph-mamba"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("root")
+
+
+@pytest.fixture(scope="module")
+def runs(root: Path) -> Path:
+    """Runs of two seeds, with their weights."""
+    experiment, store = open_data(load_experiment(NAME, SMALL), root)
+    for seed in (0, 1):
+        folder = root / "runs" / NAME / f"seed-{seed}"
+        fit(experiment, store, RunOptions(seed=seed, device="cpu"), folder)
+    return root / "runs"
+
+
+def found_in(runs: Path, seed: int) -> dict[str, dict[str, dict[str, float]]]:
+    return json.loads((runs / NAME / f"seed-{seed}" / "results.json").read_text())
+
+
+def better_seed(runs: Path) -> int:
+    scores = [found_in(runs, seed)["scores"]["validation"]["accuracy_sbm"] for seed in (0, 1)]
+    return scores.index(max(scores))
+
+
+def test_evaluating_published_weights_gives_the_score_on_their_card(
+    runs: Path,
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("jsonargparse")
+    from graphmamba.cli import main
+
+    out = tmp_path / "weights"
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(root))
+    main(["study", "weights", str(runs), "--out", str(out)])
+    best = better_seed(runs)
+    assert f"seed {best}, validation" in capsys.readouterr().out
+    for split in ("test", "validation"):
+        words = ["--pretrained", "pattern", "--weights", str(out), "--split", split]
+        main(["evaluate", *words, "--device", "cpu", "--json"])
+        told = json.loads(capsys.readouterr().out)
+        reported = found_in(runs, best)["scores"][split]
+        assert {name: told[name] for name in reported} == reported
+        card = (out / NAME / "README.md").read_text()
+        assert f"| {split} | {told['accuracy_sbm']!r} | {told['loss']!r} |" in card
+
+
+def test_the_card_says_what_a_user_has_to_know(runs: Path, tmp_path: Path) -> None:
+    weights(runs, tmp_path)
+    card = (tmp_path / NAME / "README.md").read_text()
+    for words in (
+        f"Seed {better_seed(runs)}, of 2 seeds",
+        "Test scores had no part in it",
+        "graphmamba evaluate --pretrained pattern",
+        "drawn anew by the published recipe",
+        "Licence of the data: none: drawn here",
+        "sizes [6, 4, 5] instead of None",
+        "batch_size 3, epochs 2, learning_rate 0.001",
+        "Over 2 finished seeds: test",
+        "commit ",
+    ):
+        assert words in card, words
+    assert "patience" not in card
+    header = load_pretrained("pattern", tmp_path)
+    assert header.options.seed == better_seed(runs)
+    index = (tmp_path / "README.md").read_text()
+    assert "| [pattern/graph-mamba](pattern/graph-mamba/README.md) | accuracy" in index
+
+
+def copy_of(runs: Path, into: Path) -> Path:
+    return Path(shutil.copytree(runs, into / "runs"))
+
+
+def rescore(run: Path, **changes: object) -> None:
+    path = run / "results.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_validation_chooses_and_the_test_score_does_not(runs: Path, tmp_path: Path) -> None:
+    runs = copy_of(runs, tmp_path)
+    for seed, (validation, test) in enumerate([(0.7, 0.1), (0.6, 0.9)]):
+        scores = {
+            "validation": {"loss": 1.0, "accuracy_sbm": validation},
+            "test": {"loss": 1.0, "accuracy_sbm": test},
+        }
+        rescore(runs / NAME / f"seed-{seed}", scores=scores)
+    weights(runs, tmp_path)
+    assert load_pretrained(NAME, tmp_path).options.seed == 0
+
+
+def test_an_unfinished_run_is_called_so(runs: Path, tmp_path: Path) -> None:
+    runs = copy_of(runs, tmp_path)
+    rescore(runs / NAME / f"seed-{better_seed(runs)}", ending="max time", epochs=1)
+    weights(runs, tmp_path)
+    card = (tmp_path / NAME / "README.md").read_text()
+    assert "Epochs: 1 of 2, stopped by max time before the last epoch." in card
+    assert "1 of 2, unfinished |" in card
+
+
+def test_weights_of_another_epoch_are_refused(runs: Path, tmp_path: Path) -> None:
+    runs = copy_of(runs, tmp_path)
+    rescore(runs / NAME / f"seed-{better_seed(runs)}", best_epoch=7)
+    with pytest.raises(ValueError, match=r"must be of the epoch in results\.json, 7, got"):
+        weights(runs, tmp_path)
+    (runs / NAME / f"seed-{better_seed(runs)}" / "best.safetensors").unlink()
+    with pytest.raises(ValueError, match="must be a file, and there is none"):
+        weights(runs, tmp_path)
+
+
+def test_unknown_names_are_refused(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="did you mean 'pattern/graph-mamba'"):
+        weights(runs, tmp_path, names="patern")
+    assert not list(tmp_path.rglob("best.safetensors"))
+
+
+def test_a_clone_has_its_weights_beside_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GRAPHMAMBA_WEIGHTS", raising=False)
+    assert Path(__file__).parents[2] / "weights" == pretrained.CLONED
+    inside, beside = tmp_path / "inside", tmp_path / "beside"
+    monkeypatch.setattr(pretrained, "PACKAGED", inside)
+    monkeypatch.setattr(pretrained, "CLONED", beside)
+    for folder in (beside, inside):
+        (folder / NAME).mkdir(parents=True)
+        (folder / NAME / "best.safetensors").touch()
+        assert find_pretrained("pattern").is_relative_to(folder)
+
+
+def test_runs_are_ranked_without_a_score_last() -> None:
+    def run(seed: int, score: float, metric: str) -> StoredRun:
+        scores = {"validation": {metric: score}}
+        found = RunResult(Path(), seed, metric, 0, scores, 1, "finished", 1, 1.0, 1, {})
+        return StoredRun(load_experiment("pattern"), RunOptions(), found)
+
+    for metric, order in (("accuracy", [1, 0, 3, 2]), ("mean_absolute_error", [0, 3, 1, 2])):
+        runs = [run(0, 0.5, metric), run(1, 0.7, metric), run(2, float("nan"), metric)]
+        runs.append(run(3, 0.5, metric))
+        assert [each.found.seed for each in sorted(runs, key=lambda each: each.rank)] == order

@@ -1,0 +1,54 @@
+"""The scores that a run reports can be had again from its weights, to the last bit."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graphmamba.train.captured_step import is_captured
+from graphmamba.train.engine import set_products
+from graphmamba.train.fit import fit
+from graphmamba.train.options import RunOptions
+from graphmamba.train.scorer import Scorer
+from graphmamba.train.trained import load
+from tests.helpers.runs import tiny_experiment, tiny_store
+
+
+def assert_scores_come_again(name: str, options: RunOptions, folder: Path) -> None:
+    experiment = tiny_experiment(name, **{"recipe.epochs": 2})
+    store = tiny_store(experiment, others=9)
+    result = fit(experiment, store, options, folder)
+    trained = load(folder)
+    assert trained.options == options
+    place = torch.device("cuda" if options.device == "cuda" else "cpu")
+    set_products(place, trained.options)
+    for _ in range(2):
+        # a generator that stands elsewhere must not matter
+        torch.rand(3)
+        scorer = Scorer(
+            trained.model.to(place),
+            store.to(place),
+            trained.experiment,
+            trained.options.precision,
+            is_captured(trained.experiment, trained.options, place, 1),
+        )
+        for split in ("validation", "test", "validation"):
+            assert scorer.score(split) == result.scores[split], split
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("name", ["peptides-func/graph-mamba", "pascalvoc-sp/graph-mamba"])
+def test_scores_come_again_on_a_cpu(name: str, precision: Any, tmp_path: Path) -> None:
+    options = RunOptions(seed=3, device="cpu", precision=precision)
+    assert_scores_come_again(name, options, tmp_path / "run")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("fast", ["auto", "off"])
+@pytest.mark.parametrize(
+    "name", ["peptides-func/graph-mamba", "pascalvoc-sp/graph-mamba", "pattern/gps-transformer"]
+)
+def test_scores_come_again_on_a_gpu(name: str, fast: Any, tmp_path: Path) -> None:
+    options = RunOptions(seed=3, device="cuda", fast=fast)
+    assert_scores_come_again(name, options, tmp_path / "run")
