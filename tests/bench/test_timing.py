@@ -1,32 +1,51 @@
-import time
-
 import pytest
 import torch
 
 from graphmamba.bench.timing import median_ms, once_ms, peak_bytes
 
+CPU = torch.device("cpu")
 
-def test_the_median_ignores_a_slow_first_call() -> None:
+
+class Clock:
+    """Time that passes only in steps that say so."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("graphmamba.bench.timing.time.perf_counter", lambda: clock.seconds)
+    return clock
+
+
+def test_the_median_ignores_slow_calls(clock: Clock) -> None:
     calls: list[int] = []
 
     def step() -> None:
         calls.append(1)
-        time.sleep(0.3 if len(calls) == 1 else 0.02)
+        clock.sleep(3.0 if len(calls) in {1, 5} else 1 / 64)
 
-    assert 20 <= median_ms([step], torch.device("cpu")) < 200
-    assert len(calls) > 3
+    assert median_ms([step], CPU) == 1e3 / 64
+    # half a second of calls, and one to warm up
+    assert len(calls) == 1 + 32
 
 
-def test_equal_steps_take_turns() -> None:
+def test_equal_steps_take_turns(clock: Clock) -> None:
     calls: list[str] = []
-    steps = [lambda: (calls.append("a"), time.sleep(0.01)), lambda: calls.append("b")]
-    median_ms(steps, torch.device("cpu"))
+    steps = [lambda: (calls.append("a"), clock.sleep(0.01)), lambda: calls.append("b")]
+    median_ms(steps, CPU)
+    assert len(calls) > 10
     assert abs(calls.count("a") - calls.count("b")) <= 1
 
 
-def test_once_is_one_call() -> None:
+def test_once_is_one_call(clock: Clock) -> None:
     calls: list[int] = []
-    assert once_ms(lambda: (calls.append(1), time.sleep(0.01))) >= 10
+    assert once_ms(lambda: (calls.append(1), clock.sleep(0.01))) == pytest.approx(10)
     assert len(calls) == 1
 
 

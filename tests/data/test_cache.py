@@ -253,10 +253,8 @@ def start_build(folder: Path, moment: str) -> "subprocess.Popen[bytes]":
 @pytest.mark.parametrize("moment", ["building", "writing"])
 def test_a_killed_build_leaves_nothing_that_is_opened(moment: str, tmp_path: Path) -> None:
     process = start_build(tmp_path, moment)
-    deadline = time.monotonic() + 60
     while not (tmp_path / "here").exists():
         assert process.poll() is None
-        assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -1,7 +1,6 @@
 """Columns of a whole set are those of its graphs, one by one."""
 
 import json
-from time import perf_counter
 
 import networkx
 import pytest
@@ -228,23 +227,6 @@ def test_columns_have_the_names_and_types_of_a_single_graph() -> None:
         assert alone[name].shape == rows.shape
         assert alone[name].dtype == rows.dtype
     assert set(alone.keys()) - set(graph.keys()) == {*together.nodes, *together.pairs}
-
-
-@pytest.mark.slow
-def test_a_set_of_the_size_of_peptides_takes_less_than_two_minutes() -> None:
-    generator = torch.Generator().manual_seed(0)
-    # sums of two uniform draws, 151 on average, the longest of 444 nodes
-    counts = torch.randint(5, 147, (2, 15_535), generator=generator).sum(0)
-    counts[:5] = 444
-    ptr = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-    # long molecules: each atom is bound to one of the four before it
-    local = torch.arange(int(ptr[-1])) - ptr[:-1].repeat_interleave(counts)
-    bound = (local - torch.randint(1, 5, local.shape, generator=generator)).clamp_min(0)
-    columns = GraphColumns(ptr, ptr, torch.stack([local, bound]))
-    start = perf_counter()
-    vectors, _ = spectrum.laplacian_spectra(columns, 10)
-    assert perf_counter() - start < 120
-    assert torch.isfinite(vectors).all()
 
 
 def test_parts_ask_for_the_same_columns_one_by_one() -> None:
