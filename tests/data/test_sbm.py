@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from graphmamba.data import sbm
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.sbm import LARGEST, SMALLEST, draw_cluster, draw_pattern
 from graphmamba.errors import UserError
@@ -43,6 +44,21 @@ def test_same_seed_same_graphs(draw: Callable[..., GraphColumns]) -> None:
     assert torch.equal(first.edge_index, second.edge_index)
     assert torch.equal(first.nodes["x"], second.nodes["x"])
     assert not torch.equal(first.edge_ptr, other.edge_ptr)
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_graphs_are_the_same_on_any_number_of_threads(
+    draw: Callable[..., GraphColumns], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sbm, "CHUNK", 3)
+    threads, drawn = torch.get_num_threads(), []
+    for count in (1, 4):
+        torch.set_num_threads(count)
+        drawn.append(draw((20, 5, 6), seed=2))
+    torch.set_num_threads(threads)
+    assert torch.equal(drawn[0].edge_index, drawn[1].edge_index)
+    assert torch.equal(drawn[0].nodes["x"], drawn[1].nodes["x"])
+    assert torch.equal(drawn[0].nodes["y"], drawn[1].nodes["y"])
 
 
 def test_each_community_has_one_known_node() -> None:

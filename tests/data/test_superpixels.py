@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphmamba.data import superpixels
 from graphmamba.data.superpixels import join_nearest, read_superpixels, split_of
 from graphmamba.errors import UserError
 from tests.helpers.raw_files import write_superpixels
@@ -31,6 +32,17 @@ def test_neighbours_are_those_of_the_recipe() -> None:
         expected, similar = nearest_written_out(centre[begin:end].double().numpy())
         assert targets[begin:end].tolist() == expected
         torch.testing.assert_close(weights[begin:end], torch.tensor(similar))
+
+
+def test_neighbours_are_the_same_however_many_images_are_joined_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    centre = torch.rand(300, 2, generator=torch.Generator().manual_seed(0))
+    ptr = torch.arange(0, 301, 20)
+    at_once = join_nearest(centre, ptr)
+    monkeypatch.setattr(superpixels, "NUMBERS_AT_ONCE", 800)
+    for one, other in zip(at_once, join_nearest(centre, ptr), strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.realdata

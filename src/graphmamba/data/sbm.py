@@ -7,6 +7,7 @@ are drawn, which is the same distribution and spares a permutation of every matr
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,6 +16,7 @@ from torch import Tensor
 from graphmamba.checks import check_least
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.raw_files import boundaries
+from graphmamba.data.workers import run_all
 
 SMALLEST, LARGEST = 5, 34
 """Nodes of a community and of a pattern: uniform, both ends included."""
@@ -67,13 +69,18 @@ def draw_cluster(sizes: Sizes = (10_000, 1_000, 1_000), seed: int = 0) -> GraphC
     generator = torch.Generator().manual_seed(seed)
     chance = _chances(CLUSTER_COMMUNITIES, CLUSTER_INSIDE, CLUSTER_BETWEEN)
 
-    def draw(numbers: Int[Tensor, " graphs"]) -> _Drawn:
+    def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], _Drawn]:
         community = _draw_sizes((len(numbers), CLUSTER_COMMUNITIES), generator)
         blocks = deal(community, generator)
-        edges = _draw_pairs(blocks.block, chance, generator)
-        # nodes were dealt at random, so that the first of a community is any of them
-        known = torch.where(blocks.rank == 0, blocks.block + 1, 0)
-        return _flatten(blocks, edges, known, CLUSTER_COMMUNITIES + 1, blocks.block)
+        luck = _draw_luck(blocks, generator)
+
+        def make() -> _Drawn:
+            edges = _join(blocks.block, chance, luck)
+            # nodes were dealt at random, so that the first of a community is any of them
+            known = torch.where(blocks.rank == 0, blocks.block + 1, 0)
+            return _flatten(blocks, edges, known, CLUSTER_COMMUNITIES + 1, blocks.block)
+
+        return make
 
     return _draw_all(draw, sizes, f"CLUSTER, drawn by its recipe with seed {seed}")
 
@@ -94,14 +101,19 @@ def draw_pattern(
     chance = _chances(PATTERN_COMMUNITIES + 1, PATTERN_INSIDE, PATTERN_BETWEEN)
     chance[PATTERN_COMMUNITIES, :-1] = chance[:-1, PATTERN_COMMUNITIES] = PATTERN_EDGE
 
-    def draw(numbers: Int[Tensor, " graphs"]) -> _Drawn:
+    def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], _Drawn]:
         which = numbers % patterns
         community = _draw_sizes((len(numbers), PATTERN_COMMUNITIES), generator)
         blocks = deal(torch.cat([community, known.sizes[which, None]], dim=1), generator)
-        edges = _draw_pairs(blocks.block, chance, generator)
+        luck = _draw_luck(blocks, generator)
         signal = torch.randint(SIGNALS, tuple(blocks.block.shape), generator=generator)
-        _put_patterns(edges, signal, blocks, known, which)
-        return _flatten(blocks, edges, signal, SIGNALS, blocks.block == PATTERN_COMMUNITIES)
+
+        def make() -> _Drawn:
+            edges = _join(blocks.block, chance, luck)
+            _put_patterns(edges, signal, blocks, known, which)
+            return _flatten(blocks, edges, signal, SIGNALS, blocks.block == PATTERN_COMMUNITIES)
+
+        return make
 
     return _draw_all(draw, sizes, f"PATTERN, drawn by its recipe with seed {seed}")
 
@@ -130,15 +142,18 @@ def _chances(blocks: int, inside: float, between: float) -> Float[Tensor, "kinds
     return chance
 
 
-def _draw_pairs(
+def _draw_luck(blocks: Blocks, generator: torch.Generator) -> Float[Tensor, "graphs nodes nodes"]:
+    graphs, nodes = blocks.block.shape
+    return torch.rand((graphs, nodes, nodes), generator=generator)
+
+
+def _join(
     block: Int[Tensor, "graphs nodes"],
     chance: Float[Tensor, "kinds kinds"],
-    generator: torch.Generator,
+    luck: Float[Tensor, "graphs nodes nodes"],
 ) -> Bool[Tensor, "graphs nodes nodes"]:
-    kinds, (graphs, nodes) = len(chance), block.shape
-    pair = block[:, :, None] * kinds + block[:, None, :]  # [graphs, nodes, nodes]
-    edges = torch.rand((graphs, nodes, nodes), generator=generator) < chance.flatten()[pair]
-    edges = edges.triu_(1)
+    pair = block[:, :, None] * len(chance) + block[:, None, :]  # [graphs, nodes, nodes]
+    edges = (luck < chance.flatten()[pair]).triu_(1)
     return edges | edges.mT
 
 
@@ -188,13 +203,31 @@ def _flatten(
 
 
 def _draw_all(
-    draw: Callable[[Int[Tensor, " graphs"]], _Drawn], sizes: Sizes, source: str
+    draw: Callable[[Int[Tensor, " graphs"]], Callable[[], _Drawn]], sizes: Sizes, source: str
 ) -> GraphColumns:
+    """Draw graphs in chunks and lay them end to end.
+
+    Args:
+        draw: Draws the random numbers of some graphs, and returns what makes graphs of them.
+        sizes: Graphs of each part.
+        source: Where the graphs come from, in words.
+    """
     for name, size in zip(("training", "validation", "test"), sizes, strict=True):
         check_least(f"sizes ({name})", size, 0)
     check_least("sum of sizes", sum(sizes), 1)
-    numbers = torch.cat([torch.arange(size) for size in sizes])
-    drawn = [draw(chunk) for chunk in numbers.split(CHUNK)]
+    chunks = torch.cat([torch.arange(size) for size in sizes]).split(CHUNK)
+    made: dict[int, _Drawn] = {}
+    following, turn = enumerate(chunks), Lock()
+
+    def draw_next(_: int) -> None:
+        # random numbers come in turn, whoever draws them; all else is done side by side
+        with turn:
+            place, numbers = next(following)
+            make = draw(numbers)
+        made[place] = make()
+
+    run_all(draw_next, range(len(chunks)), "Drawing graphs")
+    drawn = [made[place] for place in range(len(chunks))]
     return GraphColumns(
         node_ptr=boundaries(torch.cat([each.counts for each in drawn])),
         edge_ptr=boundaries(torch.cat([each.edge_counts for each in drawn])),

@@ -24,36 +24,39 @@ def laplacian_spectra(
     smallest eigenvalues of a long molecule differ. The smallest graphs come first, so that the
     work is cut alike, and gives the same numbers, every time.
     """
-    simple = simple_columns(columns)
     spectra = torch.full((2, int(columns.node_ptr[-1]), frequencies), torch.nan)
     counts = node_counts(columns)
     large = (counts > DENSE_UP_TO).nonzero().flatten().tolist()
     device = torch.device(device)
     entries = ENTRIES_CPU if device.type == "cpu" else ENTRIES_GPU
-    dense = list(blocks(simple, entries, largest=DENSE_UP_TO))
+    dense = list(blocks(columns, entries, largest=DENSE_UP_TO))
 
     def solve(block: Block) -> None:
-        _solve_dense(simple, block, spectra, device)
+        _solve_dense(columns, block, spectra, device)
 
     run_all(solve, dense, "Laplacian spectrum", device)
     run_all(
-        lambda graph: _solve_sparse(simple, graph, spectra), large, "Laplacian spectrum, sparse"
+        lambda graph: _solve_sparse(columns, graph, spectra), large, "Laplacian spectrum, sparse"
     )
     # rounding can leave the zero eigenvalue a little below zero
     return spectra[0], spectra[1].clamp_min_(0.0)
 
 
 def _solve_dense(
-    simple: GraphColumns,
+    columns: GraphColumns,
     block: Block,
     spectra: Float[Tensor, "2 nodes frequencies"],
     device: torch.device,
 ) -> None:
-    place, source, target = edges_of(simple, block).to(device)
+    place, source, target = edges_of(columns, block).to(device)
     size, graphs = block.size, len(block.graphs)
     laplacian = torch.zeros(graphs, size, size, dtype=torch.float64, device=device)
+    # an entry that is written again stays -1: neither directions nor repeated edges matter
     laplacian[place, source, target] = -1.0
-    laplacian.diagonal(dim1=1, dim2=2).copy_(-laplacian.sum(dim=2))
+    laplacian[place, target, source] = -1.0
+    diagonal = laplacian.diagonal(dim1=1, dim2=2)
+    diagonal.zero_()
+    diagonal.copy_(-laplacian.sum(dim=2))
     values, vectors = torch.linalg.eigh(laplacian)
     kept = min(size, spectra.shape[2])
     rows = block.nodes.reshape(graphs, size)
@@ -62,12 +65,16 @@ def _solve_dense(
 
 
 def _solve_sparse(
-    simple: GraphColumns, graph: int, spectra: Float[Tensor, "2 nodes frequencies"]
+    columns: GraphColumns, graph: int, spectra: Float[Tensor, "2 nodes frequencies"]
 ) -> None:
-    start, end = simple.node_ptr[graph].item(), simple.node_ptr[graph + 1].item()
-    edges = simple.edge_index[:, simple.edge_ptr[graph] : simple.edge_ptr[graph + 1]]
-    values, vectors = smallest_eigenpairs(
-        edges.numpy(), int(end - start), spectra.shape[2], DENSE_UP_TO
+    start, end = columns.node_ptr[graph : graph + 2].tolist()
+    begin, stop = columns.edge_ptr[graph : graph + 2].tolist()
+    alone = GraphColumns(
+        torch.tensor([0, end - start]),
+        torch.tensor([0, stop - begin]),
+        columns.edge_index[:, begin:stop],
     )
-    spectra[0, int(start) : int(end)] = torch.from_numpy(vectors).float()
-    spectra[1, int(start) : int(end)] = torch.from_numpy(values).float()
+    edges = simple_columns(alone).edge_index
+    values, vectors = smallest_eigenpairs(edges.numpy(), end - start, spectra.shape[2], DENSE_UP_TO)
+    spectra[0, start:end] = torch.from_numpy(vectors).float()
+    spectra[1, start:end] = torch.from_numpy(values).float()

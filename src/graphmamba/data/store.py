@@ -155,16 +155,17 @@ class GraphStore:
     def columns(self) -> GraphColumns:
         """Return what the store was made of, edges in their own order."""
         given = {
-            kind: {name: table.given(name) for name in table.columns}
+            kind: {name: table.given(name) for name in table.columns if name != BY_SOURCE}
             for kind, table in self.tables.items()
         }
         ptrs = {kind: torch.from_numpy(table.ptr) for kind, table in self.tables.items()}
         edges = given["edges"]
         origin = edges.pop(ORIGIN, None)
-        edges.pop(BY_SOURCE)
         if origin is not None:
             before = ptrs["edges"][owner_of(ptrs["edges"])].to(self.device)
-            back = (origin + before).argsort()
+            place = origin + before
+            back = torch.empty_like(place)
+            back[place] = torch.arange(len(place), device=self.device)
             edges = {name: _select(name, values, back) for name, values in edges.items()}
         names = [kind.removeprefix(PAIRS) for kind in self.tables if kind.startswith(PAIRS)]
         return GraphColumns(

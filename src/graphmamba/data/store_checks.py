@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.tables import HIDDEN, Boundaries, is_pairs, owner_of
+from graphmamba.data.spans import Span, for_each_span
+from graphmamba.data.tables import HIDDEN, Boundaries, is_pairs
 from graphmamba.errors import UserError
 
 TAKEN = frozenset({"batch", "edge_index", "graph_key", "num_nodes", "ptr", *HIDDEN})
@@ -66,15 +67,20 @@ def check_pairs(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries)
             f"{name} must hold integers of shape [2, {int(ptr[-1])}], "
             f"got {pairs.dtype} of shape {list(pairs.shape)}"
         )
-    owner = owner_of(ptr)
-    wrong = ((pairs < 0) | (pairs >= node_ptr.diff()[owner])).any(dim=0).nonzero()
-    if len(wrong):
-        place = int(wrong[0])
-        graph = int(owner[place])
-        raise UserError(
-            f"{name} must hold nodes 0 to {int(node_ptr.diff()[graph]) - 1} in graph {graph}, "
-            f"got {pairs[:, place].tolist()}"
-        )
+    counts = node_ptr.diff()
+
+    def check(span: Span) -> None:
+        some, size = pairs[:, span.rows], counts[span.graphs][span.owner]
+        wrong = (some < 0) | (some >= size)
+        if bool(wrong.any()):
+            place = int(wrong.any(dim=0).nonzero()[0])
+            graph = span.graphs.start + int(span.owner[place])
+            raise UserError(
+                f"{name} must hold nodes 0 to {int(size[place]) - 1} in graph {graph}, "
+                f"got {some[:, place].tolist()}"
+            )
+
+    for_each_span(ptr, check, "Checking edges")
 
 
 def check_split(split: Tensor | None, graphs: int) -> None:

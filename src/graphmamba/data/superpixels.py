@@ -15,6 +15,7 @@ from torch import Tensor
 
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.raw_files import boundaries, check_pointers, find_file, read_arrays
+from graphmamba.data.workers import run_all
 from graphmamba.errors import UserError
 
 NEIGHBOURS = 8
@@ -24,7 +25,7 @@ CENTRE_SCALE = 1024.0
 """What the integers of the files are divided by: colours and places are then in [0, 1]."""
 VALIDATION, TEST = 5_000, 10_000
 """The first training images are for validation; test images come last."""
-NUMBERS_AT_ONCE = 4_000_000
+NUMBERS_AT_ONCE = 1_000_000
 """Entries of the similarity matrices that are computed together."""
 
 
@@ -91,15 +92,21 @@ def join_nearest(
     targets = torch.full((len(centre), NEIGHBOURS), -1, dtype=torch.int32)
     weights = torch.zeros(len(centre), NEIGHBOURS)
     counts = node_ptr.diff()
-    for size in counts.unique().tolist():
-        if not size:
-            continue
-        starts = node_ptr[:-1][counts == size]
-        for some in starts.split(max(1, NUMBERS_AT_ONCE // size**2)):
-            rows = some[:, None] + torch.arange(size)  # [images, size]
-            weight, target = similarities(centre[rows]).topk(min(NEIGHBOURS, size - 1), dim=2)
-            targets[rows, : target.shape[2]] = target.int()
-            weights[rows, : target.shape[2]] = weight
+    parts = [
+        (size, some)
+        for size in counts.unique().tolist()
+        if size
+        for some in node_ptr[:-1][counts == size].split(max(1, NUMBERS_AT_ONCE // size**2))
+    ]
+
+    def join(part: tuple[int, Tensor]) -> None:
+        size, starts = part
+        rows = starts[:, None] + torch.arange(size)  # [images, size]
+        weight, target = similarities(centre[rows]).topk(min(NEIGHBOURS, size - 1), dim=2)
+        targets[rows, : target.shape[2]] = target.int()
+        weights[rows, : target.shape[2]] = weight
+
+    run_all(join, parts, "Nearest superpixels")
     return targets, weights
 
 
