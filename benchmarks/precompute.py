@@ -38,7 +38,7 @@ ASKED = Precompute(
     has_clusters=True,
     degree_profile="unbiased",
 )
-"""As much of each column as any published model reads of it."""
+"""Eigenvectors and steps as the models of Peptides read them, and one of each other column."""
 WANTED = {"laplacian": 120.0}
 """Seconds that the Laplacian spectra of Peptides-func should take on two cores."""
 
