@@ -12,6 +12,7 @@ from graphmamba.data.columns import column
 from graphmamba.encode.categories import CategoryEncoder
 from graphmamba.encode.config import EncoderConfig
 from graphmamba.encode.laplacian import GateEncoder, LaplacianEncoder
+from graphmamba.encode.linear import Linear
 from graphmamba.encode.norm import BatchNorm, NoNorm
 from graphmamba.encode.numbers import NumberEncoder
 from graphmamba.encode.random_walk import RandomWalkEncoder
@@ -95,7 +96,7 @@ class PreLayer(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(channels, channels, bias=False)
+        self.linear = Linear(channels, channels, bias=False)
         self.norm = BatchNorm(channels)
 
     def forward(

@@ -8,6 +8,7 @@ from torch_geometric.data import Data
 from graphmamba.data.random_bits import draw_bits, take_bits
 from graphmamba.encode.config import LaplacianConfig
 from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
+from graphmamba.encode.linear import Linear
 from graphmamba.encode.mlp import relu_mlp
 
 
@@ -81,7 +82,7 @@ class SetTransformer(nn.Module):
 
     def __init__(self, config: LaplacianConfig) -> None:
         super().__init__()
-        self.lift = nn.Linear(2, config.channels)
+        self.lift = Linear(2, config.channels)
         layer = nn.TransformerEncoderLayer(config.channels, config.heads, batch_first=True)
         self.attend = nn.TransformerEncoder(layer, config.layers, enable_nested_tensor=False)
 
@@ -114,7 +115,7 @@ class GateEncoder(nn.Module):
     def __init__(self, frequencies: int, channels: int) -> None:
         super().__init__()
         self.frequencies = frequencies
-        self.linear = nn.Linear(frequencies, channels)
+        self.linear = Linear(frequencies, channels)
 
     def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
         """Project the eigenvectors, missing ones as zeros."""

@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from graphmamba.checks import check_divides, check_fraction, check_least
 from graphmamba.data.topology import Topology
+from graphmamba.encode.linear import Linear
 from graphmamba.stack.block_pattern import BlockPattern
 from graphmamba.stack.parts import GlobalMixer
 from graphmamba.stack.segments import softmax_at, sum_at
@@ -44,11 +45,11 @@ class BigBird(GlobalMixer):
         check_least("random_blocks", random_blocks, 0)
         self.heads, self.dropout = heads, dropout
         self.block, self.random_blocks = block, random_blocks
-        self.in_proj = nn.Linear(channels, 3 * channels, bias=False)
-        self.out_proj = nn.Linear(channels, channels)
+        self.in_proj = Linear(channels, 3 * channels, bias=False)
+        self.out_proj = Linear(channels, channels)
         self.attention_norm = nn.LayerNorm(channels, eps=1e-6)
-        self.first = nn.Linear(channels, channels)
-        self.second = nn.Linear(channels, channels)
+        self.first = Linear(channels, channels)
+        self.second = Linear(channels, channels)
         self.norm = nn.LayerNorm(channels, eps=1e-6)
 
     def forward(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.topology import Topology
+from graphmamba.encode.linear import Linear
 from graphmamba.errors import UserError
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.gps_layer import GPSLayer
@@ -51,8 +52,8 @@ class ExphormerAttention(nn.Module):
         super().__init__()
         check_divides("heads", heads, "channels", channels)
         self.heads = heads
-        self.nodes = nn.Linear(channels, 3 * channels, bias=False)
-        self.edges = nn.Linear(channels, channels, bias=False)
+        self.nodes = Linear(channels, 3 * channels, bias=False)
+        self.edges = Linear(channels, channels, bias=False)
 
     def forward(
         self, rows: Float[Tensor, "rows channels"], wiring: AttentionEdges

@@ -9,6 +9,7 @@ from torch.nn import functional
 from graphmamba.checks import check_choice, check_fraction, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
+from graphmamba.encode.linear import Linear
 from graphmamba.encode.norm import BatchNorm, number_norms
 from graphmamba.errors import UserError
 from graphmamba.scan.options import Backend
@@ -60,8 +61,8 @@ class GatedGCN(LocalModel):
         check_choice("activation", activation, get_args(Activation))
         self.activation = activation
         # The maps A, B, D, E of the node rows as one product; C is the one of the edge rows.
-        self.nodes = nn.Linear(channels, 4 * channels)
-        self.edges = nn.Linear(channels, channels)
+        self.nodes = Linear(channels, 4 * channels)
+        self.edges = Linear(channels, channels)
         self.node_norm = BatchNorm(channels)
         self.edge_norm = BatchNorm(channels)
         number_norms(self)
@@ -112,4 +113,4 @@ class GatedGCN(LocalModel):
 
 
 def _stable_gate(channels: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(1, channels), nn.ReLU(), nn.Linear(channels, 1), nn.Sigmoid())
+    return nn.Sequential(Linear(1, channels), nn.ReLU(), Linear(channels, 1), nn.Sigmoid())

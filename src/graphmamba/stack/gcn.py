@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_least
 from graphmamba.data.topology import Topology
+from graphmamba.encode.linear import Linear
 from graphmamba.stack.parts import LocalModel
 from graphmamba.stack.segments import sum_at
 
@@ -26,7 +27,7 @@ class GCN(LocalModel):
     def __init__(self, channels: int, *, has_bias: bool = True) -> None:
         super().__init__()
         check_least("channels", channels, 1)
-        self.linear = nn.Linear(channels, channels, bias=has_bias)
+        self.linear = Linear(channels, channels, bias=has_bias)
         nn.init.xavier_uniform_(self.linear.weight)
         if has_bias:
             nn.init.zeros_(self.linear.bias)

@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from graphmamba.checks import check_fraction, check_least
 from graphmamba.data.topology import Topology
+from graphmamba.encode.linear import Linear
 from graphmamba.errors import UserError
 from graphmamba.stack.options import Activation, activation_function
 from graphmamba.stack.parts import LocalModel
@@ -38,8 +39,8 @@ class GINE(LocalModel):
         check_fraction("dropout", dropout)
         self.activation, self.dropout = activation_function(activation), dropout
         self.reads_edges = reads_edges
-        self.first = nn.Linear(channels, channels)
-        self.second = nn.Linear(channels, channels)
+        self.first = Linear(channels, channels)
+        self.second = Linear(channels, channels)
 
     def forward(
         self,

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from graphmamba.checks import check_choice, check_fraction
 from graphmamba.data.topology import Topology
 from graphmamba.encode.forgetting import Forgetting, Make, is_worth_forgetting
+from graphmamba.encode.linear import Linear
 from graphmamba.encode.norm import ActivationDropout, number_norms
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
@@ -60,8 +61,8 @@ class GPSLayer(nn.Module):
         check_choice("activation", activation, get_args(Activation))
         self.local_norm = None if local is None else NodeNorm(norm, channels)
         self.mixer_norm = None if mixer is None else NodeNorm(norm, channels)
-        self.widen = nn.Linear(channels, 2 * channels)
-        self.narrow = nn.Linear(2 * channels, channels)
+        self.widen = Linear(channels, 2 * channels)
+        self.narrow = Linear(2 * channels, channels)
         self.norm = NodeNorm(norm, channels)
         self.activation = ActivationDropout(activation, dropout)
         number_norms(self)

@@ -7,10 +7,10 @@ from typing import get_args
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from graphmamba.checks import check_choice, check_least
 from graphmamba.encode.forgetting import Forgetting, Make, is_worth_forgetting
+from graphmamba.encode.linear import Linear, linear
 from graphmamba.order.policy import Direction
 from graphmamba.scan import causal_conv1d, selective_scan
 from graphmamba.scan.options import Backend, Discretization
@@ -59,8 +59,8 @@ class SelectivePath(nn.Module):
         self.rank = options.rank or math.ceil(channels / 16)
         inner, state = options.expand * channels, options.state
         self.conv1d = nn.Conv1d(inner, inner, options.width, groups=inner)
-        self.x_proj = nn.Linear(inner, self.rank + 2 * state, bias=False)
-        self.dt_proj = nn.Linear(self.rank, inner)
+        self.x_proj = Linear(inner, self.rank + 2 * state, bias=False)
+        self.dt_proj = Linear(self.rank, inner)
         self.A_log = nn.Parameter(torch.empty(inner, state))
         self.D = nn.Parameter(torch.empty(inner))
         self.reset_scan_parameters()
@@ -93,7 +93,7 @@ class SelectivePath(nn.Module):
         u = self._convolve(main, cu_seqlens, order, reverse)
         s, B, C = self.x_proj(u).split([self.rank, state, state], dim=-1)
         low, weight = s.detach(), self.dt_proj.weight
-        delta = functional.linear(s, weight)
+        delta = linear(s, weight)
         y = selective_scan(
             u,
             delta,
@@ -111,7 +111,7 @@ class SelectivePath(nn.Module):
             backend=self.options.backend,
             check=False,
         )
-        kept.forget(delta, lambda: functional.linear(low, weight))
+        kept.forget(delta, lambda: linear(low, weight))
         kept.forget(u, lambda: self._convolve(main_again(), cu_seqlens, order, reverse))
         return y
 
@@ -167,8 +167,8 @@ class MambaBlock(SelectivePath):
         super().__init__(channels, options)
         inner = options.expand * channels
         self.direction = direction
-        self.in_proj = nn.Linear(channels, 2 * inner, bias=False)
-        self.out_proj = nn.Linear(inner, channels, bias=False)
+        self.in_proj = Linear(channels, 2 * inner, bias=False)
+        self.out_proj = Linear(inner, channels, bias=False)
         self.way_back = SelectivePath(channels, options) if direction == "bidirectional" else None
 
     def forward(

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from graphmamba.checks import check_divides, check_fraction, check_least
 from graphmamba.data.topology import Topology
+from graphmamba.encode.linear import Linear
 from graphmamba.pack.dense import DenseLayout
 from graphmamba.stack.parts import GlobalMixer
 
@@ -58,8 +59,8 @@ class Performer(GlobalMixer):
             features = max(1, int(head_width * math.log(head_width)))
         check_least("features", features, 1)
         self.heads, self.dropout = heads, dropout
-        self.in_proj = nn.Linear(channels, 3 * heads * head_width, bias=False)
-        self.out_proj = nn.Linear(heads * head_width, channels)
+        self.in_proj = Linear(channels, 3 * heads * head_width, bias=False)
+        self.out_proj = Linear(heads * head_width, channels)
         self.register_buffer("projection", orthogonal_features(features, head_width))
 
     def forward(

@@ -1,0 +1,110 @@
+"""The gradients of a linear map on a GPU: which kernels run, on what tiles."""
+
+import torch
+import triton
+from jaxtyping import Float
+from torch import Tensor
+
+from graphmamba.encode.linear.fused_kernels import (
+    add_lines_kernel,
+    column_sums_kernel,
+    linear_bwd_kernel,
+)
+
+BLOCK_ROWS = 32
+LEAST_BLOCK, MOST_BLOCK = 16, 128
+"""Channels of a block: what tensor cores take at least, and what registers hold."""
+PROGRAMS = 264
+"""Two for each of an H200's processors."""
+LEAST_LINES, MOST_LINE_BYTES = 16, 8 << 20
+"""Programs that share the rows: not so many that adding up takes longer than what they share."""
+STAGES = 3
+SUM_ROWS, SUM_CHANNELS = 64, 32
+ADD_LINES, ADD_COLUMNS = 32, 64
+
+Rows = Float[Tensor, "rows out"]
+Inputs = Float[Tensor, "rows in"]
+Weight = Float[Tensor, "out in"]
+
+
+def backward(
+    grad: Rows, x: Inputs, weight: Weight, has_bias: bool, needs_dx: bool
+) -> tuple[Tensor, Weight, Float[Tensor, " _"]]:
+    """Gradients of x, weight and bias by tensor cores, with TF32; empty for what is not wanted."""
+    (rows, out), inward = grad.shape, x.shape[1]
+    if rows == 0:
+        sums = grad.new_zeros(out if has_bias else 0)
+        return x.new_empty(x.shape if needs_dx else (0,)), torch.zeros_like(weight), sums
+    height, width = _block(out), _block(inward)
+    across = triton.cdiv(out, height), triton.cdiv(inward, width)
+    line = out * inward + (out if has_bias else 0)
+    tiles, programs = _share(rows, BLOCK_ROWS, across[0] * across[1], line)
+    lines = grad.new_empty(programs, line)
+    is_whole = across == (1, 1) and needs_dx
+    dx = x.new_empty(x.shape if is_whole else (0,))
+    linear_bwd_kernel[(programs, *across)](
+        *(grad, x, weight, dx, lines, rows, tiles),
+        OUT=out,
+        IN=inward,
+        GRAD_STRIDE=grad.stride(0),
+        X_STRIDE=x.stride(0),
+        LINE=line,
+        R=BLOCK_ROWS,
+        O=height,
+        I=width,
+        STAGES=STAGES,
+        WRITES_DX=is_whole,
+        HAS_BIAS=has_bias,
+        num_warps=8 if height * width > 64 * 64 else 4,
+    )
+    d_weight, d_bias = torch.empty_like(weight), grad.new_empty(line - out * inward)
+    _add_lines(lines, d_weight, d_bias)
+    if needs_dx and not is_whole:
+        dx = grad @ weight
+    return dx, d_weight, d_bias
+
+
+def column_sums(grad: Rows) -> Float[Tensor, " out"]:
+    """Gradient of the bias alone, in full precision."""
+    rows, out = grad.shape
+    if rows == 0:
+        return grad.new_zeros(out)
+    across = triton.cdiv(out, SUM_CHANNELS)
+    tiles, programs = _share(rows, SUM_ROWS, across, out)
+    lines = grad.new_empty(programs, out)
+    column_sums_kernel[(programs, across)](
+        *(grad, lines, rows, tiles),
+        OUT=out,
+        GRAD_STRIDE=grad.stride(0),
+        R=SUM_ROWS,
+        O=SUM_CHANNELS,
+        num_warps=4,
+    )
+    sums = grad.new_empty(out)
+    _add_lines(lines, sums, sums)
+    return sums
+
+
+def _add_lines(
+    lines: Float[Tensor, "programs line"], first: Tensor, rest: Float[Tensor, " _"]
+) -> None:
+    count, line = lines.shape
+    add_lines_kernel[(triton.cdiv(line, ADD_COLUMNS),)](
+        *(lines, first, rest, count),
+        FIRST=first.numel(),
+        LINE=line,
+        L=ADD_LINES,
+        C=ADD_COLUMNS,
+        num_warps=4,
+    )
+
+
+def _share(rows: int, tile: int, across: int, line: int) -> tuple[int, int]:
+    """Tiles of a program, and programs that share the rows."""
+    most = max(LEAST_LINES, min(PROGRAMS // across, MOST_LINE_BYTES // (4 * line)))
+    tiles = triton.cdiv(triton.cdiv(rows, tile), most)
+    return tiles, triton.cdiv(rows, tiles * tile)
+
+
+def _block(channels: int) -> int:
+    return min(max(triton.next_power_of_2(channels), LEAST_BLOCK), MOST_BLOCK)

@@ -1,0 +1,88 @@
+"""Triton kernels of a linear map's gradients; rows are many, channels few.
+
+A program walks `tiles` tiles of R rows below one another and leaves one line: its share of the
+gradients of weight and bias. A second kernel adds the lines up, always in the same order.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+
+@no_type_check
+@triton.jit
+def load_tile(ptr, row, column, rows, STRIDE: tl.constexpr, COLUMNS: tl.constexpr):
+    """Load rows; 0 outside."""
+    at = row.to(tl.int64)[:, None] * STRIDE + column[None, :]
+    return tl.load(ptr + at, mask=(row < rows)[:, None] & (column < COLUMNS)[None, :], other=0.0)
+
+
+@no_type_check
+@triton.jit(do_not_specialize=["rows", "tiles"])
+def linear_bwd_kernel(
+    grad_ptr, x_ptr, weight_ptr, dx_ptr, lines_ptr, rows, tiles, OUT: tl.constexpr,
+    IN: tl.constexpr, GRAD_STRIDE: tl.constexpr, X_STRIDE: tl.constexpr, LINE: tl.constexpr,
+    R: tl.constexpr, O: tl.constexpr, I: tl.constexpr, STAGES: tl.constexpr,
+    WRITES_DX: tl.constexpr, HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    """Write a line of a block [O, I] of the weight, and dx where the block is all of it."""
+    program = tl.program_id(0).to(tl.int64)
+    out = tl.program_id(1) * O + tl.arange(0, O)
+    inward = tl.program_id(2) * I + tl.arange(0, I)
+    weight = tl.zeros([O, I], tl.float32)
+    if WRITES_DX:
+        weight = load_tile(weight_ptr, out, inward, OUT, IN, IN)
+    total, sums = tl.zeros([O, I], tl.float32), tl.zeros([O], tl.float32)
+    first = program * tiles * R
+    for tile in tl.range(0, tiles, num_stages=STAGES):
+        row = first + tile * R + tl.arange(0, R)
+        grad = load_tile(grad_ptr, row, out, rows, GRAD_STRIDE, OUT)
+        x = load_tile(x_ptr, row, inward, rows, X_STRIDE, IN)
+        total = tl.dot(tl.trans(grad), x, total, input_precision="tf32")
+        if HAS_BIAS:
+            sums += tl.sum(grad, axis=0)
+        if WRITES_DX:
+            dx = tl.dot(grad, weight, input_precision="tf32")
+            at = row[:, None] * IN + inward[None, :]
+            tl.store(dx_ptr + at, dx, mask=(row < rows)[:, None] & (inward < IN)[None, :])
+    lines_ptr += program * LINE
+    inside = (out < OUT)[:, None] & (inward < IN)[None, :]
+    tl.store(lines_ptr + out[:, None] * IN + inward[None, :], total, mask=inside)
+    if HAS_BIAS:
+        # Blocks beside one another have the same sums; the first writes them.
+        tl.store(lines_ptr + OUT * IN + out, sums, mask=out + tl.program_id(2) * OUT < OUT)
+
+
+@no_type_check
+@triton.jit(do_not_specialize=["rows", "tiles"])
+def column_sums_kernel(
+    grad_ptr, lines_ptr, rows, tiles, OUT: tl.constexpr, GRAD_STRIDE: tl.constexpr,
+    R: tl.constexpr, O: tl.constexpr,
+):  # fmt: skip
+    """Write a line of column sums."""
+    program = tl.program_id(0).to(tl.int64)
+    out = tl.program_id(1) * O + tl.arange(0, O)
+    sums = tl.zeros([R, O], tl.float32)
+    for tile in range(tiles):
+        row = (program * tiles + tile) * R + tl.arange(0, R)
+        sums += load_tile(grad_ptr, row, out, rows, GRAD_STRIDE, OUT)
+    tl.store(lines_ptr + program * OUT + out, tl.sum(sums, axis=0), mask=out < OUT)
+
+
+@no_type_check
+@triton.jit(do_not_specialize=["lines"])
+def add_lines_kernel(
+    lines_ptr, first_ptr, rest_ptr, lines, FIRST: tl.constexpr, LINE: tl.constexpr,
+    L: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """Add up lines, C columns a program, L lines at a time; the first FIRST sums go apart."""
+    c = tl.program_id(0) * C + tl.arange(0, C)
+    total = tl.zeros([L, C], tl.float32)
+    for first in range(0, lines, L):
+        line = first + tl.arange(0, L)
+        total += load_tile(lines_ptr, line, c, lines, LINE, LINE)
+    sums = tl.sum(total, axis=0)
+    tl.store(first_ptr + c, sums, mask=c < FIRST)
+    if FIRST < LINE:
+        tl.store(rest_ptr + c - FIRST, sums, mask=(c >= FIRST) & (c < LINE))

@@ -1,0 +1,95 @@
+"""The fused gradients as operators that PyTorch can trace."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+NAMESPACE = "graphmamba"
+_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+"""Operators live as long as the library that defines them."""
+_BACKWARD = (
+    "linear_fused_backward(Tensor grad, Tensor x, Tensor weight, bool has_bias, bool needs_dx) "
+    "-> (Tensor, Tensor, Tensor)"
+)
+_SUMS = "column_sums_fused(Tensor grad) -> Tensor"
+
+
+def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    # Here and not at the top, so that Triton has to be installed only where it runs.
+    from graphmamba.encode.linear import fused
+
+    with torch.cuda.device_of(arguments[0]):
+        return fused.backward(*arguments)
+
+
+def _column_sums(grad: Tensor) -> Tensor:
+    from graphmamba.encode.linear import fused
+
+    with torch.cuda.device_of(grad):
+        return fused.column_sums(grad)
+
+
+def _fake_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, has_bias: bool, needs_dx: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    d_bias = grad.new_empty(grad.shape[1] if has_bias else 0)
+    return x.new_empty(x.shape if needs_dx else (0,)), torch.empty_like(weight), d_bias
+
+
+def _fake_sums(grad: Tensor) -> Tensor:
+    return grad.new_empty(grad.shape[1])
+
+
+for _schema, _compute, _fake in (
+    (_BACKWARD, _backward, _fake_backward),
+    (_SUMS, _column_sums, _fake_sums),
+):
+    _name = _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.impl(_name, _compute, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
+
+
+class FusedLinear(torch.autograd.Function):
+    """`torch.nn.functional.linear` with gradients from the kernels."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Let PyTorch multiply."""
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        return functional.linear(x, weight, bias)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Find all gradients in one pass, or that of the bias alone where nothing is rounded."""
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        rows, inputs = _rows(grad), _rows(x)
+        dx = d_weight = d_bias = None
+        if needs_weight and _may_round(grad):
+            dx, d_weight, d_bias = torch.ops.graphmamba.linear_fused_backward(
+                rows, inputs, weight.contiguous(), ctx.has_bias, needs_x
+            )
+        else:
+            d_weight = rows.T @ inputs if needs_weight else None
+            d_bias = torch.ops.graphmamba.column_sums_fused(rows) if needs_bias else None
+            dx = rows @ weight if needs_x else None
+        return (
+            dx.view(x.shape) if dx is not None and needs_x else None,
+            d_weight,
+            d_bias if needs_bias else None,
+        )
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """Put all dimensions but the last into one, and channels next to one another."""
+    rows = tensor.flatten(0, -2)
+    return rows if rows.stride(-1) == 1 else rows.contiguous()
+
+
+def _may_round(tensor: Tensor) -> bool:
+    """Tell whether products may be rounded to TF32; the interpreter, on a CPU, does not round."""
+    return not tensor.is_cuda or torch.backends.cuda.matmul.fp32_precision == "tf32"
