@@ -200,6 +200,8 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "graphmamba::gated_sum_fused": _gated_sum,
     "graphmamba::gated_sum_cpu_backward": _gated_sum_backward,
     "graphmamba::gated_sum_fused_backward": _gated_sum_backward,
+    "graphmamba::segment_max_fused": _taken_in(),
+    "graphmamba::segment_max_fused_backward": _taken_in(place=1),
     "graphmamba::segment_sum_fused": _taken_in(),
     "graphmamba::activate_drop_fused": _activate_drop,
     "graphmamba::batch_norm_act_fused": _batch_norm_act,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from graphmamba.checks import check_choice, check_fraction, check_least
 from graphmamba.data.catalog import Level, Task
 from graphmamba.data.topology import Topology
+from graphmamba.stack.segment_max import max_segments
 from graphmamba.stack.segment_sum import sum_segments
 
 Pooling = Literal["mean", "max", "sum"]
@@ -76,13 +77,22 @@ def pool(
     batch: Int[Tensor, " nodes"],
     num_graphs: int,
     pooling: Pooling,
+    ptr: Int[Tensor, " boundaries"] | None = None,
 ) -> Float[Tensor, "graphs channels"]:
-    """Reduce the rows of each graph to one; a graph without nodes gets zeros."""
+    """Reduce the rows of each graph to one; a graph without nodes gets zeros.
+
+    Args:
+        x: Node rows.
+        batch: Graph of each node, ascending.
+        num_graphs: Number of graphs.
+        pooling: How; rows that share a maximum share its gradient evenly.
+        ptr: First node of each graph and the number of nodes; found from `batch` if None.
+    """
+    if ptr is None:
+        every = torch.arange(num_graphs + 1, device=batch.device, dtype=batch.dtype)
+        ptr = torch.searchsorted(batch, every, out_int32=True)
     if pooling == "max":
-        place, nothing = batch[:, None].expand_as(x), x.new_zeros(num_graphs, x.shape[1])
-        return nothing.scatter_reduce(0, place, x, "amax", include_self=False)
-    every = torch.arange(num_graphs + 1, device=batch.device, dtype=batch.dtype)
-    ptr = torch.searchsorted(batch, every, out_int32=True)
+        return max_segments(x, batch, ptr)
     total = sum_segments(x, batch, ptr)
     return total if pooling == "sum" else total / ptr.diff().clamp_min(1)[:, None]
 
@@ -99,7 +109,8 @@ class GraphHead(nn.Module):
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "graphs outputs"]:
         """Predict one row per graph."""
-        return self.mlp(pool(x, topology.batch, topology.num_graphs, self.pooling))
+        rows = pool(x, topology.batch, topology.num_graphs, self.pooling, topology.ptr)
+        return self.mlp(rows)
 
 
 class NodeHead(nn.Module):
