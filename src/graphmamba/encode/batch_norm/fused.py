@@ -1,6 +1,5 @@
 """The batch norm and its neighbours on a GPU: which kernels run, on what tiles."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,34 +7,26 @@ import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.encode.batch_norm.backward_kernels import (
+    batch_norm_bwd_apply_kernel,
+    batch_norm_bwd_sums_kernel,
+)
 from graphmamba.encode.batch_norm.drop import site_key
 from graphmamba.encode.batch_norm.fused_kernels import (
     activate_drop_kernel,
     batch_norm_apply_kernel,
-    batch_norm_bwd_apply_kernel,
-    batch_norm_bwd_sums_kernel,
     batch_norm_sums_kernel,
 )
+from graphmamba.encode.batch_norm.tiles import MOST_LINES, Tile, Tiles, cut, line_room
 
-BLOCK_ROWS = 64
-BLOCK_CHANNELS = 32
-WARPS = 4
-MOST_PROGRAMS = 396
-"""Three for each of an H200's processors; each leaves a line of sums, which all of them add up."""
+TILES = Tiles()
+DROP_TILE = Tile()
+HOPPER = (9, 0)
+"""The first GPUs with programmatic dependent launches."""
 
 Rows = Float[Tensor, "rows channels"]
 Channels = Float[Tensor, " channels"]
 Seed = Int[Tensor, ""]
-
-
-@dataclass(frozen=True)
-class _Walk:
-    """What all kernels are told about the rows."""
-
-    grid: tuple[int, int]
-    numbers: tuple[int, int]
-    """Rows, and tiles of a program."""
-    constants: dict[str, Any]
 
 
 def forward(
@@ -58,32 +49,40 @@ def forward(
     eps: float,
 ) -> tuple[Rows, Float[Tensor, "2 channels"]]:
     """Output, and mean and 1 / deviation; in training the running statistics are moved."""
-    walk = _walk(x, before, count, rates)
     dtype = x.dtype if after is None else torch.promote_types(x.dtype, after.dtype)
     y = x.new_empty(x.shape, dtype=dtype)
     kept = x.new_empty((2, x.shape[1]), dtype=torch.float32)
     if y.numel() == 0:
         # Without a row no program runs, and nobody reads what is kept.
         return y, kept.zero_()
-    parts = kept.new_empty((walk.grid[0], 2, x.shape[1]))
+    sums, apply = cut(*x.shape, TILES.sums, MOST_LINES), cut(*x.shape, TILES.apply)
+    lines = sums.programs[0]
+    parts = kept.new_empty((lines, 2, x.shape[1]))
     near, far = site_key(sites[0]), site_key(sites[1])
+    constants = _constants(x, before, count, rates[0])
+    pair = _early(x.device) if is_training else {"PDL": False}
     if is_training:
-        batch_norm_sums_kernel[walk.grid](
-            *(x, _or(before, x), _or(seed_before, x), _or(count, x), parts, *walk.numbers, near),
-            THRESHOLD=walk.constants["THRESHOLD"],
-            SCALE=walk.constants["SCALE"],
-            **_common(walk),
+        batch_norm_sums_kernel[sums.programs](
+            *(x, _or(before, x), _or(seed_before, x), _or(count, x), parts, x.shape[0], near),
+            PDL=pair["PDL"],
+            **constants,
+            **sums.constants,
         )
-    batch_norm_apply_kernel[walk.grid](
+    batch_norm_apply_kernel[apply.programs](
         *(x, _or(before, x), _or(after, x), weight, bias, running_mean, running_var),
         *(_or(batches, x), _or(seed_before, x), _or(seed_after, x), _or(count, x), parts, y, kept),
-        *(*walk.numbers, near, far, momentum, eps),
+        *(x.shape[0], lines, near, far, momentum, eps),
         AFTER_STRIDE=0 if after is None else after.stride(0),
+        LINES=line_room(lines),
+        LINE_T=sums.constants["T"],
         HAS_AFTER=after is not None,
         HAS_BATCHES=batches is not None,
         TRAINING=is_training,
         ACTIVATION=activation,
-        **walk.constants,
+        **_constants_after(rates[1]),
+        **constants,
+        **apply.constants,
+        **pair,
     )
     return y, kept
 
@@ -104,25 +103,36 @@ def backward(
     is_training: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, weight, bias and before; of shape (0,) where `before` has that of x."""
-    walk = _walk(x, before, count, rates)
     dx, d_weight, d_bias = (each.new_empty(each.shape) for each in (x, weight, bias))
     is_apart = before is not None and (rates[0] > 0 or before.dtype != x.dtype)
     d_before = _or(before, x).new_empty(x.shape if is_apart else (0,))
     if dx.numel() == 0:
         return dx, d_weight.zero_(), d_bias.zero_(), d_before
-    parts = kept.new_empty((walk.grid[0], 2, x.shape[1]))
+    sums, apply = cut(*x.shape, TILES.bwd_sums, MOST_LINES), cut(*x.shape, TILES.bwd_apply)
+    lines = sums.programs[0]
+    parts = kept.new_empty((lines, 2, x.shape[1]))
     inputs = grad, x, _or(before, x), weight, bias, _or(seed_before, x), _or(seed_after, x)
     keys = site_key(sites[0]), site_key(sites[1])
-    constants = {**walk.constants, "GRAD_STRIDE": grad.stride(0), "ACTIVATION": activation}
-    batch_norm_bwd_sums_kernel[walk.grid](
-        *(*inputs, _or(count, x), kept, parts, *walk.numbers, *keys), **constants
+    constants = {
+        **_constants(x, before, count, rates[0]), **_constants_after(rates[1]),
+        "GRAD_STRIDE": grad.stride(0), "ACTIVATION": activation,
+    }  # fmt: skip
+    pair = _early(x.device)
+    batch_norm_bwd_sums_kernel[sums.programs](
+        *(*inputs, _or(count, x), kept, parts, x.shape[0], *keys),
+        PDL=pair["PDL"],
+        **constants,
+        **sums.constants,
     )
-    batch_norm_bwd_apply_kernel[walk.grid](
+    batch_norm_bwd_apply_kernel[apply.programs](
         *(*inputs, _or(count, x), kept, parts, dx, d_before, d_weight, d_bias),
-        *(*walk.numbers, *keys),
+        *(x.shape[0], lines, *keys),
+        LINES=line_room(lines),
         WRITES_BEFORE=is_apart,
         TRAINING=is_training,
         **constants,
+        **apply.constants,
+        **pair,
     )
     return dx, d_weight, d_bias, d_before
 
@@ -134,19 +144,18 @@ def activate_drop(
     rows, channels = x.shape
     out = x.new_empty(x.shape)
     if out.numel() > 0:
-        grid = triton.cdiv(rows, BLOCK_ROWS), triton.cdiv(channels, BLOCK_CHANNELS)
+        constants = cut(rows, channels, DROP_TILE).constants
+        grid = triton.cdiv(rows, constants["T"]), triton.cdiv(channels, constants["C"])
         activate_drop_kernel[grid](
             *(x, _or(grad, x), seed, out, rows, site_key(site)),
             CHANNELS=channels,
             X_STRIDE=x.stride(0),
             GRAD_STRIDE=0 if grad is None else grad.stride(0),
-            T=BLOCK_ROWS,
-            C=BLOCK_CHANNELS,
             IS_BACKWARD=grad is not None,
             ACTIVATION=activation,
             THRESHOLD=round(rate * 2**32),
             SCALE=1 / (1 - rate),
-            num_warps=WARPS,
+            **constants,
         )
     return out
 
@@ -156,22 +165,27 @@ def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
     return other if tensor is None else tensor
 
 
-def _walk(x: Rows, before: Rows | None, count: Int[Tensor, ""] | None, rates: list[float]) -> _Walk:
-    rows, channels = x.shape
-    blocks = triton.cdiv(channels, BLOCK_CHANNELS)
-    programs = max(min(triton.cdiv(rows, BLOCK_ROWS), MOST_PROGRAMS // max(blocks, 1)), 1)
-    tiles = triton.cdiv(rows, BLOCK_ROWS * programs)
-    thresholds = [round(rate * 2**32) for rate in rates]
-    constants = {
-        "CHANNELS": channels, "X_STRIDE": x.stride(0),
-        "BEFORE_STRIDE": 0 if before is None else before.stride(0), "T": BLOCK_ROWS,
-        "C": BLOCK_CHANNELS, "HAS_BEFORE": before is not None, "HAS_COUNT": count is not None,
-        "THRESHOLD": thresholds[0], "SCALE": 1 / (1 - rates[0]),
-        "THRESHOLD_AFTER": thresholds[1], "SCALE_AFTER": 1 / (1 - rates[1]), "num_warps": WARPS,
+def _early(device: torch.device) -> dict[str, bool]:
+    """Return the options of the second kernel of a pass, launched while the first is running.
+
+    The first is launched as any other, so that both may read at once what was there before them.
+    """
+    can = device.type == "cuda" and torch.cuda.get_device_capability(device) >= HOPPER
+    return {"PDL": True, "launch_pdl": True} if can else {"PDL": False}
+
+
+def _constants(
+    x: Rows, before: Rows | None, count: Int[Tensor, ""] | None, rate: float
+) -> dict[str, Any]:
+    """What all kernels are told about that which is normalised."""
+    return {
+        "CHANNELS": x.shape[1], "X_STRIDE": x.stride(0),
+        "BEFORE_STRIDE": 0 if before is None else before.stride(0),
+        "HAS_BEFORE": before is not None, "HAS_COUNT": count is not None,
+        "THRESHOLD": round(rate * 2**32), "SCALE": 1 / (1 - rate),
     }  # fmt: skip
-    return _Walk((programs, blocks), (rows, tiles), constants)
 
 
-def _common(walk: _Walk) -> dict[str, Any]:
-    after = {"THRESHOLD", "SCALE", "THRESHOLD_AFTER", "SCALE_AFTER"}
-    return {name: value for name, value in walk.constants.items() if name not in after}
+def _constants_after(rate: float) -> dict[str, Any]:
+    """What they are told about the dropout after it."""
+    return {"THRESHOLD_AFTER": round(rate * 2**32), "SCALE_AFTER": 1 / (1 - rate)}
