@@ -9,7 +9,7 @@ from graphmamba.scan import causal_conv1d, selective_scan
 from graphmamba.study.batch_size import BatchSize
 from graphmamba.study.flops import Flops, count_flops, training_flops
 from graphmamba.study.model_flops import forward_flops
-from graphmamba.study.operator_flops import OWN_ELEMENTWISE, SCAN_OPERATORS
+from graphmamba.study.operator_flops import OWN_ELEMENTWISE, PRODUCTS, SCAN_OPERATORS
 from graphmamba.study.stack_flops import layer_flops
 from graphmamba.task.model import GraphMamba
 from tests.helpers.experiments import generated_batch, loss_of
@@ -114,7 +114,7 @@ def test_a_layer_without_a_formula_is_named() -> None:
 def test_every_operator_of_ours_has_a_formula() -> None:
     names = torch._C._dispatch_get_all_op_names()
     ours = {name for name in names if name.startswith("graphmamba::")}
-    known = {f"graphmamba::{operator.__name__}" for operator in SCAN_OPERATORS}
+    known = {f"graphmamba::{operator.__name__}" for operator in (*SCAN_OPERATORS, *PRODUCTS)}
     assert ours == known | OWN_ELEMENTWISE.keys()
 
 

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_least
 from graphmamba.encode.forgetting import Forgetting, Make, is_worth_forgetting
-from graphmamba.encode.linear import Linear, linear
+from graphmamba.encode.linear import Linear
 from graphmamba.order.policy import Direction
 from graphmamba.scan import causal_conv1d, selective_scan
 from graphmamba.scan.options import Backend, Discretization
+from graphmamba.stack.selection import select
 
 DT_MIN, DT_MAX, DT_FLOOR = 1e-3, 1e-1, 1e-4
 
@@ -89,29 +90,26 @@ class SelectivePath(nn.Module):
         main_again: Make,
     ) -> Float[Tensor, "steps inner"]:
         """Walk all sequences; the row of slot `order[t]` comes from step `t`."""
-        state, is_ordered = self.options.state, order is not None
         u = self._convolve(main, cu_seqlens, order, reverse)
-        s, B, C = self.x_proj(u).split([self.rank, state, state], dim=-1)
-        low, weight = s.detach(), self.dt_proj.weight
-        delta = linear(s, weight)
+        found = select(u, self.x_proj.weight, self.dt_proj.weight)
         y = selective_scan(
-            u,
-            delta,
+            found.u,
+            found.delta,
             -torch.exp(self.A_log),
-            B,
-            C,
+            found.B,
+            found.C,
             self.D,
             gate,
             self.dt_proj.bias,
             cu_seqlens=cu_seqlens,
             order=order,
-            scatter=is_ordered,
+            scatter=order is not None,
             discretization=self.options.discretization,
             reverse=reverse,
             backend=self.options.backend,
             check=False,
         )
-        kept.forget(delta, lambda: linear(low, weight))
+        kept.forget(found.delta, found.delta_again)
         kept.forget(u, lambda: self._convolve(main_again(), cu_seqlens, order, reverse))
         return y
 

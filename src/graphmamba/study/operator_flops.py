@@ -1,7 +1,7 @@
 """What one call of an operator costs, read from its arguments: the tables behind `count_flops`.
 
-An operator of ours whose work is a recurrence or a product gets a line in `SCAN_OPERATORS`; one
-whose work is pointwise, such as a fused norm, gets a line in `OWN_ELEMENTWISE`.
+An operator of ours whose work is a recurrence or a product gets a line in `SCAN_OPERATORS` or
+`PRODUCTS`; one whose work is pointwise, such as a fused norm, gets a line in `OWN_ELEMENTWISE`.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # Defines the operators of ours that the tables below name.
-import graphmamba.scan  # noqa: F401
+import graphmamba.scan
+import graphmamba.stack.selection  # noqa: F401
 
 aten, ours = torch.ops.aten, torch.ops.graphmamba
 Formula = Callable[..., int]
@@ -81,6 +82,33 @@ SCAN_OPERATORS: dict[Any, Formula] = {
 }
 
 
+def _linear_backward(
+    grad: Any, x: Any, _weight: Any, _has_bias: Any, needs_dx: bool, **_: Any
+) -> int:
+    return 2 * (1 + needs_dx) * grad[0] * grad[1] * x[1]
+
+
+def _selection(u: Any, select: Any, step: Any, **_: Any) -> int:
+    """From the shapes of the rows, of the weight of s, B and C, and of the weight of the steps."""
+    return 2 * u[0] * u[1] * (select[0] + step[1])
+
+
+def _selection_backward(*call: Any, **_: Any) -> int:
+    return BACKWARD * _selection(call[4], *call[6:8])
+
+
+def _raw_steps(out: Any, _select: Any, step: Any, **_: Any) -> int:
+    return 2 * out[0] * step[0] * step[1]
+
+
+PRODUCTS: dict[Any, Formula] = {
+    ours.linear_fused_backward: _linear_backward,
+    ours.selection_fused: _selection,
+    ours.selection_fused_backward: _selection_backward,
+    ours.raw_steps_fused: _raw_steps,
+}
+
+
 def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
     graphs, heads, asking, width = query
     return 2 * graphs * heads * asking * key[-2] * (width + value[-1])
@@ -96,6 +124,7 @@ def product_formulas() -> dict[Any, Formula]:
     """Formulas for torch's counter: our operators, and attention on a CPU, which it leaves out."""
     return {
         **SCAN_OPERATORS,
+        **PRODUCTS,
         aten._scaled_dot_product_flash_attention_for_cpu: _attention,
         aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
     }
@@ -203,6 +232,7 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "graphmamba::segment_max_fused": _taken_in(),
     "graphmamba::segment_max_fused_backward": _taken_in(place=1),
     "graphmamba::segment_sum_fused": _taken_in(),
+    "graphmamba::column_sums_fused": _taken_in(),
     "graphmamba::activate_drop_fused": _activate_drop,
     "graphmamba::batch_norm_act_fused": _batch_norm_act,
     "graphmamba::batch_norm_act_fused_backward": _batch_norm_act_backward,

@@ -38,7 +38,7 @@ def backward(
     height, width = _block(out), _block(inward)
     across = triton.cdiv(out, height), triton.cdiv(inward, width)
     line = out * inward + (out if has_bias else 0)
-    tiles, programs = _share(rows, BLOCK_ROWS, across[0] * across[1], line)
+    tiles, programs = share(rows, BLOCK_ROWS, across[0] * across[1], line)
     lines = grad.new_empty(programs, line)
     is_whole = across == (1, 1) and needs_dx
     dx = x.new_empty(x.shape if is_whole else (0,))
@@ -50,15 +50,15 @@ def backward(
         X_STRIDE=x.stride(0),
         LINE=line,
         R=BLOCK_ROWS,
-        O=height,
-        I=width,
+        OB=height,
+        IB=width,
         STAGES=STAGES,
         WRITES_DX=is_whole,
         HAS_BIAS=has_bias,
         num_warps=8 if height * width > 64 * 64 else 4,
     )
     d_weight, d_bias = torch.empty_like(weight), grad.new_empty(line - out * inward)
-    _add_lines(lines, d_weight, d_bias)
+    add_lines(lines, d_weight, d_bias)
     if needs_dx and not is_whole:
         dx = grad @ weight
     return dx, d_weight, d_bias
@@ -70,24 +70,23 @@ def column_sums(grad: Rows) -> Float[Tensor, " out"]:
     if rows == 0:
         return grad.new_zeros(out)
     across = triton.cdiv(out, SUM_CHANNELS)
-    tiles, programs = _share(rows, SUM_ROWS, across, out)
+    tiles, programs = share(rows, SUM_ROWS, across, out)
     lines = grad.new_empty(programs, out)
     column_sums_kernel[(programs, across)](
         *(grad, lines, rows, tiles),
         OUT=out,
         GRAD_STRIDE=grad.stride(0),
         R=SUM_ROWS,
-        O=SUM_CHANNELS,
+        OB=SUM_CHANNELS,
         num_warps=4,
     )
     sums = grad.new_empty(out)
-    _add_lines(lines, sums, sums)
+    add_lines(lines, sums, sums)
     return sums
 
 
-def _add_lines(
-    lines: Float[Tensor, "programs line"], first: Tensor, rest: Float[Tensor, " _"]
-) -> None:
+def add_lines(lines: Float[Tensor, "programs line"], first: Tensor, rest: Tensor) -> None:
+    """Add the lines up; the first sums fill one tensor, the others another."""
     count, line = lines.shape
     add_lines_kernel[(triton.cdiv(line, ADD_COLUMNS),)](
         *(lines, first, rest, count),
@@ -99,8 +98,8 @@ def _add_lines(
     )
 
 
-def _share(rows: int, tile: int, across: int, line: int) -> tuple[int, int]:
-    """Tiles of a program, and programs that share the rows."""
+def share(rows: int, tile: int, across: int, line: int) -> tuple[int, int]:
+    """Tiles of a program, and programs that share the rows; each leaves a line."""
     most = max(LEAST_LINES, min(PROGRAMS // across, MOST_LINE_BYTES // (4 * line)))
     tiles = triton.cdiv(triton.cdiv(rows, tile), most)
     return tiles, triton.cdiv(rows, tiles * tile)

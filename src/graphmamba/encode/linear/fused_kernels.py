@@ -23,17 +23,17 @@ def load_tile(ptr, row, column, rows, STRIDE: tl.constexpr, COLUMNS: tl.constexp
 def linear_bwd_kernel(
     grad_ptr, x_ptr, weight_ptr, dx_ptr, lines_ptr, rows, tiles, OUT: tl.constexpr,
     IN: tl.constexpr, GRAD_STRIDE: tl.constexpr, X_STRIDE: tl.constexpr, LINE: tl.constexpr,
-    R: tl.constexpr, O: tl.constexpr, I: tl.constexpr, STAGES: tl.constexpr,
+    R: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr, STAGES: tl.constexpr,
     WRITES_DX: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    """Write a line of a block [O, I] of the weight, and dx where the block is all of it."""
+    """Write a line of a block [OB, IB] of the weight, and dx where the block is all of it."""
     program = tl.program_id(0).to(tl.int64)
-    out = tl.program_id(1) * O + tl.arange(0, O)
-    inward = tl.program_id(2) * I + tl.arange(0, I)
-    weight = tl.zeros([O, I], tl.float32)
+    out = tl.program_id(1) * OB + tl.arange(0, OB)
+    inward = tl.program_id(2) * IB + tl.arange(0, IB)
+    weight = tl.zeros([OB, IB], tl.float32)
     if WRITES_DX:
         weight = load_tile(weight_ptr, out, inward, OUT, IN, IN)
-    total, sums = tl.zeros([O, I], tl.float32), tl.zeros([O], tl.float32)
+    total, sums = tl.zeros([OB, IB], tl.float32), tl.zeros([OB], tl.float32)
     first = program * tiles * R
     for tile in tl.range(0, tiles, num_stages=STAGES):
         row = first + tile * R + tl.arange(0, R)
@@ -58,12 +58,12 @@ def linear_bwd_kernel(
 @triton.jit(do_not_specialize=["rows", "tiles"])
 def column_sums_kernel(
     grad_ptr, lines_ptr, rows, tiles, OUT: tl.constexpr, GRAD_STRIDE: tl.constexpr,
-    R: tl.constexpr, O: tl.constexpr,
+    R: tl.constexpr, OB: tl.constexpr,
 ):  # fmt: skip
     """Write a line of column sums."""
     program = tl.program_id(0).to(tl.int64)
-    out = tl.program_id(1) * O + tl.arange(0, O)
-    sums = tl.zeros([R, O], tl.float32)
+    out = tl.program_id(1) * OB + tl.arange(0, OB)
+    sums = tl.zeros([R, OB], tl.float32)
     for tile in range(tiles):
         row = (program * tiles + tile) * R + tl.arange(0, R)
         sums += load_tile(grad_ptr, row, out, rows, GRAD_STRIDE, OUT)

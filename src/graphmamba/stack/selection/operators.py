@@ -1,0 +1,91 @@
+"""The fused selection as operators that PyTorch can trace, and its gradients."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NAMESPACE = "graphmamba"
+_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+"""Operators live as long as the library that defines them."""
+_FORWARD = "selection_fused(Tensor u, Tensor select, Tensor step) -> (Tensor, Tensor)"
+_STEPS = "raw_steps_fused(Tensor out, Tensor select, Tensor step) -> Tensor"
+_BACKWARD = (
+    "selection_fused_backward(Tensor du, Tensor d_delta, Tensor dB, Tensor dC, Tensor u, "
+    "Tensor out, Tensor select, Tensor step) -> (Tensor, Tensor, Tensor)"
+)
+
+
+def _forward(u: Tensor, select: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+    # Here and not at the top, so that Triton has to be installed only where it runs.
+    from graphmamba.stack.selection import fused
+
+    with torch.cuda.device_of(u):
+        return fused.forward(_dense(u), _dense(select), _dense(step))
+
+
+def _raw_steps(out: Tensor, select: Tensor, step: Tensor) -> Tensor:
+    from graphmamba.stack.selection import fused
+
+    with torch.cuda.device_of(out):
+        return fused.raw_steps(out, _dense(select), _dense(step))
+
+
+def _backward(*arguments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    from graphmamba.stack.selection import fused
+
+    dense = [_dense(each) for each in arguments]
+    with torch.cuda.device_of(dense[0]):
+        return fused.backward(*dense)
+
+
+def _fake_forward(u: Tensor, select: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+    return u.new_empty(u.shape[0], -(-select.shape[0] // 4) * 4), u.new_empty(u.shape)
+
+
+def _fake_steps(out: Tensor, _: Tensor, step: Tensor) -> Tensor:
+    return out.new_empty(out.shape[0], step.shape[0])
+
+
+def _fake_backward(*arguments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    u, _, select, step = arguments[4:]
+    return u.new_empty(u.shape), torch.empty_like(select), torch.empty_like(step)
+
+
+def _dense(rows: Tensor) -> Tensor:
+    """Rows whose numbers lie side by side; gradients may come as one number, expanded."""
+    return rows if rows.stride(-1) == 1 else rows.contiguous()
+
+
+for _schema, _compute, _fake in (
+    (_FORWARD, _forward, _fake_forward),
+    (_STEPS, _raw_steps, _fake_steps),
+    (_BACKWARD, _backward, _fake_backward),
+):
+    _name = _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.impl(_name, _compute, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
+
+
+class FusedSelection(torch.autograd.Function):
+    """u, raw steps, B and C, and all of them but u and the steps as they were laid out.
+
+    u is handed through, so that the gradient of its other uses is added where its own is found.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, select: Tensor, step: Tensor) -> tuple[Tensor, ...]:
+        """Run the kernel."""
+        out, delta = torch.ops.graphmamba.selection_fused(u, select, step)
+        state = (select.shape[0] - step.shape[1]) // 2
+        ctx.save_for_backward(u, out, select, step)
+        ctx.mark_non_differentiable(out)
+        ctx.set_materialize_grads(True)
+        return u.view_as(u), delta, out[:, :state], out[:, state : 2 * state], out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Run both kernels of the backward pass."""
+        found = torch.ops.graphmamba.selection_fused_backward(*grads[:4], *ctx.saved_tensors)
+        return found[0], found[1], found[2]
