@@ -12,7 +12,9 @@ from tests.helpers.processes import only_interpreted, run_apart
 from tests.helpers.typecheck import typecheck_off
 
 VOCABULARIES = {"atoms": ATOM_VOCABULARY, "bonds": BOND_VOCABULARY, "one": (3,)}
-SHAPES = ((70, 40, "atoms"), (33, 96, "bonds"), (1, 5, "one"), (0, 8, "bonds"))
+SHAPES = (
+    (70, 40, "atoms"), (33, 96, "bonds"), (1, 5, "one"), (0, 8, "bonds"), (40, 130, "one"),
+)  # fmt: skip
 
 
 def draw(rows: int, channels: int, vocabulary: tuple[int, ...], device: str) -> tuple[Tensor, ...]:

@@ -15,9 +15,13 @@ BLOCK_ENTRIES = 64
 LEAST_ENTRIES = 16
 """Height of the smallest tile that tensor cores take."""
 BLOCK_CHANNELS = 32
+MOST_CHANNELS = 128
+"""Who names what is found once for all channels of a block, so that gradients take wide ones."""
 WARPS = 4
-MOST_PARTS = 64
-"""Programs that share the rows; each leaves a matrix of sums to be added up."""
+PROGRAMS = 396
+"""Of a gradient: three for each of an H200's processors."""
+MOST_BYTES = 8 << 20
+"""Programs that share the rows leave a matrix of sums each; adding them up must not take longer."""
 
 
 def forward(
@@ -50,20 +54,26 @@ def backward(
 ) -> Float[Tensor, "entries channels"]:
     """Gradient of the vectors."""
     (rows, channels), width = grad.shape, columns.shape[1]
-    tiles = triton.cdiv(rows, BLOCK_ROWS)
-    parts = min(max(tiles, 1), MOST_PARTS)
+    if not (rows and entries and channels):
+        return grad.new_zeros(entries, channels)
+    block = _block(entries, LEAST_ENTRIES, BLOCK_ENTRIES)
+    wide = _block(channels, BLOCK_CHANNELS, MOST_CHANNELS)
+    across = triton.cdiv(entries, block), triton.cdiv(channels, wide)
+    parts = min(PROGRAMS // (across[0] * across[1]), MOST_BYTES // (4 * entries * channels))
+    tiles = triton.cdiv(triton.cdiv(rows, BLOCK_ROWS), max(parts, 1))
+    parts = triton.cdiv(rows, tiles * BLOCK_ROWS)
     sums = torch.empty(parts, entries, channels, dtype=torch.float32, device=grad.device)
-    if sums.numel():
-        block = min(max(triton.next_power_of_2(entries), LEAST_ENTRIES), BLOCK_ENTRIES)
-        across = triton.cdiv(entries, block), triton.cdiv(channels, BLOCK_CHANNELS)
-        category_sum_bwd_kernel[(parts, *across)](
-            *(grad.contiguous(), columns.contiguous(), offsets, sums),
-            *(rows, entries, triton.cdiv(tiles, parts)),
-            COLUMNS=width,
-            CHANNELS=channels,
-            T=BLOCK_ROWS,
-            V=block,
-            C=BLOCK_CHANNELS,
-            num_warps=WARPS,
-        )
+    category_sum_bwd_kernel[(parts, *across)](
+        *(grad.contiguous(), columns.contiguous(), offsets, sums, rows, entries, tiles),
+        COLUMNS=width,
+        CHANNELS=channels,
+        T=BLOCK_ROWS,
+        V=block,
+        C=wide,
+        num_warps=WARPS,
+    )
     return sums.sum(dim=0)
+
+
+def _block(size: int, least: int, most: int) -> int:
+    return min(max(triton.next_power_of_2(size), least), most)
