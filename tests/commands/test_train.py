@@ -206,6 +206,20 @@ def test_targets_from_arrays_and_labels_in_no_file() -> None:
     assert len(lines) == 10
 
 
+def test_a_run_whose_scores_are_no_numbers_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = write_rings(Path("rings"))
+    # where nobody answers yes, the average precision has no value
+    answers = [(f"g{number}", 0) for number in range(12)]
+    write_rows(folder / "graphs.csv", ["graph", "toxic"], answers)
+    small = [*NARROW, "--recipe.epochs", "1", "--folder", "run"]
+    main(["train", "rings", "--own.label", "toxic", "--own.kind", "multi-label", *small])
+    shown = capsys.readouterr().out
+    assert "no epoch has a number for the average_precision of validation" in shown
+    assert "--resume" not in shown
+
+
 def test_a_set_that_is_missing_says_how_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["train", "malnet-tiny"]) == 2
     assert "graphmamba data build malnet-tiny" in capsys.readouterr().err

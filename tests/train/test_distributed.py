@@ -38,7 +38,7 @@ SCORED = ("peptides-func/graph-mamba", "pattern/graph-mamba", "pcqm-contact/grap
           "peptides-struct/graph-mamba")  # fmt: skip
 
 APART = """
-import atexit, json, os, sys
+import atexit, json, os, sys, time
 from pathlib import Path
 import torch
 from graphmamba.errors import UserError
@@ -66,6 +66,11 @@ for name, (config, overrides, options) in CASES.items():
     while not result.is_done:
         again = dict(store=tiny_store(experiment, train=16), options=RunOptions(**options))
         result = fit(experiment, folder=folder / f"{name}-stopped", resume=True, **again)
+os.chdir(folder)
+if os.environ["RANK"] == "1":
+    time.time = lambda: 0.0  # the clocks of two machines differ
+result = fit(experiment, tiny_store(experiment, train=16), RunOptions(max_time=0.0))
+(folder / f"folder-{os.environ['RANK']}").write_text(str(result.folder))
 team = team_of(start_fabric(RunOptions()))
 try:
     fit(experiment, tiny_store(experiment), folder=folder / name)
@@ -151,6 +156,12 @@ def test_two_processes_score_exactly_as_one(folder: Path, config: str) -> None:
 def test_a_mistake_of_the_first_process_stops_the_other_in_silence(folder: Path) -> None:
     mistakes = [(folder / f"mistake-{rank}").read_text() for rank in (0, 1)]
     assert mistakes == ["UserError", "ElsewhereError"]
+
+
+def test_all_processes_have_the_same_folder(folder: Path) -> None:
+    first, second = (Path((folder / f"folder-{rank}").read_text()) for rank in (0, 1))
+    assert first == second
+    assert [*(folder / "runs").iterdir()] == [folder / first]
 
 
 def test_processes_part_before_python_takes_itself_down(folder: Path) -> None:

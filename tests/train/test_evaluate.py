@@ -101,3 +101,16 @@ def test_the_mean_loss_is_rounded_once() -> None:
     merged.merge([mean.state()[:2], mean.state()[2:]])
     assert merged.compute() == orders[0]
     assert torch.tensor(MeanLoss().compute()).isnan()
+
+
+def test_training_mode_survives_a_failure() -> None:
+    experiment = tiny_experiment()
+    store, model = tiny_store(experiment), experiment.build().train()
+
+    def fail(done: int, batches: int) -> None:
+        assert not model.training
+        raise RuntimeError(f"{done} of {batches}")
+
+    with pytest.raises(RuntimeError, match="1 of 2"):
+        evaluate(model, store, "test", batch_size=4, on_batch=fail)
+    assert model.training

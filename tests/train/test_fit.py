@@ -2,12 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from graphmamba.config import load_experiment
+from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.evaluate import evaluate
 from graphmamba.train.fit import fit
@@ -195,6 +197,15 @@ def test_a_missing_set_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.Mo
         fit(tiny_experiment("peptides-func/graph-mamba"), folder=tmp_path / "run")
 
 
+def test_a_split_without_graphs_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    experiment = tiny_experiment()
+    columns = tiny_store(experiment).columns()
+    store = GraphStore(replace(columns, split=columns.split.clamp_max(1)))
+    with pytest.raises(UserError, match="test must hold graphs, and all 24 are in other splits"):
+        fit(experiment, store, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_holds_one_run(tmp_path: Path) -> None:
     experiment = tiny_experiment(**{"recipe.epochs": 1})
     store = tiny_store(experiment)
@@ -221,3 +232,10 @@ def test_seeds_must_differ(seeds: list[int]) -> None:
 def test_resuming_needs_a_folder() -> None:
     with pytest.raises(UserError, match="folder must be given"):
         fit(tiny_experiment(), resume=True)
+
+
+def test_a_series_that_is_not_there_is_not_begun_in_its_place(tmp_path: Path) -> None:
+    experiment, folder = tiny_experiment(), tmp_path / "misspelt"
+    with pytest.raises(UserError, match="folder must hold a run to resume"):
+        fit_seeds(experiment, [0, 1], tiny_store(experiment), folder=folder, resume=True)
+    assert not folder.exists()

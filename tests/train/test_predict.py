@@ -232,3 +232,24 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
         write_predictions(file, fail())
     assert file.read_text() == "old"
     assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_first_part_without_rows_leaves_one_header(tmp_path: Path) -> None:
+    model = trained("pcqm-contact")
+    (found,) = model.stream(graphs_for(model))
+    none = replace(
+        found, graph=found.graph[:0], pair=found.pair[:0], values=found.values[:0],
+        spread=found.spread[:0],
+    )  # fmt: skip
+    file = tmp_path / "predictions.csv"
+    assert write_predictions(file, [none, none, found]) == len(found)
+    lines = file.read_text().splitlines()
+    assert lines[0] == "graph,source,target,score,spread"
+    assert len(lines) == len(found) + 1
+
+
+def test_a_place_where_there_is_no_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(UserError, match=r"file/out\.csv' cannot be written"):
+        write_predictions(tmp_path / "file" / "out.csv", [])
+    assert (tmp_path / "file").read_text() == "old"

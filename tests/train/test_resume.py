@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmamba.config import Experiment
 from graphmamba.errors import UserError
+from graphmamba.study.runs import read_run
 from graphmamba.train import files
 from graphmamba.train.files import read_tensors, write_tensors
 from graphmamba.train.fit import fit
@@ -192,12 +194,29 @@ def test_a_run_that_was_killed_before_its_first_state_begins_again(
 
 
 def test_a_run_that_is_done_stays_as_it_is(whole: Path) -> None:
-    before = {name: (whole / name).read_bytes() for name in ("metrics.csv", "best.safetensors")}
-    notes = Notes()
-    result = fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=whole, reporter=notes, resume=True)
+    names = (
+        "best.safetensors", "config.yaml", "last/state.safetensors", "metrics.csv", "results.json",
+    )  # fmt: skip
+    before, found = {name: (whole / name).read_bytes() for name in names}, read_run(whole)
+    notes, options = Notes(), RunOptions(max_time=100.0)
+    store = tiny_store(EXPERIMENT)
+    result = fit(EXPERIMENT, store, options, whole, reporter=notes, resume=True)
     assert result.ending == "finished"
+    assert notes.results == [result] == [found]
     assert not notes.steps
     assert {name: (whole / name).read_bytes() for name in before} == before
+
+
+def test_a_state_with_the_generator_of_a_gpu_goes_on_without_one(
+    whole: Path, tmp_path: Path
+) -> None:
+    folder, options = tmp_path / "run", RunOptions(device="cpu")
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), replace(options, max_time=0.0), folder)
+    path = folder / "last" / "state.safetensors"
+    tensors, about = read_tensors(path)
+    write_tensors(path, {**tensors, "generator.cuda": torch.ones(1, 16).byte()}, about)
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), options, folder, resume=True)
+    assert_same_run(folder, whole)
 
 
 def test_the_plateau_goes_on_too(tmp_path: Path) -> None:

@@ -130,6 +130,9 @@ def _conclude(experiment: Experiment, result: RunResult | SeedsResult) -> None:
     from graphmamba.show.tables import results_table
 
     last = result if isinstance(result, RunResult) else result.runs[-1]
+    if last.best_epoch < 0 and last.epochs:
+        say(f"no epoch has a number for the {last.metric} of validation: no weights were kept")
+        return
     if last.best_epoch < 0:
         say(f"no epoch was finished; go on with: graphmamba train --resume {result.folder}")
         return

@@ -95,6 +95,9 @@ class RunState:
             # a row of a table may lie where no generator can read it
             rows = _under("generator", tensors).items()
             own = {name: each[self.team.rank].clone() for name, each in rows}
+            if self.team.device.type == "cpu":
+                # that of a GPU, which need not be here, has no say in this run
+                own.pop("cuda", None)
             restore_generators(own, state["generators"])
         except (KeyError, IndexError, TypeError, RuntimeError) as mistake:
             raise UserError(f"'{path}' must hold a whole state: {mistake}") from mistake

@@ -1,7 +1,8 @@
 """Scores of whole splits, to the last bit the same whatever the number of processes."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
@@ -86,10 +87,8 @@ def evaluate(  # noqa: PLR0913
     metric, mean_loss = METRICS[task.metric](task), MeanLoss()
     counts = rows_per_graph(store, task.level)
     batches = list(enumerate(ids.cpu().split(batch_size)))[team.rank :: team.world]
-    was_training = model.training
-    model.eval()
     is_mixed = precision == "bf16-mixed"
-    with torch.no_grad():
+    with torch.no_grad(), _evaluated(model):
         for done, (number, chosen) in enumerate(batches, start=1):
             if predict is not None:
                 prediction, target = predict(chosen)
@@ -101,7 +100,17 @@ def evaluate(  # noqa: PLR0913
             mean_loss.update(LOSSES[name](prediction, target), int(counts[chosen].sum()))
             if on_batch:
                 on_batch(done, len(batches))
-    model.train(was_training)
     metric.merge(team.gather(metric.state()))
     mean_loss.merge(team.gather(mean_loss.state()))
     return {"loss": mean_loss.compute(), **metric.compute()}
+
+
+@contextmanager
+def _evaluated(model: GraphMamba) -> Iterator[None]:
+    """Put a model into evaluation mode for the time, whatever happens."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)

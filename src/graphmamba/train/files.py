@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from torch import Tensor
@@ -29,7 +30,9 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         # the new name lasts through a power cut only when the folder is on the disk too
         _flush(path.parent)
     except BaseException as mistake:
-        partial.unlink(missing_ok=True)
+        # where not even the folder is one, the first mistake is the one to tell
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
         if isinstance(mistake, OSError):
             raise cannot_write(path, mistake) from mistake
         raise

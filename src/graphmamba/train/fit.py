@@ -59,7 +59,7 @@ def fit(
     fabric = start_fabric(options)
     if store is None:
         experiment, store = open_data(experiment, device=fabric.device)
-    where = RunFolder(Path(folder) if folder else new_folder(experiment))
+    where = RunFolder(Path(folder) if folder else new_folder(experiment, team_of(fabric)))
     return run_fit(fabric, experiment, store, options, where, reporter, resume)
 
 
@@ -73,13 +73,13 @@ def run_fit(
     resume: bool,
 ) -> RunResult:
     """Do what `fit` does, with the processes that were started and the graphs that were opened."""
+    _check_splits(store)
     team = team_of(fabric)
     fast = _is_fast(experiment, options, team)
     with own_generators(options.seed), Stops(options.max_time, options.checkpoint_every) as stops:
+        team.let_first(folder.go_on if resume else folder.begin)
         # a run that was killed before its first state begins once more
         is_resumed = resume and folder.has_state()
-        if not resume:
-            team.let_first(folder.begin)
         forget_peak(team.device)
         model = make_model(experiment, options, team)
         optimizer = make_optimizer(model, experiment.recipe, fabric.device, fast)
@@ -97,18 +97,35 @@ def run_fit(
         )
         watch = Watch(model, optimizer, team, folder.dump, state.about())
         loop = Loop(state, store, step, watch, stops, folder, reporter, fast)
+        # one that is done keeps its files: what it took, where and when
+        done = folder.done() if is_resumed else None
         if not is_resumed:
             loop.begin()
-        loop.write_best()
+        if done is None:
+            loop.write_best()
         if team.is_first:
             cut_rows(folder.metrics, state.progress.epoch)
             reporter.on_start(_start(state, store, folder))
-        result = _result(state, folder, loop.run())
+        result = done or _found(loop, state, folder)
         if team.is_first:
-            folder.write_results(result)
             _draw(folder, experiment, result)
             reporter.on_end(result)
         return result
+
+
+def _check_splits(store: GraphStore) -> None:
+    """Refuse what could be trained on but not scored, before an epoch is lost on it."""
+    for split in SPLITS:
+        if not len(store.split_ids(split)):
+            raise UserError(f"{split} must hold graphs, and all {len(store)} are in other splits")
+
+
+def _found(loop: Loop, state: RunState, folder: RunFolder) -> RunResult:
+    """Train to the end, and write what was found."""
+    result = _result(state, folder, loop.run())
+    if state.team.is_first:
+        folder.write_results(result)
+    return result
 
 
 def _captured_step(state: RunState, store: GraphStore) -> TrainStep:

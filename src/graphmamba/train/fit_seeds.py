@@ -45,10 +45,9 @@ def fit_seeds(
     fabric = start_fabric(options)
     if store is None:
         experiment, store = open_data(experiment, device=fabric.device)
-    whole = RunFolder(Path(folder) if folder else new_folder(experiment))
     team = team_of(fabric)
-    if not (resume and whole.config.exists()):
-        team.let_first(whole.begin)
+    whole = RunFolder(Path(folder) if folder else new_folder(experiment, team))
+    team.let_first(whole.go_on if resume else whole.begin)
     team.let_first(lambda: write_config(whole.config, experiment, options, seeds))
     runs: list[RunResult] = []
     for seed in seeds:

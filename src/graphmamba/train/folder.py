@@ -12,7 +12,8 @@ from graphmamba.parse import convert
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.files import write_json, write_text
 from graphmamba.train.options import RunOptions
-from graphmamba.train.results import RunResult, SeedsResult
+from graphmamba.train.results import RunResult, SeedsResult, read_result
+from graphmamba.train.team import Team
 
 RUNS = Path("runs")
 """Where runs go that were given no folder."""
@@ -22,10 +23,11 @@ SEEDS = "seeds"
 """Key of `config.yaml` under which a series of runs has its seeds."""
 
 
-def new_folder(experiment: Experiment) -> Path:
-    """Name a folder for a run by its data set and the time."""
+def new_folder(experiment: Experiment, team: Team) -> Path:
+    """Name a folder for a run by its data set and the time; the same one in all processes."""
     name = Path(experiment.own.path).stem or "own" if experiment.own else experiment.benchmark
-    return RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    moment = time.localtime(team.first_of(time.time()))
+    return RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S', moment)}"
 
 
 @dataclass(frozen=True)
@@ -81,16 +83,21 @@ class RunFolder:
         if not os.access(self.path, os.W_OK):
             raise UserError(f"folder must be writable, got '{self.path}'")
 
-    def has_state(self) -> bool:
-        """Whether there is something to go on with; a run that was killed too early has none.
-
-        A folder that holds no run, or that cannot be written to, is refused.
-        """
+    def go_on(self) -> None:
+        """Refuse a folder that holds no run to resume, or that cannot be written to."""
         if not (self.config.exists() or self.state.exists()):
             raise UserError(f"folder must hold a run to resume, and '{self.config}' is missing")
         if not os.access(self.path, os.W_OK):
             raise UserError(f"folder must be writable, got '{self.path}'")
+
+    def has_state(self) -> bool:
+        """Whether there is something to go on with; a run that was killed too early has none."""
         return self.state.exists()
+
+    def done(self) -> RunResult | None:
+        """What the run found, if it came to its end."""
+        found = read_result(self.results) if self.results.exists() else None
+        return found if found is not None and found.is_done else None
 
     def write_results(self, result: RunResult | SeedsResult) -> None:
         """Write what was found."""

@@ -31,8 +31,9 @@ def write_predictions(
         nonlocal rows
         with partial.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            for part in parts:
-                if not rows:
+            for number, part in enumerate(parts):
+                # the first part may have no rows: graphs without pairs
+                if not number:
                     writer.writerow(header_of(part))
                 writer.writerows(_lines(part, graph_name, node_name))
                 rows += len(part)

@@ -1,10 +1,13 @@
 """What a run found, and what a table of several runs says."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from graphmamba.errors import UserError
 
 Scores = Mapping[str, float]
 """`loss`, and the metrics by their names."""
@@ -53,6 +56,27 @@ class RunResult:
             "scores": {split: _numbers(scores) for split, scores in self.scores.items()},
             "environment": dict(self.environment),
         }
+
+
+def read_result(path: Path) -> RunResult:
+    """Read what a run found from its `results.json`; the folder is the one that it is in now."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as mistake:
+        raise UserError(f"'{path}' must be JSON: {mistake}") from mistake
+    needed = {field.name for field in fields(RunResult)}
+    if not isinstance(content, dict) or needed - content.keys():
+        raise UserError(f"'{path}' must be the results of one run, with {sorted(needed)}")
+    known = {name: content[name] for name in needed}
+    return RunResult(**known | {"folder": path.parent, "scores": _scores(known["scores"])})
+
+
+def _scores(splits: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """JSON writes null for what is no number."""
+    return {
+        split: {name: math.nan if value is None else value for name, value in scores.items()}
+        for split, scores in splits.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,11 @@ class Team:
         distributed.all_reduce(total)
         return total
 
+    def first_of(self, number: float) -> float:
+        """The first process's number; all of them have to ask at the same time."""
+        own = torch.tensor(number if self.is_first else 0.0, dtype=torch.float64)
+        return float(self.sum(own))
+
     def agree(self, votes: Sequence[bool]) -> list[bool]:
         """What any of the processes voted for; all of them have to ask at the same time."""
         if self.world == 1:
