@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.study.collected import Line, collect
 from graphmamba.study.data_notes import DATA_NOTES
 from graphmamba.study.results import results
 from graphmamba.study.results_page import MARK, page
 from graphmamba.study.runs import read_run
+from graphmamba.train.folder import RunFolder, write_config
+from graphmamba.train.options import RunOptions
 from tests.helpers.stored_runs import write_run
 
+ROOT = Path(__file__).parents[2]
 FUNC = "peptides-func/graph-mamba"
 
 
@@ -142,7 +146,13 @@ def test_what_differs_from_the_config_is_said(tmp_path: Path) -> None:
     write_run(tmp_path, "peptides-func/own", 0, 0.6)
     text = page_of(tmp_path)
     assert "- Peptides-func, graph-mamba: recipe.epochs 50 instead of 200." in text
-    assert "- Peptides-func, own: no config of the package; see its `config.yaml`." in text
+    assert "- Peptides-func, own: no config of the package, see its `config.yaml`." in text
+
+
+def test_a_precision_below_32_bits_is_said(tmp_path: Path) -> None:
+    run = RunFolder(write_run(tmp_path, FUNC, 0, 0.6))
+    write_config(run.config, load_experiment(FUNC), RunOptions(precision="bf16-mixed"))
+    assert "- Peptides-func, graph-mamba: precision bf16-mixed." in page_of(tmp_path)
 
 
 def test_what_was_written_by_hand_is_kept(
@@ -232,3 +242,13 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     write_run(tmp_path, "pattern/graph-mamba", 0, 0.5)
     with pytest.raises(ValueError, match="out must be a file in a folder that exists"):
         results(tmp_path, tmp_path / "missing" / "results.md")
+
+
+@pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="no runs are kept yet")
+def test_the_page_in_the_repository_is_that_of_the_runs_in_it() -> None:
+    written = (ROOT / "docs" / "results.md").read_text()
+    pictures = {
+        path.stem: f"results/{path.name}" for path in (ROOT / "docs" / "results").glob("*.svg")
+    }
+    assert written.partition(MARK)[0] == f"{page(collect(ROOT / 'results'), pictures)}\n"
+    assert not list((ROOT / "results").rglob("*.safetensors"))

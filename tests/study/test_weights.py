@@ -2,20 +2,24 @@
 
 import json
 import shutil
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from graphmamba.config import load_experiment
 from graphmamba.study.runs import StoredRun
-from graphmamba.study.weights import weights
+from graphmamba.study.weights import index, weights
 from graphmamba.train import pretrained
 from graphmamba.train.fit import fit
 from graphmamba.train.open_data import open_data
 from graphmamba.train.options import RunOptions
 from graphmamba.train.pretrained import find_pretrained, load_pretrained
 from graphmamba.train.results import RunResult
+from graphmamba.train.weights import build_model, load_weights
 
+ROOT = Path(__file__).parents[2]
 SMALL = {
     "sizes": [6, 4, 5],
     "model.channels": 24,
@@ -148,7 +152,7 @@ def test_a_clone_has_its_weights_beside_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GRAPHMAMBA_WEIGHTS", raising=False)
-    assert Path(__file__).parents[2] / "weights" == pretrained.CLONED
+    assert ROOT / "weights" == pretrained.CLONED
     inside, beside = tmp_path / "inside", tmp_path / "beside"
     monkeypatch.setattr(pretrained, "PACKAGED", inside)
     monkeypatch.setattr(pretrained, "CLONED", beside)
@@ -156,6 +160,29 @@ def test_a_clone_has_its_weights_beside_the_package(
         (folder / NAME).mkdir(parents=True)
         (folder / NAME / "best.safetensors").touch()
         assert find_pretrained("pattern").is_relative_to(folder)
+
+
+def test_the_wheel_has_them_where_an_installed_package_looks() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
+        "targets"
+    ]
+    assert "weights" in build["wheel"]["only-include"]
+    assert "weights" in build["sdist"]["include"]
+    inside = pretrained.PACKAGED.relative_to(ROOT / "src").as_posix()
+    assert build["wheel"]["sources"] == {"src": "", "weights": inside}
+
+
+@pytest.mark.skipif(not (ROOT / "weights").is_dir(), reason="no weights are published yet")
+def test_the_weights_in_the_repository_have_the_scores_on_their_cards() -> None:
+    assert (ROOT / "weights" / "README.md").read_text() == index(ROOT / "weights")
+    for path in sorted((ROOT / "weights").rglob("*.safetensors")):
+        held = load_weights(path)
+        build_model(held, path)
+        metric = held.experiment.data.task.metric
+        score: Any = held.metadata["scores"]
+        card = (path.parent / "README.md").read_text()
+        assert f"| test | {score['test'][metric]!r} |" in card, path
+        assert "Licence of the data: " in card, path
 
 
 def test_runs_are_ranked_without_a_score_last() -> None:

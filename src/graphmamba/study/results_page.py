@@ -112,13 +112,14 @@ def _data_notes(lines: Iterable[Line]) -> Iterator[str]:
 
 
 def _training_notes(lines: Iterable[Line]) -> Iterator[str]:
-    """Say where a row was not trained by the config of its name."""
+    """Say where a row was not trained by the config of its name, or not in 32 bits."""
     for line in lines:
-        who = f"- {CATALOG[line.benchmark].title}, {_model(line)}"
-        if line.changes is None:
-            yield f"{who}: no config of the package; see its `config.yaml`."
-        elif line.changes:
-            yield f"{who}: {'; '.join(line.changes)}."
+        changes = line.changes
+        told = ["no config of the package, see its `config.yaml`"] if changes is None else changes
+        precisions = {run.options.precision for run in line.runs} - {"32-true"}
+        told = [*told, *(f"precision {precision}" for precision in sorted(precisions))]
+        if told:
+            yield f"- {CATALOG[line.benchmark].title}, {_model(line)}: {'; '.join(told)}."
 
 
 def _short_rows(lines: Iterable[Line]) -> Iterator[str]:
