@@ -63,7 +63,7 @@ def batch_norm_bwd_sums_kernel(
     BEFORE_STRIDE: tl.constexpr, T: tl.constexpr, C: tl.constexpr, HAS_BEFORE: tl.constexpr,
     HAS_COUNT: tl.constexpr, ACTIVATION: tl.constexpr, THRESHOLD: tl.constexpr,
     SCALE: tl.constexpr, THRESHOLD_AFTER: tl.constexpr, SCALE_AFTER: tl.constexpr,
-    PDL: tl.constexpr,
+    UNROLL: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write what the rows of each program add to the gradients of weight and bias."""
     let_next_start(PDL)
@@ -79,7 +79,7 @@ def batch_norm_bwd_sums_kernel(
     norm = load_norm(kept_ptr, weight_ptr, bias_ptr, c, CHANNELS)
     d_weight = tl.zeros([T, C], tl.float32)
     d_bias = tl.zeros([T, C], tl.float32)
-    for at in range(first, rows, step):
+    for at in tl.range(first, rows, step, loop_unroll_factor=UNROLL):
         next_grad = load_tile(grad_ptr, at + step, c, rows, T, GRAD_STRIDE, CHANNELS)
         next_x, next_before = load_pair(
             x_ptr, before_ptr, at + step, c, rows, T, X_STRIDE, BEFORE_STRIDE, HAS_BEFORE, CHANNELS
@@ -107,7 +107,7 @@ def batch_norm_bwd_apply_kernel(
     HAS_BEFORE: tl.constexpr, HAS_COUNT: tl.constexpr, WRITES_BEFORE: tl.constexpr,
     TRAINING: tl.constexpr, ACTIVATION: tl.constexpr, THRESHOLD: tl.constexpr,
     SCALE: tl.constexpr, THRESHOLD_AFTER: tl.constexpr, SCALE_AFTER: tl.constexpr,
-    PDL: tl.constexpr,
+    UNROLL: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of x and before; the first programs write those of weight and bias."""
     t, c = tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)
@@ -134,7 +134,7 @@ def batch_norm_bwd_apply_kernel(
         share = share * 0.0
     d_weight, d_bias = (d_weight * share)[None, :], (d_bias * share)[None, :]
     factor = norm[1] * norm[2]
-    for number in range(tl.program_id(0), tiles, tl.num_programs(0)):
+    for number in tl.range(tl.program_id(0), tiles, tl.num_programs(0), loop_unroll_factor=UNROLL):
         next_at, next_limit = from_end(number + tl.num_programs(0), tiles, rows, T)
         next_grad = load_tile(grad_ptr, next_at, c, next_limit, T, GRAD_STRIDE, CHANNELS)
         next_x, next_before = load_pair(

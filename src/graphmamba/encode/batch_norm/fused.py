@@ -71,10 +71,9 @@ def forward(
     batch_norm_apply_kernel[apply.programs](
         *(x, _or(before, x), _or(after, x), weight, bias, running_mean, running_var),
         *(_or(batches, x), _or(seed_before, x), _or(seed_after, x), _or(count, x), parts, y, kept),
-        *(x.shape[0], lines, near, far, momentum, eps),
+        *(x.shape[0], lines, sums.constants["T"], near, far, momentum, eps),
         AFTER_STRIDE=0 if after is None else after.stride(0),
         LINES=line_room(lines),
-        LINE_T=sums.constants["T"],
         HAS_AFTER=after is not None,
         HAS_BATCHES=batches is not None,
         TRAINING=is_training,
@@ -144,8 +143,8 @@ def activate_drop(
     rows, channels = x.shape
     out = x.new_empty(x.shape)
     if out.numel() > 0:
-        constants = cut(rows, channels, DROP_TILE).constants
-        grid = triton.cdiv(rows, constants["T"]), triton.cdiv(channels, constants["C"])
+        height, width = DROP_TILE.rows, DROP_TILE.channels
+        grid = triton.cdiv(rows, height), triton.cdiv(channels, width)
         activate_drop_kernel[grid](
             *(x, _or(grad, x), seed, out, rows, site_key(site)),
             CHANNELS=channels,
@@ -155,7 +154,9 @@ def activate_drop(
             ACTIVATION=activation,
             THRESHOLD=round(rate * 2**32),
             SCALE=1 / (1 - rate),
-            **constants,
+            T=height,
+            C=width,
+            num_warps=DROP_TILE.warps,
         )
     return out
 

@@ -34,7 +34,7 @@ def batch_norm_sums_kernel(
     x_ptr, before_ptr, seed_ptr, count_ptr, parts_ptr, rows, site,
     CHANNELS: tl.constexpr, X_STRIDE: tl.constexpr, BEFORE_STRIDE: tl.constexpr,
     T: tl.constexpr, C: tl.constexpr, HAS_BEFORE: tl.constexpr, HAS_COUNT: tl.constexpr,
-    THRESHOLD: tl.constexpr, SCALE: tl.constexpr, PDL: tl.constexpr,
+    THRESHOLD: tl.constexpr, SCALE: tl.constexpr, UNROLL: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write mean and squared deviations of the rows of each program.
 
@@ -59,7 +59,7 @@ def batch_norm_sums_kernel(
     base = tl.sum(value, axis=0) / height
     total = tl.where(is_real, value - base[None, :], 0.0)
     squares = total * total
-    for at in range(first + step, rows, step):
+    for at in tl.range(first + step, rows, step, loop_unroll_factor=UNROLL):
         x, before = next_x, next_before
         next_x, next_before = load_pair(
             x_ptr, before_ptr, at + step, c, rows, T, X_STRIDE, BEFORE_STRIDE, HAS_BEFORE, CHANNELS
@@ -79,17 +79,15 @@ def batch_norm_sums_kernel(
 
 @no_type_check
 @triton.jit
-def join_sums(
-    parts_ptr, real, lines, c, LINES: tl.constexpr, LINE_T: tl.constexpr, CHANNELS: tl.constexpr
-):
-    """Return mean and variance of all rows; LINE_T are the rows of the tiles that were summed."""
+def join_sums(parts_ptr, real, lines, line_rows, c, LINES: tl.constexpr, CHANNELS: tl.constexpr):
+    """Return mean and variance of all rows; each line is that of tiles of `line_rows` rows."""
     number = tl.maximum(real, 1).to(tl.float32)
     own = load_lines(parts_ptr, lines, c, LINES, 2 * CHANNELS, CHANNELS)
     spread = load_lines(parts_ptr + CHANNELS, lines, c, LINES, 2 * CHANNELS, CHANNELS)
     # Means differ by less than they are large: their differences to one of them keep more digits.
     base = tl.load(parts_ptr + c, mask=c < CHANNELS, other=0.0)
     i = tl.arange(0, LINES)
-    size = tl.where(i < lines, rows_of(i, lines, real, LINE_T), 0).to(tl.float32)[:, None]
+    size = tl.where(i < lines, rows_of(i, lines, real, line_rows), 0).to(tl.float32)[:, None]
     off = own - base[None, :]
     moved = tl.sum(off * size, axis=0) / number
     off -= moved[None, :]
@@ -113,17 +111,18 @@ def move_running(
 
 
 @no_type_check
-@triton.jit(do_not_specialize=["rows", "lines", "site", "site_after"])
+@triton.jit(do_not_specialize=["rows", "lines", "line_rows", "site", "site_after"])
 def batch_norm_apply_kernel(
     x_ptr, before_ptr, after_ptr, weight_ptr, bias_ptr, running_mean_ptr, running_var_ptr,
     batches_ptr, seed_before_ptr, seed_after_ptr, count_ptr, parts_ptr, y_ptr, kept_ptr, rows,
-    lines, site, site_after, momentum, eps,
+    lines, line_rows, site, site_after, momentum, eps,
     CHANNELS: tl.constexpr, X_STRIDE: tl.constexpr, BEFORE_STRIDE: tl.constexpr,
     AFTER_STRIDE: tl.constexpr, T: tl.constexpr, C: tl.constexpr, LINES: tl.constexpr,
-    LINE_T: tl.constexpr, HAS_BEFORE: tl.constexpr, HAS_AFTER: tl.constexpr,
-    HAS_COUNT: tl.constexpr, HAS_BATCHES: tl.constexpr, TRAINING: tl.constexpr,
+    HAS_BEFORE: tl.constexpr, HAS_AFTER: tl.constexpr, HAS_COUNT: tl.constexpr,
+    HAS_BATCHES: tl.constexpr, TRAINING: tl.constexpr,
     ACTIVATION: tl.constexpr, THRESHOLD: tl.constexpr, SCALE: tl.constexpr,
-    THRESHOLD_AFTER: tl.constexpr, SCALE_AFTER: tl.constexpr, PDL: tl.constexpr,
+    THRESHOLD_AFTER: tl.constexpr, SCALE_AFTER: tl.constexpr, UNROLL: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Write the output; the first programs keep mean and 1 / deviation, and move the running ones.
 
@@ -148,7 +147,7 @@ def batch_norm_apply_kernel(
     variance = tl.load(running_var_ptr + c, mask=exists, other=1.0).to(tl.float32)
     wait_for_last(PDL)
     if TRAINING:
-        own, spread = join_sums(parts_ptr, real, lines, c, LINES, LINE_T, CHANNELS)
+        own, spread = join_sums(parts_ptr, real, lines, line_rows, c, LINES, CHANNELS)
         if real > 1:
             if tl.program_id(0) == 0:
                 move_running(
@@ -161,7 +160,7 @@ def batch_norm_apply_kernel(
     if tl.program_id(0) == 0:
         tl.store(kept_ptr + c, mean, mask=exists)
         tl.store(kept_ptr + CHANNELS + c, scale, mask=exists)
-    for number in range(tl.program_id(0), tiles, tl.num_programs(0)):
+    for number in tl.range(tl.program_id(0), tiles, tl.num_programs(0), loop_unroll_factor=UNROLL):
         next_at, next_limit = from_end(number + tl.num_programs(0), tiles, rows, T)
         next_x, next_before = load_pair(
             x_ptr, before_ptr, next_at, c, next_limit, T, X_STRIDE, BEFORE_STRIDE, HAS_BEFORE,

@@ -153,7 +153,7 @@ def real_rows(count_ptr, rows, HAS_COUNT: tl.constexpr):
 
 @no_type_check
 @triton.jit
-def rows_of(number, programs, real, T: tl.constexpr):
+def rows_of(number, programs, real, T):
     """Return how many of the real rows a program has that takes every `programs`-th tile."""
     whole = real // (programs * T)
     left = real - whole * programs * T

@@ -23,6 +23,8 @@ class Tile:
     warps: int = 4
     programs: int = 396
     """At most, over all blocks of channels; by default three for each of an H200's processors."""
+    unroll: int = 2
+    """Tiles of a round: with two, the rows of the next tile need not be moved to be this one's."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Tiles:
 
     sums: Tile = Tile()
     apply: Tile = Tile()
-    bwd_sums: Tile = Tile()
+    bwd_sums: Tile = Tile(unroll=1)
+    """With two tiles a round, three of its programs would not fit into the registers."""
     bwd_apply: Tile = Tile()
 
 
@@ -51,7 +54,7 @@ def cut(rows: int, channels: int, tile: Tile, most: int | None = None) -> Grid:
         >>> cut(21_000, 96, Tile(rows=64, channels=32, programs=396)).programs
         (110, 3)
         >>> cut(1_900, 48, Tile(rows=64, channels=32)).constants
-        {'T': 128, 'C': 16, 'num_warps': 4}
+        {'T': 128, 'C': 16, 'UNROLL': 2, 'num_warps': 4}
     """
     width = tile.channels
     while width > LEAST_CHANNELS and _covered(channels, width // 2) < _covered(channels, width):
@@ -62,7 +65,8 @@ def cut(rows: int, channels: int, tile: Tile, most: int | None = None) -> Grid:
     programs = programs if most is None else min(programs, most)
     # As many as make the rounds that the slowest of them would need anyway.
     programs = triton.cdiv(tiles, triton.cdiv(tiles, programs))
-    return Grid((programs, blocks), {"T": height, "C": width, "num_warps": tile.warps})
+    constants = {"T": height, "C": width, "UNROLL": tile.unroll, "num_warps": tile.warps}
+    return Grid((programs, blocks), constants)
 
 
 def line_room(lines: int) -> int:
