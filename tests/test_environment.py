@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from graphmamba import environment
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 
@@ -35,6 +36,16 @@ def test_a_measurement_says_where_it_comes_from() -> None:
 
 def test_a_commit_can_be_given_for_a_copy_without_history() -> None:
     assert describe(torch.device("cpu"), commit="0123abc")["commit"] == "0123abc"
+
+
+def test_a_copy_without_history_is_told_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "src" / "package" / "module.py"))
+    monkeypatch.delenv("GRAPHMAMBA_COMMIT", raising=False)
+    assert describe(torch.device("cpu"))["commit"] is None
+    monkeypatch.setenv("GRAPHMAMBA_COMMIT", "0123abc")
+    assert describe(torch.device("cpu"))["commit"] == "0123abc"
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository's history")

@@ -57,11 +57,14 @@ def _cpu_name() -> str:
 
 
 def _commit() -> str | None:
-    """Name the commit of this checkout; `-dirty` where files differ from it."""
+    """Name the commit of this checkout; `-dirty` where files differ from it.
+
+    A copy without history is told its commit by $GRAPHMAMBA_COMMIT.
+    """
     root = Path(__file__).parents[2]
     # An installed copy may lie inside somebody else's repository.
     if not (root / ".git").exists():
-        return None
+        return os.environ.get("GRAPHMAMBA_COMMIT")
     command = ["git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"]
     try:
         found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
