@@ -3,14 +3,18 @@
 Run it in the repository; the package need not be installed:
 
     PYTHONPATH=src python benchmarks/norm.py --device auto --out FILE.json
+
+On a GPU it tries other tiles for the kernels too, and shows what each kernel takes with them.
 """
 
 import argparse
+import os
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 
+import norm_tiles
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -24,6 +28,8 @@ from graphmamba.encode.norm import BatchNorm
 from graphmamba.environment import describe, resolve_device
 
 RESULTS = Path(__file__).parent / "results"
+TABLE_WIDTH = 220
+"""Columns for the tables of tiles, which are wider than a terminal."""
 
 
 @dataclass(frozen=True)
@@ -123,15 +129,37 @@ def main() -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--out", type=Path, help="JSON file; default: benchmarks/results/norm-*")
     parser.add_argument("--commit", help="names the commit where the copy has no history")
+    parser.add_argument("--no-tiles", action="store_true", help="try no other tiles")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1,
+                        help="that compile kernels with other tiles ahead")  # fmt: skip
     options = parser.parse_args()
 
     device = resolve_device(options.device)
     environment = describe(device, options.commit)
-    times = [measure(place, way, device) for place in PLACES.values() for way in WAYS]
-    Console().print(times_table(times, str(environment["device"])))
     out = result_path(options.out, RESULTS, "norm", environment)
     bounds = {name: astuple(place.bound) for name, place in PLACES.items()}
-    write_json(out, {"environment": environment, "times": times, "h200_bound_ms": bounds})
+    content = {"environment": environment, "h200_bound_ms": bounds}
+    if device.type == "cpu" or options.no_tiles:
+        write_json(out, content | {"times": measure_all(device)})
+        return
+    with norm_tiles.compile_pool(options.processes) as pool:
+        compiled = norm_tiles.compile_ahead(pool)
+        times = measure_all(device)
+        # Written at once and again at the end: the second part may run out of time.
+        write_json(out, content | {"times": times})
+        for one in compiled:
+            one.result()
+    found = norm_tiles.measure_tiles(norm_tiles.SHAPES, norm_tiles.CANDIDATES)
+    for each in norm_tiles.tile_tables(found):
+        Console(width=TABLE_WIDTH).print(each)
+    write_json(out, content | {"times": times, "tiles": [one.entry for one in found]})
+
+
+def measure_all(device: torch.device) -> list[Times]:
+    """Measure all places, print their table."""
+    times = [measure(place, way, device) for place in PLACES.values() for way in WAYS]
+    Console().print(times_table(times, str(describe(device)["device"])))
+    return times
 
 
 def measure(place: Place, way: str, device: torch.device) -> Times:

@@ -17,7 +17,7 @@ from graphmamba.encode.batch_norm.fused_kernels import (
     batch_norm_apply_kernel,
     batch_norm_sums_kernel,
 )
-from graphmamba.encode.batch_norm.tiles import MOST_LINES, Tile, Tiles, cut, line_room
+from graphmamba.encode.batch_norm.tiles import MOST_LINES, Grid, Tile, Tiles, cut, line_room
 
 TILES = Tiles()
 DROP_TILE = Tile()
@@ -55,7 +55,7 @@ def forward(
     if y.numel() == 0:
         # Without a row no program runs, and nobody reads what is kept.
         return y, kept.zero_()
-    sums, apply = cut(*x.shape, TILES.sums, MOST_LINES), cut(*x.shape, TILES.apply)
+    sums, apply = _cut_pass(x, TILES.sums, TILES.apply)
     lines = sums.programs[0]
     parts = kept.new_empty((lines, 2, x.shape[1]))
     near, far = site_key(sites[0]), site_key(sites[1])
@@ -107,7 +107,7 @@ def backward(
     d_before = _or(before, x).new_empty(x.shape if is_apart else (0,))
     if dx.numel() == 0:
         return dx, d_weight.zero_(), d_bias.zero_(), d_before
-    sums, apply = cut(*x.shape, TILES.bwd_sums, MOST_LINES), cut(*x.shape, TILES.bwd_apply)
+    sums, apply = _cut_pass(x, TILES.bwd_sums, TILES.bwd_apply)
     lines = sums.programs[0]
     parts = kept.new_empty((lines, 2, x.shape[1]))
     inputs = grad, x, _or(before, x), weight, bias, _or(seed_before, x), _or(seed_after, x)
@@ -164,6 +164,12 @@ def activate_drop(
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
     """A tensor for the place of one that is not there, and is not read."""
     return other if tensor is None else tensor
+
+
+def _cut_pass(x: Rows, sums: Tile, apply: Tile) -> tuple[Grid, Grid]:
+    """Cut the rows for both kernels of a pass."""
+    rows, channels = x.shape
+    return cut(rows, channels, sums, MOST_LINES), cut(rows, channels, apply)
 
 
 def _early(device: torch.device) -> dict[str, bool]:
