@@ -6,17 +6,23 @@ import torch
 from torch import Tensor, distributed
 
 
-class SumOverProcesses(torch.autograd.Function):
-    """Equal bits in every process; all of them have to ask for it, and for its gradient."""
+def sum_over_processes(values: Tensor) -> Tensor:
+    """Add up the values of all processes, which have to ask for it and for its gradient together.
 
+    Every process gets the same bits.
+    """
+    total: Tensor = _Sum.apply(values)  # type: ignore[no-untyped-call]
+    return total
+
+
+class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:  # noqa: ARG004
-        """Add up the values of all processes."""
         total = values.clone(memory_format=torch.contiguous_format)
         distributed.all_reduce(total)
         return total
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
-        """Add up the gradients: the total of each process depends on the values of all."""
-        return SumOverProcesses.apply(grad)
+        # the total of each process depends on the values of all
+        return sum_over_processes(grad)

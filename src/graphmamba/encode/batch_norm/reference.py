@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from graphmamba.encode.activation import Activation, activation_function
 from graphmamba.encode.batch_norm.drop import Drop, dropped
-from graphmamba.encode.batch_norm.over_processes import SumOverProcesses
+from graphmamba.encode.batch_norm.over_processes import sum_over_processes
 from graphmamba.encode.batch_norm.running import Running
 
 Rows = Float[Tensor, "rows channels"]
@@ -74,12 +74,12 @@ def _statistics(
     exact = rows.to(torch.promote_types(rows.dtype, torch.float32))
     count = is_real.sum()
     if is_synced:
-        count = SumOverProcesses.apply(count)
+        count = sum_over_processes(count)
     number = count.clamp_min(1).to(exact.dtype)
     total = exact.sum(dim=0)
-    mean = (SumOverProcesses.apply(total) if is_synced else total) / number
+    mean = (sum_over_processes(total) if is_synced else total) / number
     squares = torch.where(is_real, exact - mean, 0).square().sum(dim=0)
-    variance = (SumOverProcesses.apply(squares) if is_synced else squares) / number
+    variance = (sum_over_processes(squares) if is_synced else squares) / number
     is_enough = count >= 2  # noqa: PLR2004 - one row has no variance
     running.move(mean.detach(), variance.detach() * number / (number - 1).clamp_min(1), is_enough)
     return (
