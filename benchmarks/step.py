@@ -55,7 +55,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="JSON file")
     parser.add_argument("--sets", nargs="*", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--large", nargs="*", type=int, default=LARGE, help="nodes of large graphs")
-    parser.add_argument("--no-plain", action="store_true", help="time captured steps alone")
+    parser.add_argument("--plain", nargs="*", default=list(SHAPES), choices=list(SHAPES),
+                        help="sets whose steps are timed as Python says too")  # fmt: skip
     parser.add_argument("--commit", help="names the commit where the copy has no history")
     options = parser.parse_args()
 
@@ -67,12 +68,16 @@ def main() -> None:
         for name in options.sets:
             size = load_experiment(name).recipe.batch_size
             times.append(measure_captured(SHAPES[name], device, size))
-            if not options.no_plain:
+            if name in options.plain:
                 times.append(measure_plain(SHAPES[name], device, size))
             for one in times:
                 if one.benchmark == name:
                     console.print(f"{name}: {one.kind} {one.train_ms:.3f} ms")
-        large = [measure_large(nodes, device) for nodes in options.large]
+            # What is cut short leaves what it has.
+            write_json(options.out, _content(device, options.commit, times, large))
+        for nodes in options.large:
+            large.append(measure_large(nodes, device))
+            console.print(f"{nodes} nodes: {large[-1].ms:.1f} ms, {large[-1].peak_gib:.2f} GiB")
     else:
         # Plain PyTorch takes its time.
         shape = replace(SHAPES["peptides-func"], batches=1)
@@ -88,14 +93,19 @@ def main() -> None:
             (_row(one) for one in times),
         )
     )
-    content = {
-        "environment": describe(device, options.commit),
+    write_json(options.out, _content(device, options.commit, times, large))
+
+
+def _content(
+    device: torch.device, commit: str | None, times: list[StepTimes], large: list[LargeStep]
+) -> dict[str, object]:
+    return {
+        "environment": describe(device, commit),
         "matmul": "tf32" if device.type == "cuda" else "float32",
         "times": times,
         "large": [asdict(one) for one in large],
         "h200_targets_ms": H200_TARGETS,
     }
-    write_json(options.out, content)
 
 
 def _row(one: StepTimes) -> list[str]:

@@ -1,7 +1,9 @@
 """One layer: message passing and global exchange side by side, then a feed-forward network."""
 
+from contextlib import nullcontext
 from typing import get_args
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -18,6 +20,7 @@ from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.stack.norm import NodeNorm
 from graphmamba.stack.options import Activation, NormName
 from graphmamba.stack.parts import GlobalMixer, LocalModel
+from graphmamba.stack.side_stream import Branch
 
 
 class GPSLayer(nn.Module):
@@ -74,12 +77,16 @@ class GPSLayer(nn.Module):
         topology: Topology,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Return new node and edge rows."""
-        mixed, again = None, None
-        if isinstance(self.mixer, GlobalMixer) and self._forgets(x):
-            mixed, again = self.mixer.mix(x, topology)
-        elif self.mixer is not None:
-            mixed = self.mixer(x, topology)
-        return self.combine(x, e, topology, mixed, again)
+        mixed, again, branch = None, None, None
+        is_free = self.local is not None and not torch.compiler.is_compiling()
+        if isinstance(self.mixer, GraphMambaMixer) and is_free:
+            branch = Branch([x, *self.mixer.reads(topology)])
+        with branch or nullcontext():
+            if isinstance(self.mixer, GlobalMixer) and self._forgets(x):
+                mixed, again = self.mixer.mix(x, topology)
+            elif self.mixer is not None:
+                mixed = self.mixer(x, topology)
+        return self.combine(x, e, topology, mixed, again, branch)
 
     def combine(
         self,
@@ -88,8 +95,18 @@ class GPSLayer(nn.Module):
         topology: Topology,
         mixed: Float[Tensor, "nodes channels"] | None,
         again: Make | None = None,
+        branch: Branch | None = None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Finish the layer, given what the mixer returned for `x`, and what makes that anew."""
+        """Finish the layer.
+
+        Args:
+            x: Node rows that came in.
+            e: Edge rows that came in.
+            topology: The batch.
+            mixed: What the mixer returned for `x`.
+            again: What makes `mixed` anew.
+            branch: Where `mixed` is still being made.
+        """
         s = None
         if self.local is not None and self.local_norm is not None:
             near, e = self.local(x, e, topology)
@@ -99,6 +116,7 @@ class GPSLayer(nn.Module):
                 else self.local_norm(near, topology, before=x, rate=self.dropout)
             )
         if mixed is not None and self.mixer_norm is not None:
+            mixed = mixed if branch is None else branch.join(mixed)
             with Forgetting(again is not None) as kept:
                 s = self.mixer_norm(mixed, topology, before=x, after=s, rate=self.dropout)
                 if again is not None:

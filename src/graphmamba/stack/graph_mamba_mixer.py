@@ -62,6 +62,13 @@ class GraphMambaMixer(GlobalMixer):
         source = y.detach()
         return self.mamba.out_proj(y), lambda: self.mamba.out_proj(source)
 
+    def reads(self, topology: Topology) -> list[Tensor]:
+        """Return what the next pass reads of the line-ups that were made before."""
+        if topology.line_ups is None:
+            return []
+        line = find_line_up(self.request(), topology)
+        return [each for each in (line.order, line.cu_seqlens) if each is not None]
+
     def request(self) -> Request:
         """Say which line-up the next pass asks for."""
         return self.policy, self.policy.samples(self.training), self.layer

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graphmamba.data.sampler import Ids
 from graphmamba.data.static_size import StaticSize, StaticSizes
+from graphmamba.stack.side_stream import with_side_stream
 
 
 class CapturedBatches:
@@ -37,7 +38,7 @@ class CapturedBatches:
         self._graphs: dict[StaticSize, torch.cuda.CUDAGraph] = {}
         # Graphs are replayed one after another, so that they can share their memory.
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(device)
+        self._stream, self._side = (torch.cuda.Stream(device) for _ in range(2))
 
     def run(self, ids: Ids) -> StaticSize:
         """Work on these graphs; returns the size of their batch."""
@@ -56,7 +57,7 @@ class CapturedBatches:
     def _try_out(self, size: StaticSize) -> None:
         """Work as Python says, on the stream that graphs are captured on."""
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self._stream), with_side_stream(self._side):
             self._work(self._ids, size)
         torch.cuda.current_stream().wait_stream(self._stream)
         # Nothing else runs on that stream: what its allocator holds back would never be used again.
@@ -64,6 +65,9 @@ class CapturedBatches:
 
     def _capture(self, size: StaticSize) -> None:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+        with (
+            torch.cuda.graph(graph, pool=self._pool, stream=self._stream),
+            with_side_stream(self._side),
+        ):
             self._work(self._ids, size)
         self._graphs[size] = graph
