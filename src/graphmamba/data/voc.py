@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.raw_files import boundaries, check_pointers, find_file, read_arrays
+from graphmamba.data.workers import run_all
 from graphmamba.errors import UserError
 
 FILES = {
@@ -40,10 +41,15 @@ DEVIATIONS = slice(3, 6)
 
 def read_voc(folder: Path, files: dict[str, int] = FILES) -> GraphColumns:
     """Read the regions of all images; `files` may name fewer parts."""
-    parts = [
-        (_read_part(find_file(folder, f"{file}.xz", file)), part) for file, part in files.items()
-    ]
-    graphs = [each for each, _ in parts]
+    paths = [find_file(folder, f"{file}.xz", file) for file in files]
+    found: dict[Path, GraphColumns] = {}
+
+    def read(path: Path) -> None:
+        found[path] = _read_part(path)
+
+    run_all(read, paths, "Reading regions")
+    graphs = [found[path] for path in paths]
+    parts = zip(graphs, files.values(), strict=True)
     return GraphColumns(
         node_ptr=boundaries(torch.cat([each.node_ptr.diff() for each in graphs])),
         edge_ptr=boundaries(torch.cat([each.edge_ptr.diff() for each in graphs])),
