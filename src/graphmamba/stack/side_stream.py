@@ -56,7 +56,7 @@ class Branch:
 
     def __exit__(self, *mistake: object) -> None:
         """Go on with the other."""
-        self._context.__exit__(*mistake)  # type: ignore[arg-type]
+        self._context.__exit__(*mistake)
 
     def join(self, result: Tensor) -> Tensor:
         """Wait for the branch, and return what it made."""

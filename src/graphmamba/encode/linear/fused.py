@@ -21,6 +21,7 @@ LEAST_LINES, MOST_LINE_BYTES = 16, 8 << 20
 STAGES = 3
 SUM_ROWS, SUM_CHANNELS = 64, 32
 ADD_LINES, ADD_COLUMNS = 32, 64
+MOST_SUMS = 4
 
 Rows = Float[Tensor, "rows out"]
 Inputs = Float[Tensor, "rows in"]
@@ -81,19 +82,20 @@ def column_sums(grad: Rows) -> Float[Tensor, " out"]:
         num_warps=4,
     )
     sums = grad.new_empty(out)
-    add_lines(lines, sums, sums)
+    add_lines(lines, sums)
     return sums
 
 
-def add_lines(lines: Float[Tensor, "programs line"], first: Tensor, rest: Tensor) -> None:
-    """Add the lines up; the first sums fill one tensor, the others another."""
+def add_lines(lines: Float[Tensor, "programs line"], *sums: Tensor) -> None:
+    """Add the lines up into up to four tensors, which they hold one behind the other."""
     count, line = lines.shape
+    places = [*sums, *[lines] * (MOST_SUMS - len(sums))]
+    sizes = [each.numel() for each in sums] + [0] * (MOST_SUMS - len(sums))
     add_lines_kernel[(triton.cdiv(line, ADD_COLUMNS),)](
-        *(lines, first, rest, count),
-        FIRST=first.numel(),
-        LINE=line,
-        L=ADD_LINES,
-        C=ADD_COLUMNS,
+        *(lines, *places, count),
+        **dict(zip("ABCD", sizes, strict=True)),
+        LINES=ADD_LINES,
+        COLUMNS=ADD_COLUMNS,
         num_warps=4,
     )
 
