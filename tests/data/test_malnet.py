@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from graphmamba.data import spans
 from graphmamba.data.malnet import KINDS, read_edge_lists, read_malnet
 from graphmamba.errors import UserError
 from tests.helpers.raw_files import write_malnet
 
 
-def test_isolated_nodes_are_removed_with_their_loops(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [1, 1000], ids=["graph by graph", "at once"])
+def test_isolated_nodes_are_removed_with_their_loops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(spans, "ROWS", rows)
     write_malnet(tmp_path)
     columns = read_malnet(tmp_path)
     assert columns.node_ptr.tolist() == [0, 3, 6, 8]

@@ -19,6 +19,8 @@ from torch import Tensor
 
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.raw_files import boundaries, check_pointers, find_file, read_arrays
+from graphmamba.data.spans import Span, for_each_span
+from graphmamba.data.tables import owner_of
 from graphmamba.errors import UserError
 
 FILE = "malnet_tiny.npz"
@@ -102,20 +104,28 @@ def name_compactly(
     keep_isolated: bool,
 ) -> GraphColumns:
     """Number the nodes of each graph without gaps, in the order of their numbers."""
-    graph = torch.repeat_interleave(torch.arange(len(edge_counts)), edge_counts)
+    edge_ptr = boundaries(edge_counts)
     names = int(edge_index.max()) + 1 if edge_index.numel() else 1
-    rows = graph * names + edge_index  # [2, edges]
-    is_node = _nodes(rows, len(edge_counts) * names, keep_isolated)
-    stays = is_node[rows[0]] & is_node[rows[1]]
-    counts = is_node.view(-1, names).sum(dim=1)
-    node_ptr = boundaries(counts)
-    # the running number of each node over all graphs, less that of its graph's first
-    number = is_node.cumsum(0) - 1
-    local = number[rows[:, stays]] - node_ptr[graph[stays]]
+    local = torch.empty_like(edge_index)
+    stays = torch.empty(edge_index.shape[1], dtype=torch.bool)
+    counts = torch.zeros_like(edge_counts)
+
+    def name(span: Span) -> None:
+        rows = span.owner * names + edge_index[:, span.rows]  # [2, edges]
+        graphs = span.graphs.stop - span.graphs.start
+        is_node = _nodes(rows, graphs * names, keep_isolated)
+        by_graph = is_node.view(graphs, names)
+        number = by_graph.cumsum(dim=1, dtype=torch.int32) - 1
+        local[:, span.rows] = number.flatten()[rows].long()
+        stays[span.rows] = is_node[rows[0]] & is_node[rows[1]]
+        counts[span.graphs] = by_graph.sum(dim=1)
+
+    for_each_span(edge_ptr, name, "Naming nodes")
+    graph = owner_of(edge_ptr)[stays]
     return GraphColumns(
-        node_ptr=node_ptr,
-        edge_ptr=boundaries(torch.bincount(graph[stays], minlength=len(edge_counts))),
-        edge_index=local,
+        node_ptr=boundaries(counts),
+        edge_ptr=boundaries(torch.bincount(graph, minlength=len(edge_counts))),
+        edge_index=local[:, stays],
     )
 
 
