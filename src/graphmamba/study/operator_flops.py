@@ -4,7 +4,7 @@ An operator of ours whose work is a recurrence or a product gets a line in `SCAN
 `PRODUCTS`; one whose work is pointwise, such as a fused norm, gets a line in `OWN_ELEMENTWISE`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -82,6 +82,10 @@ SCAN_OPERATORS: dict[Any, Formula] = {
 }
 
 
+def _narrow_linear(x: Any, weight: Any, *_: Any, **__: Any) -> int:
+    return 2 * x[0] * x[1] * weight[0]
+
+
 def _linear_backward(
     grad: Any, x: Any, _weight: Any, _has_bias: Any, needs_dx: bool, **_: Any
 ) -> int:
@@ -102,6 +106,7 @@ def _raw_steps(out: Any, _select: Any, step: Any, **_: Any) -> int:
 
 
 PRODUCTS: dict[Any, Formula] = {
+    ours.narrow_linear_fused: _narrow_linear,
     ours.linear_fused_backward: _linear_backward,
     ours.selection_fused: _selection,
     ours.selection_fused_backward: _selection_backward,
@@ -224,7 +229,12 @@ def _activate_drop(x: Tensor, grad: Tensor | None, _seed: Any, *settings: Any) -
     return x.numel() * ((activation != "none") + (rate > 0) + (grad is not None))
 
 
+def _add_up(rows: Sequence[Tensor]) -> int:
+    return (len(rows) - 1) * rows[0].numel()
+
+
 OWN_ELEMENTWISE: dict[str, Formula] = {
+    "graphmamba::add_up_fused": _add_up,
     "graphmamba::gated_sum_cpu": _gated_sum,
     "graphmamba::gated_sum_fused": _gated_sum,
     "graphmamba::gated_sum_cpu_backward": _gated_sum_backward,

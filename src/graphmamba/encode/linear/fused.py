@@ -9,9 +9,11 @@ from graphmamba.encode.linear.fused_kernels import (
     add_lines_kernel,
     column_sums_kernel,
     linear_bwd_kernel,
+    narrow_fwd_kernel,
 )
 
 BLOCK_ROWS = 32
+NARROW_ROWS = 32
 LEAST_BLOCK, MOST_BLOCK = 16, 128
 """Channels of a block: what tensor cores take at least, and what registers hold."""
 PROGRAMS = 264
@@ -26,6 +28,25 @@ MOST_SUMS = 4
 Rows = Float[Tensor, "rows out"]
 Inputs = Float[Tensor, "rows in"]
 Weight = Float[Tensor, "out in"]
+
+
+def narrow(x: Inputs, weight: Weight, bias: Float[Tensor, " out"] | None) -> Rows:
+    """Map rows of few columns, for which PyTorch takes kernels that are made for many."""
+    (rows, inward), out = x.shape, weight.shape[0]
+    y = x.new_empty(rows, out)
+    if y.numel():
+        block = _block(out)
+        narrow_fwd_kernel[(triton.cdiv(rows, NARROW_ROWS), triton.cdiv(out, block))](
+            *(x, weight, weight if bias is None else bias, y, rows),
+            OUT=out,
+            IN=inward,
+            X_STRIDE=x.stride(0),
+            R=NARROW_ROWS,
+            OB=block,
+            HAS_BIAS=bias is not None,
+            num_warps=4,
+        )
+    return y
 
 
 def backward(

@@ -19,6 +19,26 @@ def load_tile(ptr, row, column, rows, STRIDE: tl.constexpr, COLUMNS: tl.constexp
 
 
 @no_type_check
+@triton.jit(do_not_specialize=["rows"])
+def narrow_fwd_kernel(
+    x_ptr, weight_ptr, bias_ptr, y_ptr, rows, OUT: tl.constexpr, IN: tl.constexpr,
+    X_STRIDE: tl.constexpr, R: tl.constexpr, OB: tl.constexpr, HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    """Map R rows of few columns, in full precision: there is little to multiply."""
+    row = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
+    out = tl.program_id(1) * OB + tl.arange(0, OB)
+    y = tl.zeros([R, OB], tl.float32)
+    if HAS_BIAS:
+        y += tl.load(bias_ptr + out, mask=out < OUT, other=0.0)[None, :]
+    for i in tl.static_range(IN):
+        x = tl.load(x_ptr + row * X_STRIDE + i, mask=row < rows, other=0.0)
+        weight = tl.load(weight_ptr + out * IN + i, mask=out < OUT, other=0.0)
+        y += x[:, None] * weight[None, :]
+    at = row[:, None] * OUT + out[None, :]
+    tl.store(y_ptr + at, y, mask=(row < rows)[:, None] & (out < OUT)[None, :])
+
+
+@no_type_check
 @triton.jit(do_not_specialize=["rows", "tiles"])
 def linear_bwd_kernel(
     grad_ptr, x_ptr, weight_ptr, dx_ptr, lines_ptr, rows, tiles, OUT: tl.constexpr,

@@ -9,10 +9,13 @@ from torch.nn import functional
 NAMESPACE = "graphmamba"
 _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 """Operators live as long as the library that defines them."""
+NARROW = 16
+"""Columns up to which tensor cores would be idle."""
 _BACKWARD = (
     "linear_fused_backward(Tensor grad, Tensor x, Tensor weight, bool has_bias, bool needs_dx) "
     "-> (Tensor, Tensor, Tensor)"
 )
+_NARROW = "narrow_linear_fused(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
 _SUMS = "column_sums_fused(Tensor grad) -> Tensor"
 
 
@@ -22,6 +25,13 @@ def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
     with torch.cuda.device_of(arguments[0]):
         return fused.backward(*arguments)
+
+
+def _narrow(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    from graphmamba.encode.linear import fused
+
+    with torch.cuda.device_of(x):
+        return fused.narrow(x, weight, bias)
 
 
 def _column_sums(grad: Tensor) -> Tensor:
@@ -38,11 +48,16 @@ def _fake_backward(
     return x.new_empty(x.shape if needs_dx else (0,)), torch.empty_like(weight), d_bias
 
 
+def _fake_narrow(x: Tensor, weight: Tensor, _: Tensor | None) -> Tensor:
+    return x.new_empty(x.shape[0], weight.shape[0])
+
+
 def _fake_sums(grad: Tensor) -> Tensor:
     return grad.new_empty(grad.shape[1])
 
 
 for _schema, _compute, _fake in (
+    (_NARROW, _narrow, _fake_narrow),
     (_BACKWARD, _backward, _fake_backward),
     (_SUMS, _column_sums, _fake_sums),
 ):
@@ -56,10 +71,13 @@ class FusedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Let PyTorch multiply."""
+        """Let PyTorch multiply, but where rows are short."""
         ctx.save_for_backward(x, weight)
         ctx.has_bias = bias is not None
-        return functional.linear(x, weight, bias)
+        if x.shape[-1] > NARROW:
+            return functional.linear(x, weight, bias)
+        y = torch.ops.graphmamba.narrow_linear_fused(_rows(x), weight.contiguous(), bias)
+        return y.view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
