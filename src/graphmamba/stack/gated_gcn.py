@@ -73,8 +73,16 @@ class GatedGCN(LocalModel):
         x: Float[Tensor, "nodes channels"],
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
+        residual: Float[Tensor, "nodes channels"] | None = None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Update node and edge rows."""
+        """Update node and edge rows.
+
+        Args:
+            x: Node rows.
+            e: Edge rows.
+            topology: The graphs.
+            residual: The node rows once more, from `fan_out`; `x` if None.
+        """
         if e is None:
             raise UserError("e must hold a row for each edge for GatedGCN, got None")
         scale = None if self.stable_gate is None else self._stability(topology)
@@ -89,7 +97,9 @@ class GatedGCN(LocalModel):
             )
             kept.forget(sent_rows(nodes), lambda: self._map(source, SENT))
             del nodes
-            near = self.node_norm(x_hat, topology.num_real_nodes, after=x, **follow)
+            near = self.node_norm(
+                x_hat, topology.num_real_nodes, after=x if residual is None else residual, **follow
+            )
             if mean is not None:
                 kept.forget(x_hat, lambda: self._map(source, OWN).add_(mean))
         return near, self.edge_norm(e_hat, topology.num_real_edges, after=e, **follow)

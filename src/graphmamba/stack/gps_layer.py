@@ -1,5 +1,6 @@
 """One layer: message passing and global exchange side by side, then a feed-forward network."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import get_args
 
@@ -14,6 +15,7 @@ from graphmamba.encode.linear import Linear
 from graphmamba.encode.norm import ActivationDropout, number_norms
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
+from graphmamba.stack.fan_out import fan_out
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
 from graphmamba.stack.mamba_block import MambaOptions
@@ -21,6 +23,9 @@ from graphmamba.stack.norm import NodeNorm
 from graphmamba.stack.options import Activation, NormName
 from graphmamba.stack.parts import GlobalMixer, LocalModel
 from graphmamba.stack.side_stream import Branch
+
+READERS = 3
+"""Who reads a layer's input, the mixer aside: the local model and two residuals."""
 
 
 class GPSLayer(nn.Module):
@@ -81,12 +86,13 @@ class GPSLayer(nn.Module):
         is_free = self.local is not None and not torch.compiler.is_compiling()
         if isinstance(self.mixer, GraphMambaMixer) and is_free:
             branch = Branch([x, *self.mixer.reads(topology)])
+        far, *others = fan_out(x, 1 + READERS)
         with branch or nullcontext():
             if isinstance(self.mixer, GlobalMixer) and self._forgets(x):
-                mixed, again = self.mixer.mix(x, topology)
+                mixed, again = self.mixer.mix(far, topology)
             elif self.mixer is not None:
-                mixed = self.mixer(x, topology)
-        return self.combine(x, e, topology, mixed, again, branch)
+                mixed = self.mixer(far, topology)
+        return self._finish(others, e, topology, mixed, again, branch)
 
     def combine(
         self,
@@ -94,31 +100,43 @@ class GPSLayer(nn.Module):
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
         mixed: Float[Tensor, "nodes channels"] | None,
+    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+        """Finish the layer, given what the mixer returned for `x`."""
+        return self._finish(fan_out(x, READERS), e, topology, mixed)
+
+    def _finish(
+        self,
+        inputs: Sequence[Float[Tensor, "nodes channels"]],
+        e: Float[Tensor, "edges channels"] | None,
+        topology: Topology,
+        mixed: Float[Tensor, "nodes channels"] | None,
         again: Make | None = None,
         branch: Branch | None = None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Finish the layer.
+        """Do all but the mixer.
 
         Args:
-            x: Node rows that came in.
+            inputs: Node rows that came in, once for the local model and for each residual.
             e: Edge rows that came in.
             topology: The batch.
-            mixed: What the mixer returned for `x`.
+            mixed: What the mixer returned.
             again: What makes `mixed` anew.
             branch: Where `mixed` is still being made.
         """
-        s = None
+        s, (x, near_residual, far_residual) = None, inputs
         if self.local is not None and self.local_norm is not None:
-            near, e = self.local(x, e, topology)
-            s = (
-                self.local_norm(near, topology)
-                if self.local.has_residual
-                else self.local_norm(near, topology, before=x, rate=self.dropout)
-            )
+            if self.local.has_residual:
+                near, e = self.local(x, e, topology, near_residual)
+                s = self.local_norm(near, topology)
+            else:
+                near, e = self.local(x, e, topology)
+                s = self.local_norm(near, topology, before=near_residual, rate=self.dropout)
         if mixed is not None and self.mixer_norm is not None:
             mixed = mixed if branch is None else branch.join(mixed)
             with Forgetting(again is not None) as kept:
-                s = self.mixer_norm(mixed, topology, before=x, after=s, rate=self.dropout)
+                s = self.mixer_norm(
+                    mixed, topology, before=far_residual, after=s, rate=self.dropout
+                )
                 if again is not None:
                     kept.forget(mixed, again)
         assert s is not None

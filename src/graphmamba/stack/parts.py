@@ -16,7 +16,8 @@ class LocalModel(nn.Module):
     """
 
     has_residual: ClassVar[bool] = False
-    """Whether the output already contains the input, so that a layer must not add it again."""
+    """Whether the output already contains the input, so that a layer must not add it again. Such
+    a model takes the input a second time as the last argument of `forward`, `residual`."""
 
     def forward(
         self,

@@ -1,0 +1,73 @@
+"""Rows that several parts of a layer read, whose gradients are added up in one kernel."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from graphmamba.checks import check_choice, check_least
+from graphmamba.scan.operators import NAMESPACE, define, implement
+
+FanOutBackend = Literal["auto", "reference", "fused"]
+"""`auto` is `fused` (Triton) on a GPU, but where a graph is compiled, and `reference` elsewhere."""
+_FUSED_TYPES = torch.float32, torch.bfloat16, torch.float16
+_HAS_TRITON = find_spec("triton") is not None
+
+Rows = Float[Tensor, "rows channels"]
+
+
+def fan_out(x: Rows, count: int, *, backend: FanOutBackend = "auto") -> tuple[Rows, ...]:
+    """Hand out the same rows several times, one for each part that reads them.
+
+    PyTorch adds the gradients of a tensor's readers in pairs, as they come, and each pair is read
+    and written anew. The fused form waits for all of them and adds them in one pass, in the order
+    of what it handed out; one that is not read costs nothing.
+
+    Args:
+        x: Rows.
+        count: How often.
+        backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
+    """
+    check_choice("backend", backend, get_args(FanOutBackend))
+    check_least("count", count, 1)
+    is_free = _HAS_TRITON and not torch.compiler.is_compiling()
+    can_fuse = x.is_cuda and x.dtype in _FUSED_TYPES and is_free
+    if backend == "reference" or (backend == "auto" and not can_fuse):
+        return (x,) * count
+    found: tuple[Rows, ...] = _FanOut.apply(x, count)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _FanOut(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, count: int) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        return tuple(x.view_as(x) for _ in range(count))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None]:  # noqa: ARG004
+        there = [grad for grad in grads if grad is not None]
+        if len(there) > 1:
+            return _OPERATOR(there), None
+        return (there[0] if there else None), None
+
+
+def _compute(rows: Sequence[Tensor]) -> Tensor:
+    # Here and not at the top, so that Triton has to be installed only where it runs.
+    from graphmamba.stack.fan_out.fused import add_up
+
+    with torch.cuda.device_of(rows[0]):
+        return add_up([each.contiguous() for each in rows])
+
+
+def _fake(rows: Sequence[Tensor]) -> Tensor:
+    return rows[0].new_empty(rows[0].shape)
+
+
+define("add_up_fused(Tensor[] rows) -> Tensor")
+_OPERATOR = getattr(torch.ops, NAMESPACE).add_up_fused.default
+implement(_OPERATOR, _compute, _fake)
