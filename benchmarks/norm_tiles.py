@@ -66,17 +66,18 @@ SHAPES = [
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is changed: sizes of the tile of one kernel, or that the second starts early."""
+    """What is changed: sizes of the tile of one kernel, or which kernels start early."""
 
     which: Which
     changed: dict[str, int]
-    is_early: bool = True
+    early: Literal["none", "second", "both"] = "second"
 
     @property
     def name(self) -> str:
         """As the tables have it."""
         words = [f"{name} {value}" for name, value in self.changed.items()]
-        return ", ".join(words) or ("as it is" if self.is_early else "late")
+        words += [] if self.early == "second" else [f"early: {self.early}"]
+        return ", ".join(words) or "as it is"
 
 
 CHANGES: list[dict[str, int]] = [
@@ -92,7 +93,8 @@ CHANGES: list[dict[str, int]] = [
 ]
 CANDIDATES = [
     *(Candidate(which, changed) for which in ("sums", "apply") for changed in CHANGES),
-    Candidate("apply", {}, is_early=False),
+    Candidate("apply", {}, early="none"),
+    Candidate("apply", {}, early="both"),
 ]
 
 
@@ -148,16 +150,16 @@ def candidate_in_place(candidate: Candidate) -> Iterator[None]:
     """Let the kernels run with it, forward and backward."""
     from graphmamba.encode.batch_norm import fused
 
-    tiles, early = fused.TILES, fused._early
+    tiles, starts = fused.TILES, fused._starts
     names = candidate.which, f"bwd_{candidate.which}"
     changed = {name: replace(getattr(tiles, name), **candidate.changed) for name in names}
     fused.TILES = replace(tiles, **changed)
-    if not candidate.is_early:
-        fused._early = _late
+    if candidate.early != "second":
+        fused._starts = {"none": _late, "both": _both_early}[candidate.early]
     try:
         yield
     finally:
-        fused.TILES, fused._early = tiles, early
+        fused.TILES, fused._starts = tiles, starts
 
 
 @contextmanager
@@ -306,8 +308,14 @@ def tile_tables(found: Iterable[Found]) -> Iterator[Table]:
         )
 
 
-def _late(device: torch.device) -> dict[str, bool]:  # noqa: ARG001 - as the early start has it
-    return {"PDL": False}
+def _late(device: torch.device) -> tuple[dict[str, bool], dict[str, bool]]:  # noqa: ARG001 - as it is called
+    return {"PDL": False}, {"PDL": False}
+
+
+def _both_early(device: torch.device) -> tuple[dict[str, bool], dict[str, bool]]:
+    # The first kernel waits for whatever precedes it.
+    early = {"PDL": True, "launch_pdl": True} if device.type == "cuda" else {"PDL": False}
+    return early, early
 
 
 def _one_by_one(launches: Sequence[Launch]) -> None:

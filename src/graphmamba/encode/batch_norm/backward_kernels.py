@@ -10,14 +10,14 @@ from graphmamba.encode.batch_norm.tile_kernels import (
     add_pair,
     drop,
     from_end,
-    let_next_start,
+    lead,
     load_keys,
     load_lines,
     load_pair,
     load_tile,
     real_rows,
     store_tile,
-    wait_for_last,
+    wait_for_lead,
 )
 
 
@@ -66,7 +66,7 @@ def batch_norm_bwd_sums_kernel(
     UNROLL: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write what the rows of each program add to the gradients of weight and bias."""
-    let_next_start(PDL)
+    lead(PDL)
     t, c = tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)
     first, step = tl.program_id(0) * T, tl.num_programs(0) * T
     grad = load_tile(grad_ptr, first, c, rows, T, GRAD_STRIDE, CHANNELS)
@@ -121,7 +121,7 @@ def batch_norm_bwd_apply_kernel(
     keys = load_keys(seed_before_ptr, site, THRESHOLD)
     keys_after = load_keys(seed_after_ptr, site_after, THRESHOLD_AFTER)
     norm = load_norm(kept_ptr, weight_ptr, bias_ptr, c, CHANNELS)
-    wait_for_last(PDL)
+    wait_for_lead(PDL)
     own = load_lines(parts_ptr, lines, c, LINES, 2 * CHANNELS, CHANNELS)
     own_bias = load_lines(parts_ptr + CHANNELS, lines, c, LINES, 2 * CHANNELS, CHANNELS)
     d_weight, d_bias = tl.sum(own, axis=0), tl.sum(own_bias, axis=0)

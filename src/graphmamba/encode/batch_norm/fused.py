@@ -23,10 +23,14 @@ TILES = Tiles()
 DROP_TILE = Tile()
 HOPPER = (9, 0)
 """The first GPUs with programmatic dependent launches."""
+EARLY = {"PDL": True, "launch_pdl": True}
+LATE = {"PDL": False}
 
 Rows = Float[Tensor, "rows channels"]
 Channels = Float[Tensor, " channels"]
 Seed = Int[Tensor, ""]
+Start = dict[str, bool]
+"""Options of a launch."""
 
 
 def forward(
@@ -60,13 +64,13 @@ def forward(
     parts = kept.new_empty((lines, 2, x.shape[1]))
     near, far = site_key(sites[0]), site_key(sites[1])
     constants = _constants(x, before, count, rates[0])
-    pair = _early(x.device) if is_training else {"PDL": False}
+    first, second = _starts(x.device) if is_training else (LATE, LATE)
     if is_training:
         batch_norm_sums_kernel[sums.programs](
             *(x, _or(before, x), _or(seed_before, x), _or(count, x), parts, x.shape[0], near),
-            PDL=pair["PDL"],
             **constants,
             **sums.constants,
+            **first,
         )
     batch_norm_apply_kernel[apply.programs](
         *(x, _or(before, x), _or(after, x), weight, bias, running_mean, running_var),
@@ -81,7 +85,7 @@ def forward(
         **_constants_after(rates[1]),
         **constants,
         **apply.constants,
-        **pair,
+        **second,
     )
     return y, kept
 
@@ -116,12 +120,12 @@ def backward(
         **_constants(x, before, count, rates[0]), **_constants_after(rates[1]),
         "GRAD_STRIDE": grad.stride(0), "ACTIVATION": activation,
     }  # fmt: skip
-    pair = _early(x.device)
+    first, second = _starts(x.device)
     batch_norm_bwd_sums_kernel[sums.programs](
         *(*inputs, _or(count, x), kept, parts, x.shape[0], *keys),
-        PDL=pair["PDL"],
         **constants,
         **sums.constants,
+        **first,
     )
     batch_norm_bwd_apply_kernel[apply.programs](
         *(*inputs, _or(count, x), kept, parts, dx, d_before, d_weight, d_bias),
@@ -131,7 +135,7 @@ def backward(
         TRAINING=is_training,
         **constants,
         **apply.constants,
-        **pair,
+        **second,
     )
     return dx, d_weight, d_bias, d_before
 
@@ -172,13 +176,10 @@ def _cut_pass(x: Rows, sums: Tile, apply: Tile) -> tuple[Grid, Grid]:
     return cut(rows, channels, sums, MOST_LINES), cut(rows, channels, apply)
 
 
-def _early(device: torch.device) -> dict[str, bool]:
-    """Return the options of the second kernel of a pass, launched while the first is running.
-
-    The first is launched as any other, so that both may read at once what was there before them.
-    """
+def _starts(device: torch.device) -> tuple[Start, Start]:
+    """Return how the kernels of a pass start: the second, if it can, while the first is running."""
     can = device.type == "cuda" and torch.cuda.get_device_capability(device) >= HOPPER
-    return {"PDL": True, "launch_pdl": True} if can else {"PDL": False}
+    return ({"PDL": True}, EARLY) if can else (LATE, LATE)
 
 
 def _constants(

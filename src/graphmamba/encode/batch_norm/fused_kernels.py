@@ -16,7 +16,7 @@ from graphmamba.encode.batch_norm.tile_kernels import (
     add_pair,
     drop,
     from_end,
-    let_next_start,
+    lead,
     load_keys,
     load_lines,
     load_pair,
@@ -24,7 +24,7 @@ from graphmamba.encode.batch_norm.tile_kernels import (
     real_rows,
     rows_of,
     store_tile,
-    wait_for_last,
+    wait_for_lead,
 )
 
 
@@ -41,7 +41,7 @@ def batch_norm_sums_kernel(
     They are those of the differences to the mean of its first tile, so that a mean far from zero
     costs no digits: of N tiles, the mean of the first is at most sqrt(N) deviations off.
     """
-    let_next_start(PDL)
+    lead(PDL)
     t, c = tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)
     first, step = tl.program_id(0) * T, tl.num_programs(0) * T
     x, before = load_pair(
@@ -145,7 +145,7 @@ def batch_norm_apply_kernel(
     bias = tl.load(bias_ptr + c, mask=exists, other=0.0).to(tl.float32)
     mean = tl.load(running_mean_ptr + c, mask=exists, other=0.0).to(tl.float32)
     variance = tl.load(running_var_ptr + c, mask=exists, other=1.0).to(tl.float32)
-    wait_for_last(PDL)
+    wait_for_lead(PDL)
     if TRAINING:
         own, spread = join_sums(parts_ptr, real, lines, line_rows, c, LINES, CHANNELS)
         if real > 1:

@@ -13,16 +13,20 @@ import triton.language as tl
 
 @no_type_check
 @triton.jit
-def let_next_start(PDL: tl.constexpr):
-    """Let the programs of the next kernel be put in place while those of this one still run."""
+def lead(PDL: tl.constexpr):
+    """Begin the first kernel of a pass: let the second be put in place while this one runs.
+
+    Only once all that came before has ended, so that the second may read it at once.
+    """
     if PDL:
+        tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
 
 
 @no_type_check
 @triton.jit
-def wait_for_last(PDL: tl.constexpr):
-    """Wait for the end of the kernel before, of which nothing may be read earlier."""
+def wait_for_lead(PDL: tl.constexpr):
+    """Wait for the end of the first kernel, of which the second may read nothing earlier."""
     if PDL:
         tl.extra.cuda.gdc_wait()
 
