@@ -1,7 +1,7 @@
 """The graph isomorphism network, with edge rows (GINE) and without (GIN)."""
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from graphmamba.checks import check_fraction, check_least

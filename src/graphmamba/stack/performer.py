@@ -4,7 +4,7 @@ import math
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from graphmamba.checks import check_divides, check_fraction, check_least

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from graphmamba.checks import check_choice, check_fraction, check_least
 from graphmamba.data.catalog import Level, Task
 from graphmamba.data.topology import Topology
+from graphmamba.encode.linear import Linear
 from graphmamba.stack.segment_max import max_segments
 from graphmamba.stack.segment_sum import sum_segments
 
@@ -62,10 +63,10 @@ class Mlp(nn.Sequential):
     def __init__(self, channels: int, outputs: int, config: HeadConfig) -> None:
         parts: list[nn.Module] = []
         for _ in range(config.layers - 1):
-            parts += [*_dropout(config), nn.Linear(channels, channels)]
+            parts += [*_dropout(config), Linear(channels, channels)]
             parts += [ACTIVATIONS[config.activation]()]
             parts += [Normalize()] if config.has_hidden_norm else []
-        super().__init__(*parts, *_dropout(config), nn.Linear(channels, outputs))
+        super().__init__(*parts, *_dropout(config), Linear(channels, outputs))
 
 
 def _dropout(config: HeadConfig) -> list[nn.Module]:
