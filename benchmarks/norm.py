@@ -16,6 +16,7 @@ from pathlib import Path
 
 import norm_tiles
 import torch
+from norm_launches import CANDIDATES, SHAPES
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
@@ -130,7 +131,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file; default: benchmarks/results/norm-*")
     parser.add_argument("--commit", help="names the commit where the copy has no history")
     parser.add_argument("--no-tiles", action="store_true", help="try no other tiles")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1,
+    parser.add_argument("--processes", type=int, default=min(os.cpu_count() or 1, 16),
                         help="that compile kernels with other tiles ahead")  # fmt: skip
     options = parser.parse_args()
 
@@ -149,7 +150,7 @@ def main() -> None:
         write_json(out, content | {"times": times})
         for one in compiled:
             one.result()
-    found = norm_tiles.measure_tiles(norm_tiles.SHAPES, norm_tiles.CANDIDATES)
+    found = norm_tiles.measure_tiles(SHAPES, CANDIDATES)
     for each in norm_tiles.tile_tables(found):
         Console(width=TABLE_WIDTH).print(each)
     write_json(out, content | {"times": times, "tiles": [one.entry for one in found]})

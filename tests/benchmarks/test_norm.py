@@ -53,7 +53,7 @@ def test_every_candidate_launches_the_kernels_of_both_passes() -> None:
         "import sys\n"
         f"sys.path.insert(0, {str(ROOT / 'benchmarks')!r})\n"
         "import torch\n"
-        "from norm_tiles import CANDIDATES, Shape, record\n"
+        "from norm_launches import CANDIDATES, Shape, record\n"
         "from graphmamba.encode.batch_norm import fused\n"
         "sets = [list(torch.randn(4, 70, 35))]\n"
         "default, grids = fused.TILES, set()\n"
@@ -77,7 +77,7 @@ def test_tables_show_each_kernel_with_each_candidate(
     shape = tiles.Shape("few", 1_000, 10, is_nodes=True)
     found = [
         tiles.Found(shape, candidate, is_backward, sums_us=2.0, pass_us=6.0)
-        for candidate in tiles.CANDIDATES
+        for candidate in study.CANDIDATES
         for is_backward in (False, True)
     ]
     # The second kernel of the forward pass moves x, b, a and y.
