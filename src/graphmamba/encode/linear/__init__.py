@@ -44,9 +44,9 @@ def linear(
 
     A batch of graphs has many rows and few channels. For such shapes PyTorch takes up to five
     kernels for the gradients, and the one that sums a bias's costs more than the product. The fused
-    form finds those of weight, bias and, where it fits, x in one pass over the rows, and adds up
-    the shares of its programs in a second kernel. Where TF32 is not allowed, PyTorch keeps the
-    products, and only the bias is summed here. Repeats give the same bits.
+    form finds those of weight and bias in one pass over the rows, and adds up the shares of its
+    programs in a second kernel. Where TF32 is not allowed, PyTorch keeps the products, and only the
+    bias is summed here. Repeats give the same bits.
 
     Args:
         x: Rows.

@@ -8,16 +8,19 @@ from torch import Tensor
 from graphmamba.encode.linear.fused_kernels import (
     add_lines_kernel,
     column_sums_kernel,
-    linear_bwd_kernel,
     narrow_fwd_kernel,
+    weight_grad_kernel,
 )
 
 BLOCK_ROWS = 32
-NARROW_ROWS = 32
-LEAST_BLOCK, MOST_BLOCK = 16, 128
-"""Channels of a block: what tensor cores take at least, and what registers hold."""
-PROGRAMS = 264
-"""Two for each of an H200's processors."""
+NARROW_ROWS, NARROW_BLOCK = 32, 128
+LEAST_BLOCK, MOST_BLOCK = 16, 64
+"""Channels of a block: what tensor cores take at least, and what few warps hold."""
+WARPS = 2
+"""With four, Triton takes products that want both operands turned round in shared memory, number
+by number: that took five times as long as all the rest."""
+PROGRAMS = 528
+"""Four for each of an H200's processors."""
 LEAST_LINES, MOST_LINE_BYTES = 16, 8 << 20
 """Programs that share the rows: not so many that adding up takes longer than what they share."""
 STAGES = 3
@@ -35,7 +38,7 @@ def narrow(x: Inputs, weight: Weight, bias: Float[Tensor, " out"] | None) -> Row
     (rows, inward), out = x.shape, weight.shape[0]
     y = x.new_empty(rows, out)
     if y.numel():
-        block = _block(out)
+        block = _block(out, NARROW_BLOCK)
         narrow_fwd_kernel[(triton.cdiv(rows, NARROW_ROWS), triton.cdiv(out, block))](
             *(x, weight, weight if bias is None else bias, y, rows),
             OUT=out,
@@ -54,18 +57,16 @@ def backward(
 ) -> tuple[Tensor, Weight, Float[Tensor, " _"]]:
     """Gradients of x, weight and bias by tensor cores, with TF32; empty for what is not wanted."""
     (rows, out), inward = grad.shape, x.shape[1]
+    dx = grad @ weight if needs_dx else x.new_empty(0)
     if rows == 0:
-        sums = grad.new_zeros(out if has_bias else 0)
-        return x.new_empty(x.shape if needs_dx else (0,)), torch.zeros_like(weight), sums
-    height, width = _block(out), _block(inward)
+        return dx, torch.zeros_like(weight), grad.new_zeros(out if has_bias else 0)
+    height, width = _block(out, MOST_BLOCK), _block(inward, MOST_BLOCK)
     across = triton.cdiv(out, height), triton.cdiv(inward, width)
     line = out * inward + (out if has_bias else 0)
     tiles, programs = share(rows, BLOCK_ROWS, across[0] * across[1], line)
     lines = grad.new_empty(programs, line)
-    is_whole = across == (1, 1) and needs_dx
-    dx = x.new_empty(x.shape if is_whole else (0,))
-    linear_bwd_kernel[(programs, *across)](
-        *(grad, x, weight, dx, lines, rows, tiles),
+    weight_grad_kernel[(programs, *across)](
+        *(grad, x, lines, rows, tiles),
         OUT=out,
         IN=inward,
         GRAD_STRIDE=grad.stride(0),
@@ -75,14 +76,11 @@ def backward(
         OB=height,
         IB=width,
         STAGES=STAGES,
-        WRITES_DX=is_whole,
         HAS_BIAS=has_bias,
-        num_warps=8 if height * width > 64 * 64 else 4,
+        num_warps=WARPS,
     )
     d_weight, d_bias = torch.empty_like(weight), grad.new_empty(line - out * inward)
     add_lines(lines, d_weight, d_bias)
-    if needs_dx and not is_whole:
-        dx = grad @ weight
     return dx, d_weight, d_bias
 
 
@@ -128,5 +126,5 @@ def share(rows: int, tile: int, across: int, line: int) -> tuple[int, int]:
     return tiles, triton.cdiv(rows, tiles * tile)
 
 
-def _block(channels: int) -> int:
-    return min(max(triton.next_power_of_2(channels), LEAST_BLOCK), MOST_BLOCK)
+def _block(channels: int, most: int) -> int:
+    return min(max(triton.next_power_of_2(channels), LEAST_BLOCK), most)

@@ -40,19 +40,15 @@ def narrow_fwd_kernel(
 
 @no_type_check
 @triton.jit(do_not_specialize=["rows", "tiles"])
-def linear_bwd_kernel(
-    grad_ptr, x_ptr, weight_ptr, dx_ptr, lines_ptr, rows, tiles, OUT: tl.constexpr,
-    IN: tl.constexpr, GRAD_STRIDE: tl.constexpr, X_STRIDE: tl.constexpr, LINE: tl.constexpr,
-    R: tl.constexpr, OB: tl.constexpr, IB: tl.constexpr, STAGES: tl.constexpr,
-    WRITES_DX: tl.constexpr, HAS_BIAS: tl.constexpr,
+def weight_grad_kernel(
+    grad_ptr, x_ptr, lines_ptr, rows, tiles, OUT: tl.constexpr, IN: tl.constexpr,
+    GRAD_STRIDE: tl.constexpr, X_STRIDE: tl.constexpr, LINE: tl.constexpr, R: tl.constexpr,
+    OB: tl.constexpr, IB: tl.constexpr, STAGES: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    """Write a line of a block [OB, IB] of the weight, and dx where the block is all of it."""
+    """Write a line's block [OB, IB] of the weight's gradient, and of the bias's."""
     program = tl.program_id(0).to(tl.int64)
     out = tl.program_id(1) * OB + tl.arange(0, OB)
     inward = tl.program_id(2) * IB + tl.arange(0, IB)
-    weight = tl.zeros([OB, IB], tl.float32)
-    if WRITES_DX:
-        weight = load_tile(weight_ptr, out, inward, OUT, IN, IN)
     total, sums = tl.zeros([OB, IB], tl.float32), tl.zeros([OB], tl.float32)
     first = program * tiles * R
     for tile in tl.range(0, tiles, num_stages=STAGES):
@@ -62,10 +58,6 @@ def linear_bwd_kernel(
         total = tl.dot(tl.trans(grad), x, total, input_precision="tf32")
         if HAS_BIAS:
             sums += tl.sum(grad, axis=0)
-        if WRITES_DX:
-            dx = tl.dot(grad, weight, input_precision="tf32")
-            at = row[:, None] * IN + inward[None, :]
-            tl.store(dx_ptr + at, dx, mask=(row < rows)[:, None] & (inward < IN)[None, :])
     lines_ptr += program * LINE
     inside = (out < OUT)[:, None] & (inward < IN)[None, :]
     tl.store(lines_ptr + out[:, None] * IN + inward[None, :], total, mask=inside)

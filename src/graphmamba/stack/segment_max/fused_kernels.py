@@ -90,5 +90,7 @@ def segment_max_bwd_kernel(
     row = row.to(tl.int64)[:, None]
     own = tl.load(rows_ptr + row * STRIDE + c[None, :], mask=inside, other=0.0)
     # A factor and no choice: a gradient that is NaN stays so in all rows.
-    share = (own == top).to(tl.float32) * (grad / tl.maximum(count, 1).to(tl.float32))
+    # Rounded as PyTorch does it; a plain quotient is a little off on a GPU.
+    part = tl.math.div_rn(grad, tl.maximum(count, 1).to(tl.float32))
+    share = (own == top).to(tl.float32) * part
     tl.store(out_ptr + row * CHANNELS + c[None, :], share, mask=inside)

@@ -10,10 +10,9 @@ from graphmamba.stack.selection.fused_kernels import selection_bwd_kernel, selec
 
 LEAST_BLOCK = 16
 """What tensor cores take at least."""
-FORWARD_ROWS, BACKWARD_ROWS = 64, 32
+FORWARD_ROWS, BACKWARD_ROWS = 64, 16
 STAGES = 2
-NARROW = 64
-"""Channels up to which four warps hold the sums."""
+WARPS = 4
 ALIGNED = 4
 """Numbers that are read at once: rows of the projection are as long as a multiple of it."""
 
@@ -60,7 +59,7 @@ def backward(
         LOW_STRIDE=out.stride(0),
         R=BACKWARD_ROWS,
         STAGES=STAGES,
-        num_warps=8 if shape["IB"] > NARROW else 4,
+        num_warps=WARPS,
         **shape,
     )
     d_select, d_step = torch.empty_like(select), torch.empty_like(step)
@@ -79,7 +78,7 @@ def _walk(
             OUT_STRIDE=out.stride(0),
             R=FORWARD_ROWS,
             ONLY_DELTA=only_delta,
-            num_warps=4,
+            num_warps=WARPS,
             **_shape(select, step),
         )
 
