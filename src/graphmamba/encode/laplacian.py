@@ -7,9 +7,13 @@ from torch_geometric.data import Data
 
 from graphmamba.data.random_bits import draw_bits, take_bits
 from graphmamba.encode.config import LaplacianConfig
+from graphmamba.encode.deep_set import can_fuse, deep_set
 from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
 from graphmamba.encode.linear import Linear
 from graphmamba.encode.mlp import relu_mlp
+
+FUSED_LAYERS = 2
+"""Depth of the network that has kernels of its own: that of all published numbers."""
 
 
 class LaplacianEncoder(nn.Module):
@@ -36,9 +40,11 @@ class LaplacianEncoder(nn.Module):
         """Encode every node of the batch."""
         vectors = graphs.laplacian_vectors[:, : self.frequencies]
         values = graphs.laplacian_values[:, : self.frequencies]
+        signs = self.draw_signs() if self.training else None
+        if isinstance(self.set_network, DeepSet) and self.set_network.is_fused(vectors, values):
+            return self.set_network.fused(vectors, values, signs)
         is_missing = torch.isnan(vectors)
-        if self.training:
-            vectors = vectors * self.draw_signs()
+        vectors = vectors if signs is None else vectors * signs
         pairs = torch.stack([vectors, values], dim=-1)
         pairs = pairs.masked_fill(is_missing[:, :, None], 0.0)  # [nodes, frequencies, 2]
         return self.set_network(pairs, is_missing)
@@ -59,7 +65,7 @@ class DeepSet(nn.Module):
 
     def __init__(self, config: LaplacianConfig) -> None:
         super().__init__()
-        self.channels = config.channels
+        self.channels, self.layers = config.channels, config.layers
         self.mlp = relu_mlp(2, config.channels, config.layers)
 
     def forward(
@@ -75,6 +81,25 @@ class DeepSet(nn.Module):
             again = kept.forget(hidden, lambda: first(pairs))
             kept.forget(rows, lambda: last(again()))
         return rows.masked_fill(is_missing[:, :, None], 0.0).sum(dim=1)
+
+    def is_fused(
+        self,
+        vectors: Float[Tensor, "nodes frequencies"],
+        values: Float[Tensor, "nodes frequencies"],
+    ) -> bool:
+        """Tell whether `fused` takes such data in the place of `forward`."""
+        return self.layers == FUSED_LAYERS and can_fuse(vectors, values, 2 * self.channels)
+
+    def fused(
+        self,
+        vectors: Float[Tensor, "nodes frequencies"],
+        values: Float[Tensor, "nodes frequencies"],
+        signs: Float[Tensor, " frequencies"] | None,
+    ) -> Float[Tensor, "nodes channels"]:
+        """Return the same from entries, NaN where they are missing, eigenvalues and signs."""
+        first, last = self.mlp[0], self.mlp[2]
+        maps = first.weight, first.bias, last.weight, last.bias
+        return deep_set(vectors, values, signs, *maps)
 
 
 class SetTransformer(nn.Module):

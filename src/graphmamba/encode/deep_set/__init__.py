@@ -1,0 +1,79 @@
+"""A small network on each frequency of a node and the sum over them, in one kernel on a GPU."""
+
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+_HAS_TRITON = find_spec("triton") is not None
+MOST_HIDDEN = 64
+"""Width whose gradients registers hold."""
+
+Entries = Float[Tensor, "nodes frequencies"]
+Rows = Float[Tensor, "nodes channels"]
+
+
+def can_fuse(vectors: Entries, values: Entries, hidden: int) -> bool:
+    """Tell whether `deep_set` takes such tensors: single precision, on a GPU, not compiled.
+
+    Args:
+        vectors: Entries of eigenvectors.
+        values: Eigenvalues.
+        hidden: Width of the hidden rows.
+    """
+    if not _HAS_TRITON or torch.compiler.is_compiling() or torch.is_autocast_enabled("cuda"):
+        return False
+    is_data = not (vectors.requires_grad or values.requires_grad)
+    is_single = vectors.dtype == values.dtype == torch.float32
+    return vectors.is_cuda and is_single and is_data and hidden <= MOST_HIDDEN
+
+
+def deep_set(
+    vectors: Entries,
+    values: Entries,
+    signs: Float[Tensor, " frequencies"] | None,
+    first: Float[Tensor, "hidden 2"],
+    first_bias: Float[Tensor, " hidden"],
+    last: Float[Tensor, "channels hidden"],
+    last_bias: Float[Tensor, " channels"],
+) -> Rows:
+    r"""Map each pair of entry and eigenvalue, and sum over the frequencies that a node has.
+
+    .. math:: y_n = \sum_f \sigma(W_2\,\sigma(W_1 (s_f v_{nf}, \lambda_{nf}) + b_1) + b_2)
+
+    over the frequencies whose entry is not NaN, with ReLU for :math:`\sigma`. Nothing between entry
+    and sum is ever in memory, in either direction; the data get no gradients. Products of the
+    second map are rounded to TF32 where PyTorch may round them. Repeats give the same bits.
+
+    Args:
+        vectors: v.
+        values: lambda.
+        signs: s; 1 if None.
+        first: W_1.
+        first_bias: b_1.
+        last: W_2.
+        last_bias: b_2.
+    """
+    found: Rows = _DeepSet.apply(vectors, values, signs, first, first_bias, last, last_bias)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _DeepSet(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, values: Tensor, *others: Any) -> Tensor:
+        # Here and not at the top, so that Triton has to be installed only where it runs.
+        from graphmamba.encode.deep_set import fused
+
+        ctx.save_for_backward(vectors, values, *others)
+        with torch.cuda.device_of(vectors):
+            return fused.forward(vectors, values, *others)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        from graphmamba.encode.deep_set import fused
+
+        with torch.cuda.device_of(grad):
+            return None, None, None, *fused.backward(grad, *ctx.saved_tensors)

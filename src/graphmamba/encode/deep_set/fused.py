@@ -1,0 +1,87 @@
+"""The network over frequencies on a GPU: which kernels run, on what tiles."""
+
+from typing import Any
+
+import torch
+import triton
+from jaxtyping import Float
+from torch import Tensor
+
+from graphmamba.encode.deep_set.fused_kernels import deep_set_bwd_kernel, deep_set_fwd_kernel
+from graphmamba.encode.linear.fused import add_lines
+
+FORWARD_NODES, BACKWARD_NODES = 32, 64
+MOST_PROGRAMS = 528
+"""That share a backward pass, four for each of an H200's processors."""
+LEAST_BLOCK = 16
+"""What tensor cores take at least."""
+WARPS = 4
+
+Entries = Float[Tensor, "nodes frequencies"]
+Signs = Float[Tensor, " frequencies"]
+First = Float[Tensor, "hidden 2"]
+Hidden = Float[Tensor, " hidden"]
+Last = Float[Tensor, "channels hidden"]
+Channels = Float[Tensor, " channels"]
+Rows = Float[Tensor, "nodes channels"]
+
+
+def forward(
+    vectors: Entries, values: Entries, signs: Signs | None,
+    first: First, first_bias: Hidden, last: Last, last_bias: Channels,
+) -> Rows:  # fmt: skip
+    """Sum over the frequencies of each node."""
+    vectors, values = _dense(vectors), _dense(values)
+    nodes, out = vectors.shape[0], vectors.new_empty(vectors.shape[0], last.shape[0])
+    if nodes:
+        deep_set_fwd_kernel[(triton.cdiv(nodes, FORWARD_NODES),)](
+            *(vectors, values, vectors if signs is None else signs),
+            *(first.contiguous(), first_bias, last.contiguous(), last_bias, out, nodes),
+            T=FORWARD_NODES,
+            **_constants(vectors, values, signs, last),
+        )
+    return out
+
+
+def backward(
+    grad: Rows, vectors: Entries, values: Entries, signs: Signs | None,
+    first: First, first_bias: Hidden, last: Last, last_bias: Channels,
+) -> tuple[First, Hidden, Last, Channels]:  # fmt: skip
+    """Gradients of both maps."""
+    grad, vectors, values = _dense(grad), _dense(vectors), _dense(values)
+    make = torch.empty_like if grad.numel() else torch.zeros_like
+    found = tuple(make(each.contiguous()) for each in (first, first_bias, last, last_bias))
+    if grad.numel():
+        line = sum(each.numel() for each in found)
+        tiles = triton.cdiv(grad.shape[0], BACKWARD_NODES * MOST_PROGRAMS)
+        programs = triton.cdiv(grad.shape[0], BACKWARD_NODES * tiles)
+        lines = grad.new_empty(programs, line)
+        deep_set_bwd_kernel[(programs,)](
+            *(vectors, values, vectors if signs is None else signs),
+            *(first.contiguous(), first_bias, last.contiguous(), last_bias),
+            *(grad, lines, grad.shape[0], tiles),
+            GRAD_STRIDE=grad.stride(0),
+            T=BACKWARD_NODES,
+            **_constants(vectors, values, signs, last),
+        )
+        add_lines(lines, *found)
+    return found[0], found[1], found[2], found[3]
+
+
+def _constants(
+    vectors: Entries, values: Entries, signs: Signs | None, last: Last
+) -> dict[str, Any]:
+    channels, hidden = last.shape
+    may_round = not last.is_cuda or torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return {
+        "FREQUENCIES": vectors.shape[1], "VECTOR_STRIDE": vectors.stride(0),
+        "VALUE_STRIDE": values.stride(0), "HAS_SIGNS": signs is not None,
+        "HIDDEN": hidden, "CHANNELS": channels,
+        "H": max(triton.next_power_of_2(hidden), LEAST_BLOCK),
+        "C": max(triton.next_power_of_2(channels), LEAST_BLOCK),
+        "PRECISION": "tf32" if may_round else "ieee", "num_warps": WARPS,
+    }  # fmt: skip
+
+
+def _dense(rows: Tensor) -> Tensor:
+    return rows if rows.stride(-1) == 1 else rows.contiguous()
