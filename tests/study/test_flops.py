@@ -130,3 +130,14 @@ def test_fused_norms_cost_what_their_parts_do() -> None:
     drop = OWN_ELEMENTWISE["graphmamba::activate_drop_fused"]
     assert drop(rows, None, None, "gelu", 0.1, 0) == 30
     assert OWN_ELEMENTWISE["graphmamba::segment_sum_fused"](rows, None, None, None) == 15
+    assert OWN_ELEMENTWISE["graphmamba::segment_max_fused"](rows, None, None) == 15
+    assert OWN_ELEMENTWISE["graphmamba::segment_max_fused_backward"](None, rows, None) == 15
+    assert OWN_ELEMENTWISE["graphmamba::add_up_fused"]([rows] * 4) == 45
+
+
+def test_the_fused_network_over_frequencies_costs_its_products() -> None:
+    call = (5, 4), (5, 4), None, (6, 2), (6,), (3, 6), (3,)
+    # twenty pairs, two numbers to six to three
+    assert PRODUCTS[torch.ops.graphmamba.deep_set_fused](*call) == 2 * 20 * (2 * 6 + 6 * 3)
+    back = PRODUCTS[torch.ops.graphmamba.deep_set_fused_backward]((5, 3), *call)
+    assert back == 2 * 20 * (2 * 6 + 2 * 6 * 3)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # Defines the operators of ours that the tables below name.
+import graphmamba.encode.deep_set
 import graphmamba.scan
 import graphmamba.stack.selection  # noqa: F401
 
@@ -105,7 +106,21 @@ def _raw_steps(out: Any, _select: Any, step: Any, **_: Any) -> int:
     return 2 * out[0] * step[0] * step[1]
 
 
+def _deep_set(vectors: Any, _values: Any, _signs: Any, *maps: Any, **_: Any) -> int:
+    """From the shapes of entries and of weight and bias of both maps."""
+    (hidden, pair), channels = maps[0], maps[2][0]
+    return 2 * vectors[0] * vectors[1] * hidden * (pair + channels)
+
+
+def _deep_set_backward(_grad: Any, vectors: Any, *others: Any, **_: Any) -> int:
+    """Those of both weights, and of the hidden rows."""
+    (hidden, pair), channels = others[2], others[4][0]
+    return 2 * vectors[0] * vectors[1] * hidden * (pair + BACKWARD * channels)
+
+
 PRODUCTS: dict[Any, Formula] = {
+    ours.deep_set_fused: _deep_set,
+    ours.deep_set_fused_backward: _deep_set_backward,
     ours.narrow_linear_fused: _narrow_linear,
     ours.linear_fused_backward: _linear_backward,
     ours.selection_fused: _selection,

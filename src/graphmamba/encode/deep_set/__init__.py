@@ -1,11 +1,12 @@
 """A small network on each frequency of a node and the sum over them, in one kernel on a GPU."""
 
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from graphmamba.encode.deep_set.operators import FusedDeepSet
 
 _HAS_TRITON = find_spec("triton") is not None
 MOST_HIDDEN = 64
@@ -56,24 +57,5 @@ def deep_set(
         last: W_2.
         last_bias: b_2.
     """
-    found: Rows = _DeepSet.apply(vectors, values, signs, first, first_bias, last, last_bias)  # type: ignore[no-untyped-call]
+    found: Rows = FusedDeepSet.apply(vectors, values, signs, first, first_bias, last, last_bias)  # type: ignore[no-untyped-call]
     return found
-
-
-class _DeepSet(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, vectors: Tensor, values: Tensor, *others: Any) -> Tensor:
-        # Here and not at the top, so that Triton has to be installed only where it runs.
-        from graphmamba.encode.deep_set import fused
-
-        ctx.save_for_backward(vectors, values, *others)
-        with torch.cuda.device_of(vectors):
-            return fused.forward(vectors, values, *others)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        from graphmamba.encode.deep_set import fused
-
-        with torch.cuda.device_of(grad):
-            return None, None, None, *fused.backward(grad, *ctx.saved_tensors)

@@ -1,0 +1,68 @@
+"""The fused network over frequencies as operators that PyTorch can trace, and its gradients."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NAMESPACE = "graphmamba"
+_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+"""Operators live as long as the library that defines them."""
+_ARGUMENTS = (
+    "Tensor vectors, Tensor values, Tensor? signs, "
+    "Tensor first, Tensor first_bias, Tensor last, Tensor last_bias"
+)
+_FORWARD = f"deep_set_fused({_ARGUMENTS}) -> Tensor"
+_BACKWARD = (
+    f"deep_set_fused_backward(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def _forward(vectors: Tensor, *others: Any) -> Tensor:
+    # Here and not at the top, so that Triton has to be installed only where it runs.
+    from graphmamba.encode.deep_set import fused
+
+    with torch.cuda.device_of(vectors):
+        return fused.forward(vectors, *others)
+
+
+def _backward(grad: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    from graphmamba.encode.deep_set import fused
+
+    with torch.cuda.device_of(grad):
+        return fused.backward(grad, *arguments)
+
+
+def _fake_forward(vectors: Tensor, *others: Any) -> Tensor:
+    return vectors.new_empty(vectors.shape[0], others[-1].shape[0])
+
+
+def _fake_backward(_: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    return tuple(torch.empty_like(each) for each in arguments[3:])
+
+
+for _schema, _compute, _fake in (
+    (_FORWARD, _forward, _fake_forward),
+    (_BACKWARD, _backward, _fake_backward),
+):
+    _name = _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.impl(_name, _compute, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
+
+
+class FusedDeepSet(torch.autograd.Function):
+    """Entries, eigenvalues, signs and both maps; the maps get gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
+        """Run the kernel."""
+        ctx.save_for_backward(*arguments)
+        found: Tensor = torch.ops.graphmamba.deep_set_fused(*arguments)
+        return found
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Run both kernels of the backward pass."""
+        found = torch.ops.graphmamba.deep_set_fused_backward(grad, *ctx.saved_tensors)
+        return None, None, None, *found
