@@ -97,9 +97,7 @@ class DeepSet(nn.Module):
         signs: Float[Tensor, " frequencies"] | None,
     ) -> Float[Tensor, "nodes channels"]:
         """Return the same from entries, NaN where they are missing, eigenvalues and signs."""
-        first, last = self.mlp[0], self.mlp[2]
-        maps = first.weight, first.bias, last.weight, last.bias
-        return deep_set(vectors, values, signs, *maps)
+        return deep_set(vectors, values, signs, *self.mlp.parameters())
 
 
 class SetTransformer(nn.Module):
