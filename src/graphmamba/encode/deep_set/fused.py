@@ -10,12 +10,12 @@ from torch import Tensor
 from graphmamba.encode.deep_set.fused_kernels import deep_set_bwd_kernel, deep_set_fwd_kernel
 from graphmamba.encode.linear.fused import add_lines
 
-FORWARD_NODES, BACKWARD_NODES = 32, 64
-MOST_PROGRAMS = 528
-"""That share a backward pass, four for each of an H200's processors."""
+BLOCK_NODES = 32
+MOST_PROGRAMS = 660
+"""That share a backward pass, five for each of an H200's processors."""
 LEAST_BLOCK = 16
 """What tensor cores take at least."""
-WARPS = 4
+FORWARD_WARPS, BACKWARD_WARPS = 4, 2
 
 Entries = Float[Tensor, "nodes frequencies"]
 Signs = Float[Tensor, " frequencies"]
@@ -34,10 +34,10 @@ def forward(
     vectors, values = _dense(vectors), _dense(values)
     nodes, out = vectors.shape[0], vectors.new_empty(vectors.shape[0], last.shape[0])
     if nodes:
-        deep_set_fwd_kernel[(triton.cdiv(nodes, FORWARD_NODES),)](
+        deep_set_fwd_kernel[(triton.cdiv(nodes, BLOCK_NODES),)](
             *(vectors, values, vectors if signs is None else signs),
             *(first.contiguous(), first_bias, last.contiguous(), last_bias, out, nodes),
-            T=FORWARD_NODES,
+            num_warps=FORWARD_WARPS,
             **_constants(vectors, values, signs, last),
         )
     return out
@@ -53,15 +53,15 @@ def backward(
     found = tuple(make(each.contiguous()) for each in (first, first_bias, last, last_bias))
     if grad.numel():
         line = sum(each.numel() for each in found)
-        tiles = triton.cdiv(grad.shape[0], BACKWARD_NODES * MOST_PROGRAMS)
-        programs = triton.cdiv(grad.shape[0], BACKWARD_NODES * tiles)
+        tiles = triton.cdiv(grad.shape[0], BLOCK_NODES * MOST_PROGRAMS)
+        programs = triton.cdiv(grad.shape[0], BLOCK_NODES * tiles)
         lines = grad.new_empty(programs, line)
         deep_set_bwd_kernel[(programs,)](
             *(vectors, values, vectors if signs is None else signs),
             *(first.contiguous(), first_bias, last.contiguous(), last_bias),
             *(grad, lines, grad.shape[0], tiles),
             GRAD_STRIDE=grad.stride(0),
-            T=BACKWARD_NODES,
+            num_warps=BACKWARD_WARPS,
             **_constants(vectors, values, signs, last),
         )
         add_lines(lines, *found)
@@ -79,7 +79,7 @@ def _constants(
         "HIDDEN": hidden, "CHANNELS": channels,
         "H": max(triton.next_power_of_2(hidden), LEAST_BLOCK),
         "C": max(triton.next_power_of_2(channels), LEAST_BLOCK),
-        "PRECISION": "tf32" if may_round else "ieee", "num_warps": WARPS,
+        "T": BLOCK_NODES, "PRECISION": "tf32" if may_round else "ieee",
     }  # fmt: skip
 
 
