@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from graphmamba.data.catalog import CATALOG, Task
 from graphmamba.data.topology import Topology
+from graphmamba.encode.linear import Linear
 from graphmamba.errors import UserError
 from graphmamba.task.heads import HEADS, HeadConfig, Mlp, Normalize, pair_scores, pool
 from tests.helpers.typecheck import typecheck_off
@@ -57,13 +58,13 @@ def test_row_normalisation_can_be_left_out() -> None:
 def test_tuned_form_drops_before_every_linear_layer() -> None:
     config = HeadConfig(layers=3, has_hidden_norm=False, activation="gelu", dropout=0.1)
     kinds = [type(part) for part in Mlp(8, 3, config)]
-    hidden = [nn.Dropout, nn.Linear, nn.GELU]
-    assert kinds == [*hidden, *hidden, nn.Dropout, nn.Linear]
+    hidden = [nn.Dropout, Linear, nn.GELU]
+    assert kinds == [*hidden, *hidden, nn.Dropout, Linear]
     assert [type(part) for part in Mlp(8, 3, HeadConfig(layers=2))] == [
-        nn.Linear,
+        Linear,
         nn.ReLU,
         Normalize,
-        nn.Linear,
+        Linear,
     ]
 
 
