@@ -14,18 +14,18 @@ from graphmamba.encode.linear.fused_kernels import (
 
 BLOCK_ROWS = 32
 NARROW_ROWS, NARROW_BLOCK = 32, 128
-LEAST_BLOCK, MOST_BLOCK = 16, 64
-"""Channels of a block: what tensor cores take at least, and what few warps hold."""
-WARPS = 2
+LEAST_BLOCK, MOST_BLOCK = 16, 32
+"""Channels of a block: what tensor cores take at least, and what one warp holds."""
+WARPS = 1
 """With four, Triton takes products that want both operands turned round in shared memory, number
 by number: that took five times as long as all the rest."""
-PROGRAMS = 528
-"""Four for each of an H200's processors."""
+PROGRAMS = 1056
+"""Eight for each of an H200's processors."""
 LEAST_LINES, MOST_LINE_BYTES = 16, 8 << 20
 """Programs that share the rows: not so many that adding up takes longer than what they share."""
 STAGES = 3
 SUM_ROWS, SUM_CHANNELS = 64, 32
-ADD_LINES, ADD_COLUMNS = 32, 64
+ADD_LINES, ADD_COLUMNS = 32, 32
 MOST_SUMS = 4
 
 Rows = Float[Tensor, "rows out"]
@@ -57,9 +57,10 @@ def backward(
 ) -> tuple[Tensor, Weight, Float[Tensor, " _"]]:
     """Gradients of x, weight and bias by tensor cores, with TF32; empty for what is not wanted."""
     (rows, out), inward = grad.shape, x.shape[1]
-    dx = grad @ weight if needs_dx else x.new_empty(0)
+    dx = x.new_empty(0)
     if rows == 0:
-        return dx, torch.zeros_like(weight), grad.new_zeros(out if has_bias else 0)
+        zeros = torch.zeros_like(weight), grad.new_zeros(out if has_bias else 0)
+        return x.new_empty(x.shape) if needs_dx else dx, *zeros
     height, width = _block(out, MOST_BLOCK), _block(inward, MOST_BLOCK)
     across = triton.cdiv(out, height), triton.cdiv(inward, width)
     line = out * inward + (out if has_bias else 0)
@@ -81,7 +82,7 @@ def backward(
     )
     d_weight, d_bias = torch.empty_like(weight), grad.new_empty(line - out * inward)
     add_lines(lines, d_weight, d_bias)
-    return dx, d_weight, d_bias
+    return grad @ weight if needs_dx else dx, d_weight, d_bias
 
 
 def column_sums(grad: Rows) -> Float[Tensor, " out"]:

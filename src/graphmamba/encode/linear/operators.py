@@ -92,8 +92,8 @@ class FusedLinear(torch.autograd.Function):
                 rows, inputs, weight.contiguous(), ctx.has_bias, needs_x
             )
         else:
-            d_weight = rows.T @ inputs if needs_weight else None
             d_bias = torch.ops.graphmamba.column_sums_fused(rows) if needs_bias else None
+            d_weight = rows.T @ inputs if needs_weight else None
             dx = rows @ weight if needs_x else None
         return (
             dx.view(x.shape) if dx is not None and needs_x else None,

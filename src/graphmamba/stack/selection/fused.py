@@ -10,9 +10,11 @@ from graphmamba.stack.selection.fused_kernels import selection_bwd_kernel, selec
 
 LEAST_BLOCK = 16
 """What tensor cores take at least."""
-FORWARD_ROWS, BACKWARD_ROWS = 64, 16
-STAGES = 2
+FORWARD_ROWS, BACKWARD_ROWS = 64, 32
+STAGES = 1
 WARPS = 4
+SHARE = 4
+"""Programs of this kernel that take the place of one of the linear map's."""
 ALIGNED = 4
 """Numbers that are read at once: rows of the projection are as long as a multiple of it."""
 
@@ -45,7 +47,7 @@ def backward(
     found = u.new_empty(u.shape)
     if rows == 0:
         return found, torch.zeros_like(select), torch.zeros_like(step)
-    tiles, programs = share(rows, BACKWARD_ROWS, 1, select.numel() + step.numel())
+    tiles, programs = share(rows, BACKWARD_ROWS, SHARE, select.numel() + step.numel())
     lines = u.new_empty(programs, select.numel() + step.numel())
     shape = _shape(select, step)
     selection_bwd_kernel[(programs,)](
