@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.encode.deep_set.fused_kernels import deep_set_bwd_kernel, deep_set_fwd_kernel
-from graphmamba.encode.linear.fused import add_lines
+from graphmamba.line_sums import add_lines
 
 BLOCK_NODES = 32
 MOST_PROGRAMS = 660

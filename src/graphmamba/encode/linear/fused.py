@@ -6,11 +6,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.encode.linear.fused_kernels import (
-    add_lines_kernel,
     column_sums_kernel,
     narrow_fwd_kernel,
     weight_grad_kernel,
 )
+from graphmamba.line_sums import add_lines
 
 BLOCK_ROWS = 32
 NARROW_ROWS, NARROW_BLOCK = 32, 128
@@ -25,8 +25,6 @@ LEAST_LINES, MOST_LINE_BYTES = 16, 8 << 20
 """Programs that share the rows: not so many that adding up takes longer than what they share."""
 STAGES = 3
 SUM_ROWS, SUM_CHANNELS = 64, 32
-ADD_LINES, ADD_COLUMNS = 32, 32
-MOST_SUMS = 4
 
 Rows = Float[Tensor, "rows out"]
 Inputs = Float[Tensor, "rows in"]
@@ -104,20 +102,6 @@ def column_sums(grad: Rows) -> Float[Tensor, " out"]:
     sums = grad.new_empty(out)
     add_lines(lines, sums)
     return sums
-
-
-def add_lines(lines: Float[Tensor, "programs line"], *sums: Tensor) -> None:
-    """Add the lines up into up to four tensors, which they hold one behind the other."""
-    count, line = lines.shape
-    places = [*sums, *[lines] * (MOST_SUMS - len(sums))]
-    sizes = [each.numel() for each in sums] + [0] * (MOST_SUMS - len(sums))
-    add_lines_kernel[(triton.cdiv(line, ADD_COLUMNS),)](
-        *(lines, *places, count),
-        **dict(zip("ABCD", sizes, strict=True)),
-        LINES=ADD_LINES,
-        COLUMNS=ADD_COLUMNS,
-        num_warps=4,
-    )
 
 
 def share(rows: int, tile: int, across: int, line: int) -> tuple[int, int]:

@@ -80,31 +80,3 @@ def column_sums_kernel(
         row = (program * tiles + tile) * R + tl.arange(0, R)
         sums += load_tile(grad_ptr, row, out, rows, GRAD_STRIDE, OUT)
     tl.store(lines_ptr + program * OUT + out, tl.sum(sums, axis=0), mask=out < OUT)
-
-
-@no_type_check
-@triton.jit
-def store_part(ptr, c, sums, FIRST: tl.constexpr, SIZE: tl.constexpr):
-    """Store the SIZE sums from FIRST on."""
-    if SIZE > 0:
-        tl.store(ptr + c - FIRST, sums, mask=(c >= FIRST) & (c < FIRST + SIZE))
-
-
-@no_type_check
-@triton.jit(do_not_specialize=["lines"])
-def add_lines_kernel(
-    lines_ptr, a_ptr, b_ptr, c_ptr, d_ptr, lines, A: tl.constexpr, B: tl.constexpr,
-    C: tl.constexpr, D: tl.constexpr, LINES: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """Add up lines, LINES at a time, COLUMNS a program; their parts go to tensors of their own."""
-    LINE: tl.constexpr = A + B + C + D
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    total = tl.zeros([LINES, COLUMNS], tl.float32)
-    for first in range(0, lines, LINES):
-        line = first + tl.arange(0, LINES)
-        total += load_tile(lines_ptr, line, column, lines, LINE, LINE)
-    sums = tl.sum(total, axis=0)
-    store_part(a_ptr, column, sums, 0, A)
-    store_part(b_ptr, column, sums, A, B)
-    store_part(c_ptr, column, sums, A + B, C)
-    store_part(d_ptr, column, sums, A + B + C, D)

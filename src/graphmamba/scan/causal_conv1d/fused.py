@@ -8,6 +8,7 @@ import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.line_sums import add_lines
 from graphmamba.scan.causal_conv1d.fused_kernels import (
     causal_conv1d_bwd_kernel,
     causal_conv1d_fwd_kernel,
@@ -79,8 +80,9 @@ def backward(
     # Where the visits of a row are summed, that is done before they are rounded.
     is_summed = order is not None and not (permutation and rows == walk.steps)
     dx = x.new_empty((walk.steps, inner), dtype=torch.float32 if is_summed else x.dtype)
-    parts = x.new_empty((programs, width + 1, inner), dtype=torch.float32)
-    if dx.numel() > 0:
+    parts = x.new_empty((programs, (width + 1) * inner), dtype=torch.float32)
+    has_steps = dx.numel() > 0
+    if has_steps:
         causal_conv1d_bwd_kernel[(programs, walk.blocks)](
             *(grad, x, weight.contiguous(), x if bias is None else bias, cu_seqlens),
             *(cu_seqlens if order is None else order, dx, parts, *walk.numbers, tiles),
@@ -96,9 +98,14 @@ def backward(
             if has_visits
             else torch.zeros_like(x, memory_format=torch.contiguous_format)
         )
-    sums = parts.sum(0)
-    d_weight = sums[:width].t().to(weight.dtype).contiguous()
-    return dx, d_weight, x.new_empty(0) if bias is None else sums[width].to(bias.dtype).clone()
+    d_weight, d_bias = parts.new_empty(weight.shape), parts.new_empty(inner)
+    if has_steps:
+        add_lines(parts, d_weight, d_bias)
+    else:
+        d_weight.zero_()
+        d_bias.zero_()
+    d_weight = d_weight.to(weight.dtype)
+    return dx, d_weight, x.new_empty(0) if bias is None else d_bias.to(bias.dtype)
 
 
 def _walk(

@@ -157,8 +157,8 @@ def causal_conv1d_bwd_kernel(
         at = slot.to(tl.int64)[:, None] * INNER + c[None, :]
         tl.store(dx_ptr + at, dx, mask=(t < steps)[:, None] & (c < INNER)[None, :])
 
+    # A line holds the gradient of the taps as they lie in memory, then that of the bias.
+    parts_ptr += tl.program_id(0) * ((WIDTH + 1) * INNER)
     for i in tl.static_range(WIDTH + 1):
-        # The line holds the taps as they lie in memory, then the bias.
-        line = WIDTH - 1 - i if i < WIDTH else WIDTH
-        at = parts_ptr + (tl.program_id(0) * (WIDTH + 1) + line) * INNER + c
-        tl.store(at, tl.sum(sums[i], axis=0), mask=c < INNER)
+        at = c * WIDTH + WIDTH - 1 - i if i < WIDTH else WIDTH * INNER + c
+        tl.store(parts_ptr + at, tl.sum(sums[i], axis=0), mask=c < INNER)

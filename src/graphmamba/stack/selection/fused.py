@@ -5,7 +5,8 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from graphmamba.encode.linear.fused import add_lines, share
+from graphmamba.encode.linear.fused import share
+from graphmamba.line_sums import add_lines
 from graphmamba.stack.selection.fused_kernels import selection_bwd_kernel, selection_fwd_kernel
 
 LEAST_BLOCK = 16

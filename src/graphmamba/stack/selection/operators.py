@@ -80,12 +80,20 @@ class FusedSelection(torch.autograd.Function):
         state = (select.shape[0] - step.shape[1]) // 2
         ctx.save_for_backward(u, out, select, step)
         ctx.mark_non_differentiable(out)
-        ctx.set_materialize_grads(True)
+        # Else a gradient of zeros would be made for what has none.
+        ctx.set_materialize_grads(False)
         return u.view_as(u), delta, out[:, :state], out[:, state : 2 * state], out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Run both kernels of the backward pass."""
-        found = torch.ops.graphmamba.selection_fused_backward(*grads[:4], *ctx.saved_tensors)
+        u, out, _, step = ctx.saved_tensors
+        state = (ctx.saved_tensors[2].shape[0] - step.shape[1]) // 2
+        widths = u.shape[1], u.shape[1], state, state
+        given = (
+            out.new_zeros(out.shape[0], width) if grad is None else grad
+            for grad, width in zip(grads[:4], widths, strict=True)
+        )
+        found = torch.ops.graphmamba.selection_fused_backward(*given, *ctx.saved_tensors)
         return found[0], found[1], found[2]
