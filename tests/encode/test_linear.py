@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmamba.encode.linear import Linear, linear
+from graphmamba.encode.linear import Linear, linear, linear_through
 from graphmamba.errors import UserError
 from tests.helpers.processes import only_interpreted, run_apart
 from tests.helpers.typecheck import typecheck_off
@@ -46,10 +46,30 @@ def assert_fused_is_right(device: str, tolerance: float) -> None:
             assert torch.equal(ours[name], again[name])
 
 
+def assert_through_is_right(device: str, tolerance: float) -> None:
+    for rows, inward, out in ((70, 38, 20), (5, 100, 96), (0, 4, 8)):
+        generator = torch.Generator().manual_seed(rows)
+        drawn = [
+            torch.randn(*shape, generator=generator)
+            for shape in ((rows, inward), (out, inward), (out,), (rows, out), (rows, inward))
+        ]
+        found = []
+        for dtype, backend in ((torch.float64, "reference"), (torch.float32, "fused")):
+            x, weight, bias, grad, more = (each.to(device, dtype) for each in drawn)
+            leaves = [each.requires_grad_() for each in (x, weight, bias)]
+            y, again = linear_through(*leaves, backend=backend)  # type: ignore[arg-type]
+            torch.autograd.backward([y, again.sin()], [grad, more])
+            found.append([y.detach(), *(each.grad for each in leaves)])
+        for exact, ours in zip(*found, strict=True):
+            assert (ours.double() - exact).norm() <= tolerance * exact.norm() + 1e-12
+
+
 @only_interpreted
 def test_interpreted_kernels_are_as_exact_as_torch() -> None:
     run_apart(
-        "from tests.encode.test_linear import *\nassert_fused_is_right('cpu', 1e-6)",
+        "from tests.encode.test_linear import *\n"
+        "assert_fused_is_right('cpu', 1e-6)\n"
+        "assert_through_is_right('cpu', 1e-6)",
         TRITON_INTERPRET="1",
     )
 
@@ -59,7 +79,7 @@ def test_a_bias_alone_is_summed_where_nothing_may_be_rounded() -> None:
     run_apart(
         "from graphmamba.encode.linear import operators\n"
         "from tests.encode.test_linear import *\n"
-        "operators._may_round = lambda tensor: False\n"
+        "operators.may_round = lambda tensor: False\n"
         "assert_fused_is_right('cpu', 1e-6)",
         TRITON_INTERPRET="1",
     )
@@ -72,6 +92,7 @@ def test_kernels_are_as_exact_as_the_precision(
 ) -> None:
     monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", precision)
     assert_fused_is_right("cuda", tolerance)
+    assert_through_is_right("cuda", max(tolerance, 2e-3))
 
 
 def test_the_module_has_the_parameters_of_pytorchs() -> None:

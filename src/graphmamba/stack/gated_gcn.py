@@ -9,7 +9,7 @@ from torch.nn import functional
 from graphmamba.checks import check_choice, check_fraction, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
-from graphmamba.encode.linear import Linear
+from graphmamba.encode.linear import Linear, linear_through
 from graphmamba.encode.norm import BatchNorm, number_norms
 from graphmamba.errors import UserError
 from graphmamba.scan.options import Backend
@@ -92,8 +92,10 @@ class GatedGCN(LocalModel):
         }  # fmt: skip
         with Forgetting(is_worth_forgetting(x, x.shape[1], self.forgets)) as kept:
             nodes = self.nodes(x)
+            maps = self.edges.weight, self.edges.bias
+            edges, e = linear_through(e, *maps, backend=self.edges.backend)
             x_hat, e_hat, mean = gated_sum_and_mean(
-                nodes, self.edges(e), layout, scale, backend=self.backend
+                nodes, edges, layout, scale, backend=self.backend
             )
             kept.forget(sent_rows(nodes), lambda: self._map(source, SENT))
             del nodes

@@ -83,12 +83,14 @@ class GPSLayer(nn.Module):
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Return new node and edge rows."""
         mixed, again, branch = None, None, None
-        is_free = self.local is not None and not torch.compiler.is_compiling()
+        # Large batches fill a GPU one branch after the other, and take less memory so.
+        forgets = self._forgets(x)
+        is_free = self.local is not None and not (forgets or torch.compiler.is_compiling())
         if isinstance(self.mixer, GraphMambaMixer) and is_free:
             branch = Branch([x, *self.mixer.reads(topology)])
         far, *others = fan_out(x, 1 + READERS)
         with branch or nullcontext():
-            if isinstance(self.mixer, GlobalMixer) and self._forgets(x):
+            if isinstance(self.mixer, GlobalMixer) and forgets:
                 mixed, again = self.mixer.mix(far, topology)
             elif self.mixer is not None:
                 mixed = self.mixer(far, topology)

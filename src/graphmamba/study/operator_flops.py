@@ -93,6 +93,10 @@ def _linear_backward(
     return 2 * (1 + needs_dx) * grad[0] * grad[1] * x[1]
 
 
+def _add_product(_more: Any, grad: Any, weight: Any, **_: Any) -> int:
+    return 2 * grad[0] * weight[0] * weight[1]
+
+
 def _selection(u: Any, select: Any, step: Any, **_: Any) -> int:
     """From the shapes of the rows, of the weight of s, B and C, and of the weight of the steps."""
     return 2 * u[0] * u[1] * (select[0] + step[1])
@@ -123,6 +127,7 @@ PRODUCTS: dict[Any, Formula] = {
     ours.deep_set_fused_backward: _deep_set_backward,
     ours.narrow_linear_fused: _narrow_linear,
     ours.linear_fused_backward: _linear_backward,
+    ours.add_product_fused: _add_product,
     ours.selection_fused: _selection,
     ours.selection_fused_backward: _selection_backward,
     ours.raw_steps_fused: _raw_steps,

@@ -9,14 +9,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmamba.checks import check_choice
-from graphmamba.encode.linear.operators import FusedLinear
+from graphmamba.encode.linear.operators import FusedLinear, ThroughLinear, may_round
 
-__all__ = ["Linear", "linear"]
+__all__ = ["Linear", "linear", "linear_through"]
 
 LinearBackend = Literal["auto", "reference", "fused"]
 """`auto` is `fused` (Triton) for float32 rows on a GPU, but where a graph is compiled or autocast
 chooses types, and `reference` (PyTorch) elsewhere."""
 _HAS_TRITON = find_spec("triton") is not None
+
+MOST_THROUGH = 128
+"""Channels of a weight that one program holds."""
+ROWS = 2
+"""Dimensions of rows."""
 
 Inputs = Float[Tensor, "*rows in"]
 Rows = Float[Tensor, "*rows out"]
@@ -58,6 +63,35 @@ def linear(
     if backend == "reference" or (backend == "auto" and not _can_fuse(x, weight)):
         return functional.linear(x, weight, bias)
     return FusedLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+
+
+def linear_through(
+    x: Float[Tensor, "rows in"],
+    weight: Weight,
+    bias: Bias | None = None,
+    *,
+    backend: LinearBackend = "auto",
+) -> tuple[Float[Tensor, "rows out"], Float[Tensor, "rows in"]]:
+    """Map rows that are used once more, as by a residual sum; that has to take them from here.
+
+    Two uses of a tensor have two gradients, which PyTorch adds in a pass of its own. The fused form
+    adds the other one where it finds that of the map; it runs where TF32 is allowed and the weight
+    is small.
+
+    Args:
+        x: Rows.
+        weight: W.
+        bias: b; none if None.
+        backend: As in `linear`.
+
+    Returns:
+        The mapped rows, and the rows themselves.
+    """
+    check_choice("backend", backend, get_args(LinearBackend))
+    fits = max(weight.shape) <= MOST_THROUGH and x.dim() == ROWS and may_round(x)
+    if backend == "fused" or (backend == "auto" and fits and _can_fuse(x, weight)):
+        return ThroughLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return linear(x, weight, bias, backend=backend), x
 
 
 def _can_fuse(x: Tensor, weight: Tensor) -> bool:

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.encode.linear.fused_kernels import (
+    add_product_kernel,
     column_sums_kernel,
     narrow_fwd_kernel,
     weight_grad_kernel,
@@ -24,6 +25,8 @@ PROGRAMS = 1056
 LEAST_LINES, MOST_LINE_BYTES = 16, 8 << 20
 """Programs that share the rows: not so many that adding up takes longer than what they share."""
 STAGES = 3
+PRODUCT_ROWS, MOST_PRODUCT = 64, 128
+"""Rows of a program that adds a product, and channels of a weight that it holds."""
 SUM_ROWS, SUM_CHANNELS = 64, 32
 
 Rows = Float[Tensor, "rows out"]
@@ -81,6 +84,25 @@ def backward(
     d_weight, d_bias = torch.empty_like(weight), grad.new_empty(line - out * inward)
     add_lines(lines, d_weight, d_bias)
     return grad @ weight if needs_dx else dx, d_weight, d_bias
+
+
+def add_product(more: Inputs, grad: Rows, weight: Weight) -> Inputs:
+    """More + grad W, for a weight that fits into one program."""
+    (rows, out), inward = grad.shape, weight.shape[1]
+    dx = more.new_empty(more.shape)
+    if rows:
+        add_product_kernel[(triton.cdiv(rows, PRODUCT_ROWS),)](
+            *(more, grad, weight, dx, rows),
+            OUT=out,
+            IN=inward,
+            MORE_STRIDE=more.stride(0),
+            GRAD_STRIDE=grad.stride(0),
+            R=PRODUCT_ROWS,
+            OB=_block(out, MOST_PRODUCT),
+            IB=_block(inward, MOST_PRODUCT),
+            num_warps=4,
+        )
+    return dx
 
 
 def column_sums(grad: Rows) -> Float[Tensor, " out"]:

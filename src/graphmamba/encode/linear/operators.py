@@ -16,6 +16,7 @@ _BACKWARD = (
     "-> (Tensor, Tensor, Tensor)"
 )
 _NARROW = "narrow_linear_fused(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
+_ADD = "add_product_fused(Tensor more, Tensor grad, Tensor weight) -> Tensor"
 _SUMS = "column_sums_fused(Tensor grad) -> Tensor"
 
 
@@ -32,6 +33,13 @@ def _narrow(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
     with torch.cuda.device_of(x):
         return fused.narrow(x, weight, bias)
+
+
+def _add_product(more: Tensor, grad: Tensor, weight: Tensor) -> Tensor:
+    from graphmamba.encode.linear import fused
+
+    with torch.cuda.device_of(grad):
+        return fused.add_product(more, grad, weight)
 
 
 def _column_sums(grad: Tensor) -> Tensor:
@@ -52,6 +60,10 @@ def _fake_narrow(x: Tensor, weight: Tensor, _: Tensor | None) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
+def _fake_add(more: Tensor, _: Tensor, __: Tensor) -> Tensor:
+    return more.new_empty(more.shape)
+
+
 def _fake_sums(grad: Tensor) -> Tensor:
     return grad.new_empty(grad.shape[1])
 
@@ -59,6 +71,7 @@ def _fake_sums(grad: Tensor) -> Tensor:
 for _schema, _compute, _fake in (
     (_NARROW, _narrow, _fake_narrow),
     (_BACKWARD, _backward, _fake_backward),
+    (_ADD, _add_product, _fake_add),
     (_SUMS, _column_sums, _fake_sums),
 ):
     _name = _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
@@ -87,7 +100,7 @@ class FusedLinear(torch.autograd.Function):
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         rows, inputs = _rows(grad), _rows(x)
         dx = d_weight = d_bias = None
-        if needs_weight and _may_round(grad):
+        if needs_weight and may_round(grad):
             dx, d_weight, d_bias = torch.ops.graphmamba.linear_fused_backward(
                 rows, inputs, weight.contiguous(), ctx.has_bias, needs_x
             )
@@ -102,12 +115,43 @@ class FusedLinear(torch.autograd.Function):
         )
 
 
+class ThroughLinear(torch.autograd.Function):
+    """The same, and the rows themselves, whose other gradient is added where this one is found."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Let PyTorch multiply."""
+        ctx.save_for_backward(x, weight)
+        ctx.set_materialize_grads(False)
+        return functional.linear(x, weight, bias), x.view_as(x)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(
+        ctx: Any, grad: Tensor | None, more: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Find the gradients of weight and bias, then that of the rows."""
+        x, weight = ctx.saved_tensors
+        if grad is None:
+            return more, None, None
+        grad, needs = _rows(grad), ctx.needs_input_grad
+        _, d_weight, d_bias = torch.ops.graphmamba.linear_fused_backward(
+            grad, _rows(x), weight.contiguous(), needs[2], False
+        )
+        dx = None
+        if needs[0] and more is None:
+            dx = grad @ weight
+        elif needs[0] and more is not None:
+            dx = torch.ops.graphmamba.add_product_fused(_rows(more), grad, weight.contiguous())
+        return dx, d_weight if needs[1] else None, d_bias if needs[2] else None
+
+
 def _rows(tensor: Tensor) -> Tensor:
     """Put all dimensions but the last into one, and channels next to one another."""
     rows = tensor.flatten(0, -2)
     return rows if rows.stride(-1) == 1 else rows.contiguous()
 
 
-def _may_round(tensor: Tensor) -> bool:
+def may_round(tensor: Tensor) -> bool:
     """Tell whether products may be rounded to TF32; the interpreter, on a CPU, does not round."""
     return not tensor.is_cuda or torch.backends.cuda.matmul.fp32_precision == "tf32"
