@@ -18,8 +18,8 @@ LinearBackend = Literal["auto", "reference", "fused"]
 chooses types, and `reference` (PyTorch) elsewhere."""
 _HAS_TRITON = find_spec("triton") is not None
 
-MOST_THROUGH = 128
-"""Channels of a weight that one program holds."""
+MOST_THROUGH = 64
+"""Channels of a weight that one of many programs holds."""
 ROWS = 2
 """Dimensions of rows."""
 

@@ -25,8 +25,8 @@ PROGRAMS = 1056
 LEAST_LINES, MOST_LINE_BYTES = 16, 8 << 20
 """Programs that share the rows: not so many that adding up takes longer than what they share."""
 STAGES = 3
-PRODUCT_ROWS, MOST_PRODUCT = 64, 128
-"""Rows of a program that adds a product, and channels of a weight that it holds."""
+PRODUCT_ROWS, MOST_PRODUCT = 32, 128
+"""Rows of a tile that a product is added to, and channels of a weight that it holds."""
 SUM_ROWS, SUM_CHANNELS = 64, 32
 
 Rows = Float[Tensor, "rows out"]
@@ -91,8 +91,10 @@ def add_product(more: Inputs, grad: Rows, weight: Weight) -> Inputs:
     (rows, out), inward = grad.shape, weight.shape[1]
     dx = more.new_empty(more.shape)
     if rows:
-        add_product_kernel[(triton.cdiv(rows, PRODUCT_ROWS),)](
-            *(more, grad, weight, dx, rows),
+        # The weight is loaded once a program.
+        tiles = triton.cdiv(rows, PRODUCT_ROWS * PROGRAMS)
+        add_product_kernel[(triton.cdiv(rows, PRODUCT_ROWS * tiles),)](
+            *(more, grad, weight, dx, rows, tiles),
             OUT=out,
             IN=inward,
             MORE_STRIDE=more.stride(0),
