@@ -59,7 +59,7 @@ def evaluate(  # noqa: PLR0913
     place = resolve_device(device)
     trained = ModelWords(checkpoint, pretrained, weights).load()
     experiment = on_other_data(trained, benchmark, input_)
-    experiment, store = open_data(experiment, Path(root) if root else None, place)
+    experiment, store = open_data(experiment, Path(root) if root else None)
     check_fits(trained, experiment)
     data, options = experiment.data, trained.options
     if batch_size is not None:

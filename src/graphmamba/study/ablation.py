@@ -95,7 +95,7 @@ class Ablation:
                     continue
                 if name not in opened:
                     device = resolve_device(self.options.device)
-                    opened[name] = open_data(experiment, self.root, device)[1]
+                    opened[name] = open_data(experiment, self.root)[1]
                 yield name, _run(experiment, opened[name], replace(self.options, seed=seed), place)
 
 

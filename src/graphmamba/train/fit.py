@@ -58,7 +58,7 @@ def fit(
     reporter = with_loggers(reporter, options.loggers)
     fabric = start_fabric(options)
     if store is None:
-        experiment, store = open_data(experiment, device=fabric.device)
+        experiment, store = open_data(experiment)
     where = RunFolder(Path(folder) if folder else new_folder(experiment, team_of(fabric)))
     return run_fit(fabric, experiment, store, options, where, reporter, resume)
 

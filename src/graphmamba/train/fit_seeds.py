@@ -44,7 +44,7 @@ def fit_seeds(
     begin = time.monotonic()
     fabric = start_fabric(options)
     if store is None:
-        experiment, store = open_data(experiment, device=fabric.device)
+        experiment, store = open_data(experiment)
     team = team_of(fabric)
     whole = RunFolder(Path(folder) if folder else new_folder(experiment, team))
     team.let_first(whole.go_on if resume else whole.begin)

@@ -20,7 +20,9 @@ def open_data(
     Args:
         experiment: Which graphs, and which columns its model reads.
         root: Where sets are kept; None for the default place.
-        device: Where eigenvectors are computed; the store itself is on the CPU.
+        device: Where eigenvectors are computed; the store itself is on the CPU. A CPU's threads
+            are faster than a GPU for graphs of more than 32 nodes, which PyTorch solves one by one
+            there, and give the same vectors wherever a model is trained and scored.
     """
     asked = columns_read(experiment.model, experiment.encoder)
     if experiment.own is None:
