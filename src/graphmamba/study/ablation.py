@@ -10,7 +10,6 @@ from graphmamba.checks import check_choice
 from graphmamba.commands.train import EXPERIMENT, RUN
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
-from graphmamba.environment import resolve_device
 from graphmamba.errors import UserError
 from graphmamba.study.ablation_rows import ROWS, TABLES, TableName, row_experiment
 from graphmamba.study.runs import read_run
@@ -94,7 +93,6 @@ class Ablation:
                     yield name, read_run(place.path)
                     continue
                 if name not in opened:
-                    device = resolve_device(self.options.device)
                     opened[name] = open_data(experiment, self.root)[1]
                 yield name, _run(experiment, opened[name], replace(self.options, seed=seed), place)
 

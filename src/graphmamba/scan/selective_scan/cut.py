@@ -8,7 +8,9 @@ TARGET_PROGRAMS = 2400
 """Warps that keep a large GPU busy; the packed axis is cut until there are about so many."""
 LONGEST_CHUNK = 512
 """Steps of a chunk beyond which too few programs would be left."""
-SMALL_STATES = 24 << 20
+LONG_CHUNK, SMALL_LINKS = 128, 64 << 20
+"""Steps beyond which chunks grow only to save memory: when what they pass on takes more bytes."""
+SMALL_STATES = 30 << 20
 """Up to so many bytes, states are kept as densely as the backward pass wants them."""
 SPARSE_INTERVAL = 16
 """Steps from one kept state to the next where there are more."""
@@ -45,8 +47,11 @@ def cut(steps: int, inner: int, state: int) -> Cut:
     """Choose the cut from shapes alone, so that it never waits for the device."""
     states, block, blocks, group = _tile(inner, state)
     chunk = 16
-    # Longer chunks mean fewer states passed on.
+    # Longer chunks mean fewer states passed on: on the way there, on the way back, and sums.
+    links = 3 * 4 * steps * states * block * blocks
     while chunk < LONGEST_CHUNK and steps * blocks > 1.4 * TARGET_PROGRAMS * chunk:
+        if chunk >= LONG_CHUNK and links <= SMALL_LINKS * chunk:
+            break
         chunk *= 2
     return Cut(chunk, group, _interval(steps, inner, state), states, block, blocks)
 
