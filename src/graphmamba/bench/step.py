@@ -1,5 +1,6 @@
 """Whole training steps of the shipped experiments, on drawn graphs of their sets' sizes."""
 
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -96,6 +97,8 @@ def measure_captured(shape: StepShape, device: torch.device, batch_size: int) ->
     """Time the step and the evaluation as CUDA graphs, batches made on the device included."""
     experiment, store = draw_store(shape, batch_size)
     store = store.to(device)
+    # The graphs of a set that was timed before hold memory until they are collected.
+    gc.collect()
     torch.cuda.empty_cache()
     begin = torch.cuda.memory_reserved()
     model, recipe = experiment.build().to(device), experiment.recipe
