@@ -49,6 +49,12 @@ def test_a_copy_without_history_is_told_its_commit(
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository's history")
+def test_a_copy_with_an_older_history_is_told_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHMAMBA_COMMIT", "0123abc")
+    assert describe(torch.device("cpu"))["commit"] == "0123abc"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository's history")
 def test_the_commit_is_that_of_the_checkout() -> None:
     command = ["git", "rev-parse", "--short=12", "HEAD"]
     head = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -59,12 +59,13 @@ def _cpu_name() -> str:
 def _commit() -> str | None:
     """Name the commit of this checkout; `-dirty` where files differ from it.
 
-    A copy without history is told its commit by $GRAPHMAMBA_COMMIT.
+    A copy without its history, or with an older one, is told its commit by $GRAPHMAMBA_COMMIT.
     """
     root = Path(__file__).parents[2]
+    told = os.environ.get("GRAPHMAMBA_COMMIT")
     # An installed copy may lie inside somebody else's repository.
-    if not (root / ".git").exists():
-        return os.environ.get("GRAPHMAMBA_COMMIT")
+    if told or not (root / ".git").exists():
+        return told or None
     command = ["git", "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"]
     try:
         found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)

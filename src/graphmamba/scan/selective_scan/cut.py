@@ -10,7 +10,7 @@ LONGEST_CHUNK = 512
 """Steps of a chunk beyond which too few programs would be left."""
 LONG_CHUNK, SMALL_LINKS = 128, 64 << 20
 """Steps beyond which chunks grow only to save memory: when what they pass on takes more bytes."""
-SMALL_STATES = 30 << 20
+SMALL_STATES = 24 << 20
 """Up to so many bytes, states are kept as densely as the backward pass wants them."""
 SPARSE_INTERVAL = 16
 """Steps from one kept state to the next where there are more."""
