@@ -7,6 +7,7 @@ import torch
 from graphmamba.data import gather_jobs
 from graphmamba.data.gather import Gather, make_gather
 from graphmamba.data.plan import bounds_of, make_plan
+from graphmamba.data.send import send
 from graphmamba.data.store import GraphStore
 from graphmamba.data.torch_gather import DeviceGather
 from tests.data.test_store import GRAPHS, assert_equal, draw_graph
@@ -87,3 +88,18 @@ def test_the_way_follows_from_the_device() -> None:
     assert isinstance(chosen, HostGather)
     assert isinstance(chosen, Gather)
     assert isinstance(make_gather(tables, torch.device("meta")), DeviceGather)
+
+
+@pytest.mark.gpu
+def test_numbers_on_their_way_are_not_overwritten() -> None:
+    device = torch.device("cuda")
+    sent = []
+    # The GPU is kept busy, so that copies have to wait; the numbers' memory is used again at once.
+    busy = torch.rand(4096, 4096, device=device)
+    for _ in range(20):
+        busy = busy @ busy
+        busy /= busy.max()
+    for number in range(200):
+        sent.append(send(np.full(1000, number), device))
+    for number, found in enumerate(sent):
+        assert (found == number).all(), number

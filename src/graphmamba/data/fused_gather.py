@@ -12,6 +12,7 @@ from torch import Tensor
 from graphmamba.data.fused_gather_kernels import FIELDS, gather_kernel
 from graphmamba.data.gather_jobs import Jobs, list_jobs, list_outs
 from graphmamba.data.plan import Plan, bounds_of, make_plan
+from graphmamba.data.send import send
 from graphmamba.data.tables import Numbers, Table
 
 BLOCK = 1024
@@ -53,8 +54,7 @@ class FusedGather:
         packed, programs = pack(jobs, addresses, plan)
         graphs = len(plan.ids)
         with self._on_device():
-            # So few numbers are staged by the driver at once, and nobody waits for the GPU.
-            sent = torch.from_numpy(packed).to(self._device, non_blocking=True)
+            sent = send(packed, self._device)
             if programs:
                 gather_kernel[(programs,)](
                     *(sent, len(jobs), graphs, len(plan.ptrs), (graphs + 1).bit_length()),

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from graphmamba.data.gather_jobs import list_outs
 from graphmamba.data.plan import Plan, bounds_of, make_plan
+from graphmamba.data.send import send
 from graphmamba.data.tables import BY_SOURCE, HIDDEN, Numbers, Table, is_pairs
 
 Numbered = Int[Tensor, "..."]
@@ -52,6 +53,5 @@ class DeviceGather:
         packed = np.zeros((1 + 2 * tables, graphs + 1), np.int64)
         packed[0, :graphs], packed[1 : 1 + tables] = plan.ids, plan.ptrs
         np.subtract(plan.starts, plan.ptrs[:, :-1], out=packed[1 + tables :, :graphs])
-        # So few numbers are staged by the driver at once, and nobody waits for the GPU.
-        sent = torch.from_numpy(packed).to(self._device, non_blocking=True)
+        sent = send(packed, self._device)
         return sent[0, :graphs], sent[1 : 1 + tables], sent[1 + tables :]
