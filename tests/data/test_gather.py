@@ -93,13 +93,11 @@ def test_the_way_follows_from_the_device() -> None:
 @pytest.mark.gpu
 def test_numbers_on_their_way_are_not_overwritten() -> None:
     device = torch.device("cuda")
-    sent = []
     # The GPU is kept busy, so that copies have to wait; the numbers' memory is used again at once.
     busy = torch.rand(4096, 4096, device=device)
     for _ in range(20):
         busy = busy @ busy
         busy /= busy.max()
-    for number in range(200):
-        sent.append(send(np.full(1000, number), device))
+    sent = [send(np.full(1000, number), device) for number in range(200)]
     for number, found in enumerate(sent):
         assert (found == number).all(), number
