@@ -1,5 +1,6 @@
 """The fused gradients of a linear map, held to PyTorch's."""
 
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -47,7 +48,8 @@ def assert_fused_is_right(device: str, tolerance: float) -> None:
 
 
 def assert_through_is_right(device: str, tolerance: float) -> None:
-    for rows, inward, out in ((70, 38, 20), (5, 100, 96), (0, 4, 8)):
+    # the last ones are too wide for one program
+    for rows, inward, out in ((70, 38, 20), (5, 100, 96), (0, 4, 8), (5, 150, 16), (5, 16, 150)):
         generator = torch.Generator().manual_seed(rows)
         drawn = [
             torch.randn(*shape, generator=generator)
@@ -64,12 +66,61 @@ def assert_through_is_right(device: str, tolerance: float) -> None:
             assert (ours.double() - exact).norm() <= tolerance * exact.norm() + 1e-12
 
 
+def assert_only_what_is_wanted_gets_a_gradient() -> None:
+    for wanted in product((True, False), repeat=3):
+        if not any(wanted):
+            continue
+        drawn = [torch.randn(*shape) for shape in ((7, 20), (5, 20), (5,))]
+        grad, more = torch.randn(7, 5), torch.randn(7, 20)
+        found = []
+        for backend, is_through in product(("reference", "fused"), (False, True)):
+            x, weight, bias = (
+                each.clone().requires_grad_(is_wanted)
+                for each, is_wanted in zip(drawn, wanted, strict=True)
+            )
+            if is_through:
+                y, again = linear_through(x, weight, bias, backend=backend)  # type: ignore[arg-type]
+            else:
+                y, again = linear(x, weight, bias, backend=backend), x  # type: ignore[arg-type]
+            ((y * grad).sum() + (again * more).sum()).backward()
+            found.append([each.grad for each in (x, weight, bias)])
+        for gradients in zip(*found, strict=True):
+            for each in gradients[1:]:
+                assert (each is None) == (gradients[0] is None)
+                if each is not None:
+                    torch.testing.assert_close(each, gradients[0])
+
+
+def assert_rows_may_have_any_dimensions() -> None:
+    for shape, inward in product(((), (3,), (2, 3), (2, 0, 3)), (4, 20)):
+        weight, bias = torch.randn(5, inward), torch.randn(5)
+        found = []
+        for backend in ("reference", "fused"):
+            leaves = [each.requires_grad_() for each in (torch.ones(*shape, inward), weight, bias)]
+            y = linear(*leaves, backend=backend)  # type: ignore[arg-type]
+            gradients = torch.autograd.grad(y.square().sum(), leaves)
+            found.append([y.detach(), *gradients])
+        for plain, ours in zip(*found, strict=True):
+            torch.testing.assert_close(ours, plain)
+
+
+def assert_nothing_is_differentiated_twice() -> None:
+    x, weight = torch.randn(3, 20, requires_grad=True), torch.randn(4, 20, requires_grad=True)
+    for y in (linear(x, weight, backend="fused"), linear_through(x, weight, backend="fused")[0]):
+        (gradient,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            gradient.sum().backward()
+
+
 @only_interpreted
 def test_interpreted_kernels_are_as_exact_as_torch() -> None:
     run_apart(
         "from tests.encode.test_linear import *\n"
         "assert_fused_is_right('cpu', 1e-6)\n"
-        "assert_through_is_right('cpu', 1e-6)",
+        "assert_through_is_right('cpu', 1e-6)\n"
+        "assert_only_what_is_wanted_gets_a_gradient()\n"
+        "assert_rows_may_have_any_dimensions()\n"
+        "assert_nothing_is_differentiated_twice()",
         TRITON_INTERPRET="1",
     )
 
@@ -105,15 +156,13 @@ def test_the_module_has_the_parameters_of_pytorchs() -> None:
     assert torch.equal(ours(x), theirs(x))
 
 
-def test_parameters_that_are_frozen_get_no_gradient() -> None:
-    layer = Linear(3, 2)
-    layer.weight.requires_grad_(False)
-    x = torch.randn(4, 3, requires_grad=True)
-    layer(x).sum().backward()
-    assert layer.weight.grad is None
-    assert layer.bias.grad is not None
-
-
 def test_an_unknown_backend_is_refused() -> None:
     with typecheck_off(), pytest.raises(UserError, match="backend must be"):
         linear(torch.zeros(1, 2), torch.zeros(3, 2), backend="fast")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("door", [linear, linear_through])
+def test_kernels_for_another_precision_are_refused(door: Callable[..., object]) -> None:
+    x, weight = torch.zeros(1, 2, dtype=torch.float64), torch.zeros(3, 2, dtype=torch.float64)
+    with pytest.raises(UserError, match=r"'reference' for torch\.float64, got 'fused'"):
+        door(x, weight, backend="fused")

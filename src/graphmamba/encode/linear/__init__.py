@@ -1,27 +1,22 @@
 """A linear map whose gradients are found in few kernels on a GPU."""
 
-from importlib.util import find_spec
-from typing import Literal, get_args
-
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from graphmamba.checks import check_choice
-from graphmamba.encode.linear.operators import FusedLinear, ThroughLinear, may_round
+from graphmamba.encode.linear.operators import (
+    MATRIX,
+    MOST_PRODUCT,
+    FusedLinear,
+    ThroughLinear,
+    may_round,
+)
+from graphmamba.fusing import FusedBackend, is_fused_single
 
 __all__ = ["Linear", "linear", "linear_through"]
 
-LinearBackend = Literal["auto", "reference", "fused"]
-"""`auto` is `fused` (Triton) for float32 rows on a GPU, but where a graph is compiled or autocast
-chooses types, and `reference` (PyTorch) elsewhere."""
-_HAS_TRITON = find_spec("triton") is not None
-
 MOST_THROUGH = 64
 """Channels of a weight that one of many programs holds."""
-ROWS = 2
-"""Dimensions of rows."""
 
 Inputs = Float[Tensor, "*rows in"]
 Rows = Float[Tensor, "*rows out"]
@@ -32,7 +27,7 @@ Bias = Float[Tensor, " out"]
 class Linear(nn.Linear):
     """`torch.nn.Linear`, with the same parameters, whose gradients come from `linear`."""
 
-    backend: LinearBackend = "auto"
+    backend: FusedBackend = "auto"
     """What runs it."""
 
     def forward(self, input: Inputs) -> Rows:  # noqa: A002 - as PyTorch names it
@@ -41,7 +36,7 @@ class Linear(nn.Linear):
 
 
 def linear(
-    x: Inputs, weight: Weight, bias: Bias | None = None, *, backend: LinearBackend = "auto"
+    x: Inputs, weight: Weight, bias: Bias | None = None, *, backend: FusedBackend = "auto"
 ) -> Rows:
     r"""Map each row, as `torch.nn.functional.linear` does.
 
@@ -57,12 +52,12 @@ def linear(
         x: Rows.
         weight: W.
         bias: b; none if None.
-        backend: `auto` is `fused` for float32 on a GPU and `reference` elsewhere.
+        backend: `auto` is `fused` for float32 on a GPU, but where autocast chooses types, and
+            `reference` elsewhere.
     """
-    check_choice("backend", backend, get_args(LinearBackend))
-    if backend == "reference" or (backend == "auto" and not _can_fuse(x, weight)):
-        return functional.linear(x, weight, bias)
-    return FusedLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    if is_fused_single(backend, x, weight):
+        return FusedLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return functional.linear(x, weight, bias)
 
 
 def linear_through(
@@ -70,7 +65,7 @@ def linear_through(
     weight: Weight,
     bias: Bias | None = None,
     *,
-    backend: LinearBackend = "auto",
+    backend: FusedBackend = "auto",
 ) -> tuple[Float[Tensor, "rows out"], Float[Tensor, "rows in"]]:
     """Map rows that are used once more, as by a residual sum; that has to take them from here.
 
@@ -87,14 +82,8 @@ def linear_through(
     Returns:
         The mapped rows, and the rows themselves.
     """
-    check_choice("backend", backend, get_args(LinearBackend))
-    fits = max(weight.shape) <= MOST_THROUGH and x.dim() == ROWS and may_round(x)
-    if backend == "fused" or (backend == "auto" and fits and _can_fuse(x, weight)):
+    most = MOST_PRODUCT if backend == "fused" else MOST_THROUGH
+    fits = max(weight.shape) <= most and x.dim() == MATRIX and may_round(x)
+    if is_fused_single(backend, x, weight) and fits:
         return ThroughLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return linear(x, weight, bias, backend=backend), x
-
-
-def _can_fuse(x: Tensor, weight: Tensor) -> bool:
-    is_free = _HAS_TRITON and not torch.compiler.is_compiling()
-    is_single = x.dtype == weight.dtype == torch.float32
-    return x.is_cuda and is_single and is_free and not torch.is_autocast_enabled("cuda")

@@ -11,6 +11,7 @@ from graphmamba.encode.linear.fused_kernels import (
     narrow_fwd_kernel,
     weight_grad_kernel,
 )
+from graphmamba.encode.linear.operators import MOST_PRODUCT
 from graphmamba.line_sums import add_lines
 
 BLOCK_ROWS = 32
@@ -25,8 +26,8 @@ PROGRAMS = 1056
 LEAST_LINES, MOST_LINE_BYTES = 16, 8 << 20
 """Programs that share the rows: not so many that adding up takes longer than what they share."""
 STAGES = 3
-PRODUCT_ROWS, MOST_PRODUCT = 32, 128
-"""Rows of a tile that a product is added to, and channels of a weight that it holds."""
+PRODUCT_ROWS = 32
+"""Rows of a tile that a product is added to."""
 SUM_ROWS, SUM_CHANNELS = 64, 32
 
 Rows = Float[Tensor, "rows out"]

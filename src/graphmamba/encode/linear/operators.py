@@ -9,8 +9,12 @@ from torch.nn import functional
 NAMESPACE = "graphmamba"
 _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
 """Operators live as long as the library that defines them."""
+MATRIX = 2
+"""Dimensions of rows."""
 NARROW = 16
 """Columns up to which tensor cores would be idle."""
+MOST_PRODUCT = 128
+"""Channels of a weight that one program can hold, to add its product to other rows."""
 _BACKWARD = (
     "linear_fused_backward(Tensor grad, Tensor x, Tensor weight, bool has_bias, bool needs_dx) "
     "-> (Tensor, Tensor, Tensor)"
@@ -148,7 +152,7 @@ class ThroughLinear(torch.autograd.Function):
 
 def _rows(tensor: Tensor) -> Tensor:
     """Put all dimensions but the last into one, and channels next to one another."""
-    rows = tensor.flatten(0, -2)
+    rows = tensor if tensor.dim() == MATRIX else tensor.reshape(-1, tensor.shape[-1])
     return rows if rows.stride(-1) == 1 else rows.contiguous()
 
 

@@ -1,0 +1,38 @@
+"""When Triton kernels take the place of PyTorch's own operations."""
+
+from importlib.util import find_spec
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from graphmamba.checks import check_choice
+from graphmamba.errors import UserError
+
+FusedBackend = Literal["auto", "reference", "fused"]
+"""`auto` is `fused` (Triton) on a GPU, but where a graph is compiled, and `reference` elsewhere."""
+
+# Looked up once and without importing it: tracing cannot look into the import system.
+_HAS_TRITON = find_spec("triton") is not None
+
+
+def can_fuse(tensor: Tensor) -> bool:
+    """Tell whether kernels can read a tensor: on a GPU, with Triton, and no graph is compiled."""
+    return tensor.is_cuda and _HAS_TRITON and not torch.compiler.is_compiling()
+
+
+def can_fuse_single(*tensors: Tensor) -> bool:
+    """Tell that of kernels for float32 alone, which leave it to PyTorch where autocast chooses."""
+    is_single = all(each.dtype == torch.float32 for each in tensors)
+    return is_single and can_fuse(tensors[0]) and not torch.is_autocast_enabled("cuda")
+
+
+def is_fused_single(backend: FusedBackend, *tensors: Tensor) -> bool:
+    """Tell whether kernels for float32 alone run; refuse them where they are asked for others."""
+    check_choice("backend", backend, get_args(FusedBackend))
+    if backend == "auto":
+        return can_fuse_single(*tensors)
+    for each in tensors:
+        if backend == "fused" and each.dtype != torch.float32:
+            raise UserError(f"backend must be 'reference' for {each.dtype}, got 'fused'")
+    return backend == "fused"
