@@ -9,10 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NAMESPACE = "graphmamba"
-
-LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
-"""Operators live as long as the library that defines them."""
+from graphmamba.operators import LIBRARY, add_operator, as_dense, refuse_twice
 
 
 @dataclass(frozen=True)
@@ -44,13 +41,13 @@ def register(operation: Operation, backend: str) -> Callable[..., tuple[Tensor, 
     """Define the operator of a backend and that of its gradients; return the former."""
     name, arguments = f"{operation.name}_{backend}", operation.arguments
     gradients = ", ".join(["Tensor"] * len(operation.leaves))
-    define(f"{name}({arguments}) -> (Tensor, Tensor)")
-    define(f"{name}_backward(Tensor grad, Tensor kept, {arguments}) -> ({gradients})")
-    forward, backward = (
-        getattr(getattr(torch.ops, NAMESPACE), own).default for own in (name, f"{name}_backward")
+    forward = add_operator(
+        f"{name}({arguments}) -> (Tensor, Tensor)", *_forward_functions(operation, backend)
     )
-    implement(forward, *_forward_functions(operation, backend))
-    implement(backward, *_backward_functions(operation, backend))
+    backward = add_operator(
+        f"{name}_backward(Tensor grad, Tensor kept, {arguments}) -> ({gradients})",
+        *_backward_functions(operation, backend),
+    )
     _differentiate(forward, backward, len(operation.leaves))
     return forward
 
@@ -58,20 +55,6 @@ def register(operation: Operation, backend: str) -> Callable[..., tuple[Tensor, 
 def is_recorded(*tensors: Tensor | None) -> bool:
     """Whether a gradient will be asked for."""
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-
-
-def define(schema: str) -> None:
-    """Define an operator."""
-    LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-
-
-def implement(
-    operator: torch._ops.OpOverload, compute: Callable[..., Any], fake: Callable[..., Any]
-) -> None:
-    """Give an operator its function, and the one that tells the shapes of what it returns."""
-    name = operator._schema.name.partition("::")[2]
-    LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
 
 
 def _forward_functions(
@@ -136,23 +119,6 @@ def _differentiate(
     refuse_twice(forward, backward)
 
 
-def refuse_twice(forward: torch._ops.OpOverload, backward: torch._ops.OpOverload) -> None:
-    """Let nobody differentiate the gradients."""
-
-    def refuse(ctx: Any, *gradients: Tensor) -> None:
-        raise NotImplementedError(f"{forward.name()} can be differentiated only once")
-
-    torch.library.register_autograd(backward.name(), refuse, lib=LIBRARY)
-
-
 def _module(operation: Operation, backend: str) -> ModuleType:
     # Here and not at the top, so that only the backend that runs has to be installed.
     return import_module(f"graphmamba.scan.{operation.name}.{backend}")
-
-
-def as_dense(arguments: Sequence[Any]) -> list[Any]:
-    """The arguments, with all rows dense: compilers may change how a tensor lies in memory."""
-    return [
-        x.contiguous() if isinstance(x, Tensor) and x.dim() > 0 and x.stride(-1) != 1 else x
-        for x in arguments
-    ]

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NAMESPACE = "graphmamba"
-_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
-"""Operators live as long as the library that defines them."""
+from graphmamba.operators import add_operator, as_dense
 
 _PLACES = "Tensor? seed_before, Tensor? seed_after, Tensor? count"
 _SETTINGS = "str activation, float[] rates, int[] sites, bool is_training"
@@ -35,21 +33,21 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     from graphmamba.encode.batch_norm import fused
 
     with torch.cuda.device_of(arguments[0]):
-        return fused.forward(*_dense(arguments))
+        return fused.forward(*as_dense(arguments))
 
 
 def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     from graphmamba.encode.batch_norm import fused
 
     with torch.cuda.device_of(arguments[0]):
-        return fused.backward(*_dense(arguments))
+        return fused.backward(*as_dense(arguments))
 
 
 def _activate(*arguments: Any) -> Tensor:
     from graphmamba.encode.batch_norm import fused
 
     with torch.cuda.device_of(arguments[0]):
-        return fused.activate_drop(*_dense(arguments))
+        return fused.activate_drop(*as_dense(arguments))
 
 
 def _fake_activate(x: Tensor, *_: Any) -> Tensor:
@@ -76,23 +74,12 @@ def _fake_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     )
 
 
-def _dense(arguments: tuple[Any, ...]) -> list[Any]:
-    """The arguments, with all rows dense: gradients may come as one number, expanded."""
-    return [
-        each.contiguous() if isinstance(each, Tensor) and each.dim() and each.stride(-1) != 1
-        else each
-        for each in arguments
-    ]  # fmt: skip
-
-
 for _schema, _compute, _fake in (
     (_FORWARD, _forward, _fake_forward),
     (_BACKWARD, _backward, _fake_backward),
     (_ACTIVATE, _activate, _fake_activate),
 ):
-    _name = _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
-    _LIBRARY.impl(_name, _compute, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
+    add_operator(_schema, _compute, _fake)
 
 
 class BatchNormAct(torch.autograd.Function):

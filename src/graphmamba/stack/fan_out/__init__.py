@@ -1,25 +1,22 @@
 """Rows that several parts of a layer read, whose gradients are added up in one kernel."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.checks import check_choice, check_least
-from graphmamba.scan.operators import NAMESPACE, define, implement
+from graphmamba.fusing import FusedBackend, can_fuse
+from graphmamba.operators import add_operator
 
-FanOutBackend = Literal["auto", "reference", "fused"]
-"""`auto` is `fused` (Triton) on a GPU, but where a graph is compiled, and `reference` elsewhere."""
 _FUSED_TYPES = torch.float32, torch.bfloat16, torch.float16
-_HAS_TRITON = find_spec("triton") is not None
 
 Rows = Float[Tensor, "rows channels"]
 
 
-def fan_out(x: Rows, count: int, *, backend: FanOutBackend = "auto") -> tuple[Rows, ...]:
+def fan_out(x: Rows, count: int, *, backend: FusedBackend = "auto") -> tuple[Rows, ...]:
     """Hand out the same rows several times, one for each part that reads them.
 
     PyTorch adds the gradients of a tensor's readers in pairs, as they come, and each pair is read
@@ -31,11 +28,10 @@ def fan_out(x: Rows, count: int, *, backend: FanOutBackend = "auto") -> tuple[Ro
         count: How often.
         backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
     """
-    check_choice("backend", backend, get_args(FanOutBackend))
+    check_choice("backend", backend, get_args(FusedBackend))
     check_least("count", count, 1)
-    is_free = _HAS_TRITON and not torch.compiler.is_compiling()
-    can_fuse = x.is_cuda and x.dtype in _FUSED_TYPES and is_free
-    if backend == "reference" or (backend == "auto" and not can_fuse):
+    is_fit = x.dtype in _FUSED_TYPES and can_fuse(x)
+    if backend == "reference" or (backend == "auto" and not is_fit):
         return (x,) * count
     found: tuple[Rows, ...] = _FanOut.apply(x, count)  # type: ignore[no-untyped-call]
     return found
@@ -68,6 +64,4 @@ def _fake(rows: Sequence[Tensor]) -> Tensor:
     return rows[0].new_empty(rows[0].shape)
 
 
-define("add_up_fused(Tensor[] rows) -> Tensor")
-_OPERATOR = getattr(torch.ops, NAMESPACE).add_up_fused.default
-implement(_OPERATOR, _compute, _fake)
+_OPERATOR = add_operator("add_up_fused(Tensor[] rows) -> Tensor", _compute, _fake)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphmamba.scan.operators import LIBRARY, NAMESPACE, as_dense, define, implement, refuse_twice
+from graphmamba.operators import LIBRARY, add_operator, as_dense, refuse_twice
 
 _LAYOUT = (
     "Tensor edge_index, Tensor target_ptr, Tensor? target_order, Tensor source_ptr, "
@@ -21,17 +21,6 @@ def register(backend: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
 
     It returns x_hat, e_hat and what the backward pass starts from.
     """
-    name = f"gated_sum_{backend}"
-    define(
-        f"{name}(Tensor nodes, Tensor edges, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)"
-    )
-    define(
-        f"{name}_backward(Tensor d_x_hat, Tensor? d_e_hat, Tensor e_hat, Tensor kept, "
-        f"Tensor sent, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)"
-    )
-    forward, backward = (
-        getattr(getattr(torch.ops, NAMESPACE), own).default for own in (name, f"{name}_backward")
-    )
 
     def compute(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         with torch.cuda.device_of(arguments[0]):
@@ -42,8 +31,18 @@ def register(backend: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
         with torch.cuda.device_of(arguments[0]):
             return _module(backend).backward(*as_dense(arguments))
 
-    implement(forward, compute, _fake_forward)
-    implement(backward, compute_gradients, _fake_backward)
+    name = f"gated_sum_{backend}"
+    forward = add_operator(
+        f"{name}(Tensor nodes, Tensor edges, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)",
+        compute,
+        _fake_forward,
+    )
+    backward = add_operator(
+        f"{name}_backward(Tensor d_x_hat, Tensor? d_e_hat, Tensor e_hat, Tensor kept, "
+        f"Tensor sent, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)",
+        compute_gradients,
+        _fake_backward,
+    )
     _differentiate(forward, backward)
     return forward
 

@@ -6,15 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.operators import LIBRARY, add_operator, as_dense, refuse_twice
 from graphmamba.scan.backends import available_backends
-from graphmamba.scan.operators import (
-    LIBRARY,
-    NAMESPACE,
-    as_dense,
-    define,
-    implement,
-    refuse_twice,
-)
 
 _FUSED = torch.float32, torch.bfloat16, torch.float16
 
@@ -83,14 +76,16 @@ def _differentiate(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
     return _BACKWARD(grad, *ctx.saved_tensors), None, None
 
 
-define("segment_max_fused(Tensor rows, Tensor index, Tensor ptr) -> (Tensor, Tensor)")
-define(
-    "segment_max_fused_backward"
-    "(Tensor grad, Tensor rows, Tensor index, Tensor top, Tensor count) -> Tensor"
+_FORWARD = add_operator(
+    "segment_max_fused(Tensor rows, Tensor index, Tensor ptr) -> (Tensor, Tensor)",
+    _compute,
+    _fake,
 )
-_FORWARD = getattr(torch.ops, NAMESPACE).segment_max_fused.default
-_BACKWARD = getattr(torch.ops, NAMESPACE).segment_max_fused_backward.default
-implement(_FORWARD, _compute, _fake)
-implement(_BACKWARD, _compute_backward, _fake_backward)
+_BACKWARD = add_operator(
+    "segment_max_fused_backward"
+    "(Tensor grad, Tensor rows, Tensor index, Tensor top, Tensor count) -> Tensor",
+    _compute_backward,
+    _fake_backward,
+)
 torch.library.register_autograd(_FORWARD.name(), _differentiate, setup_context=_set_up, lib=LIBRARY)
 refuse_twice(_FORWARD, _BACKWARD)

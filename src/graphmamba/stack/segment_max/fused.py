@@ -36,7 +36,8 @@ def forward(
     parts, blocks = parts_of(count, places), triton.cdiv(channels, BLOCK_CHANNELS)
     found = top, shared
     if parts > 1:
-        partial = torch.empty((2, places, parts, channels), device=rows.device)
+        shape = 2, places, parts, channels
+        partial = torch.empty(shape, dtype=torch.float32, device=rows.device)
         found = partial[0], partial[1].view(torch.int32)
     sizes = {"CHANNELS": channels, "PARTS": parts, "C": BLOCK_CHANNELS, "num_warps": WARPS}
     segment_max_kernel[(places * parts, blocks)](

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.operators import LIBRARY, add_operator, as_dense
 from graphmamba.scan.backends import available_backends
-from graphmamba.scan.operators import LIBRARY, NAMESPACE, as_dense, define, implement
 
 _FUSED = torch.float32, torch.bfloat16, torch.float16
 
@@ -56,9 +56,11 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return grad.index_select(0, index), None, None, None
 
 
-define("segment_sum_fused(Tensor rows, Tensor index, Tensor ptr, Tensor? order) -> Tensor")
-_OPERATOR = getattr(torch.ops, NAMESPACE).segment_sum_fused.default
-implement(_OPERATOR, _compute, _fake)
+_OPERATOR = add_operator(
+    "segment_sum_fused(Tensor rows, Tensor index, Tensor ptr, Tensor? order) -> Tensor",
+    _compute,
+    _fake,
+)
 torch.library.register_autograd(
     _OPERATOR.name(), _differentiate, setup_context=_set_up, lib=LIBRARY
 )
