@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from graphmamba.encode.config import LaplacianConfig
+from graphmamba.encode.deep_set import deep_set
 from graphmamba.encode.laplacian import DeepSet, LaplacianEncoder
 from tests.helpers.processes import only_interpreted, run_apart
 
@@ -67,12 +68,33 @@ def assert_signs_can_be_left_out() -> None:
         assert not torch.equal(found, network.fused(vectors, values, -torch.ones_like(signs)))
 
 
+def assert_maps_may_be_frozen_and_lie_apart() -> None:
+    torch.manual_seed(0)
+    vectors, values, signs = draw(9, 4, "cpu")
+    drawn = [torch.randn(*shape) for shape in ((6, 2), (6,), (3, 6), (3,))]
+    dense = [each.clone().requires_grad_() for each in drawn]
+    out = deep_set(vectors, values, signs, *dense)
+    assert (out > 0).all(dim=0).any()
+    expected = torch.autograd.grad(out.square().sum(), dense)
+    # every second number of a tensor twice as wide; the second map is frozen
+    apart = [torch.stack([each, each], dim=-1).requires_grad_() for each in drawn]
+    parts = [each[..., 0] for each in apart]
+    parts[2] = parts[2].detach()
+    again = deep_set(vectors, values, signs, *parts)
+    assert torch.equal(again, out)
+    again.square().sum().backward()
+    assert apart[2].grad is None
+    for leaf, gradient in zip(apart, expected, strict=True):
+        assert leaf.grad is None or torch.equal(leaf.grad[..., 0], gradient)
+
+
 @only_interpreted
 def test_interpreted_kernels_are_as_exact_as_torch() -> None:
     run_apart(
         "from tests.encode.test_deep_set import *\n"
         "assert_fused_is_as_exact_as_torch('cpu')\n"
-        "assert_signs_can_be_left_out()\n",
+        "assert_signs_can_be_left_out()\n"
+        "assert_maps_may_be_frozen_and_lie_apart()\n",
         TRITON_INTERPRET="1",
     )
 

@@ -5,8 +5,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphmamba.encode.activation import Activation
-from graphmamba.encode.batch_norm import Drop, NormBackend, Running, activate_drop, batch_norm_act
+from graphmamba.encode.batch_norm import Drop, Running, activate_drop, batch_norm_act
 from graphmamba.errors import UserError
+from graphmamba.fusing import FusedBackend
 
 PLACES = 2
 """Dropouts of a norm: before and after it."""
@@ -25,7 +26,7 @@ class BatchNorm(nn.BatchNorm1d):
     """Tells the norms of a model apart, so that they drop different entries (`number_norms`)."""
     is_synced: bool = False
     """Whether the batches of all processes are normalised together (`sync_norms`)."""
-    backend: NormBackend = "auto"
+    backend: FusedBackend = "auto"
     """What runs it."""
 
     def forward(
@@ -87,7 +88,7 @@ class ActivationDropout(nn.Module):
 
     site: int = 0
     """Tells the dropouts of a model apart (`number_norms`)."""
-    backend: NormBackend = "auto"
+    backend: FusedBackend = "auto"
     """What runs it."""
 
     def __init__(self, activation: Activation, rate: float) -> None:

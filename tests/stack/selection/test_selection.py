@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from graphmamba.errors import UserError
 from graphmamba.stack.selection import select
 from tests.helpers.processes import only_interpreted, run_apart
 
@@ -42,10 +43,58 @@ def assert_fused_is_right(device: str, tolerance: float) -> None:
             assert torch.equal(ours[name], again[name])
 
 
+def assert_weights_may_lie_apart() -> None:
+    """As parts of wider ones, whose rows are further apart than they are long."""
+    torch.manual_seed(0)
+    u, wide, wide_step = torch.randn(9, 8), torch.randn(10, 13), torch.randn(8, 5)
+    found = []
+    for backend in ("reference", "fused"):
+        leaves = [each.clone().requires_grad_() for each in (u, wide, wide_step)]
+        parts = select(leaves[0], leaves[1][:, :8], leaves[2][:, :2], backend=backend)  # type: ignore[arg-type]
+        found.append([parts.delta, parts.B, parts.C])
+        loss = sum(each.square().sum() for each in found[-1])
+        assert isinstance(loss, Tensor)
+        found[-1] += torch.autograd.grad(loss, leaves)
+    for plain, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
+
+
+def assert_what_nobody_reads_or_wants_costs_no_gradient() -> None:
+    torch.manual_seed(0)
+    drawn = [torch.randn(*shape) for shape in ((9, 8), (10, 8), (8, 2))]
+    for part, frozen in (("delta", 1), ("B", 2), ("C", 0), ("u", 1)):
+        found = []
+        for backend in ("reference", "fused"):
+            leaves = [each.clone().requires_grad_() for each in drawn]
+            leaves[frozen].requires_grad_(False)
+            read = getattr(select(*leaves, backend=backend), part)  # type: ignore[arg-type]
+            read.square().sum().backward()
+            assert leaves[frozen].grad is None
+            # a weight that has no part in it may get zeros
+            found.append([each.grad for each in leaves])
+        for plain, ours in zip(*found, strict=True):
+            if plain is None:
+                assert ours is None or not ours.any()
+            else:
+                torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
+
+
+def assert_nothing_is_differentiated_twice() -> None:
+    u, weight, step = (torch.randn(*shape) for shape in ((9, 8), (10, 8), (8, 2)))
+    delta = select(u.requires_grad_(), weight, step, backend="fused").delta
+    (gradient,) = torch.autograd.grad(delta.square().sum(), u, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
 @only_interpreted
 def test_interpreted_kernels_are_as_exact_as_torch() -> None:
     run_apart(
-        "from tests.stack.selection.test_selection import *\nassert_fused_is_right('cpu', 2e-6)",
+        "from tests.stack.selection.test_selection import *\n"
+        "assert_fused_is_right('cpu', 2e-6)\n"
+        "assert_weights_may_lie_apart()\n"
+        "assert_what_nobody_reads_or_wants_costs_no_gradient()\n"
+        "assert_nothing_is_differentiated_twice()",
         TRITON_INTERPRET="1",
     )
 
@@ -62,3 +111,9 @@ def test_the_parts_come_from_the_rows_of_the_weight_in_order() -> None:
     assert torch.equal(found.delta, weight[0][:, None] * torch.tensor([1.0, 2.0, 3.0]))
     assert torch.equal(found.B, weight[1:3].T)
     assert torch.equal(found.C, weight[3:].T)
+
+
+def test_kernels_for_another_precision_are_refused() -> None:
+    u, weight, step = (torch.zeros(*shape).double() for shape in ((2, 3), (5, 3), (3, 1)))
+    with pytest.raises(UserError, match=r"'reference' for torch\.float64, got 'fused'"):
+        select(u, weight, step, backend="fused")

@@ -1,7 +1,6 @@
 """Batch normalisation with what stands before and after it, as one operation."""
 
-from importlib.util import find_spec
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -14,15 +13,11 @@ from graphmamba.encode.batch_norm.drop import Drop, dropped
 from graphmamba.encode.batch_norm.operators import ActivateDrop, BatchNormAct
 from graphmamba.encode.batch_norm.running import Running
 from graphmamba.errors import UserError
+from graphmamba.fusing import FusedBackend, can_fuse
 
 __all__ = ["Drop", "Running", "activate_drop", "batch_norm_act"]
 
-NormBackend = Literal["auto", "reference", "fused"]
-"""`auto` is `fused` (Triton) on a GPU, but where a graph is compiled, and `reference` elsewhere."""
-
 _FUSED_TYPES = torch.float32, torch.bfloat16, torch.float16
-# Looked up once and without importing it: tracing cannot look into the import system.
-_HAS_TRITON = find_spec("triton") is not None
 
 Rows = Float[Tensor, "rows channels"]
 Channels = Float[Tensor, " channels"]
@@ -43,7 +38,7 @@ def batch_norm_act(
     eps: float = 1e-5,
     count: Int[Tensor, ""] | None = None,
     is_synced: bool = False,
-    backend: NormBackend = "auto",
+    backend: FusedBackend = "auto",
 ) -> Rows:
     r"""Add, normalise each channel over all rows, activate, drop, add.
 
@@ -103,7 +98,7 @@ def batch_norm_act(
 
 
 def activate_drop(
-    x: Rows, activation: Activation, drop: Drop | None = None, *, backend: NormBackend = "auto"
+    x: Rows, activation: Activation, drop: Drop | None = None, *, backend: FusedBackend = "auto"
 ) -> Rows:
     """Activate, then drop: what stands between two linear maps, with the masks of the norms.
 
@@ -122,18 +117,17 @@ def activate_drop(
     return ActivateDrop.apply(x, drop.seed, activation, drop.rate, drop.site)  # type: ignore[no-untyped-call]
 
 
-def _is_fused(backend: NormBackend, x: Tensor, is_synced: bool) -> bool:
-    check_choice("backend", backend, get_args(NormBackend))
-    can_fuse = x.dtype in _FUSED_TYPES and not is_synced
-    if backend == "fused" and not can_fuse:
+def _is_fused(backend: FusedBackend, x: Tensor, is_synced: bool) -> bool:
+    check_choice("backend", backend, get_args(FusedBackend))
+    is_fit = x.dtype in _FUSED_TYPES and not is_synced
+    if backend == "fused" and not is_fit:
         raise UserError(
             f"backend must be 'reference' for {x.dtype} or a norm over several processes, "
             "got 'fused'"
         )
     if backend != "auto":
         return backend == "fused"
-    is_free = _HAS_TRITON and not torch.compiler.is_compiling()
-    return x.device.type == "cuda" and can_fuse and is_free
+    return is_fit and can_fuse(x)
 
 
 def _check(x: Tensor, **others: Tensor | None) -> None:

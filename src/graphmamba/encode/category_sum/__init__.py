@@ -1,16 +1,13 @@
 """The sum of one vector for each category of a row, and its gradient without atomics."""
 
-from importlib.util import find_spec
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.checks import check_choice
-
-CategoryBackend = Literal["auto", "reference", "fused"]
-_HAS_TRITON = find_spec("triton") is not None
+from graphmamba.fusing import FusedBackend, can_fuse
 
 Columns = Int[Tensor, "rows columns"]
 Offsets = Int[Tensor, " columns"]
@@ -19,7 +16,7 @@ Rows = Float[Tensor, "rows channels"]
 
 
 def category_sum(
-    columns: Columns, offsets: Offsets, weight: Weight, *, backend: CategoryBackend = "auto"
+    columns: Columns, offsets: Offsets, weight: Weight, *, backend: FusedBackend = "auto"
 ) -> Rows:
     r"""Add up the vectors of a row's categories.
 
@@ -34,10 +31,9 @@ def category_sum(
         weight: W, the vectors of all columns; float32, in the reference any float.
         backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
     """
-    check_choice("backend", backend, get_args(CategoryBackend))
-    is_free = _HAS_TRITON and not torch.compiler.is_compiling()
-    can_fuse = weight.is_cuda and weight.dtype == torch.float32 and is_free
-    if backend == "fused" or (backend == "auto" and can_fuse):
+    check_choice("backend", backend, get_args(FusedBackend))
+    is_fit = weight.dtype == torch.float32 and can_fuse(weight)
+    if backend == "fused" or (backend == "auto" and is_fit):
         return _CategorySum.apply(columns, offsets, weight)  # type: ignore[no-untyped-call]
     return torch.nn.functional.embedding(columns + offsets, weight).sum(dim=1)
 

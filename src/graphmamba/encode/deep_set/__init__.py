@@ -1,14 +1,11 @@
 """A small network on each frequency of a node and the sum over them, in one kernel on a GPU."""
 
-from importlib.util import find_spec
-
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.encode.deep_set.operators import FusedDeepSet
+from graphmamba.fusing import can_fuse_single
 
-_HAS_TRITON = find_spec("triton") is not None
 MOST_HIDDEN = 64
 """Width whose gradients registers hold."""
 
@@ -24,11 +21,8 @@ def can_fuse(vectors: Entries, values: Entries, hidden: int) -> bool:
         values: Eigenvalues.
         hidden: Width of the hidden rows.
     """
-    if not _HAS_TRITON or torch.compiler.is_compiling() or torch.is_autocast_enabled("cuda"):
-        return False
     is_data = not (vectors.requires_grad or values.requires_grad)
-    is_single = vectors.dtype == values.dtype == torch.float32
-    return vectors.is_cuda and is_single and is_data and hidden <= MOST_HIDDEN
+    return can_fuse_single(vectors, values) and is_data and hidden <= MOST_HIDDEN
 
 
 def deep_set(

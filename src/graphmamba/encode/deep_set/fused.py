@@ -31,7 +31,6 @@ def forward(
     first: First, first_bias: Hidden, last: Last, last_bias: Channels,
 ) -> Rows:  # fmt: skip
     """Sum over the frequencies of each node."""
-    vectors, values = _dense(vectors), _dense(values)
     nodes, out = vectors.shape[0], vectors.new_empty(vectors.shape[0], last.shape[0])
     if nodes:
         deep_set_fwd_kernel[(triton.cdiv(nodes, BLOCK_NODES),)](
@@ -48,7 +47,6 @@ def backward(
     first: First, first_bias: Hidden, last: Last, last_bias: Channels,
 ) -> tuple[First, Hidden, Last, Channels]:  # fmt: skip
     """Gradients of both maps."""
-    grad, vectors, values = _dense(grad), _dense(vectors), _dense(values)
     make = torch.empty_like if grad.numel() else torch.zeros_like
     found = tuple(make(each.contiguous()) for each in (first, first_bias, last, last_bias))
     if grad.numel():
@@ -81,7 +79,3 @@ def _constants(
         "C": max(triton.next_power_of_2(channels), LEAST_BLOCK),
         "T": BLOCK_NODES, "PRECISION": "tf32" if may_round else "ieee",
     }  # fmt: skip
-
-
-def _dense(rows: Tensor) -> Tensor:
-    return rows if rows.stride(-1) == 1 else rows.contiguous()

@@ -5,9 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NAMESPACE = "graphmamba"
-_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
-"""Operators live as long as the library that defines them."""
+from graphmamba.operators import add_operator, as_dense
+
 _ARGUMENTS = (
     "Tensor vectors, Tensor values, Tensor? signs, "
     "Tensor first, Tensor first_bias, Tensor last, Tensor last_bias"
@@ -23,14 +22,14 @@ def _forward(vectors: Tensor, *others: Any) -> Tensor:
     from graphmamba.encode.deep_set import fused
 
     with torch.cuda.device_of(vectors):
-        return fused.forward(vectors, *others)
+        return fused.forward(*as_dense((vectors, *others)))
 
 
 def _backward(grad: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     from graphmamba.encode.deep_set import fused
 
     with torch.cuda.device_of(grad):
-        return fused.backward(grad, *arguments)
+        return fused.backward(*as_dense((grad, *arguments)))
 
 
 def _fake_forward(vectors: Tensor, *others: Any) -> Tensor:
@@ -45,9 +44,7 @@ for _schema, _compute, _fake in (
     (_FORWARD, _forward, _fake_forward),
     (_BACKWARD, _backward, _fake_backward),
 ):
-    _name = _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
-    _LIBRARY.impl(_name, _compute, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
+    add_operator(_schema, _compute, _fake)
 
 
 class FusedDeepSet(torch.autograd.Function):

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-NAMESPACE = "graphmamba"
-_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
-"""Operators live as long as the library that defines them."""
+from graphmamba.operators import add_operator, as_dense
+
 MATRIX = 2
 """Dimensions of rows."""
 NARROW = 16
@@ -36,7 +35,7 @@ def _narrow(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     from graphmamba.encode.linear import fused
 
     with torch.cuda.device_of(x):
-        return fused.narrow(x, weight, bias)
+        return fused.narrow(*as_dense((x, weight, bias)))
 
 
 def _add_product(more: Tensor, grad: Tensor, weight: Tensor) -> Tensor:
@@ -78,9 +77,7 @@ for _schema, _compute, _fake in (
     (_ADD, _add_product, _fake_add),
     (_SUMS, _column_sums, _fake_sums),
 ):
-    _name = _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
-    _LIBRARY.impl(_name, _compute, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
+    add_operator(_schema, _compute, _fake)
 
 
 class FusedLinear(torch.autograd.Function):

@@ -9,21 +9,15 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-
-@no_type_check
-@triton.jit
-def load_tile(ptr, row, column, ROWS, STRIDE: tl.constexpr, COLUMNS: tl.constexpr):
-    """Load rows; 0 outside."""
-    at = row.to(tl.int64)[:, None] * STRIDE + column[None, :]
-    return tl.load(ptr + at, mask=(row < ROWS)[:, None] & (column < COLUMNS)[None, :], other=0.0)
+from graphmamba.encode.linear.fused_kernels import load_tile
 
 
 @no_type_check
 @triton.jit
-def store_tile(ptr, row, column, value, ROWS, STRIDE: tl.constexpr, COLUMNS: tl.constexpr):
+def store_tile(ptr, row, column, value, rows, STRIDE: tl.constexpr, COLUMNS: tl.constexpr):
     """Store what `load_tile` would load."""
     at = row.to(tl.int64)[:, None] * STRIDE + column[None, :]
-    tl.store(ptr + at, value, mask=(row < ROWS)[:, None] & (column < COLUMNS)[None, :])
+    tl.store(ptr + at, value, mask=(row < rows)[:, None] & (column < COLUMNS)[None, :])
 
 
 @no_type_check

@@ -5,9 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NAMESPACE = "graphmamba"
-_LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
-"""Operators live as long as the library that defines them."""
+from graphmamba.operators import add_operator, as_dense
+
 _FORWARD = "selection_fused(Tensor u, Tensor select, Tensor step) -> (Tensor, Tensor)"
 _STEPS = "raw_steps_fused(Tensor out, Tensor select, Tensor step) -> Tensor"
 _BACKWARD = (
@@ -21,22 +20,22 @@ def _forward(u: Tensor, select: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
     from graphmamba.stack.selection import fused
 
     with torch.cuda.device_of(u):
-        return fused.forward(_dense(u), _dense(select), _dense(step))
+        return fused.forward(*as_dense((u, select.contiguous(), step.contiguous())))
 
 
 def _raw_steps(out: Tensor, select: Tensor, step: Tensor) -> Tensor:
     from graphmamba.stack.selection import fused
 
     with torch.cuda.device_of(out):
-        return fused.raw_steps(out, _dense(select), _dense(step))
+        return fused.raw_steps(out, select.contiguous(), step.contiguous())
 
 
-def _backward(*arguments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     from graphmamba.stack.selection import fused
 
-    dense = [_dense(each) for each in arguments]
-    with torch.cuda.device_of(dense[0]):
-        return fused.backward(*dense)
+    with torch.cuda.device_of(arguments[0]):
+        *rows, select, step = arguments
+        return fused.backward(*as_dense((*rows, select.contiguous(), step.contiguous())))
 
 
 def _fake_forward(u: Tensor, select: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,19 +51,12 @@ def _fake_backward(*arguments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return u.new_empty(u.shape), torch.empty_like(select), torch.empty_like(step)
 
 
-def _dense(rows: Tensor) -> Tensor:
-    """Rows whose numbers lie side by side; gradients may come as one number, expanded."""
-    return rows if rows.stride(-1) == 1 else rows.contiguous()
-
-
 for _schema, _compute, _fake in (
     (_FORWARD, _forward, _fake_forward),
     (_STEPS, _raw_steps, _fake_steps),
     (_BACKWARD, _backward, _fake_backward),
 ):
-    _name = _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
-    _LIBRARY.impl(_name, _compute, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
+    add_operator(_schema, _compute, _fake)
 
 
 class FusedSelection(torch.autograd.Function):
