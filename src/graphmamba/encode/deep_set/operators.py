@@ -37,7 +37,7 @@ def _fake_forward(vectors: Tensor, *others: Any) -> Tensor:
 
 
 def _fake_backward(_: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    return tuple(torch.empty_like(each) for each in arguments[3:])
+    return tuple(each.new_empty(each.shape) for each in arguments[3:])
 
 
 for _schema, _compute, _fake in (

@@ -46,9 +46,9 @@ def _fake_steps(out: Tensor, _: Tensor, step: Tensor) -> Tensor:
     return out.new_empty(out.shape[0], step.shape[0])
 
 
-def _fake_backward(*arguments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _fake_backward(*arguments: Tensor) -> tuple[Tensor, ...]:
     u, _, select, step = arguments[4:]
-    return u.new_empty(u.shape), torch.empty_like(select), torch.empty_like(step)
+    return tuple(each.new_empty(each.shape) for each in (u, select, step))
 
 
 for _schema, _compute, _fake in (

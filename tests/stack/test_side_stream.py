@@ -1,0 +1,78 @@
+"""Branches side by side: what waits for what, and what is left behind by a mistake."""
+
+from unittest.mock import MagicMock, patch
+
+import pytest
+import torch
+
+from graphmamba.stack.side_stream import Branch, with_side_stream
+
+
+class MistakeError(Exception):
+    """Happens inside of a branch."""
+
+
+def test_a_branch_runs_where_the_other_does_if_there_is_no_stream() -> None:
+    x = torch.randn(3)
+    branch = Branch([x])
+    with branch:
+        y = x + 1
+    assert branch.join(y) is y
+
+
+def test_both_sides_wait_and_hold_what_the_other_made() -> None:
+    side, here = MagicMock(spec=torch.cuda.Stream), MagicMock(spec=torch.cuda.Stream)
+    came_in, made = MagicMock(spec=torch.Tensor), MagicMock(spec=torch.Tensor)
+    with (
+        patch("torch.cuda.current_stream", return_value=here),
+        patch("torch.cuda.stream") as enter,
+        with_side_stream(side),
+    ):
+        branch = Branch([came_in])
+        side.wait_stream.assert_called_once_with(here)
+        came_in.record_stream.assert_called_once_with(side)
+        with branch:
+            enter.return_value.__enter__.assert_called_once_with()
+        enter.assert_called_once_with(side)
+        here.wait_stream.assert_not_called()
+        assert branch.join(made) is made
+        here.wait_stream.assert_called_once_with(side)
+        made.record_stream.assert_called_once_with(here)
+
+
+def test_the_stream_is_gone_behind_the_context_whatever_happens() -> None:
+    side, x = MagicMock(spec=torch.cuda.Stream), torch.randn(3)
+    with pytest.raises(MistakeError), with_side_stream(side):
+        raise MistakeError
+    with Branch([x]):
+        pass
+    side.wait_stream.assert_not_called()
+
+
+def test_a_mistake_leaves_the_branch() -> None:
+    with (
+        patch("torch.cuda.current_stream"),
+        patch("torch.cuda.stream") as enter,
+        with_side_stream(MagicMock(spec=torch.cuda.Stream)),
+    ):
+        # a mock would swallow it
+        enter.return_value.__exit__.return_value = False
+        with pytest.raises(MistakeError), Branch([]):
+            raise MistakeError
+        enter.return_value.__exit__.assert_called_once()
+
+
+@pytest.mark.gpu
+def test_a_gpu_goes_on_with_its_own_stream_behind_a_mistake() -> None:
+    here, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    x = torch.randn(1000, 1000, device="cuda")
+    with with_side_stream(side):
+        branch = Branch([x])
+        with branch:
+            assert torch.cuda.current_stream() == side
+            y = x @ x
+        assert torch.cuda.current_stream() == here
+        assert torch.equal(branch.join(y), x @ x)
+        with pytest.raises(MistakeError), Branch([x]):
+            raise MistakeError
+        assert torch.cuda.current_stream() == here

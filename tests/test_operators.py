@@ -1,0 +1,45 @@
+"""The operators of the fused maps keep the rules of PyTorch, which traces and exports by them."""
+
+import torch
+from torch.library import opcheck
+
+from tests.helpers.processes import only_interpreted, run_apart
+
+CHECKS = ("test_schema", "test_faketensor")
+"""Those that need no gradient: functions of autograd stand around these operators."""
+
+
+def assert_rules_are_kept(rows: int) -> None:
+    draw, graphmamba = torch.randn, torch.ops.graphmamba
+    x, grad, weight = draw(rows, 20), draw(rows, 4), draw(4, 20)
+    u, out, select, step = draw(rows, 8), draw(rows, 12), draw(10, 8), draw(8, 2)
+    state = draw(rows, 4)
+    # maps that are turned round, and data that lie apart
+    data = draw(rows, 10)[:, ::2], draw(rows, 5), None
+    maps = draw(2, 6).T, draw(12)[::2], draw(6, 3).T, draw(3)
+    for operator, arguments in (
+        (graphmamba.linear_fused_backward, (grad, x, weight, True, True)),
+        (graphmamba.linear_fused_backward, (grad, x, weight, False, False)),
+        (graphmamba.narrow_linear_fused, (x[:, :3], weight[:, :3].contiguous(), draw(8)[::2])),
+        (graphmamba.narrow_linear_fused, (x[:, :3], weight[:, :3].contiguous(), None)),
+        (graphmamba.add_product_fused, (x, grad, weight)),
+        (graphmamba.column_sums_fused, (grad,)),
+        (graphmamba.selection_fused, (u, select.T.contiguous().T, step)),
+        (graphmamba.raw_steps_fused, (out, select, step)),
+        (graphmamba.selection_fused_backward, (u, u, state, state, u, out, select, step)),
+        (graphmamba.deep_set_fused, (*data, *maps)),
+        (graphmamba.deep_set_fused_backward, (draw(rows, 3), *data, *maps)),
+        (graphmamba.add_up_fused, ([x, x.T.contiguous().T],)),
+    ):
+        opcheck(operator.default, arguments, test_utils=CHECKS)
+
+
+@only_interpreted
+def test_operators_keep_the_rules_of_pytorch() -> None:
+    run_apart(
+        "import graphmamba.encode.laplacian, graphmamba.stack.gps_layer\n"
+        "from tests.test_operators import *\n"
+        "assert_rules_are_kept(5)\n"
+        "assert_rules_are_kept(0)",
+        TRITON_INTERPRET="1",
+    )
