@@ -105,9 +105,7 @@ def test_the_interpreted_kernels_are_right() -> None:
         "for lengths in LENGTHS.values():\n"
         "    assert_operator_right(lengths, 1)\n"
         "assert_operator_right(LENGTHS['graphs'], 1000, torch.float16)\n"
-        "assert_a_nan_is_seen()\n"
-        "torch.set_default_dtype(torch.float64)\n"
-        "assert_operator_right(LENGTHS['long'], 1000)\n",
+        "assert_a_nan_is_seen()\n",
         TRITON_INTERPRET="1",
     )
 
