@@ -1,6 +1,7 @@
 """Memory is used again when nobody can see it any more, and not before."""
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -13,49 +14,68 @@ SIZE = (SMALL, 3)
 
 
 def test_memory_of_a_tensor_that_is_gone_is_used_again() -> None:
-    buffers = Buffers()
-    first = buffers.take("x", SIZE, torch.float32)
+    buffers = Buffers(torch.float32)
+    first = buffers.take(SIZE)
     place = first.data_ptr()
     assert first.shape == SIZE
     del first
-    smaller = buffers.take("x", (SMALL - 7, 3), torch.int64)
-    assert smaller.data_ptr() != place
-    again = buffers.take("x", (SMALL - 7, 3), torch.float32)
+    again = buffers.take((SMALL - 7, 3))
+    assert again.shape == (SMALL - 7, 3)
     assert again.dtype == torch.float32
-    assert again.data_ptr() != smaller.data_ptr()
+    assert again.data_ptr() == place
+    assert buffers.take((SMALL - 7, 3)).data_ptr() != place
+
+
+def test_memory_that_is_too_small_is_not_used_again() -> None:
+    buffers = Buffers(torch.int64)
+    kept = buffers.take(SIZE)
+    kept = buffers.take((2 * SMALL, 3)).fill_(7)
+    other = buffers.take((2 * SMALL, 3)).fill_(8)
+    assert kept.eq(7).all()
+    assert other.eq(8).all()
 
 
 def test_a_view_keeps_the_memory() -> None:
-    buffers = Buffers()
-    first = buffers.take("x", SIZE, torch.int64).fill_(7)
+    buffers = Buffers(torch.int64)
+    first = buffers.take(SIZE).fill_(7)
     place, view = first.data_ptr(), first[5:9].T
     del first
-    second = buffers.take("x", SIZE, torch.int64).fill_(8)
+    second = buffers.take(SIZE).fill_(8)
     assert second.data_ptr() != place
     assert view.eq(7).all()
     del view
-    assert buffers.take("x", SIZE, torch.int64).data_ptr() == place
+    assert buffers.take(SIZE).data_ptr() == place
 
 
-def test_other_columns_have_other_memory() -> None:
-    buffers = Buffers()
-    place = buffers.take("x", SIZE, torch.int64).data_ptr()
-    assert buffers.take("y", SIZE, torch.int64).data_ptr() != place
-    assert buffers.take("x", SIZE, torch.int64).data_ptr() == place
+def test_an_array_over_a_tensor_keeps_the_memory() -> None:
+    buffers = Buffers(torch.int64)
+    array = buffers.take(SIZE).fill_(7).numpy()[3:]
+    buffers.take(SIZE).fill_(8)
+    assert (array == 7).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float64, torch.complex64])
 def test_every_type_can_be_taken(dtype: torch.dtype) -> None:
-    tensor = Buffers().take("x", SIZE, dtype)
+    tensor = Buffers(dtype).take(SIZE)
     assert (tensor.dtype, tensor.shape) == (dtype, SIZE)
 
 
 def test_memory_can_outlive_its_buffers() -> None:
-    buffers = Buffers()
-    tensor = buffers.take("x", SIZE, torch.int64).fill_(3)
+    buffers = Buffers(torch.int64)
+    tensor = buffers.take(SIZE).fill_(3)
     del buffers
     gc.collect()
     assert tensor.eq(3).all()
+
+
+def test_threads_never_share_memory() -> None:
+    buffers = Buffers(torch.int64)
+
+    def is_left_alone(number: int) -> bool:
+        return all(bool(buffers.take(SIZE).fill_(number).eq(number).all()) for _ in range(20))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(is_left_alone, range(8)))
 
 
 def test_batches_in_use_stay_as_they_are() -> None:

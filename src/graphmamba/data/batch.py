@@ -2,18 +2,23 @@
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
+from torch_geometric.data.storage import GlobalStorage
 
 from graphmamba.data.gather import Gather
 from graphmamba.data.tables import Numbers
 
 
 @cache
-def _batch_class() -> type[Batch]:
-    return type(Batch(_base_cls=Data))
+def _blank() -> tuple[type[Batch], dict[str, Any]]:
+    """Class of a batch, and what each has besides its columns."""
+    batch = Batch(_base_cls=Data)
+    return type(batch), {name: each for name, each in vars(batch).items() if name != "_store"}
 
 
 def make_batch(gather: Gather, ids: Numbers, by_source: bool = False) -> Batch:
@@ -24,7 +29,9 @@ def make_batch(gather: Gather, ids: Numbers, by_source: bool = False) -> Batch:
     plan = gather.plan(ids)
     columns = gather.columns(plan, by_source)
     ptrs = [torch.from_numpy(ptr) for ptr in plan.ptrs]
-    before = {None: None, 0: ptrs[0][:-1], 1: ptrs[1][:-1]}
+    before: dict[int | None, Tensor | None] = {None: None, 0: torch.from_numpy(plan.ptrs[0, :-1])}
+    if by_source:
+        before[1] = torch.from_numpy(plan.ptrs[1, :-1])
     slices = {"graph_key": ptrs[2]}
     shifts: dict[str, Tensor | None] = {"graph_key": None}
     has_nodes = False
@@ -43,9 +50,8 @@ def bare_batch(columns: Mapping[str, Tensor], num_graphs: int) -> Batch:
     """Put columns together; what it takes to take the batch apart is not there."""
     # PyG would look the class up anew for each batch, and each column twice; both take longer than
     # to copy the rows.
-    batch = object.__new__(_batch_class())
-    Data.__init__(batch)
-    store = vars(batch)["_store"]
-    store._mapping.update(columns)
-    vars(store).update(_num_graphs=num_graphs)
+    kind, rest = _blank()
+    batch, store = object.__new__(kind), object.__new__(GlobalStorage)
+    vars(store).update(_mapping=dict(columns), _parent=ref(batch), _num_graphs=num_graphs)
+    vars(batch).update(rest, _store=store)
     return batch

@@ -1,7 +1,6 @@
 """Memory of batches that are gone, for batches to come: fresh memory can cost more than copying."""
 
 import math
-from weakref import ref
 
 import numpy as np
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 SMALL = 1 << 16
 """Bytes up to which torch's own allocation is as good."""
 MOST_FREE = 4
-"""Buffers that are kept for each column while nobody uses them."""
+"""Buffers of a column that are kept while nobody uses them."""
 KINDS: dict[torch.dtype, np.dtype] = {
     torch.int64: np.dtype(np.int64),
     torch.float32: np.dtype(np.float32),
@@ -24,54 +23,44 @@ Memory = np.ndarray
 """Bytes, more than are asked for, so that they serve a somewhat larger batch too."""
 
 
-class _Lease(ref[Memory]):
-    """Outlives the array over a buffer by a moment, to give the buffer back."""
+class _Lent(np.ndarray):
+    """An array over a buffer; when nothing reads it any more, the buffer is free again."""
 
-    __slots__ = ("column", "memory")
-    column: str
-    memory: Memory
+    free: list[Memory]
+
+    def __del__(self) -> None:
+        # Python adds to a list, and takes from it, in one step: threads need no lock.
+        if len(self.free) < MOST_FREE and self.base is not None:
+            self.free.append(self.base)
 
 
 class Buffers:
-    """Gives out tensors in memory that is used again once the last tensor in it is gone.
+    """Gives out tensors of a column, in memory that is used again once the last in it is gone.
 
     A tensor keeps its memory as long as itself or any view of it is there, like any other.
+
+    Args:
+        dtype: Type of the tensors.
     """
 
-    def __init__(self) -> None:
-        self._free: dict[str, list[Memory]] = {}
-        # A weak reference has the hash of what it refers to, and arrays have none.
-        self._leases: dict[int, _Lease] = {}
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype, self._itemsize, self._kind = dtype, dtype.itemsize, KINDS.get(dtype)
+        self._free: list[Memory] = []
 
-    def take(self, column: str, size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Return an uninitialised tensor.
-
-        Args:
-            column: What it is for; each column has its own buffers, since they are alike in size.
-            size: Its shape.
-            dtype: Its type.
-        """
-        kind = KINDS.get(dtype)
-        needed = math.prod(size) * dtype.itemsize
-        if kind is None or needed <= SMALL:
-            return torch.empty(size, dtype=dtype)
-        memory = self._find(column, needed)
-        array = np.ndarray(size, kind, memory)
-        lease = _Lease(array, self._give_back)
-        lease.column, lease.memory = column, memory
-        self._leases[id(lease)] = lease
+    def take(self, size: tuple[int, ...]) -> Tensor:
+        """Return an uninitialised tensor of some shape."""
+        needed = math.prod(size) * self._itemsize
+        if self._kind is None or needed <= SMALL:
+            return torch.empty(size, dtype=self._dtype)
+        array = _Lent(size, self._kind, self._find(needed))
+        array.free = self._free
         return torch.from_numpy(array)
 
-    def _find(self, column: str, needed: int) -> Memory:
-        free = self._free.setdefault(column, [])
-        while free:
-            memory = free.pop()
-            if memory.nbytes >= needed:
-                return memory
-        return np.empty(needed + needed // 4, np.uint8)
-
-    def _give_back(self, lease: _Lease) -> None:
-        del self._leases[id(lease)]
-        free = self._free[lease.column]
-        if len(free) < MOST_FREE:
-            free.append(lease.memory)
+    def _find(self, needed: int) -> Memory:
+        try:
+            # No test whether there is one: between the two another thread could take it.
+            while (memory := self._free.pop()).nbytes < needed:
+                pass
+        except IndexError:
+            return np.empty(needed + needed // 4, np.uint8)
+        return memory

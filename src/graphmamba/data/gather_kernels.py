@@ -12,8 +12,11 @@ from graphmamba.data.compiled import helper, kernel
 from graphmamba.data.gather_jobs import ADD, COPY, OWNER
 
 LINE = 64
-AHEAD = 3
+AHEAD = 4
 """Graphs between the one whose rows are asked for and the one that is copied."""
+BLOCK = 256
+"""Values that are copied before more rows are asked for: of many asked for at once, some are passed
+over."""
 _FAR = 1 << 56
 """More rows than there are: an address has no length."""
 
@@ -46,12 +49,27 @@ def _ask_for(typing_context, address):
 
 @helper
 @no_type_check
-def _ask_for_rows(address, size, starts, ptr, graph):
-    """Ask for the rows of a graph, which are few and far from those of the last one."""
-    if graph < starts.shape[0]:
-        begin = address + starts[graph] * size
-        for place in range(0, (ptr[graph + 1] - ptr[graph]) * size, LINE):
-            _ask_for(begin + place)
+def _rows_of(address, size, starts, ptr, graph):
+    """Where the rows of a graph lie, which are few and far from those of the last one."""
+    if graph >= starts.shape[0]:
+        return address, 0
+    return address + starts[graph] * size, (ptr[graph + 1] - ptr[graph]) * size
+
+
+@helper
+@no_type_check
+def _ask_for_bytes(address, begin, end):
+    for place in range(begin, end, LINE):
+        _ask_for(address + place)
+
+
+@helper
+@no_type_check
+def _ask_for_first(address, size, starts, ptr):
+    """Ask for the rows of the graphs that no other comes long enough before."""
+    for graph in range(AHEAD):
+        begin, length = _rows_of(address, size, starts, ptr, graph)
+        _ask_for_bytes(begin, 0, length)
 
 
 @helper
@@ -67,15 +85,18 @@ def _at(address, dtype):
 @helper
 @no_type_check
 def _copy(address, source, out, width, starts, ptr):
-    for graph in range(-AHEAD, starts.shape[0]):
-        _ask_for_rows(address, width * source.itemsize, starts, ptr, graph + AHEAD)
-        if graph < 0:
-            continue
-        count = (ptr[graph + 1] - ptr[graph]) * width
-        begin, put = starts[graph] * width, ptr[graph] * width
-        read, written = source[begin : begin + count], out[put : put + count]
-        for place in range(count):
-            written[place] = read[place]
+    size = source.itemsize
+    _ask_for_first(address, width * size, starts, ptr)
+    for graph in range(starts.shape[0]):
+        later, length = _rows_of(address, width * size, starts, ptr, graph + AHEAD)
+        begin, count = starts[graph] * width, (ptr[graph + 1] - ptr[graph]) * width
+        rows, outs = source[begin : begin + count], out[ptr[graph] * width :]
+        for block in range(0, count, BLOCK):
+            _ask_for_bytes(later, block * size, min((block + BLOCK) * size, length))
+            read, written = rows[block : block + BLOCK], outs[block : block + BLOCK]
+            for place in range(read.shape[0]):
+                written[place] = read[place]
+        _ask_for_bytes(later, -(-count // BLOCK) * BLOCK * size, length)
 
 
 @helper
@@ -99,21 +120,30 @@ def _repeat(source, out, width, ids, ptr):
 @helper
 @no_type_check
 def _add(address, source, out, width, starts, ptr, before, is_moved):
-    for graph in range(-AHEAD, starts.shape[0]):
-        _ask_for_rows(address, width * source.itemsize, starts, ptr, graph + AHEAD)
-        if graph < 0:
-            continue
-        count, by = (ptr[graph + 1] - ptr[graph]) * width, before[graph] * is_moved
-        begin, put = starts[graph] * width, ptr[graph] * width
-        read, written = source[begin : begin + count], out[put : put + count]
-        for place in range(count):
-            written[place] = read[place] + by
+    size = source.itemsize
+    _ask_for_first(address, width * size, starts, ptr)
+    for graph in range(starts.shape[0]):
+        later, length = _rows_of(address, width * size, starts, ptr, graph + AHEAD)
+        begin, count = starts[graph] * width, (ptr[graph + 1] - ptr[graph]) * width
+        rows, outs, by = source[begin : begin + count], out[ptr[graph] * width :], before[graph]
+        for block in range(0, count, BLOCK):
+            _ask_for_bytes(later, block * size, min((block + BLOCK) * size, length))
+            read, written = rows[block : block + BLOCK], outs[block : block + BLOCK]
+            for place in range(read.shape[0]):
+                written[place] = read[place] + by * is_moved
+        _ask_for_bytes(later, -(-count // BLOCK) * BLOCK * size, length)
 
 
 @kernel
 @no_type_check
 def look_up(bounds, ids, starts, ptrs):
-    """Find the rows of the graphs `ids`; writes `starts` and `ptrs`, as `fill` reads them."""
+    """Find the rows of the graphs `ids`; writes `starts` and `ptrs`, as `fill` reads them.
+
+    Returns whether all of them are there.
+    """
+    for place in range(ids.shape[0]):
+        if ids[place] < 0 or ids[place] >= bounds.shape[1] - 1:
+            return False
     for table in range(bounds.shape[0]):
         rows = 0
         ptrs[table, 0] = 0
@@ -122,6 +152,7 @@ def look_up(bounds, ids, starts, ptrs):
             rows += bounds[table, ids[place] + 1] - begin
             starts[table, place] = begin
             ptrs[table, place + 1] = rows
+    return True
 
 
 @kernel

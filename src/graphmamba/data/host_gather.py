@@ -9,7 +9,7 @@ from torch import Tensor
 from graphmamba.data.buffers import Buffers
 from graphmamba.data.gather_jobs import list_jobs, list_outs
 from graphmamba.data.gather_kernels import fill, look_up
-from graphmamba.data.plan import Plan, bounds_of
+from graphmamba.data.plan import Plan, bounds_of, check_ids
 from graphmamba.data.tables import Numbers, Table
 
 
@@ -21,7 +21,8 @@ class HostGather:
         self._tables = tables
         self._bounds, self.outs = bounds_of(tables), list_outs(tables)
         self._jobs = list_jobs(tables, self.outs)
-        self._buffers = Buffers()
+        # Each column has its own memory: what was enough for one batch mostly is for the next.
+        self._buffers = [Buffers(out.dtype) for out in self.outs]
 
     def plan(self, ids: Numbers) -> Plan:
         """Look up the rows of graphs as `make_plan` does, in one call instead of seven."""
@@ -29,7 +30,8 @@ class HostGather:
         plan = Plan(
             ids, np.empty((tables, graphs), np.int64), np.empty((tables, graphs + 1), np.int64)
         )
-        look_up(self._bounds, *plan)
+        if not look_up(self._bounds, *plan):
+            check_ids(self._bounds, ids)
         return plan
 
     def columns(self, plan: Plan, by_source: bool) -> dict[str, Tensor]:
@@ -37,9 +39,9 @@ class HostGather:
         rows = plan.ptrs[:, -1].tolist()
         made = {"ptr": torch.from_numpy(plan.ptrs[0]), "graph_key": torch.from_numpy(plan.ids)}
         addresses = []
-        for each in self.outs if by_source else self.outs[:-1]:
-            size = each.size(rows[each.table])
-            out = made[each.name] = self._buffers.take(each.name, size, each.dtype)
+        chosen = self.outs if by_source else self.outs[:-1]
+        for each, buffers in zip(chosen, self._buffers, strict=False):
+            out = made[each.name] = buffers.take(each.size(rows[each.table]))
             address = out.data_ptr()
             addresses.append(address)
             if each.lines > 1:

@@ -107,13 +107,15 @@ class BatchSampler:
     def _batches(self) -> list[Ids]:
         """Batches of this process in the present epoch."""
         if self._planned is None or self._planned[0] != self.epoch:
-            order = self._order()
-            dealt = self._deal_evenly(order) if self.costs is None else self._deal_by_cost(order)
-            self._planned = (
-                self.epoch,
-                [self.ids[place] for place in dealt[self.rank :: self.world]],
-            )
+            dealt = self._deal(self._order())
+            self._planned = (self.epoch, dealt[self.rank :: self.world])
         return self._planned[1]
+
+    def _deal(self, order: Ids) -> list[Ids]:
+        """Graphs of the batches of all processes, by an order of their places."""
+        if self.costs is None:
+            return self._deal_evenly(self.ids.index_select(0, order))
+        return [self.ids[places] for places in self._deal_by_cost(order)]
 
     def _order(self) -> Ids:
         places = torch.arange(len(self.ids))

@@ -141,12 +141,7 @@ class GraphStore:
             ids: Numbers of the graphs, best on the CPU: from a GPU they have to be waited for.
             by_source: Whether to add `source_order`, the edges in the order of their sources.
         """
-        numbers = ids.cpu().numpy().astype(np.int64)
-        # Negative numbers, read without their sign, are the largest.
-        if len(numbers) and numbers.view(np.uint64).max() >= len(self):
-            wrong = numbers[(numbers < 0) | (numbers >= len(self))][0]
-            raise UserError(f"ids must hold graphs 0 to {len(self) - 1}, got {wrong}")
-        return make_batch(self._gather, numbers, by_source)
+        return make_batch(self._gather, ids.numpy(force=True).astype(np.int64), by_source)
 
     @cached_property
     def _gather(self) -> Gather:
