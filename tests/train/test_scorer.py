@@ -19,6 +19,9 @@ def assert_scores_come_again(name: str, options: RunOptions, folder: Path) -> No
     experiment = tiny_experiment(name, **{"recipe.epochs": 2})
     store = tiny_store(experiment, others=9)
     result = fit(experiment, store, options, folder)
+    # without a chosen epoch, what was found instead has to be told
+    assert result.ending == "finished"
+    assert result.best_epoch >= 0, (folder / "metrics.csv").read_text()
     trained = load(folder)
     assert trained.options == options
     place = torch.device("cuda" if options.device == "cuda" else "cpu")
