@@ -1,5 +1,6 @@
 """When Triton kernels take the place of PyTorch's own operations."""
 
+import os
 from importlib.util import find_spec
 from typing import Literal, get_args
 
@@ -32,7 +33,15 @@ def is_fused_single(backend: FusedBackend, *tensors: Tensor) -> bool:
     check_choice("backend", backend, get_args(FusedBackend))
     if backend == "auto":
         return can_fuse_single(*tensors)
-    for each in tensors:
-        if backend == "fused" and each.dtype != torch.float32:
-            raise UserError(f"backend must be 'reference' for {each.dtype}, got 'fused'")
+    if backend == "fused":
+        _refuse_others(*tensors)
     return backend == "fused"
+
+
+def _refuse_others(*tensors: Tensor) -> None:
+    is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    for each in tensors:
+        if each.dtype != torch.float32:
+            raise UserError(f"backend must be 'reference' for {each.dtype}, got 'fused'")
+        if not (each.is_cuda or is_interpreted):
+            raise UserError(f"backend must be 'reference' on {each.device}, got 'fused'")

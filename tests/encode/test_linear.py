@@ -162,7 +162,12 @@ def test_an_unknown_backend_is_refused() -> None:
 
 
 @pytest.mark.parametrize("door", [linear, linear_through])
-def test_kernels_for_another_precision_are_refused(door: Callable[..., object]) -> None:
-    x, weight = torch.zeros(1, 2, dtype=torch.float64), torch.zeros(3, 2, dtype=torch.float64)
-    with pytest.raises(UserError, match=r"'reference' for torch\.float64, got 'fused'"):
+@pytest.mark.parametrize(
+    ("dtype", "what"), [(torch.float64, "for torch.float64"), (torch.float32, "on cpu")]
+)
+def test_kernels_are_refused_where_they_cannot_run(
+    door: Callable[..., object], dtype: torch.dtype, what: str
+) -> None:
+    x, weight = torch.zeros(1, 2, dtype=dtype), torch.zeros(3, 2, dtype=dtype)
+    with pytest.raises(UserError, match=f"backend must be 'reference' {what}, got 'fused'"):
         door(x, weight, backend="fused")

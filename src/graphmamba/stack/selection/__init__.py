@@ -57,8 +57,10 @@ def select(
     rank = step_weight.shape[1]
     state = (select_weight.shape[0] - rank) // 2
     if backend == "auto":
-        backend = "fused" if _can_fuse(u, select_weight, rank, state) else "reference"
-    if is_fused_single(backend, u, select_weight, step_weight):
+        is_fused = _can_fuse(u, select_weight, rank, state)
+    else:
+        is_fused = is_fused_single(backend, u, select_weight, step_weight)
+    if is_fused:
         u, delta, B, C, out = FusedSelection.apply(u, select_weight, step_weight)  # type: ignore[no-untyped-call]
         weights = select_weight.detach(), step_weight.detach()
         return Selected(u, delta, B, C, lambda: torch.ops.graphmamba.raw_steps_fused(out, *weights))
