@@ -102,6 +102,13 @@ def test_the_card_says_what_a_user_has_to_know(runs: Path, tmp_path: Path) -> No
     assert "| [pattern/graph-mamba](pattern/graph-mamba/README.md) | accuracy" in index
 
 
+def test_other_things_in_the_folder_are_not_listed(runs: Path, tmp_path: Path) -> None:
+    weights(runs, tmp_path)
+    listed = index(tmp_path)
+    shutil.copytree(tmp_path / NAME, tmp_path / "mine" / "first")
+    assert index(tmp_path) == listed
+
+
 def copy_of(runs: Path, into: Path) -> Path:
     return Path(shutil.copytree(runs, into / "runs"))
 

@@ -91,8 +91,13 @@ def index(out: Path) -> str:
         "| name | metric | validation | test | licence of the data |",
         "|---|---|---|---|---|",
     ]
-    found = {path.parent: load_weights(path) for path in out.glob("*/*/best.safetensors")}
     order = list(CATALOG)
+    # the folder may hold other things, such as a run that was laid there
+    found = {
+        path.parent: load_weights(path)
+        for path in out.glob("*/*/best.safetensors")
+        if path.parts[-3] in CATALOG
+    }
     for place in sorted(found, key=lambda path: (order.index(path.parts[-2]), path)):
         name = "/".join(place.parts[-2:])
         lines.append(f"| [{name}]({name}/{CARD}) | {' | '.join(_scores(found[place]))} |")
