@@ -56,8 +56,9 @@ def test_an_array_over_a_tensor_keeps_the_memory() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float64, torch.complex64])
 def test_every_type_can_be_taken(dtype: torch.dtype) -> None:
-    tensor = Buffers(dtype).take(SIZE)
-    assert (tensor.dtype, tensor.shape) == (dtype, SIZE)
+    for size in (SIZE, (5, 3), (0,)):
+        tensor = Buffers(dtype).take(size)
+        assert (tensor.dtype, tensor.shape) == (dtype, size)
 
 
 def test_memory_can_outlive_its_buffers() -> None:

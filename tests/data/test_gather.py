@@ -10,6 +10,7 @@ from graphmamba.data.plan import bounds_of, make_plan
 from graphmamba.data.send import send
 from graphmamba.data.store import GraphStore
 from graphmamba.data.torch_gather import DeviceGather
+from graphmamba.errors import UserError
 from tests.data.test_store import GRAPHS, assert_equal, draw_graph
 from tests.helpers.processes import needs_triton, only_interpreted, run_apart
 
@@ -52,6 +53,12 @@ def test_rows_are_looked_up_alike(ids: list[int]) -> None:
 def test_torch_gives_the_bits_of_the_kernel() -> None:
     pytest.importorskip("numba")
     assert_same_batches(DeviceGather, CHOICES)
+
+
+@pytest.mark.parametrize("wrong", [-1, len(LARGE), -(1 << 62)])
+def test_torch_refuses_graphs_that_are_not_there(wrong: int) -> None:
+    with pytest.raises(UserError, match=f"graphs 0 to {len(LARGE) - 1}, got {wrong}"):
+        store_with(DeviceGather).batch(torch.tensor([0, wrong]))
 
 
 @only_interpreted

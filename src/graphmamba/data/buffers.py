@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 SMALL = 1 << 16
-"""Bytes up to which torch's own allocation is as good."""
+"""Bytes up to which fresh memory is as good."""
 MOST_FREE = 4
 """Buffers of a column that are kept while nobody uses them."""
 KINDS: dict[torch.dtype, np.dtype] = {
@@ -26,6 +26,7 @@ Memory = np.ndarray
 class _Lent(np.ndarray):
     """An array over a buffer; when nothing reads it any more, the buffer is free again."""
 
+    __slots__ = ("free",)
     free: list[Memory]
 
     def __del__(self) -> None:
@@ -50,8 +51,10 @@ class Buffers:
     def take(self, size: tuple[int, ...]) -> Tensor:
         """Return an uninitialised tensor of some shape."""
         needed = math.prod(size) * self._itemsize
-        if self._kind is None or needed <= SMALL:
+        if self._kind is None:
             return torch.empty(size, dtype=self._dtype)
+        if needed <= SMALL:
+            return torch.from_numpy(np.empty(size, self._kind))
         array = _Lent(size, self._kind, self._find(needed))
         array.free = self._free
         return torch.from_numpy(array)
