@@ -18,11 +18,10 @@ from graphmamba.encode.batch_norm.fused_kernels import (
     batch_norm_sums_kernel,
 )
 from graphmamba.encode.batch_norm.tiles import MOST_LINES, Grid, Tile, Tiles, cut, line_room
+from graphmamba.kernel_sizes import starts_early
 
 TILES = Tiles()
 DROP_TILE = Tile()
-HOPPER = (9, 0)
-"""The first GPUs with programmatic dependent launches."""
 EARLY = {"PDL": True, "launch_pdl": True}
 LATE = {"PDL": False}
 
@@ -178,8 +177,7 @@ def _cut_pass(x: Rows, sums: Tile, apply: Tile) -> tuple[Grid, Grid]:
 
 def _starts(device: torch.device) -> tuple[Start, Start]:
     """Return how the kernels of a pass start: the second, if it can, while the first is running."""
-    can = device.type == "cuda" and torch.cuda.get_device_capability(device) >= HOPPER
-    return ({"PDL": True}, EARLY) if can else (LATE, LATE)
+    return ({"PDL": True}, EARLY) if starts_early(device) else (LATE, LATE)
 
 
 def _constants(

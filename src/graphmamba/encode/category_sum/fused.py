@@ -9,12 +9,11 @@ from graphmamba.encode.category_sum.fused_kernels import (
     category_sum_bwd_kernel,
     category_sum_fwd_kernel,
 )
+from graphmamba.kernel_sizes import block_of
 from graphmamba.line_sums import add_lines
 
 BLOCK_ROWS = 32
 BLOCK_ENTRIES = 32
-LEAST_ENTRIES = 16
-"""Height of the smallest tile that tensor cores take."""
 BLOCK_CHANNELS = 32
 MOST_CHANNELS = 128
 """Who names what is found once for all channels of a block, so that gradients take wide ones."""
@@ -59,8 +58,8 @@ def backward(
     (rows, channels), width = grad.shape, columns.shape[1]
     if not (rows and entries and channels):
         return grad.new_zeros(entries, channels)
-    block = _block(entries, LEAST_ENTRIES, BLOCK_ENTRIES)
-    wide = _block(channels, BLOCK_CHANNELS, MOST_CHANNELS)
+    block = block_of(entries, BLOCK_ENTRIES)
+    wide = block_of(channels, MOST_CHANNELS, least=BLOCK_CHANNELS)
     across = triton.cdiv(entries, block), triton.cdiv(channels, wide)
     parts = min(PROGRAMS // (across[0] * across[1]), MOST_BYTES // (4 * entries * channels))
     tiles = triton.cdiv(triton.cdiv(rows, BLOCK_ROWS), max(parts, 1))
@@ -78,7 +77,3 @@ def backward(
     total = sums.new_empty(entries, channels)
     add_lines(sums.view(parts, -1), total)
     return total
-
-
-def _block(size: int, least: int, most: int) -> int:
-    return min(max(triton.next_power_of_2(size), least), most)

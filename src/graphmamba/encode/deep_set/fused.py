@@ -8,13 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.encode.deep_set.fused_kernels import deep_set_bwd_kernel, deep_set_fwd_kernel
+from graphmamba.kernel_sizes import block_of
 from graphmamba.line_sums import add_lines
 
 BLOCK_NODES = 32
 MOST_PROGRAMS = 660
 """That share a backward pass, five for each of an H200's processors."""
-LEAST_BLOCK = 16
-"""What tensor cores take at least."""
 FORWARD_WARPS, BACKWARD_WARPS = 4, 2
 
 Entries = Float[Tensor, "nodes frequencies"]
@@ -75,7 +74,6 @@ def _constants(
         "FREQUENCIES": vectors.shape[1], "VECTOR_STRIDE": vectors.stride(0),
         "VALUE_STRIDE": values.stride(0), "HAS_SIGNS": signs is not None,
         "HIDDEN": hidden, "CHANNELS": channels,
-        "H": max(triton.next_power_of_2(hidden), LEAST_BLOCK),
-        "C": max(triton.next_power_of_2(channels), LEAST_BLOCK),
+        "H": block_of(hidden), "C": block_of(channels),
         "T": BLOCK_NODES, "PRECISION": "tf32" if may_round else "ieee",
     }  # fmt: skip

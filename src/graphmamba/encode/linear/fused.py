@@ -12,12 +12,13 @@ from graphmamba.encode.linear.fused_kernels import (
     weight_grad_kernel,
 )
 from graphmamba.encode.linear.operators import MOST_PRODUCT
+from graphmamba.kernel_sizes import block_of
 from graphmamba.line_sums import add_lines
 
 BLOCK_ROWS = 32
 NARROW_ROWS, NARROW_BLOCK = 32, 128
-LEAST_BLOCK, MOST_BLOCK = 16, 32
-"""Channels of a block: what tensor cores take at least, and what one warp holds."""
+MOST_BLOCK = 32
+"""Channels of a block that one warp holds."""
 WARPS = 1
 """With four, Triton takes products that want both operands turned round in shared memory, number
 by number: that took five times as long as all the rest."""
@@ -40,7 +41,7 @@ def narrow(x: Inputs, weight: Weight, bias: Float[Tensor, " out"] | None) -> Row
     (rows, inward), out = x.shape, weight.shape[0]
     y = x.new_empty(rows, out)
     if y.numel():
-        block = _block(out, NARROW_BLOCK)
+        block = block_of(out, NARROW_BLOCK)
         narrow_fwd_kernel[(triton.cdiv(rows, NARROW_ROWS), triton.cdiv(out, block))](
             *(x, weight, weight if bias is None else bias, y, rows),
             OUT=out,
@@ -63,7 +64,7 @@ def backward(
     if rows == 0:
         zeros = torch.zeros_like(weight), grad.new_zeros(out if has_bias else 0)
         return x.new_empty(x.shape) if needs_dx else dx, *zeros
-    height, width = _block(out, MOST_BLOCK), _block(inward, MOST_BLOCK)
+    height, width = block_of(out, MOST_BLOCK), block_of(inward, MOST_BLOCK)
     across = triton.cdiv(out, height), triton.cdiv(inward, width)
     line = out * inward + (out if has_bias else 0)
     tiles, programs = share(rows, BLOCK_ROWS, across[0] * across[1], line)
@@ -101,8 +102,8 @@ def add_product(more: Inputs, grad: Rows, weight: Weight) -> Inputs:
             MORE_STRIDE=more.stride(0),
             GRAD_STRIDE=grad.stride(0),
             R=PRODUCT_ROWS,
-            OB=_block(out, MOST_PRODUCT),
-            IB=_block(inward, MOST_PRODUCT),
+            OB=block_of(out, MOST_PRODUCT),
+            IB=block_of(inward, MOST_PRODUCT),
             num_warps=4,
         )
     return dx
@@ -134,7 +135,3 @@ def share(rows: int, tile: int, across: int, line: int) -> tuple[int, int]:
     most = max(LEAST_LINES, min(PROGRAMS // across, MOST_LINE_BYTES // (4 * line)))
     tiles = triton.cdiv(triton.cdiv(rows, tile), most)
     return tiles, triton.cdiv(rows, tiles * tile)
-
-
-def _block(channels: int, most: int) -> int:
-    return min(max(triton.next_power_of_2(channels), LEAST_BLOCK), most)

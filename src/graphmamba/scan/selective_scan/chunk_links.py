@@ -6,6 +6,7 @@ import torch
 import triton
 from torch import Tensor
 
+from graphmamba.kernel_sizes import starts_early
 from graphmamba.scan.selective_scan.cut import Cut
 from graphmamba.scan.selective_scan.link_kernels import (
     carry_kernel,
@@ -17,8 +18,6 @@ SEGMENT = 32
 """Chunks that are walked one after another where sequences have very many."""
 MANY = 256
 """Chunks of an average sequence from which on segments of them are walked side by side."""
-HOPPER = (9, 0)
-"""The first GPUs with programmatic dependent launches."""
 AHEAD = 8
 """Links that are loaded at a time."""
 MOST_WALKS = 2048
@@ -50,8 +49,7 @@ def early(device: torch.device) -> dict[str, bool]:
 
     Such a kernel has to `follow`; only the first of a row, which others may precede, starts late.
     """
-    can = device.type == "cuda" and torch.cuda.get_device_capability(device) >= HOPPER
-    return {"PDL": True, "launch_pdl": True} if can else {"PDL": False}
+    return {"PDL": True, "launch_pdl": True} if starts_early(device) else {"PDL": False}
 
 
 def empty_links(chunks: int, plan: Cut, device: torch.device) -> Links:

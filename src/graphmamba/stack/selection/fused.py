@@ -6,11 +6,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.encode.linear.fused import share
+from graphmamba.kernel_sizes import block_of
 from graphmamba.line_sums import add_lines
 from graphmamba.stack.selection.fused_kernels import selection_bwd_kernel, selection_fwd_kernel
 
-LEAST_BLOCK = 16
-"""What tensor cores take at least."""
 FORWARD_ROWS, BACKWARD_ROWS = 64, 32
 STAGES = 1
 WARPS = 4
@@ -89,8 +88,7 @@ def _walk(
 def _shape(select: Select, step: Step) -> dict[str, int]:
     (inner, rank), parts = step.shape, select.shape[0]
     state = (parts - rank) // 2
-    blocks = {"IB": inner, "N": state, "K": rank}
     return {
         "INNER": inner, "STATE": state, "RANK": rank,
-        **{name: max(triton.next_power_of_2(size), LEAST_BLOCK) for name, size in blocks.items()},
+        "IB": block_of(inner), "N": block_of(state), "K": block_of(rank),
     }  # fmt: skip
