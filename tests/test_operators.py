@@ -18,8 +18,8 @@ def assert_rules_are_kept(rows: int) -> None:
     data = draw(rows, 10)[:, ::2], draw(rows, 5), None
     maps = draw(2, 6).T, draw(12)[::2], draw(6, 3).T, draw(3)
     for operator, arguments in (
-        (graphmamba.linear_fused_backward, (grad, x, weight, True, True)),
-        (graphmamba.linear_fused_backward, (grad, x, weight, False, False)),
+        (graphmamba.weight_grad_fused, (grad, x, True)),
+        (graphmamba.weight_grad_fused, (grad, x, False)),
         (graphmamba.narrow_linear_fused, (x[:, :3], weight[:, :3].contiguous(), draw(8)[::2])),
         (graphmamba.narrow_linear_fused, (x[:, :3], weight[:, :3].contiguous(), None)),
         (graphmamba.add_product_fused, (x, grad, weight)),

@@ -13,6 +13,9 @@ from graphmamba.errors import UserError
 FusedBackend = Literal["auto", "reference", "fused"]
 """`auto` is `fused` (Triton) on a GPU, but where a graph is compiled, and `reference` elsewhere."""
 
+FUSED_TYPES = torch.float32, torch.bfloat16, torch.float16
+"""What kernels take that compute in float32 whatever they read."""
+
 # Looked up once and without importing it: tracing cannot look into the import system.
 _HAS_TRITON = find_spec("triton") is not None
 
@@ -26,6 +29,11 @@ def can_fuse_single(*tensors: Tensor) -> bool:
     """Tell that of kernels for float32 alone, which leave it to PyTorch where autocast chooses."""
     is_single = all(each.dtype == torch.float32 for each in tensors)
     return is_single and can_fuse(tensors[0]) and not torch.is_autocast_enabled("cuda")
+
+
+def may_round(tensor: Tensor) -> bool:
+    """Tell whether products may be rounded to TF32; the interpreter, on a CPU, does not round."""
+    return not tensor.is_cuda or torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 def is_fused_single(backend: FusedBackend, *tensors: Tensor) -> bool:

@@ -8,6 +8,26 @@ from graphmamba.line_sums_kernels import add_lines_kernel
 
 LINES, COLUMNS = 32, 32
 MOST_SUMS = 4
+MOST_BYTES = 8 << 20
+"""Of all lines: with more, adding them up would take longer than what the programs share."""
+
+
+def share(rows: int, tile: int, programs: int, line: int, least: int = 1) -> tuple[int, int]:
+    """Share rows among programs that leave a line each.
+
+    Args:
+        rows: How many there are.
+        tile: Rows that a program takes at a time.
+        programs: How many the GPU wants, at most.
+        line: Numbers of a line.
+        least: Programs that there may be however long a line is.
+
+    Returns:
+        Tiles of a program, and programs.
+    """
+    most = max(least, min(programs, MOST_BYTES // (4 * line)))
+    tiles = triton.cdiv(triton.cdiv(rows, tile), most)
+    return tiles, triton.cdiv(rows, tiles * tile)
 
 
 def add_lines(lines: Float[Tensor, "programs line"], *sums: Tensor) -> None:

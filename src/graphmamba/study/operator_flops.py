@@ -87,10 +87,8 @@ def _narrow_linear(x: Any, weight: Any, *_: Any, **__: Any) -> int:
     return 2 * x[0] * x[1] * weight[0]
 
 
-def _linear_backward(
-    grad: Any, x: Any, _weight: Any, _has_bias: Any, needs_dx: bool, **_: Any
-) -> int:
-    return 2 * (1 + needs_dx) * grad[0] * grad[1] * x[1]
+def _weight_grad(grad: Any, x: Any, *_: Any, **__: Any) -> int:
+    return 2 * grad[0] * grad[1] * x[1]
 
 
 def _add_product(_more: Any, grad: Any, weight: Any, **_: Any) -> int:
@@ -126,7 +124,7 @@ PRODUCTS: dict[Any, Formula] = {
     ours.deep_set_fused: _deep_set,
     ours.deep_set_fused_backward: _deep_set_backward,
     ours.narrow_linear_fused: _narrow_linear,
-    ours.linear_fused_backward: _linear_backward,
+    ours.weight_grad_fused: _weight_grad,
     ours.add_product_fused: _add_product,
     ours.selection_fused: _selection,
     ours.selection_fused_backward: _selection_backward,

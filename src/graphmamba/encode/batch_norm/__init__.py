@@ -2,7 +2,6 @@
 
 from typing import get_args
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -13,11 +12,10 @@ from graphmamba.encode.batch_norm.drop import Drop, dropped
 from graphmamba.encode.batch_norm.operators import ActivateDrop, BatchNormAct
 from graphmamba.encode.batch_norm.running import Running
 from graphmamba.errors import UserError
-from graphmamba.fusing import FusedBackend, can_fuse
+from graphmamba.fusing import FUSED_TYPES, FusedBackend, can_fuse
 
 __all__ = ["Drop", "Running", "activate_drop", "batch_norm_act"]
 
-_FUSED_TYPES = torch.float32, torch.bfloat16, torch.float16
 
 Rows = Float[Tensor, "rows channels"]
 Channels = Float[Tensor, " channels"]
@@ -119,7 +117,7 @@ def activate_drop(
 
 def _is_fused(backend: FusedBackend, x: Tensor, is_synced: bool) -> bool:
     check_choice("backend", backend, get_args(FusedBackend))
-    is_fit = x.dtype in _FUSED_TYPES and not is_synced
+    is_fit = x.dtype in FUSED_TYPES and not is_synced
     if backend == "fused" and not is_fit:
         raise UserError(
             f"backend must be 'reference' for {x.dtype} or a norm over several processes, "

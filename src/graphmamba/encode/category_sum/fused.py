@@ -10,7 +10,7 @@ from graphmamba.encode.category_sum.fused_kernels import (
     category_sum_fwd_kernel,
 )
 from graphmamba.kernel_sizes import block_of
-from graphmamba.line_sums import add_lines
+from graphmamba.line_sums import add_lines, share
 
 BLOCK_ROWS = 32
 BLOCK_ENTRIES = 32
@@ -22,8 +22,6 @@ FORWARD_WARPS, BACKWARD_WARPS = 4, 2
 shared memory, number by number."""
 PROGRAMS = 660
 """Of a gradient: five for each of an H200's processors."""
-MOST_BYTES = 8 << 20
-"""Programs that share the rows leave a matrix of sums each; adding them up must not take longer."""
 
 
 def forward(
@@ -61,10 +59,9 @@ def backward(
     block = block_of(entries, BLOCK_ENTRIES)
     wide = block_of(channels, MOST_CHANNELS, least=BLOCK_CHANNELS)
     across = triton.cdiv(entries, block), triton.cdiv(channels, wide)
-    parts = min(PROGRAMS // (across[0] * across[1]), MOST_BYTES // (4 * entries * channels))
-    tiles = triton.cdiv(triton.cdiv(rows, BLOCK_ROWS), max(parts, 1))
-    parts = triton.cdiv(rows, tiles * BLOCK_ROWS)
-    sums = torch.empty(parts, entries, channels, dtype=torch.float32, device=grad.device)
+    most = PROGRAMS // (across[0] * across[1])
+    tiles, parts = share(rows, BLOCK_ROWS, most, entries * channels)
+    sums = torch.empty(parts, entries * channels, dtype=torch.float32, device=grad.device)
     category_sum_bwd_kernel[(parts, *across)](
         *(grad.contiguous(), columns.contiguous(), offsets, sums, rows, entries, tiles),
         COLUMNS=width,
@@ -75,5 +72,5 @@ def backward(
         num_warps=BACKWARD_WARPS,
     )
     total = sums.new_empty(entries, channels)
-    add_lines(sums.view(parts, -1), total)
+    add_lines(sums, total)
     return total

@@ -8,8 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.encode.deep_set.fused_kernels import deep_set_bwd_kernel, deep_set_fwd_kernel
+from graphmamba.fusing import may_round
 from graphmamba.kernel_sizes import block_of
-from graphmamba.line_sums import add_lines
+from graphmamba.line_sums import add_lines, share
 
 BLOCK_NODES = 32
 MOST_PROGRAMS = 660
@@ -50,8 +51,7 @@ def backward(
     found = tuple(make(each.contiguous()) for each in (first, first_bias, last, last_bias))
     if grad.numel():
         line = sum(each.numel() for each in found)
-        tiles = triton.cdiv(grad.shape[0], BLOCK_NODES * MOST_PROGRAMS)
-        programs = triton.cdiv(grad.shape[0], BLOCK_NODES * tiles)
+        tiles, programs = share(grad.shape[0], BLOCK_NODES, MOST_PROGRAMS, line)
         lines = grad.new_empty(programs, line)
         deep_set_bwd_kernel[(programs,)](
             *(vectors, values, vectors if signs is None else signs),
@@ -69,11 +69,10 @@ def _constants(
     vectors: Entries, values: Entries, signs: Signs | None, last: Last
 ) -> dict[str, Any]:
     channels, hidden = last.shape
-    may_round = not last.is_cuda or torch.backends.cuda.matmul.fp32_precision == "tf32"
     return {
         "FREQUENCIES": vectors.shape[1], "VECTOR_STRIDE": vectors.stride(0),
         "VALUE_STRIDE": values.stride(0), "HAS_SIGNS": signs is not None,
         "HIDDEN": hidden, "CHANNELS": channels,
         "H": block_of(hidden), "C": block_of(channels),
-        "T": BLOCK_NODES, "PRECISION": "tf32" if may_round else "ieee",
+        "T": BLOCK_NODES, "PRECISION": "tf32" if may_round(last) else "ieee",
     }  # fmt: skip

@@ -9,9 +9,8 @@ from graphmamba.encode.linear.operators import (
     MOST_PRODUCT,
     FusedLinear,
     ThroughLinear,
-    may_round,
 )
-from graphmamba.fusing import FusedBackend, is_fused_single
+from graphmamba.fusing import FusedBackend, is_fused_single, may_round
 
 __all__ = ["Linear", "linear", "linear_through"]
 

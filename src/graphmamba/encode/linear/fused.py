@@ -1,6 +1,5 @@
 """The gradients of a linear map on a GPU: which kernels run, on what tiles."""
 
-import torch
 import triton
 from jaxtyping import Float
 from torch import Tensor
@@ -13,7 +12,7 @@ from graphmamba.encode.linear.fused_kernels import (
 )
 from graphmamba.encode.linear.operators import MOST_PRODUCT
 from graphmamba.kernel_sizes import block_of
-from graphmamba.line_sums import add_lines
+from graphmamba.line_sums import add_lines, share
 
 BLOCK_ROWS = 32
 NARROW_ROWS, NARROW_BLOCK = 32, 128
@@ -24,8 +23,8 @@ WARPS = 1
 by number: that took five times as long as all the rest."""
 PROGRAMS = 1056
 """Eight for each of an H200's processors."""
-LEAST_LINES, MOST_LINE_BYTES = 16, 8 << 20
-"""Programs that share the rows: not so many that adding up takes longer than what they share."""
+LEAST_LINES = 16
+"""Programs that share the rows, however large the weight is."""
 STAGES = 3
 PRODUCT_ROWS = 32
 """Rows of a tile that a product is added to."""
@@ -55,19 +54,16 @@ def narrow(x: Inputs, weight: Weight, bias: Float[Tensor, " out"] | None) -> Row
     return y
 
 
-def backward(
-    grad: Rows, x: Inputs, weight: Weight, has_bias: bool, needs_dx: bool
-) -> tuple[Tensor, Weight, Float[Tensor, " _"]]:
-    """Gradients of x, weight and bias by tensor cores, with TF32; empty for what is not wanted."""
+def weight_grad(grad: Rows, x: Inputs, has_bias: bool) -> tuple[Weight, Float[Tensor, " _"]]:
+    """Gradients of weight and bias by tensor cores, with TF32; an empty one for no bias."""
     (rows, out), inward = grad.shape, x.shape[1]
-    dx = x.new_empty(0)
     if rows == 0:
-        zeros = torch.zeros_like(weight), grad.new_zeros(out if has_bias else 0)
-        return x.new_empty(x.shape) if needs_dx else dx, *zeros
+        return grad.new_zeros(out, inward), grad.new_zeros(out if has_bias else 0)
     height, width = block_of(out, MOST_BLOCK), block_of(inward, MOST_BLOCK)
     across = triton.cdiv(out, height), triton.cdiv(inward, width)
     line = out * inward + (out if has_bias else 0)
-    tiles, programs = share(rows, BLOCK_ROWS, across[0] * across[1], line)
+    most = PROGRAMS // (across[0] * across[1])
+    tiles, programs = share(rows, BLOCK_ROWS, most, line, LEAST_LINES)
     lines = grad.new_empty(programs, line)
     weight_grad_kernel[(programs, *across)](
         *(grad, x, lines, rows, tiles),
@@ -83,9 +79,9 @@ def backward(
         HAS_BIAS=has_bias,
         num_warps=WARPS,
     )
-    d_weight, d_bias = torch.empty_like(weight), grad.new_empty(line - out * inward)
+    d_weight, d_bias = grad.new_empty(out, inward), grad.new_empty(line - out * inward)
     add_lines(lines, d_weight, d_bias)
-    return grad @ weight if needs_dx else dx, d_weight, d_bias
+    return d_weight, d_bias
 
 
 def add_product(more: Inputs, grad: Rows, weight: Weight) -> Inputs:
@@ -115,7 +111,7 @@ def column_sums(grad: Rows) -> Float[Tensor, " out"]:
     if rows == 0:
         return grad.new_zeros(out)
     across = triton.cdiv(out, SUM_CHANNELS)
-    tiles, programs = share(rows, SUM_ROWS, across, out)
+    tiles, programs = share(rows, SUM_ROWS, PROGRAMS // across, out, LEAST_LINES)
     lines = grad.new_empty(programs, out)
     column_sums_kernel[(programs, across)](
         *(grad, lines, rows, tiles),
@@ -128,10 +124,3 @@ def column_sums(grad: Rows) -> Float[Tensor, " out"]:
     sums = grad.new_empty(out)
     add_lines(lines, sums)
     return sums
-
-
-def share(rows: int, tile: int, across: int, line: int) -> tuple[int, int]:
-    """Tiles of a program, and programs that share the rows; each leaves a line."""
-    most = max(LEAST_LINES, min(PROGRAMS // across, MOST_LINE_BYTES // (4 * line)))
-    tiles = triton.cdiv(triton.cdiv(rows, tile), most)
-    return tiles, triton.cdiv(rows, tiles * tile)

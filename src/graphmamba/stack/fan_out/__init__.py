@@ -8,10 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.checks import check_choice, check_least
-from graphmamba.fusing import FusedBackend, can_fuse
+from graphmamba.fusing import FUSED_TYPES, FusedBackend, can_fuse
 from graphmamba.operators import add_operator
-
-_FUSED_TYPES = torch.float32, torch.bfloat16, torch.float16
 
 Rows = Float[Tensor, "rows channels"]
 
@@ -30,7 +28,7 @@ def fan_out(x: Rows, count: int, *, backend: FusedBackend = "auto") -> tuple[Row
     """
     check_choice("backend", backend, get_args(FusedBackend))
     check_least("count", count, 1)
-    is_fit = x.dtype in _FUSED_TYPES and can_fuse(x)
+    is_fit = x.dtype in FUSED_TYPES and can_fuse(x)
     if backend == "reference" or (backend == "auto" and not is_fit):
         return (x,) * count
     found: tuple[Rows, ...] = _FanOut.apply(x, count)  # type: ignore[no-untyped-call]

@@ -6,10 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.fusing import FUSED_TYPES
 from graphmamba.operators import LIBRARY, add_operator, as_dense, refuse_twice
 from graphmamba.scan.backends import available_backends
-
-_FUSED = torch.float32, torch.bfloat16, torch.float16
 
 
 def max_segments(
@@ -28,7 +27,7 @@ def max_segments(
         index: Place of each row, ascending.
         ptr: The rows of place `p` are `ptr[p]` to `ptr[p + 1]`.
     """
-    if rows.dtype in _FUSED and rows.is_cuda and "fused" in available_backends(rows.device):
+    if rows.dtype in FUSED_TYPES and rows.is_cuda and "fused" in available_backends(rows.device):
         top, _ = _FORWARD(rows, index, ptr)
         return top
     place = index[:, None].expand_as(rows)

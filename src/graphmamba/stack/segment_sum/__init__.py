@@ -6,10 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.fusing import FUSED_TYPES
 from graphmamba.operators import LIBRARY, add_operator, as_dense
 from graphmamba.scan.backends import available_backends
-
-_FUSED = torch.float32, torch.bfloat16, torch.float16
 
 
 def sum_segments(
@@ -29,7 +28,7 @@ def sum_segments(
         ptr: The rows of place `p` are `ptr[p]` to `ptr[p + 1]` in the order.
         order: The rows sorted by place; None where they lie like that.
     """
-    if rows.dtype in _FUSED and rows.is_cuda and "fused" in available_backends(rows.device):
+    if rows.dtype in FUSED_TYPES and rows.is_cuda and "fused" in available_backends(rows.device):
         return _OPERATOR(rows, index, ptr, order)
     return rows.new_zeros(ptr.shape[0] - 1, rows.shape[1]).index_add(0, index, rows)
 

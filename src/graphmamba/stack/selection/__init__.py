@@ -9,8 +9,7 @@ from torch.nn import functional
 
 from graphmamba.encode.forgetting import Make
 from graphmamba.encode.linear import linear
-from graphmamba.encode.linear.operators import may_round
-from graphmamba.fusing import FusedBackend, can_fuse_single, is_fused_single
+from graphmamba.fusing import FusedBackend, can_fuse_single, is_fused_single, may_round
 from graphmamba.stack.selection.operators import FusedSelection
 
 __all__ = ["Selected", "select"]

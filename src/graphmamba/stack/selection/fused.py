@@ -5,16 +5,15 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from graphmamba.encode.linear.fused import share
 from graphmamba.kernel_sizes import block_of
-from graphmamba.line_sums import add_lines
+from graphmamba.line_sums import add_lines, share
 from graphmamba.stack.selection.fused_kernels import selection_bwd_kernel, selection_fwd_kernel
 
 FORWARD_ROWS, BACKWARD_ROWS = 64, 32
 STAGES = 1
 WARPS = 4
-SHARE = 4
-"""Programs of this kernel that take the place of one of the linear map's."""
+PROGRAMS, LEAST_LINES = 264, 16
+"""Of a gradient: two for each of an H200's processors, and some however wide the rows are."""
 ALIGNED = 4
 """Numbers that are read at once: rows of the projection are as long as a multiple of it."""
 
@@ -47,8 +46,9 @@ def backward(
     found = u.new_empty(u.shape)
     if rows == 0:
         return found, torch.zeros_like(select), torch.zeros_like(step)
-    tiles, programs = share(rows, BACKWARD_ROWS, SHARE, select.numel() + step.numel())
-    lines = u.new_empty(programs, select.numel() + step.numel())
+    line = select.numel() + step.numel()
+    tiles, programs = share(rows, BACKWARD_ROWS, PROGRAMS, line, LEAST_LINES)
+    lines = u.new_empty(programs, line)
     shape = _shape(select, step)
     selection_bwd_kernel[(programs,)](
         *(du, d_delta, dB, dC, u, out[:, select.shape[0] - rank :], select, step, found, lines),
