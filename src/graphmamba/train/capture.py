@@ -23,6 +23,7 @@ class CapturedBatches:
         work: Called with the numbers of the graphs, on the GPU, and the batch's size.
         sizes: Sizes that batches are padded to.
         device: The GPU.
+        after_capture: Called when work was captured, before it runs.
     """
 
     def __init__(
@@ -30,15 +31,17 @@ class CapturedBatches:
         work: Callable[[Int[Tensor, " slots"], StaticSize], None],
         sizes: StaticSizes,
         device: torch.device,
+        after_capture: Callable[[], None] = lambda: None,
     ) -> None:
-        self._work, self._sizes = work, sizes
+        self._work, self._sizes, self._after_capture = work, sizes, after_capture
         slots = sizes.sizes[0].graphs
         self._ids = torch.full((slots,), -1, dtype=torch.int64, device=device)
         self._seen: set[StaticSize] = set()
         self._graphs: dict[StaticSize, torch.cuda.CUDAGraph] = {}
         # Graphs are replayed one after another, so that they can share their memory.
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream, self._side = (torch.cuda.Stream(device) for _ in range(2))
+        # What is started aside has to let these two pass.
+        self._stream, self._side = (torch.cuda.Stream(device, priority=-1) for _ in range(2))
 
     def run(self, ids: Ids) -> StaticSize:
         """Work on these graphs; returns the size of their batch."""
@@ -70,4 +73,5 @@ class CapturedBatches:
             with_side_stream(self._side),
         ):
             self._work(self._ids, size)
+        self._after_capture()
         self._graphs[size] = graph

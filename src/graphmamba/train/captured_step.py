@@ -1,14 +1,21 @@
 """The training step as CUDA graphs: batch, forward, backward, clipping and update in one launch."""
 
+import math
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.optim import Optimizer
 
+from graphmamba.aside import Aside, with_aside
 from graphmamba.data.sampler import Ids
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
+from graphmamba.encode.forgetting import LEAST_BYTES
 from graphmamba.stack.config import MixerName
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba
@@ -17,6 +24,9 @@ from graphmamba.train.capture import CapturedBatches
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.options import Precision, RunOptions
 from graphmamba.train.step import Loss
+
+if TYPE_CHECKING:
+    from graphmamba.train.fused_update import FusedUpdate
 
 CAPTURED_MIXERS: frozenset[MixerName] = frozenset({"mamba", "exphormer", "none"})
 """Mixers whose shapes do not hang on the longest graph of a batch, which would be waited for."""
@@ -33,6 +43,7 @@ def why_not_captured(
         (options.accumulate > 1, f"is one batch, and accumulate is {options.accumulate}"),
         (options.compile, "takes the place of compile, which is on"),
         (experiment.data.task.level == "link", "cannot draw the wrong pairs of a link task"),
+        (find_spec("triton") is None, "needs Triton, which is not installed"),
         (mixer not in CAPTURED_MIXERS, f"needs shapes known before, which '{mixer}' has not"),
     )
     return next((why for hinders, why in hindrances if hinders), None)
@@ -78,9 +89,12 @@ class CapturedStep:
         self._loss, self._clip = LOSSES[experiment.loss], experiment.recipe.clip
         self._is_mixed = precision == "bf16-mixed"
         self._last_loss = torch.zeros((), device=store.device)
+        self._aside = Aside(torch.cuda.Stream(store.device))
+        self._node_bytes = self._last_loss.element_size() * experiment.model.channels
         size = experiment.recipe.batch_size
         sizes = StaticSizes.for_graphs(store, store.split_ids("train"), size)
-        self._batches = CapturedBatches(self._train_on, sizes, store.device)
+        self._update = _fused_update(optimizer, self._parameters, self._clip)
+        self._batches = CapturedBatches(self._train_on, sizes, store.device, self._update.fill)
         self.taken = taken
 
     def step(self, ids: Ids) -> Loss:
@@ -93,12 +107,33 @@ class CapturedStep:
         graphs = self._gather.batch(ids, size, by_source=True)
         target = target_of(graphs, self._level, graphs.batch, size.graphs + 1)
         self._optimizer.zero_grad(set_to_none=True)
-        # A captured graph must not hold copies of weights from another one's cache.
-        with torch.autocast("cuda", torch.bfloat16, self._is_mixed, cache_enabled=False):
+        # Large batches fill the GPU as it is, and are short of memory.
+        is_small = self._node_bytes * size.nodes < LEAST_BYTES
+        with (
+            # A captured graph must not hold copies of weights from another one's cache.
+            torch.autocast("cuda", torch.bfloat16, self._is_mixed, cache_enabled=False),
+            with_aside(self._aside if is_small else None),
+        ):
             loss = self._loss(self._model(graphs), target)
         loss.backward()
-        if self._clip:
-            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._clip, foreach=True)
-            loss = torch.where(norm.isfinite(), loss, torch.nan)
+        self._aside.join(each.grad for each in self._parameters if each.grad is not None)
+        norm = self._update_weights()
+        # Nothing if the norm is finite; else the loss is no number either, and the run ends.
+        torch.add(loss.detach(), norm * 0.0, out=self._last_loss)
+
+    def _update_weights(self) -> Float[Tensor, ""]:
+        """Clip and update; returns the norm of the gradient."""
+        if self._update.is_ready():
+            return self._update.run()
+        # The first step of all makes the optimizer's state.
+        most = self._clip or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, most, foreach=True)
         self._optimizer.step()
-        self._last_loss.copy_(loss.detach())
+        return norm
+
+
+def _fused_update(optimizer: Optimizer, parameters: Sequence[Tensor], clip: float) -> "FusedUpdate":
+    # Here and not at the top, so that Triton has to be installed only where it runs.
+    from graphmamba.train.fused_update import FusedUpdate
+
+    return FusedUpdate(optimizer, parameters, clip)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from graphmamba.aside import Aside, current_aside
 from graphmamba.fusing import may_round
 from graphmamba.operators import add_operator, as_dense
 
@@ -83,6 +84,7 @@ class FusedLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Let PyTorch multiply, but where rows are short."""
         ctx.save_for_backward(x, weight)
+        ctx.aside = _note(weight)
         if x.shape[-1] > NARROW:
             return functional.linear(x, weight, bias)
         y = torch.ops.graphmamba.narrow_linear_fused(_rows(x), weight.contiguous(), bias)
@@ -95,7 +97,7 @@ class FusedLinear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         needs_x, *needs = ctx.needs_input_grad
         rows = _rows(grad)
-        found = _parameter_grads(rows, _rows(x), *needs)
+        found = _parameter_grads(ctx.aside, weight, rows, _rows(x), *needs)
         return (rows @ weight).view(x.shape) if needs_x else None, *found
 
 
@@ -106,6 +108,7 @@ class ThroughLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         """Let PyTorch multiply."""
         ctx.save_for_backward(x, weight)
+        ctx.aside = _note(weight)
         ctx.set_materialize_grads(False)
         return functional.linear(x, weight, bias), x.view_as(x)
 
@@ -120,7 +123,7 @@ class ThroughLinear(torch.autograd.Function):
             return more, None, None
         needs_x, *needs = ctx.needs_input_grad
         rows = _rows(grad)
-        found = _parameter_grads(rows, _rows(x), *needs)
+        found = _parameter_grads(ctx.aside, weight, rows, _rows(x), *needs)
         dx = None
         if needs_x and more is None:
             dx = rows @ weight
@@ -129,13 +132,34 @@ class ThroughLinear(torch.autograd.Function):
         return dx, *found
 
 
+def _note(weight: Tensor) -> Aside | None:
+    """Return where the gradient of a weight may be found, told of its use."""
+    aside = current_aside()
+    if aside is not None:
+        aside.note(weight)
+    return aside
+
+
 def _parameter_grads(
-    rows: Tensor, inputs: Tensor, needs_weight: bool, needs_bias: bool
+    aside: Aside | None,
+    weight: Tensor,
+    rows: Tensor,
+    inputs: Tensor,
+    needs_weight: bool,
+    needs_bias: bool,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of weight and bias in one pass, or the bias's alone where nothing is rounded."""
     d_weight = d_bias = None
     if needs_weight and may_round(rows):
-        d_weight, d_bias = torch.ops.graphmamba.weight_grad_fused(rows, inputs, needs_bias)
+
+        def find() -> tuple[Tensor, Tensor]:
+            found: tuple[Tensor, Tensor] = torch.ops.graphmamba.weight_grad_fused(
+                rows, inputs, needs_bias
+            )
+            return found
+
+        is_aside = aside is not None and aside.takes(weight)
+        d_weight, d_bias = aside.run(find, (rows, inputs)) if aside and is_aside else find()
         return d_weight, d_bias if needs_bias else None
     # Kernels come first: a product would warn in a thread that has not met the GPU yet.
     if needs_bias:

@@ -1,0 +1,80 @@
+"""Work that nobody waits for before the end of a step, beside all else on a GPU."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Found = TypeVar("Found", bound=tuple[Tensor, ...])
+
+
+class Aside:
+    """A stream for gradients of weights, which the update alone reads.
+
+    In a backward pass each operation waits for the one before it, and kernels of a small batch
+    leave most of a GPU idle. Gradients of weights are a third of them and hold up the others; here
+    they fill the gaps. What they read is held until `join`.
+
+    Args:
+        stream: Where they run.
+    """
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+        self._uses: dict[int, int] = {}
+        self._held: list[Tensor] = []
+        self._found: list[int] = []
+
+    def note(self, weight: Tensor) -> None:
+        """Count a use of a weight, in the forward pass."""
+        self._uses[weight.data_ptr()] = self._uses.get(weight.data_ptr(), 0) + 1
+
+    def takes(self, weight: Tensor) -> bool:
+        """Tell whether the gradient of a weight is left alone until the update.
+
+        Those of several uses are added up at once, and those of a part go into the whole.
+        """
+        return isinstance(weight, nn.Parameter) and self._uses.get(weight.data_ptr()) == 1
+
+    def run(self, work: Callable[[], Found], reads: Iterable[Tensor]) -> Found:
+        """Do work that reads what the current stream has made."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            found = work()
+        self._held += reads
+        self._found += [each.data_ptr() for each in found if each.numel()]
+        return found
+
+    def join(self, gradients: Iterable[Tensor]) -> None:
+        """Wait for all work; of the gradients that it found, none may have been copied before."""
+        torch.cuda.current_stream().wait_stream(self._stream)
+        missing = set(self._found) - {each.data_ptr() for each in gradients}
+        self._uses.clear()
+        self._held.clear()
+        self._found.clear()
+        if missing:
+            raise RuntimeError(f"{len(missing)} gradients were read before they were found")
+
+
+_ASIDE: ContextVar[Aside | None] = ContextVar("_ASIDE", default=None)
+
+
+def current_aside() -> Aside | None:
+    """Where gradients of weights go; None if they are found in their turn.
+
+    Ask in the forward pass: the backward pass runs in another thread, with a context of its own.
+    """
+    return _ASIDE.get()
+
+
+@contextmanager
+def with_aside(aside: Aside | None) -> Iterator[None]:
+    """Let modules leave gradients of weights to it, until the end of the context."""
+    before = _ASIDE.set(aside)
+    try:
+        yield
+    finally:
+        _ASIDE.reset(before)

@@ -1,0 +1,62 @@
+"""Gradients of weights beside all else: who goes there, what waits, what is held."""
+
+from unittest.mock import MagicMock, patch
+
+import pytest
+import torch
+from torch import nn
+
+from graphmamba.aside import Aside, current_aside, with_aside
+
+
+def aside_of(stream: MagicMock, *weights: torch.Tensor) -> Aside:
+    aside = Aside(stream)
+    for each in weights:
+        aside.note(each)
+    return aside
+
+
+def test_only_whole_weights_of_one_use_go_aside() -> None:
+    once, twice, never = (nn.Parameter(torch.ones(3)) for _ in range(3))
+    part = nn.Parameter(torch.ones(3))[:2]
+    aside = aside_of(MagicMock(spec=torch.cuda.Stream), once, twice, twice, part)
+    assert [aside.takes(each) for each in (once, twice, never, part)] == [True, False, False, False]
+
+
+def test_work_waits_for_the_stream_and_the_stream_for_the_work() -> None:
+    side, here = MagicMock(spec=torch.cuda.Stream), MagicMock(spec=torch.cuda.Stream)
+    found, read = torch.ones(2), torch.ones(3)
+    with (
+        patch("torch.cuda.current_stream", return_value=here),
+        patch("torch.cuda.stream") as enter,
+    ):
+        aside = Aside(side)
+        assert aside.run(lambda: (found, torch.empty(0)), (read,))[0] is found
+        side.wait_stream.assert_called_once_with(here)
+        enter.assert_called_once_with(side)
+        here.wait_stream.assert_not_called()
+        assert aside._held[0] is read
+        aside.join([found, torch.ones(1)])
+        here.wait_stream.assert_called_once_with(side)
+        assert not aside._held
+
+
+def test_a_gradient_that_was_copied_is_noticed() -> None:
+    found = torch.ones(2)
+    with patch("torch.cuda.current_stream"), patch("torch.cuda.stream"):
+        aside = Aside(MagicMock(spec=torch.cuda.Stream))
+        aside.run(lambda: (found,), ())
+        with pytest.raises(RuntimeError, match="1 gradients were read"):
+            aside.join([found.clone()])
+        # and the next step begins anew
+        aside.join([])
+
+
+def test_there_is_none_but_in_its_context() -> None:
+    aside = Aside(MagicMock(spec=torch.cuda.Stream))
+    assert current_aside() is None
+    with with_aside(aside):
+        assert current_aside() is aside
+        with with_aside(None):
+            assert current_aside() is None
+    assert current_aside() is None
