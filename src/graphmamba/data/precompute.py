@@ -75,13 +75,15 @@ def degree_profiles(columns: GraphColumns, is_unbiased: bool = True) -> Float[Te
 def all_return_probabilities(columns: GraphColumns, walks: int) -> Float[Tensor, "nodes walks"]:
     """`positional.return_probabilities` of every graph, by sparse products."""
     returns = torch.zeros(int(columns.node_ptr[-1]), walks)
-    parts = list(blocks(columns, WALK_ENTRIES, width=WALK_COLUMNS))
-    for block in track(parts, "Random walks", len(parts)):
+
+    def walk(block: Block) -> None:
         edges = edges_of(columns, block)
         for first in range(0, block.size, WALK_COLUMNS):
             is_start = (block.local >= first) & (block.local < first + WALK_COLUMNS)
             rows = block.nodes[is_start]
             returns[rows] = _walk(block, edges, is_start.nonzero().flatten(), first, walks)
+
+    run_all(walk, list(blocks(columns, WALK_ENTRIES, width=WALK_COLUMNS)), "Random walks")
     return returns
 
 
