@@ -168,6 +168,34 @@ def test_runs_of_another_experiment_are_refused(tmp_path: Path) -> None:
         small_study(tmp_path, **{"recipe.epochs": 2}).run(str, str)
 
 
+def test_a_report_trains_nothing_and_reads_runs_that_lie_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def forbidden(*_: Any, **__: Any) -> RunResult:
+        raise AssertionError("trained")
+
+    monkeypatch.setattr(study, "fit", forbidden)
+    runs, kept, out = tmp_path / "runs", tmp_path / "kept", tmp_path / "out"
+    given: Any = {"benchmarks": "pattern", "also": kept, "out": out, "report": True}
+    with pytest.raises(ValueError, match="folder must hold finished runs for a report"):
+        ablation(runs, **given)
+    for place, row, ending in (
+        (runs / "pattern" / "none" / "seed-1", "none", "finished"),
+        (runs / "pattern" / "cluster" / "seed-0", "cluster", "max time"),
+        # the main model under its own name, and another one that is not asked for
+        (kept / "pattern" / "graph-mamba" / "seed-2", "degree", "finished"),
+        (kept / "pattern" / "other" / "seed-0", "permutation", "signal"),
+    ):
+        run = RunFolder(place)
+        begin(run, row_experiment("pattern", "order", row))
+        run.write_results(result(place, int(place.name[-1]), 0.5, ending))
+    ablation(runs, **given)
+    rows = list(csv.DictReader((out / "ablation.csv").read_text().splitlines()))
+    assert [(row["row"], row["seeds"]) for row in rows] == [("none", "1"), ("degree", "2")]
+    assert not (runs / "ablation.csv").exists()
+    assert "cluster permutation, seed 0: no finished run" in capsys.readouterr().err
+
+
 def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> None:
     from rich.console import Console
 
@@ -186,8 +214,11 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
     assert all(number in shown for number in ("0.6100", "0.0082", "0.6834", "permutation + degree"))
     write_ablation(entries, tmp_path / "new")
     assert {path.name for path in (tmp_path / "new").iterdir()} == {
-        f"ablation.{ending}" for ending in ("csv", "json", "png", "svg")
+        f"ablation.{ending}" for ending in ("csv", "json", "md", "png", "svg")
     }
+    first = (tmp_path / "new" / "ablation.md").read_text().splitlines()[2]
+    assert "neither" in first
+    assert first.count("|") == 10
     lines = list(csv.DictReader((tmp_path / "new" / "ablation.csv").read_text().splitlines()))
     assert lines[0]["scores"] == "0.600000 0.610000 0.620000"
     assert float(lines[0]["paper"]) == 0.6581

@@ -67,6 +67,10 @@ class Ablation:
     folder: Path
     options: RunOptions
     root: Path | None = None
+    also: Path | None = None
+    """Holds BENCHMARK/MODEL/seed-N; a run there of the same experiment is not made again."""
+    is_complete: bool = True
+    """Whether runs that are missing are made; else they are told and left out."""
 
     def run(self, tell: Tell, measured: Measured) -> Table:
         """Make the runs that are missing; `measured` gets the table whenever a run is done."""
@@ -74,12 +78,16 @@ class Ablation:
         for (benchmark, row), result in self._results(tell):
             before = done.get((benchmark, row), Entry(benchmark, row, ()))
             done[benchmark, row] = replace(before, runs=(*before.runs, result))
-            measured(list(done.values()))
+            measured(self._table(done))
             if not result.is_done:
                 raise UserError(
                     f"stopped by {result.ending} in '{result.folder}': the same command goes on"
                 )
-        return list(done.values())
+        return self._table(done)
+
+    def _table(self, done: Mapping[tuple[str, str], Entry]) -> Table:
+        """In the order of the experiments: the first seeds may be missing in some rows."""
+        return [done[name] for name in self.experiments if name in done]
 
     def _results(self, tell: Tell) -> Iterator[tuple[tuple[str, str], RunResult]]:
         # seed by seed, so that a study that is stopped has all rows of the seeds that it has
@@ -88,13 +96,28 @@ class Ablation:
             for name, experiment in self.experiments.items():
                 benchmark, row = name
                 place = RunFolder(self.folder / benchmark / row / f"seed-{seed}")
-                tell(f"{benchmark}, {ROWS[row].title}, seed {seed}")
-                if is_finished(place, experiment):
-                    yield name, read_run(place.path)
+                found = self._finished(place, experiment, seed)
+                missing = "" if found or self.is_complete else ": no finished run"
+                tell(f"{benchmark}, {ROWS[row].title}, seed {seed}{missing}")
+                if found:
+                    yield name, found
+                if found or missing:
                     continue
                 if name not in opened:
                     opened[name] = open_data(experiment, self.root)[1]
                 yield name, _run(experiment, opened[name], replace(self.options, seed=seed), place)
+
+    def _finished(self, place: RunFolder, experiment: Experiment, seed: int) -> RunResult | None:
+        """Read a run that came to its end, from its own folder or from another's."""
+        if is_finished(place, experiment):
+            return read_run(place.path)
+        if self.also is None:
+            return None
+        for config in sorted((self.also / experiment.benchmark).glob(f"*/seed-{seed}/config.yaml")):
+            run = RunFolder(config.parent)
+            if read_config(run.path).experiment == experiment and (found := run.done()):
+                return found
+        return None
 
 
 def is_finished(place: RunFolder, experiment: Experiment) -> bool:
@@ -120,13 +143,17 @@ def _run(
     return fit(experiment, store, options, place.path, resume=can_go_on)
 
 
-def ablation(
+def ablation(  # noqa: PLR0913
     folder: Path = Path("ablation"),
+    *,
     benchmarks: str = "peptides-func,pascalvoc-sp",
     table: TableName = "order",
     rows: str = "all",
     seeds: str = "0,1,2",
     root: Path | None = None,
+    also: Path | None = None,
+    out: Path | None = None,
+    report: bool = False,
     options: Annotated[Given, RUN] = {},  # noqa: B006
     overrides: Annotated[Given, EXPERIMENT] = {},  # noqa: B006
 ) -> None:
@@ -135,13 +162,17 @@ def ablation(
     A study that was stopped goes on when the same command is given again.
 
     Args:
-        folder: Where the runs, the table and the figure go.
+        folder: Where the runs go, BENCHMARK/ROW/seed-N.
         benchmarks: Data sets, with commas between.
         table: order has the paper's five orders; plus takes one piece at a time out of
             graph-mamba-plus, where a data set has it.
         rows: Some of the table's rows, with commas between.
         seeds: One run of each row for each seed.
         root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        also: Holds BENCHMARK/MODEL/seed-N, such as runs that are kept: one of the same experiment
+            is read and not made again.
+        out: Where the table and the figure go; the folder of the runs by default.
+        report: Train nothing: tables and figure show the runs that are finished.
         options: See below.
         overrides: See below; they hold for all rows.
     """
@@ -165,12 +196,16 @@ def ablation(
         folder=folder,
         options=RunOptions.of(dict(options), "options"),
         root=root,
+        also=also,
+        is_complete=not report,
     )
-    console = Console()
-    found = study.run(Console(stderr=True).print, lambda done: write_ablation(done, folder))
+    console, place = Console(), out or folder
+    found = study.run(Console(stderr=True).print, lambda done: write_ablation(done, place))
+    if not found:
+        raise UserError(f"folder must hold finished runs for a report, and '{folder}' has none")
     for name in sets:
         console.print(ablation_table(name, found))
-    console.print(f"Files: {folder}")
+    console.print(f"Files: {place}")
 
 
 def _words(argument: str, text: str, choices: tuple[str, ...]) -> list[str]:

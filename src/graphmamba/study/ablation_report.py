@@ -10,18 +10,20 @@ from graphmamba.study.ablation import Entry, Table
 from graphmamba.study.ablation_rows import ROWS
 from graphmamba.study.csv_file import write_csv
 from graphmamba.study.figure import COLOURS, INK, QUIET, new_figure, save_figure
-from graphmamba.train.files import write_json
+from graphmamba.train.files import write_json, write_text
 
 OURS, PAPER = COLOURS[0], COLOURS[1]
+COLUMNS = ("model", "seeds", "mean", "std", "lowest", "highest", "paper, 1 run")
 
 
 def write_ablation(entries: Table, folder: Path) -> None:
-    """Write CSV, JSON, PNG and SVG files of the runs that are done."""
+    """Write CSV, JSON, Markdown, PNG and SVG files of the runs that are done."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [_cells(entry) for entry in entries]
     write_csv(folder / "ablation.csv", rows)
     runs = [run.content() for entry in entries for run in entry.runs]
     write_json(folder / "ablation.json", {"rows": rows, "runs": runs})
+    write_text(folder / "ablation.md", _markdown(entries))
     plot_ablation(entries, folder / "ablation")
 
 
@@ -29,22 +31,30 @@ def ablation_table(benchmark: str, entries: Table) -> Any:
     """Show mean, deviation and range over the seeds beside what the paper has."""
     own = [entry for entry in entries if entry.benchmark == benchmark]
     metric = metric_title(own[0].runs[0].metric) if own else ""
-    return table(
-        f"{CATALOG[benchmark].title}, test {metric}",
-        ["model", "seeds", "mean", "std", "lowest", "highest", "paper, 1 run"],
-        (
-            [
-                ROWS[entry.row].title,
-                ",".join(str(run.seed) for run in entry.runs),
-                f"{entry.mean:.4f}",
-                f"{entry.deviation:.4f}",
-                f"{min(entry.scores):.4f}",
-                f"{max(entry.scores):.4f}",
-                "" if entry.paper is None else f"{entry.paper:.4f}",
-            ]
-            for entry in own
-        ),
-    )
+    title = f"{CATALOG[benchmark].title}, test {metric}"
+    return table(title, COLUMNS, (_texts(entry) for entry in own))
+
+
+def _texts(entry: Entry) -> list[str]:
+    return [
+        ROWS[entry.row].title,
+        ",".join(str(run.seed) for run in entry.runs),
+        f"{entry.mean:.4f}",
+        f"{entry.deviation:.4f}",
+        f"{min(entry.scores):.4f}",
+        f"{max(entry.scores):.4f}",
+        "" if entry.paper is None else f"{entry.paper:.4f}",
+    ]
+
+
+def _markdown(entries: Table) -> str:
+    """The same tables one after the other, each data set by its own name."""
+    head = ["data set", "metric", *COLUMNS]
+    lines = [head, ["---"] * len(head)]
+    for entry in entries:
+        metric = metric_title(entry.runs[0].metric)
+        lines.append([CATALOG[entry.benchmark].title, metric, *_texts(entry)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _cells(entry: Entry) -> dict[str, object]:
