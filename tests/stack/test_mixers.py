@@ -26,10 +26,12 @@ def test_pad_and_unpad_are_inverse() -> None:
     topology = random_topology()
     x, _ = random_rows(topology)
     layout = DenseLayout.of(topology)
-    assert layout.pad(x).shape == (5, 12, 8)
-    assert layout.mask().sum(dim=1).tolist() == list(ODD_SIZES)
-    assert torch.equal(layout.pad(x)[~layout.mask()], torch.zeros(5 * 12 - 23, 8))
-    assert torch.equal(layout.unpad(layout.pad(x)), x)
+    (dense,), (is_seen,) = layout.pad(x), layout.is_seen
+    assert dense.shape == (5, 12, 8)
+    # A graph without nodes has its first row seen, which is zeros.
+    assert is_seen.sum(dim=1).tolist() == [max(size, 1) for size in ODD_SIZES]
+    assert torch.equal(dense[~is_seen], torch.zeros(int((~is_seen).sum()), 8))
+    assert torch.equal(layout.unpad([dense]), x)
 
 
 def test_attention_is_that_of_torch() -> None:
@@ -40,9 +42,9 @@ def test_attention_is_that_of_torch() -> None:
     theirs.in_proj_bias.data.copy_(ours.in_proj.bias.data)
     theirs.out_proj.load_state_dict(ours.out_proj.state_dict())
     layout = DenseLayout.of(topology)
-    dense = layout.pad(x)
-    expected, _ = theirs(dense, dense, dense, key_padding_mask=~layout.mask())
-    assert torch.allclose(ours(x, topology), layout.unpad(expected), atol=1e-5)
+    (dense,) = layout.pad(x)
+    expected, _ = theirs(dense, dense, dense, key_padding_mask=~layout.is_seen[0])
+    assert torch.allclose(ours(x, topology), layout.unpad([expected]), atol=1e-5)
 
 
 def test_attention_weights_are_dropped_in_training_only() -> None:

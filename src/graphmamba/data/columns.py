@@ -52,4 +52,5 @@ def topology_of(graphs: Data) -> Topology:
         source_ptr=column(graphs, "source_ptr"),
         target_ptr=column(graphs, "target_ptr"),
         ptr=ptr,
+        dense_blocks=getattr(graphs, "dense_blocks", None),
     )

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphmamba.data.batch import bare_batch
+from graphmamba.data.dense_blocks import Blocks, do_fit
 from graphmamba.data.edge_begins import edge_begins
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
@@ -41,8 +42,8 @@ class StaticGather:
     Nothing is read back and no shape depends on the data. The ghost graph comes last. Its edges,
     and pairs of any other kind, are self-loops spread evenly over its nodes; it has no labels, nor
     have empty places, so that losses and metrics pass over them. Beside its columns a batch has
-    `num_real_graphs`, `num_real_nodes` and `num_real_edges`, tensors without axes; it cannot be
-    taken apart. On a GPU it takes two launches, and its columns share one piece of memory.
+    `num_real_graphs`, `num_real_nodes` and `num_real_edges`, tensors without axes, and
+    `dense_blocks`, those of the size; it cannot be taken apart. On a GPU it takes two launches, and its columns share one piece of memory.
 
     Args:
         store: The graphs, on the device where batches are wanted.
@@ -84,7 +85,10 @@ class StaticGather:
             made = self._fused.columns(ids.long(), size, by_source)
         else:
             made = self._columns(ids.long(), size, by_source)
-        return bare_batch(made, size.graphs + 1)
+        batch = bare_batch(made, size.graphs + 1)
+        if size.blocks:
+            batch.dense_blocks = size.blocks
+        return batch
 
     @cached_property
     def _fused(self) -> "FusedStatic":
@@ -106,7 +110,7 @@ class StaticGather:
             kind: _rows_of_graphs(slots) if kind == "graphs" else self._rows(kind, slots, number)
             for kind, number in capacity.items()
         }
-        self._check(rows, capacity)
+        self._check(rows, capacity, size.blocks)
         nodes, edges = rows["nodes"], rows["edges"]
         made = {
             "batch": nodes.owner,
@@ -143,7 +147,9 @@ class StaticGather:
         place = (row + (starts - begins)[owner]).masked_fill(is_ghost, 0)
         return _Rows(begins, owner, place, is_ghost)
 
-    def _check(self, rows: Mapping[str, _Rows], capacity: Mapping[str, int]) -> None:
+    def _check(
+        self, rows: Mapping[str, _Rows], capacity: Mapping[str, int], blocks: Blocks
+    ) -> None:
         if self._device.type != "cpu":
             return
         for kind, made in rows.items():
@@ -152,6 +158,11 @@ class StaticGather:
                 raise UserError(
                     f"size.{kind} must be at least {needed} for these graphs, got {capacity[kind]}"
                 )
+        nodes = rows["nodes"].begins.diff().numpy()
+        if not do_fit(blocks, nodes):
+            raise UserError(
+                f"size.blocks must have room for graphs of {nodes.tolist()} nodes, got {blocks}"
+            )
 
 
 def _rows_of_graphs(slots: Int[Tensor, " places"]) -> _Rows:

@@ -1,7 +1,7 @@
 """A few sizes for all batches of a set, so that what is captured for one batch serves many."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import count as count_up
 
 import numpy as np
@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.checks import check_least
+from graphmamba.data.dense_blocks import Blocks, blocks_for, descending, do_fit, usual_lengths
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
@@ -34,6 +35,8 @@ class StaticSize:
     """Rows of edges."""
     pairs: tuple[int, ...] = ()
     """Rows of each further set of pairs, in the order of the store."""
+    blocks: Blocks = ()
+    """Room for the graphs where they are laid out in padded blocks; () leaves it to be found."""
 
     def rows(self, kinds: Iterable[str]) -> dict[str, int]:
         """Rows by the names of a store's tables."""
@@ -68,8 +71,10 @@ class StaticSizes:
         check_least("graphs of a batch", slots, 1)
         needed = np.stack([counts[ids].sum(axis=0) for ids in numbers])
         members = np.unique(np.concatenate(numbers))
-        most = np.sort(counts[members], axis=0)[-slots:].sum(axis=0)
-        found = [_as_size(slots, rows) for rows in (*_divide(needed, count - 1), most)]
+        largest = np.sort(counts[members], axis=0)[-slots:]
+        usual, most = _blocks(counts[:, 0], numbers, largest[:, 0], slots)
+        found = [_as_size(slots, rows, usual) for rows in _divide(needed, count - 1)]
+        found.append(_as_size(slots, largest.sum(axis=0), most))
         return cls(tuple(dict.fromkeys(found)), counts)
 
     @classmethod
@@ -92,14 +97,18 @@ class StaticSizes:
             ids: Numbers of the graphs, on the CPU; negative ones are empty places.
         """
         numbers = ids.numpy()
-        needed = self.counts[numbers[numbers >= 0]].sum(axis=0)
+        counts = self.counts[numbers[numbers >= 0]]
+        needed, largest = counts.sum(axis=0), self.sizes[-1]
         for size in self.sizes:
             room = np.array([size.nodes - 1, size.edges, *size.pairs])
-            if len(numbers) <= size.graphs and (needed <= room).all():
-                return size
-        largest = self.sizes[-1]
+            if len(numbers) > size.graphs or (needed > room).any():
+                continue
+            for blocks in (size.blocks, largest.blocks):
+                if do_fit(blocks, counts[:, 0]):
+                    return size if blocks is size.blocks else replace(size, blocks=blocks)
         raise UserError(
-            f"ids must fit into {largest}, got {len(numbers)} graphs with {needed.tolist()} rows"
+            f"ids must fit into {largest}, got {len(numbers)} graphs with {needed.tolist()} rows, "
+            f"at most {counts[:, 0].max(initial=0)} nodes in one"
         )
 
     def padded(self, ids: Int[Tensor, " _"]) -> Int[Tensor, " slots"]:
@@ -114,12 +123,24 @@ def _kinds(store: GraphStore) -> list[str]:
     return [kind for kind in store.tables if kind != "graphs"]
 
 
-def _as_size(graphs: int, rows: Int[np.ndarray, " tables"]) -> StaticSize:
+def _blocks(
+    nodes: Int[np.ndarray, " graphs"],
+    batches: Sequence[Int[np.ndarray, " _"]],
+    largest: Int[np.ndarray, " _"],
+    slots: int,
+) -> tuple[Blocks, Blocks]:
+    """Blocks for nearly all batches, and for any."""
+    most = descending(largest, slots)
+    seen = np.stack([descending(nodes[ids], slots) for ids in batches])
+    return blocks_for(usual_lengths(seen, most)), blocks_for(most)
+
+
+def _as_size(graphs: int, rows: Int[np.ndarray, " tables"], blocks: Blocks) -> StaticSize:
     # One node for the ghost.
     nodes, edges, *pairs = (
         -(-int(value) // MULTIPLE) * MULTIPLE for value in rows + (np.arange(len(rows)) == 0)
     )
-    return StaticSize(graphs, nodes, edges, tuple(pairs))
+    return StaticSize(graphs, nodes, edges, tuple(pairs), blocks)
 
 
 def _divide(

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.data.dense_blocks import Blocks
 from graphmamba.data.edge_layout import EdgeLayout, lay_out_edges
 
 
@@ -51,6 +52,10 @@ class Topology:
     """First node of each graph, and the number of nodes, where somebody knows them already."""
     line_ups: Mapping[Any, Any] | None = None
     """Orders of the nodes that were made for all layers at once; see `order.line_ups`."""
+    dense_blocks: Blocks | None = None
+    """Room for all graphs but the ghost in padded blocks; None where it has to be found."""
+    dense_layout: Any = None
+    """Where each node goes in them, found once for all layers; see `pack.DenseLayout`."""
 
     def starts(self) -> Int[Tensor, " boundaries"]:
         """Return the first node of each graph, and the number of nodes."""

@@ -1,6 +1,6 @@
 """Full attention among the nodes of each graph."""
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -10,9 +10,15 @@ from graphmamba.encode.linear import Linear
 from graphmamba.pack.dense import DenseLayout
 from graphmamba.stack.parts import GlobalMixer
 
+ALIGNED = 16
+"""Bytes that rows of a head must be a multiple of for the kernels that keep no weights."""
+
 
 class Attention(GlobalMixer):
     """Multi-head scaled dot-product attention, https://arxiv.org/abs/1706.03762.
+
+    Graphs are laid out in padded blocks, and padding is masked. Dropout is drawn from torch's
+    generator of the device.
 
     Args:
         channels: Width of the node rows.
@@ -38,12 +44,26 @@ class Attention(GlobalMixer):
         """Let every node attend to all nodes of its graph."""
         layout = DenseLayout.of(topology)
         rows = self.in_proj(x).unflatten(-1, (3, self.heads, -1))
-        dense = layout.pad(rows)  # [graphs, longest, 3, heads, width]
+        width = rows.shape[-1]
+        # Heads of another width would have all weights written out.
+        rest = -width % (ALIGNED // rows.element_size()) if rows.is_cuda else 0
+        if rest:
+            rows = functional.pad(rows, (0, rest))
+        blocks = zip(layout.pad(rows), layout.is_seen, strict=True)
+        mixed = [self._attend(dense, is_seen, width) for dense, is_seen in blocks]
+        return self.out_proj(layout.unpad(mixed)[..., :width].flatten(1))
+
+    def _attend(
+        self,
+        dense: Float[Tensor, "graphs longest 3 heads width"],
+        is_seen: Bool[Tensor, "graphs longest"],
+        width: int,
+    ) -> Float[Tensor, "graphs longest heads width"]:
+        """Attend within each graph of a block; `width` is that of a head without padding."""
         query, key, value = dense.permute(2, 0, 3, 1, 4)
-        is_seen = layout.mask()[:, None, None, :]  # [graphs, 1, 1, longest]
-        # Rows of padding see what is there, or all of nothing: their softmax must not be NaN.
-        is_seen = is_seen | ~is_seen.any(dim=-1, keepdim=True)
         mixed = functional.scaled_dot_product_attention(
-            query, key, value, is_seen, dropout_p=self.dropout if self.training else 0.0
+            *(query, key, value, is_seen[:, None, None, :]),
+            dropout_p=self.dropout if self.training else 0.0,
+            scale=width**-0.5,
         )
-        return self.out_proj(layout.unpad(mixed.transpose(1, 2)).flatten(1))
+        return mixed.transpose(1, 2)

@@ -12,8 +12,11 @@ from graphmamba.data.topology import Topology
 from graphmamba.encode.norm import number_norms
 from graphmamba.order.line_ups import line_ups_of
 from graphmamba.order.seed import NoiseSeed
+from graphmamba.pack.dense import DenseLayout
+from graphmamba.stack.attention import Attention
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
+from graphmamba.stack.performer import Performer
 
 
 class Backbone(nn.Module):
@@ -32,6 +35,7 @@ class Backbone(nn.Module):
         self.noise_seed = NoiseSeed(seed)
         number_norms(self)
         self._reads_layout = any(isinstance(part, GatedGCN) for part in self.layers.modules())
+        self._pads = any(isinstance(part, Attention | Performer) for part in self.layers.modules())
         self._mixers = [part for part in self.layers.modules() if isinstance(part, GraphMambaMixer)]
 
     def forward(self, graphs: Data, topology: Topology) -> Float[Tensor, "nodes channels"]:
@@ -43,7 +47,14 @@ class Backbone(nn.Module):
         encoded = self.encoder(graphs)
         seed = self.noise_seed() if topology.seed is None else topology.seed
         layout = topology.lay_out() if self._reads_layout else None
-        topology = replace(topology, seed=seed, gate_encoding=encoded.gate, edge_layout=layout)
+        dense = DenseLayout.of(topology) if self._pads else None
+        topology = replace(
+            topology,
+            seed=seed,
+            gate_encoding=encoded.gate,
+            edge_layout=layout,
+            dense_layout=dense,
+        )
         # A compiler fuses the line-ups of the layers by itself, and cannot look into this table.
         if self._mixers and not torch.compiler.is_compiling():
             requests = [mixer.request() for mixer in self._mixers]

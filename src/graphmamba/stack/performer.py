@@ -69,9 +69,12 @@ class Performer(GlobalMixer):
         """Let every node attend to all nodes of its graph."""
         layout = DenseLayout.of(topology)
         rows = self.in_proj(x).unflatten(-1, (3, self.heads, -1))
-        query, key, value = layout.pad(rows).permute(2, 0, 3, 1, 4)
-        mixed = self._attend(query, key, value, layout.mask()[:, None, :, None])
-        out = self.out_proj(layout.unpad(mixed.transpose(1, 2)).flatten(1))
+        mixed = []
+        for dense, is_seen in zip(layout.pad(rows), layout.is_seen, strict=True):
+            query, key, value = dense.permute(2, 0, 3, 1, 4)
+            taken = self._attend(query, key, value, is_seen[:, None, :, None])
+            mixed.append(taken.transpose(1, 2))
+        out = self.out_proj(layout.unpad(mixed).flatten(1))
         return functional.dropout(out, self.dropout, self.training)
 
     def _attend(
@@ -79,17 +82,17 @@ class Performer(GlobalMixer):
         query: Float[Tensor, "graphs heads longest width"],
         key: Float[Tensor, "graphs heads longest width"],
         value: Float[Tensor, "graphs heads longest width"],
-        is_node: Bool[Tensor, "graphs 1 longest 1"],
+        is_seen: Bool[Tensor, "graphs 1 longest 1"],
     ) -> Float[Tensor, "graphs heads longest width"]:
         """Sum the keys first: their number then no longer multiplies that of the queries."""
         query_dash, query_half = self._exponent(query)
         key_dash, key_half = self._exponent(key)
         # Each shift cancels in the quotient, and keeps the exponentials below 1.
         query_top = query_dash.amax(dim=-1, keepdim=True)
-        key_top = key_dash.masked_fill(~is_node, float("-inf")).amax(dim=(-2, -1), keepdim=True)
+        key_top = key_dash.masked_fill(~is_seen, float("-inf")).amax(dim=(-2, -1), keepdim=True)
         query_phi = torch.exp(query_dash - query_half - query_top.detach()) + EPSILON
         key_phi = torch.exp(key_dash - key_half - key_top.detach()) + EPSILON
-        key_phi = torch.where(is_node, key_phi, 0.0)
+        key_phi = torch.where(is_seen, key_phi, 0.0)
         total = key_phi.sum(dim=-2).unsqueeze(-1)  # [graphs, heads, features, 1]
         summed = key_phi.transpose(-2, -1) @ value  # [graphs, heads, features, width]
         return (query_phi @ summed) / (query_phi @ total)
