@@ -50,7 +50,9 @@ class Aside:
 
     def join(self, gradients: Iterable[Tensor]) -> None:
         """Wait for all work; of the gradients that it found, none may have been copied before."""
-        torch.cuda.current_stream().wait_stream(self._stream)
+        # A stream that was given nothing is no part of the graph that is being captured.
+        if self._found:
+            torch.cuda.current_stream().wait_stream(self._stream)
         missing = set(self._found) - {each.data_ptr() for each in gradients}
         self._uses.clear()
         self._held.clear()

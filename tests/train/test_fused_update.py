@@ -1,15 +1,18 @@
 """The update of all weights by two kernels, held to PyTorch's."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tests.helpers.processes import only_interpreted, run_apart
 
+STEPS = 6
 SHAPES = ((3,), (40, 30), (1,), (1025,), (7, 5))
 
 
-def trained(kind: str, clip: float, device: str, is_fused: bool) -> list[Tensor]:
+def trained(kind: str, clip: float, device: str, fused_from: int) -> list[Tensor]:
     """Weights, moments and norms after some steps, the first of them by PyTorch."""
     from graphmamba.train.fused_update import FusedUpdate
 
@@ -23,18 +26,16 @@ def trained(kind: str, clip: float, device: str, is_fused: bool) -> list[Tensor]
     make = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[kind]
     optimizer = make(parameters, lr=rate, weight_decay=0.1, capturable=device == "cuda")
     update, norms = FusedUpdate(optimizer, parameters, clip), []
-    for step in range(6):
+    for step in range(STEPS):
         for each in parameters:
             each.grad = draw(tuple(each.shape)) * 0.1 * step
         # one that no loss hangs on
         parameters[2].grad = None
         rate.fill_(0.05 / (1 + step))
-        assert update.is_ready() == (step > 0)
-        if is_fused and step:
+        if step >= fused_from:
             norms.append(update.run().clone())
             continue
-        found = nn.utils.clip_grad_norm_(parameters, clip or 1e30)
-        norms += [found] if step else []
+        norms.append(nn.utils.clip_grad_norm_(parameters, clip or 1e30))
         optimizer.step()
     states = [optimizer.state[each] for each in parameters if each.grad is not None]
     moments = [state[name] for state in states for name in ("exp_avg", "exp_avg_sq", "step")]
@@ -43,9 +44,11 @@ def trained(kind: str, clip: float, device: str, is_fused: bool) -> list[Tensor]
 
 def assert_updates_are_right(device: str) -> None:
     for kind, clip in (("adamw", 1.0), ("adamw", 0.0), ("adam", 1.0)):
-        ours, theirs = (trained(kind, clip, device, is_fused) for is_fused in (True, False))
-        for one, other in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(one, other, rtol=2e-5, atol=1e-6)
+        theirs = trained(kind, clip, device, fused_from=STEPS)
+        for fused_from in (0, 1):
+            ours = trained(kind, clip, device, fused_from)
+            for one, other in zip(ours, theirs, strict=True):
+                torch.testing.assert_close(one, other, rtol=2e-5, atol=1e-6)
 
 
 def assert_what_is_not_finite_is_seen(device: str) -> None:
@@ -53,8 +56,6 @@ def assert_what_is_not_finite_is_seen(device: str) -> None:
 
     weights = nn.Parameter(torch.ones(5, device=device))
     optimizer = torch.optim.AdamW([weights], lr=torch.tensor(0.1, device=device))
-    weights.grad = torch.ones(5, device=device)
-    optimizer.step()
     weights.grad = torch.tensor([1.0, torch.nan, 1.0, 1.0, 1.0], device=device)
     assert not FusedUpdate(optimizer, [weights], 1.0).run().isfinite()
 
@@ -67,6 +68,29 @@ def test_interpreted_kernels_update_as_pytorch_does() -> None:
         "assert_what_is_not_finite_is_seen('cpu')",
         TRITON_INTERPRET="1",
     )
+
+
+@pytest.mark.gpu
+def test_a_captured_update_reads_what_lies_outside_of_the_graph() -> None:
+    from graphmamba.train.fused_update import FusedUpdate
+
+    weights = nn.Parameter(torch.ones(3000, device="cuda"))
+    rate = torch.tensor(0.1, device="cuda")
+    optimizer = torch.optim.AdamW([weights], lr=rate, capturable=True)
+    update, graph = FusedUpdate(optimizer, [weights], 1.0), torch.cuda.CUDAGraph()
+    given = torch.ones(3000, device="cuda")
+    for is_captured in (False, True):
+        with torch.cuda.graph(graph) if is_captured else nullcontext():
+            # memory that goes back before the update takes its own
+            for size in (2, 64, 1024, 65536):
+                torch.full((size,), -1, device="cuda")
+            weights.grad = given * 2
+            norm = update.run()
+    update.fill()
+    for _ in range(3):
+        graph.replay()
+    assert norm.item() == pytest.approx(2 * 3000**0.5)
+    assert optimizer.state[weights]["step"].item() == 4
 
 
 @pytest.mark.gpu

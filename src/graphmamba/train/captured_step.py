@@ -1,12 +1,11 @@
 """The training step as CUDA graphs: batch, forward, backward, clipping and update in one launch."""
 
-import math
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -28,8 +27,10 @@ from graphmamba.train.step import Loss
 if TYPE_CHECKING:
     from graphmamba.train.fused_update import FusedUpdate
 
-CAPTURED_MIXERS: frozenset[MixerName] = frozenset({"mamba", "exphormer", "none"})
-"""Mixers whose shapes do not hang on the longest graph of a batch, which would be waited for."""
+CAPTURED_MIXERS: frozenset[MixerName] = frozenset(
+    {"mamba", "transformer", "performer", "bigbird", "exphormer", "none"}
+)
+"""Mixers that read nothing back from a static batch, such as the size of its longest graph."""
 
 
 def why_not_captured(
@@ -117,19 +118,9 @@ class CapturedStep:
             loss = self._loss(self._model(graphs), target)
         loss.backward()
         self._aside.join(each.grad for each in self._parameters if each.grad is not None)
-        norm = self._update_weights()
+        norm = self._update.run()
         # Nothing if the norm is finite; else the loss is no number either, and the run ends.
         torch.add(loss.detach(), norm * 0.0, out=self._last_loss)
-
-    def _update_weights(self) -> Float[Tensor, ""]:
-        """Clip and update; returns the norm of the gradient."""
-        if self._update.is_ready():
-            return self._update.run()
-        # The first step of all makes the optimizer's state.
-        most = self._clip or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, most, foreach=True)
-        self._optimizer.step()
-        return norm
 
 
 def _fused_update(optimizer: Optimizer, parameters: Sequence[Tensor], clip: float) -> "FusedUpdate":
