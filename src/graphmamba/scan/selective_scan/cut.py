@@ -14,6 +14,10 @@ SMALL_STATES = 24 << 20
 """Up to so many bytes, states are kept as densely as the backward pass wants them."""
 SPARSE_INTERVAL = 16
 """Steps from one kept state to the next where there are more."""
+PAIRED_ENTRIES: int | None = None
+"""Steps times channels from which on two threads share a channel on the way back; None: never."""
+PAIRED_CHANNELS, PAIRED_STATES = 16, 8
+"""Channels of one program where they do, and states of a thread."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,16 @@ def cut(steps: int, inner: int, state: int) -> Cut:
             break
         chunk *= 2
     return Cut(chunk, group, _interval(steps, inner, state), states, block, blocks)
+
+
+def is_paired(steps: int, plan: Cut, state: int) -> bool:
+    """Tell whether two threads are to share a channel of the backward pass.
+
+    That takes half the registers, so that more programs wait side by side; short inputs have too
+    few programs to gain by it.
+    """
+    is_long = PAIRED_ENTRIES is not None and steps * plan.width >= PAIRED_ENTRIES
+    return is_long and plan.states == state == 2 * PAIRED_STATES and plan.group % 2 == 0
 
 
 def states_shape(steps: int, inner: int, state: int) -> tuple[int, int, int]:

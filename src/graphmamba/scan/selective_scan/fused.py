@@ -12,10 +12,18 @@ from graphmamba.scan.selective_scan.backward_kernels import (
     selective_scan_bwd_kernel,
 )
 from graphmamba.scan.selective_scan.chunk_links import carry, early, empty_links, prepare
-from graphmamba.scan.selective_scan.cut import Cut, cut, states_shape
+from graphmamba.scan.selective_scan.cut import (
+    PAIRED_CHANNELS,
+    Cut,
+    cut,
+    is_paired,
+    states_shape,
+)
 from graphmamba.scan.selective_scan.forward_kernels import selective_scan_fwd_kernel
 from graphmamba.scan.selective_scan.lane_sums import CHANNELS, STATES, has_a_channel_a_thread
 from graphmamba.scan.selective_scan.local_kernels import local_bwd_kernel, local_fwd_kernel
+from graphmamba.scan.selective_scan.pair_kernels import pair_bwd_kernel
+from graphmamba.scan.selective_scan.pair_lanes import has_a_value_a_thread
 
 __all__ = ["backward", "forward", "states_shape"]
 
@@ -23,6 +31,8 @@ UNROLL = 4
 """Steps that a kernel walks before it loops."""
 SMALL_PARTS = 64 << 20
 """Up to so many bytes, all blocks of channels write their share of dB and dC side by side."""
+PAIRED_REGISTERS: int | None = None
+"""Registers of a thread where two threads share a channel; None: as many as the compiler takes."""
 
 
 def forward(
@@ -104,13 +114,16 @@ def backward(
     dz = u.new_empty(
         (steps, inner) if z is not None else (0,), dtype=torch.float32 if is_summed else u.dtype
     )
-    side_by_side = plan.blocks * steps * state * 4 <= SMALL_PARTS
-    across = plan.blocks if side_by_side else 1
+    paired = not zoh and is_paired(steps, plan, state)
+    block = PAIRED_CHANNELS if paired else plan.block
+    blocks = plan.width // block
+    across = blocks if blocks * steps * state * 4 <= SMALL_PARTS else 1
     dBs, dCs = (_parts_of(t, across) for t in (dB, dC))
     parts = u.new_empty((chunks, plan.states + 2, plan.width), dtype=torch.float32)
-    _walk_back(
+    walk = _walk_back_in_pairs if paired else _walk_back
+    walk(
         (grad, u, delta, A2, _aligned(B), _aligned(C), _or(D, u), _or(z, u), _or(delta_bias, u),
-         starts, _or(order, starts), states, adjoints, _scratch(plan, chunks * across, u), du,
+         starts, _or(order, starts), states, adjoints, _scratch(plan, chunks * across * block, u), du,
          ddelta, dBs, dCs, dz, parts, steps, _rows(z), chunks),
         (chunks, across), plan,
         common | {"U_STRIDE": u.stride(0), "B_STRIDE": B.stride(0), "B_SHIFT": _shift(B),
@@ -140,6 +153,28 @@ def _walk_back(
             # Another version of Triton may lay tiles out in another way; plain sums are right then.
             halves = False
             launch(*arguments, first_block, HALVES=False, **shape)
+
+
+def _walk_back_in_pairs(
+    arguments: tuple[Any, ...], grid: tuple[int, int], plan: Cut, common: dict[str, Any]
+) -> None:
+    """Do the same with two threads to a channel."""
+    native = common["NATIVE"]
+    B, C = arguments[4:6]
+    shape = {name: value for name, value in common.items() if name not in {"N", "C", "ZOH"}} | {
+        "INTERVAL": plan.interval, "GROUP": plan.group, "maxnreg": PAIRED_REGISTERS,
+        "VECTORS": native and B.dtype == C.dtype == torch.float32
+        and all(common[name] % 4 == 0 for name in ("B_STRIDE", "B_SHIFT", "C_STRIDE", "C_SHIFT")),
+    }  # fmt: skip
+    for first_block in range(0, plan.width // PAIRED_CHANNELS, grid[1]):
+        launch = pair_bwd_kernel[grid]
+        more = shape | {"ACCUMULATE": first_block > 0}
+        compiled = launch(*arguments, first_block, **more | {"NATIVE": native})
+        if native and not has_a_value_a_thread(compiled.asm["ttgir"]):
+            if first_block > 0:
+                raise RuntimeError("Triton laid out two blocks of channels in different ways")
+            native = False
+            launch(*arguments, first_block, **more | {"NATIVE": False})
 
 
 def _finish(
@@ -176,10 +211,10 @@ def _is_part(parts: Tensor, gradient: Tensor) -> bool:
     return parts.data_ptr() == gradient.data_ptr()
 
 
-def _scratch(plan: Cut, programs: int, u: Tensor) -> Tensor:
-    """Return room for the states of one interval, a program each, where groups are shorter."""
+def _scratch(plan: Cut, channels: int, u: Tensor) -> Tensor:
+    """Return room for the states of one interval, channels of all programs, if groups are shorter."""
     per_interval = plan.interval // plan.group
-    size = programs * per_interval * plan.states * plan.block if per_interval > 1 else 1
+    size = channels * per_interval * plan.states if per_interval > 1 else 1
     return u.new_empty(size, dtype=torch.float32)
 
 

@@ -1,0 +1,119 @@
+"""What two threads that share a channel exchange, in tensors [2, 16]: a value for each thread.
+
+A tile of 16 states by 16 channels is walked by one warp. Thread (half, c) has the states 8 half to
+8 half + 7 of channel c as a tuple of 8 tensors [2, 16]. There are as many values as threads, so
+that Triton can lay such a tensor out in one way alone, which `has_a_value_a_thread` makes sure of:
+then one shuffle in PTX is an exchange. Where not NATIVE, as in the interpreter, a gather is one.
+"""
+
+import re
+from functools import lru_cache
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+OWN = tl.constexpr(8)
+"""States of a thread."""
+SWAP = tl.constexpr("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;")
+GIVE = tl.constexpr("shfl.sync.idx.b32 $0, $1, $2, 0x1f, 0xffffffff;")
+LOAD = tl.constexpr(
+    "ld.global.v4.f32 {$0, $1, $2, $3}, [$8]; ld.global.v4.f32 {$4, $5, $6, $7}, [$8 + 16];"
+)
+LOAD_CONSTRAINTS = tl.constexpr(",".join(["=f"] * 8 + ["l"]))
+
+
+@no_type_check
+@triton.jit
+def swap(value, thread, DISTANCE: tl.constexpr, NATIVE: tl.constexpr):
+    """Return the value of the thread whose number differs in the bit DISTANCE."""
+    if NATIVE:
+        return tl.inline_asm_elementwise(
+            SWAP, "=f,f,r", [value, DISTANCE], dtype=tl.float32, is_pure=True, pack=1
+        )
+    if DISTANCE == 16:
+        return tl.gather(value, 1 - thread // 16, 0)
+    return tl.gather(value, (thread % 16) ^ DISTANCE, 1)
+
+
+@no_type_check
+@triton.jit
+def give(value, thread, HALF: tl.constexpr, NATIVE: tl.constexpr):
+    """Return the value that the thread of half HALF has to both threads of a channel."""
+    if NATIVE:
+        giver = thread % 16 + 16 * HALF
+        return tl.inline_asm_elementwise(
+            GIVE, "=f,f,r", [value, giver], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return tl.gather(value, thread * 0 + HALF, 0)
+
+
+@no_type_check
+@triton.jit
+def halve(first, second, thread, DISTANCE: tl.constexpr, NATIVE: tl.constexpr):
+    """Sum two values over the threads that differ in the bit DISTANCE of their number.
+
+    The thread with a 0 there gets the sum of the first, the one with a 1 that of the second: one
+    exchange for two sums.
+    """
+    bit = thread & DISTANCE != 0
+    sent = tl.where(bit, first, second)
+    return tl.where(bit, second, first) + swap(sent, thread, DISTANCE, NATIVE)
+
+
+@no_type_check
+@triton.jit
+def halve_products(
+    first, factor, second, other_factor, thread, DISTANCE: tl.constexpr, NATIVE: tl.constexpr
+):
+    """Do the same with the products of two values and two factors."""
+    bit = thread & DISTANCE != 0
+    sent = tl.where(bit, first, second) * tl.where(bit, factor, other_factor)
+    kept = tl.where(bit, second, first) * tl.where(bit, other_factor, factor)
+    return kept + swap(sent, thread, DISTANCE, NATIVE)
+
+
+@no_type_check
+@triton.jit
+def load_own(ptr, VECTORS: tl.constexpr):
+    """Load the 8 states of a thread from its pointer, by 16 bytes at a time where they may be."""
+    if VECTORS:
+        return tl.inline_asm_elementwise(
+            LOAD, LOAD_CONSTRAINTS, [ptr],
+            dtype=(tl.float32, tl.float32, tl.float32, tl.float32,
+                   tl.float32, tl.float32, tl.float32, tl.float32),
+            is_pure=False, pack=1,
+        )  # fmt: skip
+    values = ()
+    for k in tl.static_range(OWN):
+        values += (tl.load(ptr + k).to(tl.float32),)
+    return values
+
+
+@no_type_check
+@triton.jit
+def load_tile(ptr, WIDTH: tl.constexpr):
+    """Load 8 states of each thread from a tile with WIDTH channels a row."""
+    values = ()
+    for k in tl.static_range(OWN):
+        values += (tl.load(ptr + k * WIDTH),)
+    return values
+
+
+@no_type_check
+@triton.jit
+def store_tile(ptr, values, WIDTH: tl.constexpr):
+    """Store them likewise."""
+    for k in tl.static_range(OWN):
+        tl.store(ptr + k * WIDTH, values[k])
+
+
+@lru_cache(maxsize=1024)
+def has_a_value_a_thread(ttgir: str) -> bool:
+    """Tell from a compiled kernel's code whether its exchanges see the layout that they need."""
+    used = re.findall(r"tt\.elementwise_inline_asm.*-> tensor<2x16xf32, #(\w+)>", ttgir)
+    layouts = dict(re.findall(r"#(\w+) = #ttg\.blocked<\{(.*?)\}>", ttgir))
+    wanted = (
+        "sizePerThread = [1, 1], threadsPerWarp = [2, 16], warpsPerCTA = [1, 1], order = [1, 0]"
+    )
+    return bool(used) and all(layouts.get(name) == wanted for name in used)
