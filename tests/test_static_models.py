@@ -6,13 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.func import functional_call
 from torch_geometric.data import Batch
 
 from graphmamba.config import Experiment
 from graphmamba.data.columns import topology_of
 from graphmamba.data.positional import add_columns
 from graphmamba.data.static_batch import StaticGather
-from graphmamba.data.static_size import StaticSize
+from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.task.losses import LOSSES
@@ -35,6 +37,20 @@ NAMES = [
     "coco-sp/gps-transformer-tuned",
     "pattern/gps-transformer",
     "pascalvoc-sp/gps-performer",
+]
+CAPTURED = [
+    "peptides-func/graph-mamba",
+    "peptides-func/gps-transformer",
+    "peptides-func/exphormer",
+    "peptides-func/gatedgcn",
+    "pattern/gps-transformer",
+    "pattern/gps-performer",
+    "pattern/gps-bigbird",
+    "pattern/exphormer",
+    "pattern/gatedgcn",
+    "pascalvoc-sp/gps-transformer-tuned",
+    "pascalvoc-sp/exphormer",
+    "pascalvoc-sp/gatedgcn-tuned",
 ]
 SIZES = {
     "snug": ([3, 0, 2], StaticSize(3, 64, 192, (256,))),
@@ -166,3 +182,41 @@ def test_metrics_pass_over_ghosts(name: str) -> None:
             metric.update(*without_ghosts(graphs, task.level, model(graphs)))
         scores.append(metric.compute())
     assert scores[0] == pytest.approx(scores[1], nan_ok=True)
+
+
+def run_on_shapes(experiment: Experiment, graphs: Batch) -> None:
+    """A step of training on tensors that have no values: whoever reads one is caught."""
+    model, shapes = experiment.build(), FakeTensorMode()
+    weights = {
+        name: shapes.from_tensor(each)
+        for name, each in (*model.named_parameters(), *model.named_buffers())
+    }
+    for name, column in graphs.to_dict().items():
+        if isinstance(column, Tensor):
+            graphs[name] = shapes.from_tensor(column)
+    with shapes:
+        target = target_of(graphs, experiment.data.task.level, graphs.batch, graphs.num_graphs)
+        prediction = functional_call(model, weights, (graphs,), {"check": False})
+        LOSSES[experiment.loss](prediction, target).backward()
+    assert any(each.grad is not None for each in weights.values())
+
+
+def sized_batch(experiment: Experiment) -> Batch:
+    store = small_store(experiment, experiment.build(), torch.float32)
+    ids = torch.tensor([3, 0, 2])
+    size = StaticSizes.for_graphs(store, torch.arange(4), 3).choose(ids)
+    return StaticGather(store).batch(ids, size, by_source=True)
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_nothing_is_read_back_from_a_static_batch(name: str) -> None:
+    experiment = small_experiment(name, **{"model.layers": 1})
+    run_on_shapes(experiment, sized_batch(experiment))
+
+
+def test_the_longest_graph_of_a_batch_without_blocks_is_read_back() -> None:
+    experiment = small_experiment("pattern/gps-transformer")
+    graphs = sized_batch(experiment)
+    del graphs.dense_blocks
+    with pytest.raises(DataDependentOutputException):
+        run_on_shapes(experiment, graphs)

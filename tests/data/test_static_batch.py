@@ -134,6 +134,7 @@ def test_no_value_is_read_back_and_no_shape_depends_on_one() -> None:
         ([0, 1], StaticSize(3, 64, 256, (256,)), r"ids must have shape \[3\]"),
         ([0, 1], StaticSize(2, 3, 256, (256,)), "size.nodes must be at least"),
         ([4, 0], StaticSize(2, 64, 3, (256,)), "size.edges must be at least"),
+        ([4, 0], StaticSize(2, 64, 256, (256,), ((2, 2),)), "size.blocks must have room"),
     ],
 )
 def test_what_does_not_fit_is_refused(ids: list[int], size: StaticSize, message: str) -> None:

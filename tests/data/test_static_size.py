@@ -52,6 +52,28 @@ def test_the_last_size_holds_even_the_largest_graphs() -> None:
     assert largest.nodes > counts[:, 0].sort().values[-4:].sum()
 
 
+def test_blocks_hold_nearly_every_batch_and_those_of_the_last_size_any() -> None:
+    store = uneven_store(3000)
+    sizes = StaticSizes.for_graphs(store, torch.arange(3000), 32)
+    usual, most = sizes.sizes[0].blocks, sizes.sizes[-1].blocks
+    rows = [sum(graphs * nodes**2 for graphs, nodes in blocks) for blocks in (usual, most)]
+    assert rows[0] < rows[1] / 2
+    chosen = [sizes.choose(ids).blocks for ids in BatchSampler(torch.arange(3000), 32, seed=7)]
+    assert sum(blocks == usual for blocks in chosen) >= 0.97 * len(chosen)
+    # Of few rows, but larger than graphs of their place usually are.
+    largest = torch.from_numpy(sizes.counts[:, 0]).argsort()[-9:]
+    found = sizes.choose(largest)
+    assert found.blocks == most
+    assert found.nodes < sizes.sizes[-1].nodes
+
+
+def test_a_graph_longer_than_all_of_the_set_is_refused() -> None:
+    store = store_of(np.array([10, 10, 10, 10, 50]), np.full(5, 5))
+    sizes = StaticSizes.for_graphs(store, torch.arange(4), 4)
+    with pytest.raises(UserError, match="at most 50 nodes in one"):
+        sizes.choose(torch.tensor([4]))
+
+
 def test_batches_that_are_alike_share_one_size() -> None:
     store = store_of(np.full(8, 10), np.full(8, 20))
     sizes = StaticSizes.for_graphs(store, torch.arange(8), 4)

@@ -34,6 +34,37 @@ def test_pad_and_unpad_are_inverse() -> None:
     assert torch.equal(layout.unpad([dense]), x)
 
 
+def test_known_blocks_take_graphs_by_size_and_leave_the_ghost_out() -> None:
+    topology = replace(random_topology((5, 9, 0, 2, 40)), dense_blocks=((1, 9), (3, 6)))
+    x, _ = random_rows(topology)
+    layout = DenseLayout.of(topology)
+    long, short = layout.pad(x)
+    rows = x.split([5, 9, 2, 40])
+    assert torch.equal(long[0], rows[1])
+    assert torch.equal(short[0, :5], rows[0])
+    assert torch.equal(short[1, :2], rows[2])
+    assert not torch.cat([short[0, 5:], short[1, 2:], short[2]]).any()
+    assert [each.sum(dim=1).tolist() for each in layout.is_seen] == [[9], [5, 2, 1]]
+    assert torch.equal(layout.unpad([long, short])[:16], x[:16])
+    assert not layout.unpad([long, short])[16:].any()
+
+
+@pytest.mark.parametrize("mixer", [Attention(8, 2), Performer(8, 2)], ids=["softmax", "features"])
+def test_known_blocks_change_no_number(mixer: nn.Module) -> None:
+    plain = random_topology((5, 9, 0, 2, 40))
+    known = replace(plain, dense_blocks=((1, 9), (3, 6)))
+    x, _ = random_rows(plain)
+    results = []
+    for topology in (plain, known):
+        rows = x.clone().requires_grad_()
+        out = mixer(rows, topology)
+        (grad,) = torch.autograd.grad(out[:16].square().sum(), rows)
+        assert out.isfinite().all()
+        results.append((out[:16], grad))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_attention_is_that_of_torch() -> None:
     topology = random_topology((5, 1, 8))
     x, _ = random_rows(topology)

@@ -43,7 +43,8 @@ class StaticGather:
     and pairs of any other kind, are self-loops spread evenly over its nodes; it has no labels, nor
     have empty places, so that losses and metrics pass over them. Beside its columns a batch has
     `num_real_graphs`, `num_real_nodes` and `num_real_edges`, tensors without axes, and
-    `dense_blocks`, those of the size; it cannot be taken apart. On a GPU it takes two launches, and its columns share one piece of memory.
+    `dense_blocks`, those of its size; it cannot be taken apart. On a GPU it takes two launches, and
+    its columns share one piece of memory.
 
     Args:
         store: The graphs, on the device where batches are wanted.
