@@ -83,7 +83,7 @@ SCAN_OPERATORS: dict[Any, Formula] = {
 }
 
 
-def _narrow_linear(x: Any, weight: Any, *_: Any, **__: Any) -> int:
+def _map_rows(x: Any, weight: Any, *_: Any, **__: Any) -> int:
     return 2 * x[0] * x[1] * weight[0]
 
 
@@ -92,6 +92,10 @@ def _weight_grad(grad: Any, x: Any, *_: Any, **__: Any) -> int:
 
 
 def _add_product(_more: Any, grad: Any, weight: Any, **_: Any) -> int:
+    return 2 * grad[0] * weight[0] * weight[1]
+
+
+def _rows_grad(grad: Any, weight: Any, *_: Any, **__: Any) -> int:
     return 2 * grad[0] * weight[0] * weight[1]
 
 
@@ -123,7 +127,9 @@ def _deep_set_backward(_grad: Any, vectors: Any, *others: Any, **_: Any) -> int:
 PRODUCTS: dict[Any, Formula] = {
     ours.deep_set_fused: _deep_set,
     ours.deep_set_fused_backward: _deep_set_backward,
-    ours.narrow_linear_fused: _narrow_linear,
+    ours.narrow_linear_fused: _map_rows,
+    ours.map_rows_fused: _map_rows,
+    ours.rows_grad_fused: _rows_grad,
     ours.weight_grad_fused: _weight_grad,
     ours.add_product_fused: _add_product,
     ours.selection_fused: _selection,
@@ -257,6 +263,8 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "graphmamba::gated_sum_fused": _gated_sum,
     "graphmamba::gated_sum_cpu_backward": _gated_sum_backward,
     "graphmamba::gated_sum_fused_backward": _gated_sum_backward,
+    "graphmamba::edge_update_fused": _edge_update,
+    "graphmamba::edge_update_fused_backward": _edge_update_backward,
     "graphmamba::segment_max_fused": _taken_in(),
     "graphmamba::segment_max_fused_backward": _taken_in(place=1),
     "graphmamba::segment_sum_fused": _taken_in(),

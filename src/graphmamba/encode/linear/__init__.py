@@ -9,6 +9,7 @@ from graphmamba.encode.linear.operators import (
     MOST_PRODUCT,
     FusedLinear,
     ThroughLinear,
+    is_ours_faster,
 )
 from graphmamba.fusing import FusedBackend, is_fused_single, may_round
 
@@ -82,7 +83,7 @@ def linear_through(
         The mapped rows, and the rows themselves.
     """
     most = MOST_PRODUCT if backend == "fused" else MOST_THROUGH
-    fits = max(weight.shape) <= most and x.dim() == MATRIX and may_round(x)
-    if is_fused_single(backend, x, weight) and fits:
+    fits = (max(weight.shape) <= most and may_round(x)) or is_ours_faster(x, weight)
+    if is_fused_single(backend, x, weight) and fits and x.dim() == MATRIX:
         return ThroughLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return linear(x, weight, bias, backend=backend), x

@@ -16,9 +16,17 @@ NARROW = 16
 """Columns up to which tensor cores would be idle."""
 MOST_PRODUCT = 128
 """Channels of a weight that one program can hold, to add its product to other rows."""
+ARE_PRODUCTS_OURS = False
+"""Whether kernels of ours multiply rows on a GPU; the interpreter always takes them."""
+LEAST_SMALL, MOST_SMALL = 32, 384
+"""Channels of a weight between which they are faster than PyTorch's products."""
+FEWEST_ROWS = 1024
+"""Rows from which on they are."""
 _WEIGHT = "weight_grad_fused(Tensor grad, Tensor x, bool has_bias) -> (Tensor, Tensor)"
 _NARROW = "narrow_linear_fused(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
 _ADD = "add_product_fused(Tensor more, Tensor grad, Tensor weight) -> Tensor"
+_MAP = "map_rows_fused(Tensor x, Tensor weight, Tensor? bias, bool is_relu) -> Tensor"
+_ROWS = "rows_grad_fused(Tensor grad, Tensor weight, Tensor? more, Tensor? kept) -> Tensor"
 _SUMS = "column_sums_fused(Tensor grad) -> Tensor"
 
 
@@ -44,6 +52,22 @@ def _add_product(more: Tensor, grad: Tensor, weight: Tensor) -> Tensor:
         return fused.add_product(more, grad, weight)
 
 
+def _map_rows(x: Tensor, weight: Tensor, bias: Tensor | None, is_relu: bool) -> Tensor:
+    from graphmamba.encode.linear import product
+
+    x, bias = as_dense((x, bias))
+    with torch.cuda.device_of(x):
+        return product.map_rows(x, weight, bias, is_relu)
+
+
+def _rows_grad(grad: Tensor, weight: Tensor, more: Tensor | None, kept: Tensor | None) -> Tensor:
+    from graphmamba.encode.linear import product
+
+    grad, more, kept = as_dense((grad, more, kept))
+    with torch.cuda.device_of(grad):
+        return product.rows_grad(grad, weight, more, kept)
+
+
 def _column_sums(grad: Tensor) -> Tensor:
     from graphmamba.encode.linear import fused
 
@@ -64,6 +88,14 @@ def _fake_add(more: Tensor, _: Tensor, __: Tensor) -> Tensor:
     return more.new_empty(more.shape)
 
 
+def _fake_map(x: Tensor, weight: Tensor, _: Tensor | None, __: bool) -> Tensor:
+    return x.new_empty(x.shape[0], weight.shape[0])
+
+
+def _fake_rows(grad: Tensor, weight: Tensor, _: Tensor | None, __: Tensor | None) -> Tensor:
+    return grad.new_empty(grad.shape[0], weight.shape[1])
+
+
 def _fake_sums(grad: Tensor) -> Tensor:
     return grad.new_empty(grad.shape[1])
 
@@ -72,6 +104,8 @@ for _schema, _compute, _fake in (
     (_NARROW, _narrow, _fake_narrow),
     (_WEIGHT, _weight_grad, _fake_weight_grad),
     (_ADD, _add_product, _fake_add),
+    (_MAP, _map_rows, _fake_map),
+    (_ROWS, _rows_grad, _fake_rows),
     (_SUMS, _column_sums, _fake_sums),
 ):
     add_operator(_schema, _compute, _fake)
@@ -82,11 +116,11 @@ class FusedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Let PyTorch multiply, but where rows are short."""
+        """Map the rows, in full precision where they are short."""
         ctx.save_for_backward(x, weight)
         ctx.aside = _note(weight)
         if x.shape[-1] > NARROW:
-            return functional.linear(x, weight, bias)
+            return _map(x, weight, bias)
         y = torch.ops.graphmamba.narrow_linear_fused(_rows(x), weight.contiguous(), bias)
         return y.view(*x.shape[:-1], weight.shape[0])
 
@@ -98,7 +132,7 @@ class FusedLinear(torch.autograd.Function):
         needs_x, *needs = ctx.needs_input_grad
         rows = _rows(grad)
         found = _parameter_grads(ctx.aside, weight, rows, _rows(x), *needs)
-        return (rows @ weight).view(x.shape) if needs_x else None, *found
+        return _grad_of_rows(rows, weight, None).view(x.shape) if needs_x else None, *found
 
 
 class ThroughLinear(torch.autograd.Function):
@@ -106,11 +140,11 @@ class ThroughLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Let PyTorch multiply."""
+        """Map the rows."""
         ctx.save_for_backward(x, weight)
         ctx.aside = _note(weight)
         ctx.set_materialize_grads(False)
-        return functional.linear(x, weight, bias), x.view_as(x)
+        return _map(x, weight, bias), x.view_as(x)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -124,12 +158,36 @@ class ThroughLinear(torch.autograd.Function):
         needs_x, *needs = ctx.needs_input_grad
         rows = _rows(grad)
         found = _parameter_grads(ctx.aside, weight, rows, _rows(x), *needs)
-        dx = None
-        if needs_x and more is None:
-            dx = rows @ weight
-        elif needs_x and more is not None:
-            dx = torch.ops.graphmamba.add_product_fused(_rows(more), rows, weight.contiguous())
+        dx = _grad_of_rows(rows, weight, more) if needs_x else None
         return dx, *found
+
+
+def is_ours_faster(rows: Tensor, weight: Tensor) -> bool:
+    """Tell whether kernels of ours multiply rows and weight."""
+    if max(weight.shape) > MOST_SMALL or not may_round(rows):
+        return False
+    is_large = min(weight.shape) >= LEAST_SMALL and rows.numel() >= FEWEST_ROWS * rows.shape[-1]
+    return not rows.is_cuda or (ARE_PRODUCTS_OURS and is_large)
+
+
+def _map(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if not is_ours_faster(x, weight):
+        return functional.linear(x, weight, bias)
+    y: Tensor = torch.ops.graphmamba.map_rows_fused(_rows(x), weight, bias, False)
+    return y.view(*x.shape[:-1], weight.shape[0])
+
+
+def _grad_of_rows(rows: Tensor, weight: Tensor, more: Tensor | None) -> Tensor:
+    """Gradient of the rows that were mapped, and more that they have from another use."""
+    dx: Tensor
+    if is_ours_faster(rows, weight):
+        dx = torch.ops.graphmamba.rows_grad_fused(rows, weight, more, None)
+    elif more is not None and max(weight.shape) <= MOST_PRODUCT:
+        dx = torch.ops.graphmamba.add_product_fused(_rows(more), rows, weight.contiguous())
+    else:
+        dx = rows @ weight
+        dx = dx if more is None else dx + more
+    return dx
 
 
 def _note(weight: Tensor) -> Aside | None:

@@ -1,0 +1,132 @@
+"""The products of rows and a small weight on a GPU: which kernel runs, on what tiles."""
+
+from dataclasses import dataclass
+
+import triton
+from jaxtyping import Float
+from torch import Tensor
+
+from graphmamba.encode.linear.product_kernels import held_product_kernel, pieces_product_kernel
+from graphmamba.kernel_sizes import LEAST_BLOCK, block_of
+
+PROCESSORS = 132
+"""Of an H200."""
+MOST_HELD = 128
+"""Lines of a matrix that a program holds where it could as well be taken in pieces."""
+MOST_TURNED = 256
+"""The same where pieces would have to be turned round for the tensor cores."""
+MOST_CHANNELS = 128
+"""Of a program's block."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a product is shared out."""
+
+    rows: int
+    """Of a tile."""
+    channels: int
+    """Of the block of the product that a program writes."""
+    warps: int
+    programs: int = 0
+    """On each processor; each holds its block of the matrix for as long as it runs. If 0, there is
+    one for each tile, and takes the matrix in pieces."""
+    piece: int = 0
+    """Lines of such a piece."""
+    stages: int = 1
+    """Pieces that are on their way at a time."""
+
+
+def tiles_of(inward: int, out: int, is_turned: bool) -> Tiles:
+    """Choose tiles for a product of `inward` lines and `out` channels.
+
+    With four warps and 64 rows Triton takes the tensor cores' widest products, which want lines
+    that lie closely: a weight that is turned round is left to narrower ones.
+    """
+    channels = block_of(out, MOST_CHANNELS)
+    if out > MOST_CHANNELS and out % MOST_CHANNELS:
+        channels //= 2
+    if inward <= MOST_HELD:
+        return Tiles(rows=32, channels=channels, warps=4, programs=4)
+    if not is_turned:
+        return Tiles(rows=64, channels=channels, warps=4, piece=32, stages=3)
+    if inward <= MOST_TURNED:
+        return Tiles(rows=32, channels=channels, warps=8, programs=2)
+    return Tiles(rows=64, channels=min(channels, 64), warps=2, piece=32, stages=4)
+
+
+def map_rows(
+    x: Float[Tensor, "rows in"],
+    weight: Float[Tensor, "out in"],
+    bias: Float[Tensor, " out"] | None,
+    is_relu: bool = False,
+    tiles: Tiles | None = None,
+) -> Float[Tensor, "rows out"]:
+    """X W^T + b with TF32, then a ReLU if one is wanted."""
+    return _multiply(x, weight.T, bias=bias, is_relu=is_relu, tiles=tiles)
+
+
+def rows_grad(
+    grad: Float[Tensor, "rows out"],
+    weight: Float[Tensor, "out in"],
+    more: Float[Tensor, "rows in"] | None = None,
+    kept: Float[Tensor, "rows out"] | None = None,
+    tiles: Tiles | None = None,
+) -> Float[Tensor, "rows in"]:
+    """Grad W + more with TF32; the gradient is that of a ReLU if its outputs are given."""
+    return _multiply(grad, weight, more=more, kept=kept, tiles=tiles)
+
+
+def _multiply(
+    x: Float[Tensor, "rows k"],
+    matrix: Float[Tensor, "k n"],
+    *,
+    kept: Float[Tensor, "rows k"] | None = None,
+    bias: Float[Tensor, " n"] | None = None,
+    more: Float[Tensor, "rows n"] | None = None,
+    is_relu: bool = False,
+    tiles: Tiles | None = None,
+) -> Float[Tensor, "rows n"]:
+    (rows, inward), out = x.shape, matrix.shape[1]
+    y = x.new_empty(rows, out)
+    if not y.numel():
+        return y
+    tiles = tiles or tiles_of(inward, out, is_turned=matrix.stride(0) != 1)
+    across, down = triton.cdiv(out, tiles.channels), triton.cdiv(rows, tiles.rows)
+    tensors = (x, *(x if each is None else each for each in (kept, matrix, bias, more)), y)
+    sizes = {
+        "K": inward,
+        "N": out,
+        "AT_K": matrix.stride(0),
+        "AT_N": matrix.stride(1),
+        "X_STRIDE": x.stride(0),
+        "KEPT_STRIDE": 0 if kept is None else kept.stride(0),
+        "MORE_STRIDE": 0 if more is None else more.stride(0),
+        "R": tiles.rows,
+        "NB": tiles.channels,
+        "HAS_KEPT": kept is not None,
+        "HAS_BIAS": bias is not None,
+        "HAS_MORE": more is not None,
+        "IS_RELU": is_relu,
+    }
+    # Blocks of the same rows come one after the other: the cache still has the rows.
+    if tiles.programs:
+        down = min(down, max(1, PROCESSORS * tiles.programs // across))
+        first = triton.next_power_of_2(max(inward, 2 * LEAST_BLOCK)) // 2
+        held_product_kernel[(across, down)](
+            *(*tensors, rows),
+            **sizes,
+            KA=first,
+            KB=block_of(max(inward - first, 1)),
+            num_warps=tiles.warps,
+            num_stages=1,
+        )
+    else:
+        pieces_product_kernel[(across, down)](
+            *(*tensors, rows),
+            **sizes,
+            KB=tiles.piece,
+            STAGES=tiles.stages,
+            num_warps=tiles.warps,
+        )
+    return y
