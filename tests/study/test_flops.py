@@ -135,6 +135,19 @@ def test_fused_norms_cost_what_their_parts_do() -> None:
     assert OWN_ELEMENTWISE["graphmamba::add_up_fused"]([rows] * 4) == 45
 
 
+def test_a_pair_of_fused_norms_costs_what_both_do() -> None:
+    rows, settings = torch.randn(5, 3), ("none", [0.5, 0.0], [0, 0], True)
+    names = "batch_norm_act_fused", "batch_norm_pair_fused"
+    single, pair = (OWN_ELEMENTWISE[f"graphmamba::{name}"] for name in names)
+    first = single(rows, *[None] * 10, "none", [0.0, 0.0], [0, 0], True)
+    second = single(rows, None, None, rows, rows, *[None] * 6, *settings)
+    assert pair(rows, rows, rows, *[None] * 12, 0.5, 0, True) == first + second
+    single, pair = (OWN_ELEMENTWISE[f"graphmamba::{name}_backward"] for name in names)
+    first = single(rows, rows, rows, *[None] * 6, "none", [0.0, 0.0], [0, 0], True)
+    second = single(rows, rows, rows, None, None, rows, *[None] * 3, *settings)
+    assert pair(rows, rows, rows, rows, rows, *[None] * 4, 0.5, 0, True) == first + second
+
+
 def test_the_fused_network_over_frequencies_costs_its_products() -> None:
     call = (5, 4), (5, 4), None, (6, 2), (6,), (3, 6), (3,)
     # twenty pairs, two numbers to six to three

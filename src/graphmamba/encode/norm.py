@@ -54,17 +54,13 @@ class BatchNorm(nn.BatchNorm1d):
             rate_after: Rate of dropout after the activation, in training.
             seed: What the dropouts follow; drawn from PyTorch's generator if None.
         """
-        mean, variance, momentum = self.running_mean, self.running_var, self.momentum
-        if mean is None or variance is None or momentum is None:
-            raise UserError("a norm must have running statistics and a momentum, got None")
         drops: list[Drop | None] = [None, None]
         if self.training and (rate_before or rate_after):
             seed = _seed(seed, input)
             sites = PLACES * self.site, PLACES * self.site + 1
             drops = [Drop(rate_before, seed, sites[0]), Drop(rate_after, seed, sites[1])]
         return batch_norm_act(
-            *(input, self.weight, self.bias),
-            Running(mean, variance, self.num_batches_tracked, momentum),
+            *(input, self.weight, self.bias, self.running()),
             before=before,
             after=after,
             activation=activation,
@@ -76,6 +72,19 @@ class BatchNorm(nn.BatchNorm1d):
             is_synced=self.is_synced,
             backend=self.backend,
         )
+
+    def running(self) -> Running:
+        """Return the statistics that evaluation normalises with."""
+        mean, variance, momentum = self.running_mean, self.running_var, self.momentum
+        if mean is None or variance is None or momentum is None:
+            raise UserError("a norm must have running statistics and a momentum, got None")
+        return Running(mean, variance, self.num_batches_tracked, momentum)
+
+    def drop_before(self, rate: float, seed: Int[Tensor, ""] | None, rows: Rows) -> Drop | None:
+        """Return the dropout before the norm; none but in training."""
+        if not (self.training and rate):
+            return None
+        return Drop(rate, _seed(seed, rows), PLACES * self.site)
 
 
 class ActivationDropout(nn.Module):

@@ -13,6 +13,7 @@ from graphmamba.data.topology import Topology
 from graphmamba.encode.forgetting import Forgetting, Make, is_worth_forgetting
 from graphmamba.encode.linear import Linear
 from graphmamba.encode.norm import ActivationDropout, number_norms
+from graphmamba.encode.norm_pair import NormPair, pair_of
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.stack.fan_out import fan_out
@@ -125,24 +126,41 @@ class GPSLayer(nn.Module):
             again: What makes `mixed` anew.
             branch: Where `mixed` is still being made.
         """
-        s, (x, near_residual, far_residual) = None, inputs
+        s, pair, (x, near_residual, far_residual) = None, None, inputs
         if self.local is not None and self.local_norm is not None:
             if self.local.has_residual:
                 near, e = self.local(x, e, topology, near_residual)
-                s = self.local_norm(near, topology)
+                pair = self._pair(near, mixed)
+                s = self.local_norm(near, topology) if pair is None else None
             else:
                 near, e = self.local(x, e, topology)
                 s = self.local_norm(near, topology, before=near_residual, rate=self.dropout)
         if mixed is not None and self.mixer_norm is not None:
             mixed = mixed if branch is None else branch.join(mixed)
             with Forgetting(again is not None) as kept:
-                s = self.mixer_norm(
-                    mixed, topology, before=far_residual, after=s, rate=self.dropout
-                )
+                if pair is None:
+                    s = self.mixer_norm(
+                        mixed, topology, before=far_residual, after=s, rate=self.dropout
+                    )
+                else:
+                    s = pair(
+                        *(near, mixed, topology.num_real_nodes),
+                        before=far_residual,
+                        rate=self.dropout,
+                        seed=topology.seed,
+                    )
                 if again is not None:
                     kept.forget(mixed, again)
         assert s is not None
         return self._feed_forward(s, topology), e
+
+    def _pair(
+        self, near: Float[Tensor, "nodes channels"], mixed: Float[Tensor, "nodes channels"] | None
+    ) -> NormPair | None:
+        """Return the norms of both as one operation, or None where each runs by itself."""
+        if mixed is None or self.local_norm is None or self.mixer_norm is None:
+            return None
+        return pair_of(self.local_norm.norm, self.mixer_norm.norm, near, mixed)
 
     def _feed_forward(
         self, s: Float[Tensor, "nodes channels"], topology: Topology

@@ -248,6 +248,19 @@ def _batch_norm_act_backward(_grad: Any, _kept: Any, *call: Any) -> int:
     return BACKWARD * _batch_norm_act(*call[:4], None, *call[4:7], *statistics, *call[7:])
 
 
+def _batch_norm_pair(*call: Any) -> int:
+    """From a, b, before, twelve more tensors, rate, site and whether it trains."""
+    each = NORM if call[17] else KNOWN_NORM
+    return call[0].numel() * (2 * each + 1 + (call[2] is not None) + (call[15] > 0))
+
+
+def _batch_norm_pair_backward(_grad: Any, _kept: Any, *call: Any) -> int:
+    """From a, b, before, two weights, two places, rate, site and whether it trains."""
+    norms = _batch_norm_pair(*call[:3], *[None] * 12, *call[7:])
+    # Nothing is left to do for the sum of both.
+    return BACKWARD * (norms - call[0].numel())
+
+
 def _activate_drop(x: Tensor, grad: Tensor | None, _seed: Any, *settings: Any) -> int:
     activation, rate = settings[:2]
     return x.numel() * ((activation != "none") + (rate > 0) + (grad is not None))
@@ -272,6 +285,8 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "graphmamba::activate_drop_fused": _activate_drop,
     "graphmamba::batch_norm_act_fused": _batch_norm_act,
     "graphmamba::batch_norm_act_fused_backward": _batch_norm_act_backward,
+    "graphmamba::batch_norm_pair_fused": _batch_norm_pair,
+    "graphmamba::batch_norm_pair_fused_backward": _batch_norm_pair_backward,
 }
 """Our own operators of that kind, by name."""
 

@@ -14,7 +14,7 @@ from graphmamba.encode.batch_norm.running import Running
 from graphmamba.errors import UserError
 from graphmamba.fusing import FUSED_TYPES, FusedBackend, can_fuse
 
-__all__ = ["Drop", "Running", "activate_drop", "batch_norm_act"]
+__all__ = ["Drop", "Running", "activate_drop", "batch_norm_act", "check_rows", "is_fused"]
 
 
 Rows = Float[Tensor, "rows channels"]
@@ -71,15 +71,15 @@ def batch_norm_act(
         tensor([[0., 0., 1.],
                 [1., 0., 0.]])
     """
-    is_fused = _is_fused(backend, x, is_synced)
-    _check(x, before=before, after=after)
+    is_kernel = is_fused(backend, x, is_synced)
+    check_rows(x, before=before, after=after)
     for name, drop in {"drop_before": drop_before, "drop_after": drop_after}.items():
         if drop:
             check_fraction(f"{name}.rate", drop.rate)
     check_choice("activation", activation, get_args(Activation))
     drop_before = drop_before if drop_before and drop_before.rate else None
     drop_after = drop_after if drop_after and drop_after.rate else None
-    if not is_fused:
+    if not is_kernel:
         return reference.batch_norm_act(
             *(x, weight, bias, running), before=before, after=after, activation=activation,
             drop_before=drop_before, drop_after=drop_after, is_training=is_training, eps=eps,
@@ -106,16 +106,17 @@ def activate_drop(
         drop: Dropout; none if None.
         backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
     """
-    is_fused = _is_fused(backend, x, is_synced=False)
+    is_kernel = is_fused(backend, x, is_synced=False)
     if drop is None or not drop.rate:
         return activation_function(activation)(x)
     check_fraction("drop.rate", drop.rate)
-    if not is_fused:
+    if not is_kernel:
         return dropped(activation_function(activation)(x), drop)
     return ActivateDrop.apply(x, drop.seed, activation, drop.rate, drop.site)  # type: ignore[no-untyped-call]
 
 
-def _is_fused(backend: FusedBackend, x: Tensor, is_synced: bool) -> bool:
+def is_fused(backend: FusedBackend, x: Tensor, is_synced: bool) -> bool:
+    """Tell whether kernels run; refuse them where they are asked for what they cannot do."""
     check_choice("backend", backend, get_args(FusedBackend))
     is_fit = x.dtype in FUSED_TYPES and not is_synced
     if backend == "fused" and not is_fit:
@@ -128,7 +129,8 @@ def _is_fused(backend: FusedBackend, x: Tensor, is_synced: bool) -> bool:
     return is_fit and can_fuse(x)
 
 
-def _check(x: Tensor, **others: Tensor | None) -> None:
+def check_rows(x: Tensor, **others: Tensor | None) -> None:
+    """Refuse rows, by name, that are not like x."""
     for name, rows in others.items():
         if rows is not None and (rows.shape != x.shape or rows.device != x.device):
             raise UserError(

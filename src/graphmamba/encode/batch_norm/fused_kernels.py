@@ -79,15 +79,22 @@ def batch_norm_sums_kernel(
 
 @no_type_check
 @triton.jit
-def join_sums(parts_ptr, real, lines, line_rows, c, LINES: tl.constexpr, CHANNELS: tl.constexpr):
-    """Return mean and variance of all rows; each line is that of tiles of `line_rows` rows."""
-    number = tl.maximum(real, 1).to(tl.float32)
+def load_sums(parts_ptr, lines, c, LINES: tl.constexpr, CHANNELS: tl.constexpr):
+    """Load the means and squared deviations of all lines, and the mean of the first once more."""
     own = load_lines(parts_ptr, lines, c, LINES, 2 * CHANNELS, CHANNELS)
     spread = load_lines(parts_ptr + CHANNELS, lines, c, LINES, 2 * CHANNELS, CHANNELS)
-    # Means differ by less than they are large: their differences to one of them keep more digits.
-    base = tl.load(parts_ptr + c, mask=c < CHANNELS, other=0.0)
+    return own, spread, tl.load(parts_ptr + c, mask=c < CHANNELS, other=0.0)
+
+
+@no_type_check
+@triton.jit
+def join_sums(loaded, real, lines, line_rows, LINES: tl.constexpr):
+    """Return mean and variance of all rows; each line is that of tiles of `line_rows` rows."""
+    own, spread, base = loaded
+    number = tl.maximum(real, 1).to(tl.float32)
     i = tl.arange(0, LINES)
     size = tl.where(i < lines, rows_of(i, lines, real, line_rows), 0).to(tl.float32)[:, None]
+    # Means differ by less than they are large: their differences to one of them keep more digits.
     off = own - base[None, :]
     moved = tl.sum(off * size, axis=0) / number
     off -= moved[None, :]
@@ -147,7 +154,8 @@ def batch_norm_apply_kernel(
     variance = tl.load(running_var_ptr + c, mask=exists, other=1.0).to(tl.float32)
     wait_for_lead(PDL)
     if TRAINING:
-        own, spread = join_sums(parts_ptr, real, lines, line_rows, c, LINES, CHANNELS)
+        loaded = load_sums(parts_ptr, lines, c, LINES, CHANNELS)
+        own, spread = join_sums(loaded, real, lines, line_rows, LINES)
         if real > 1:
             if tl.program_id(0) == 0:
                 move_running(
