@@ -7,12 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.encode.batch_norm.drop import site_key
-from graphmamba.encode.batch_norm.pair.fused_kernels import (
-    pair_apply_kernel,
+from graphmamba.encode.batch_norm.pair.backward_kernels import (
     pair_bwd_apply_kernel,
     pair_bwd_sums_kernel,
-    pair_sums_kernel,
 )
+from graphmamba.encode.batch_norm.pair.fused_kernels import pair_apply_kernel, pair_sums_kernel
 from graphmamba.encode.batch_norm.pair.operators import is_apart
 from graphmamba.encode.batch_norm.tiles import Grid, Tile, Tiles, cut, line_room
 from graphmamba.kernel_sizes import starts_early
