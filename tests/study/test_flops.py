@@ -135,6 +135,21 @@ def test_fused_norms_cost_what_their_parts_do() -> None:
     assert OWN_ELEMENTWISE["graphmamba::add_up_fused"]([rows] * 4) == 45
 
 
+def test_a_fused_update_of_edges_costs_its_sum_and_its_norm() -> None:
+    nodes, edges, one = torch.randn(5, 12), torch.randn(7, 3), torch.ones(3)
+    ends, settings = [None] * 5, ("relu", 0.5, 0)
+    table = {
+        name.removeprefix("graphmamba::"): formula for name, formula in OWN_ELEMENTWISE.items()
+    }
+    call = nodes, edges, None, *ends, edges, one, one, *[None] * 6, *settings
+    # the gated sum, the norm, the activation, the dropout, the residual
+    whole = table["gated_sum_fused"](nodes, edges, None) + 21 * (7 + 1 + 1 + 1)
+    assert table["edge_update_fused"](*call, 0.1, 1e-5) == whole
+    back = None, None, edges, None, nodes[:, :3], None, *ends, None, one, one, None, None, *settings
+    # the residual has nothing left to do
+    assert table["edge_update_fused_backward"](*back) == 2 * (whole - 21)
+
+
 def test_a_pair_of_fused_norms_costs_what_both_do() -> None:
     rows, settings = torch.randn(5, 3), ("none", [0.5, 0.0], [0, 0], True)
     names = "batch_norm_act_fused", "batch_norm_pair_fused"

@@ -29,7 +29,7 @@ class BatchNorm(nn.BatchNorm1d):
     backend: FusedBackend = "auto"
     """What runs it."""
 
-    def forward(
+    def forward(  # noqa: PLR0913 - what stands before and after it
         self,
         input: Rows,  # noqa: A002 - as PyTorch names it
         count: Int[Tensor, ""] | None = None,
@@ -40,6 +40,7 @@ class BatchNorm(nn.BatchNorm1d):
         rate_before: float = 0.0,
         rate_after: float = 0.0,
         seed: Int[Tensor, ""] | None = None,
+        sums: Float[Tensor, "2 channels"] | None = None,
     ) -> Rows:
         """Return `after + drop(activation(norm(before + drop(input))))`.
 
@@ -53,6 +54,7 @@ class BatchNorm(nn.BatchNorm1d):
             rate_before: Rate of dropout before the norm, in training.
             rate_after: Rate of dropout after the activation, in training.
             seed: What the dropouts follow; drawn from PyTorch's generator if None.
+            sums: Mean and squared deviations of what is normalised, if they are known.
         """
         drops: list[Drop | None] = [None, None]
         if self.training and (rate_before or rate_after):
@@ -70,6 +72,7 @@ class BatchNorm(nn.BatchNorm1d):
             eps=self.eps,
             count=count,
             is_synced=self.is_synced,
+            sums=sums,
             backend=self.backend,
         )
 
@@ -85,6 +88,12 @@ class BatchNorm(nn.BatchNorm1d):
         if not (self.training and rate):
             return None
         return Drop(rate, _seed(seed, rows), PLACES * self.site)
+
+    def drop_after(self, rate: float, seed: Int[Tensor, ""] | None, rows: Rows) -> Drop | None:
+        """Return the dropout after the activation; none but in training."""
+        if not (self.training and rate):
+            return None
+        return Drop(rate, _seed(seed, rows), PLACES * self.site + 1)
 
 
 class ActivationDropout(nn.Module):

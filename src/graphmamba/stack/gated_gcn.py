@@ -1,6 +1,6 @@
 """Message passing with a gate for every channel of every edge."""
 
-from typing import ClassVar, get_args
+from typing import Any, ClassVar, get_args
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,7 +13,8 @@ from graphmamba.encode.linear import Linear, linear_through
 from graphmamba.encode.norm import BatchNorm, number_norms
 from graphmamba.errors import UserError
 from graphmamba.scan.options import Backend
-from graphmamba.stack.gated_sum import gated_sum_and_mean, sent_rows
+from graphmamba.stack.edge_update import update_edges
+from graphmamba.stack.gated_sum import sent_rows
 from graphmamba.stack.options import Activation
 from graphmamba.stack.parts import LocalModel
 
@@ -87,24 +88,30 @@ class GatedGCN(LocalModel):
             raise UserError("e must hold a row for each edge for GatedGCN, got None")
         scale = None if self.stable_gate is None else self._stability(topology)
         layout, source = topology.lay_out(), x.detach()
-        follow = {
+        follow: dict[str, Any] = {
             "activation": self.activation, "rate_after": self.dropout, "seed": topology.seed
         }  # fmt: skip
         with Forgetting(is_worth_forgetting(x, x.shape[1], self.forgets)) as kept:
             nodes = self.nodes(x)
             maps = self.edges.weight, self.edges.bias
             edges, e = linear_through(e, *maps, backend=self.edges.backend)
-            x_hat, e_hat, mean = gated_sum_and_mean(
-                nodes, edges, layout, scale, backend=self.backend
+            x_hat, e, mean, sums = update_edges(
+                *(nodes, edges, layout, self.edge_norm, scale),
+                after=e,
+                real_edges=topology.num_real_edges,
+                real_nodes=topology.num_real_nodes,
+                backend=self.backend,
+                **follow,
             )
             kept.forget(sent_rows(nodes), lambda: self._map(source, SENT))
             del nodes
+            residual = x if residual is None else residual
             near = self.node_norm(
-                x_hat, topology.num_real_nodes, after=x if residual is None else residual, **follow
+                x_hat, topology.num_real_nodes, after=residual, sums=sums, **follow
             )
             if mean is not None:
                 kept.forget(x_hat, lambda: self._map(source, OWN).add_(mean))
-        return near, self.edge_norm(e_hat, topology.num_real_edges, after=e, **follow)
+        return near, e
 
     def _map(
         self, x: Float[Tensor, "nodes channels"], number: int

@@ -149,11 +149,16 @@ def _attention_backward(_grad: Any, query: Any, key: Any, value: Any, *_: Any, *
     return 2 * graphs * heads * asking * key[-2] * (3 * width + 2 * value[-1])
 
 
+def _product_and_relu(_bias: Any, rows: Any, matrix: Any, **_: Any) -> int:
+    return 2 * rows[0] * rows[1] * matrix[1]
+
+
 def product_formulas() -> dict[Any, Formula]:
     """Formulas for torch's counter: our operators, and attention on a CPU, which it leaves out."""
     return {
         **SCAN_OPERATORS,
         **PRODUCTS,
+        aten._addmm_activation: _product_and_relu,
         aten._scaled_dot_product_flash_attention_for_cpu: _attention,
         aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
     }
@@ -202,6 +207,8 @@ ELEMENTWISE: dict[Any, Formula] = {
     aten._safe_softmax: _taken_in(SOFTMAX),
     aten._softmax_backward_data: _taken_in(SOFTMAX),
     aten.native_dropout: _taken_in(DROPOUT),
+    # The ReLU behind a product; the product is not counted here.
+    aten._addmm_activation: lambda _, rows, matrix: rows.shape[0] * matrix.shape[1],
     **dict.fromkeys(
         (
             aten._scaled_dot_product_flash_attention_for_cpu,
@@ -246,6 +253,21 @@ def _batch_norm_act_backward(_grad: Any, _kept: Any, *call: Any) -> int:
     """From x, weight, bias, before, three places and the settings."""
     statistics = (None, None, None)
     return BACKWARD * _batch_norm_act(*call[:4], None, *call[4:7], *statistics, *call[7:])
+
+
+def _edge_update(*call: Any) -> int:
+    """From nodes, edges, scale, five of the layout, after, eight of the norm and the settings."""
+    nodes, edges, scale = call[:3]
+    settings = call[17], [0.0, call[18]], None, True
+    norm = _batch_norm_act(edges, None, None, None, call[8], *[None] * 6, *settings)
+    return _gated_sum(nodes, edges, scale) + norm
+
+
+def _edge_update_backward(*call: Any) -> int:
+    """From what `_gated_sum_backward` takes, the layout, five of the norm and the settings."""
+    settings = call[16], [0.0, call[17]], None, True
+    norm = _batch_norm_act_backward(None, None, call[2], *[None] * 6, *settings)
+    return _gated_sum_backward(*call) + norm
 
 
 def _batch_norm_pair(*call: Any) -> int:

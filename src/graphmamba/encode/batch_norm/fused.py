@@ -50,31 +50,42 @@ def forward(
     is_training: bool,
     momentum: float,
     eps: float,
+    sums: Float[Tensor, "2 channels"] | None = None,
+    *,
+    is_led: bool = False,
 ) -> tuple[Rows, Float[Tensor, "2 channels"]]:
-    """Output, and mean and 1 / deviation; in training the running statistics are moved."""
+    """Output, and mean and 1 / deviation; in training the running statistics are moved.
+
+    With `sums`, mean and squared deviations of the real rows are known already; with `is_led`, the
+    kernel that found them lets the next one be put in place while it runs.
+    """
     dtype = x.dtype if after is None else torch.promote_types(x.dtype, after.dtype)
     y = x.new_empty(x.shape, dtype=dtype)
     kept = x.new_empty((2, x.shape[1]), dtype=torch.float32)
     if y.numel() == 0:
         # Without a row no program runs, and nobody reads what is kept.
         return y, kept.zero_()
-    sums, apply = _cut_pass(x, TILES.sums, TILES.apply)
-    lines = sums.programs[0]
-    parts = kept.new_empty((lines, 2, x.shape[1]))
+    first, second = _starts(x.device)
     near, far = site_key(sites[0]), site_key(sites[1])
     constants = _constants(x, before, count, rates[0])
-    first, second = _starts(x.device) if is_training else (LATE, LATE)
-    if is_training:
-        batch_norm_sums_kernel[sums.programs](
+    apply, (lines, height) = _cut(x, TILES.apply), (1, 1)
+    parts = kept if sums is None else sums
+    if not is_training or (sums is not None and not is_led):
+        second = LATE
+    elif sums is None:
+        grid = _cut(x, TILES.sums, MOST_LINES)
+        lines, height = grid.programs[0], grid.constants["T"]
+        parts = kept.new_empty((lines, 2, x.shape[1]))
+        batch_norm_sums_kernel[grid.programs](
             *(x, _or(before, x), _or(seed_before, x), _or(count, x), parts, x.shape[0], near),
             **constants,
-            **sums.constants,
+            **grid.constants,
             **first,
         )
     batch_norm_apply_kernel[apply.programs](
         *(x, _or(before, x), _or(after, x), weight, bias, running_mean, running_var),
         *(_or(batches, x), _or(seed_before, x), _or(seed_after, x), _or(count, x), parts, y, kept),
-        *(x.shape[0], lines, sums.constants["T"], near, far, momentum, eps),
+        *(x.shape[0], lines, height, near, far, momentum, eps),
         AFTER_STRIDE=0 if after is None else after.stride(0),
         LINES=line_room(lines),
         HAS_AFTER=after is not None,
@@ -110,33 +121,52 @@ def backward(
     d_before = _or(before, x).new_empty(x.shape if is_apart else (0,))
     if dx.numel() == 0:
         return dx, d_weight.zero_(), d_bias.zero_(), d_before
-    sums, apply = _cut_pass(x, TILES.bwd_sums, TILES.bwd_apply)
-    lines = sums.programs[0]
-    parts = kept.new_empty((lines, 2, x.shape[1]))
-    inputs = grad, x, _or(before, x), weight, bias, _or(seed_before, x), _or(seed_after, x)
-    keys = site_key(sites[0]), site_key(sites[1])
-    constants = {
-        **_constants(x, before, count, rates[0]), **_constants_after(rates[1]),
-        "GRAD_STRIDE": grad.stride(0), "ACTIVATION": activation,
-    }  # fmt: skip
     first, second = _starts(x.device)
-    batch_norm_bwd_sums_kernel[sums.programs](
-        *(*inputs, _or(count, x), kept, parts, x.shape[0], *keys),
-        **constants,
-        **sums.constants,
-        **first,
+    places = seed_before, seed_after, count
+    parts = backward_sums(
+        grad, kept, x, weight, bias, before, *places, activation, rates, sites, start=first
     )
+    apply = _cut(x, TILES.bwd_apply)
     batch_norm_bwd_apply_kernel[apply.programs](
-        *(*inputs, _or(count, x), kept, parts, dx, d_before, d_weight, d_bias),
-        *(x.shape[0], lines, *keys),
-        LINES=line_room(lines),
+        *(grad, x, _or(before, x), weight, bias, *(_or(each, x) for each in places), kept, parts),
+        *(dx, d_before, d_weight, d_bias, x.shape[0], len(parts), *map(site_key, sites)),
+        LINES=line_room(len(parts)),
         WRITES_BEFORE=is_apart,
         TRAINING=is_training,
-        **constants,
+        **_backward_constants(grad, x, before, count, activation, rates),
         **apply.constants,
         **second,
     )
     return dx, d_weight, d_bias, d_before
+
+
+def backward_sums(
+    grad: Rows,
+    kept: Float[Tensor, "2 channels"],
+    x: Rows,
+    weight: Channels,
+    bias: Channels,
+    before: Rows | None,
+    seed_before: Seed | None,
+    seed_after: Seed | None,
+    count: Int[Tensor, ""] | None,
+    activation: str,
+    rates: list[float],
+    sites: list[int],
+    *,
+    start: Start = LATE,
+) -> Float[Tensor, "lines 2 channels"]:
+    """What each program adds to the gradients of weight and bias."""
+    grid = _cut(x, TILES.bwd_sums, MOST_LINES)
+    parts = kept.new_empty((grid.programs[0], 2, x.shape[1]))
+    batch_norm_bwd_sums_kernel[grid.programs](
+        *(grad, x, _or(before, x), weight, bias, _or(seed_before, x), _or(seed_after, x)),
+        *(_or(count, x), kept, parts, x.shape[0], *map(site_key, sites)),
+        **_backward_constants(grad, x, before, count, activation, rates),
+        **grid.constants,
+        **start,
+    )
+    return parts
 
 
 def activate_drop(
@@ -169,10 +199,9 @@ def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
     return other if tensor is None else tensor
 
 
-def _cut_pass(x: Rows, sums: Tile, apply: Tile) -> tuple[Grid, Grid]:
-    """Cut the rows for both kernels of a pass."""
+def _cut(x: Rows, tile: Tile, most: int | None = None) -> Grid:
     rows, channels = x.shape
-    return cut(rows, channels, sums, MOST_LINES), cut(rows, channels, apply)
+    return cut(rows, channels, tile, most)
 
 
 def _starts(device: torch.device) -> tuple[Start, Start]:
@@ -195,3 +224,18 @@ def _constants(
 def _constants_after(rate: float) -> dict[str, Any]:
     """What they are told about the dropout after it."""
     return {"THRESHOLD_AFTER": round(rate * 2**32), "SCALE_AFTER": 1 / (1 - rate)}
+
+
+def _backward_constants(
+    grad: Rows,
+    x: Rows,
+    before: Rows | None,
+    count: Int[Tensor, ""] | None,
+    activation: str,
+    rates: list[float],
+) -> dict[str, Any]:
+    """What both kernels of the backward pass are told."""
+    return {
+        **_constants(x, before, count, rates[0]), **_constants_after(rates[1]),
+        "GRAD_STRIDE": grad.stride(0), "ACTIVATION": activation,
+    }  # fmt: skip

@@ -1,15 +1,19 @@
 """The gated sum on a GPU: which kernels run, on what tiles, into what memory."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.stack.gated_sum.fused_kernels import (
+from graphmamba.stack.gated_sum.backward_kernels import (
     gated_sum_by_source_kernel,
     gated_sum_by_target_kernel,
-    gated_sum_fwd_kernel,
 )
+from graphmamba.stack.gated_sum.fused_kernels import gated_sum_fwd_kernel
+from graphmamba.stack.gated_sum.lines import Lines
 from graphmamba.stack.gated_sum.reference import EPSILON
+from graphmamba.stack.gated_sum.slopes import Slopes
 from graphmamba.stack.gated_sum.tiles import Tile, cut
 
 TILE = Tile()
@@ -23,22 +27,33 @@ def forward(
     edge_index: Int[Tensor, "2 edges"],
     target_ptr: Int[Tensor, " boundaries"],
     target_order: Int[Tensor, " edges"] | None,
+    *,
+    lines: Lines | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """x_hat, e_hat, and for each node 1 / sum of its gates and the quotient of both sums."""
+    """x_hat, e_hat, and for each node 1 / sum of its gates and the quotient of both sums.
+
+    With `lines`, programs leave their statistics of both there.
+    """
     count, channels = nodes.shape[0], edges.shape[1]
     x_hat, e_hat = nodes.new_empty((count, channels)), edges.new_empty(edges.shape)
     kept = nodes.new_empty((2, count, channels), dtype=torch.float32)
     grid = cut(count, edges.shape[0], channels, TILE)
     if count > 0:
         gated_sum_fwd_kernel[(grid.programs,)](
-            *(nodes, edges, edges if scale is None else scale, edge_index, target_ptr),
-            *(edge_index if target_order is None else target_order, x_hat, e_hat, *kept, count),
+            *(nodes, edges, _or(scale, edges), edge_index, target_ptr),
+            *(_or(target_order, edge_index), *_ends(lines, edge_index), x_hat, e_hat, *kept),
+            *((kept, kept) if lines is None else (lines.parts, lines.sizes)),
+            *(count, edges.shape[0]),
             EPSILON=EPSILON,
             NODES_STRIDE=nodes.stride(0),
             EDGES_STRIDE=edges.stride(0),
             HAS_SCALE=scale is not None,
             HAS_ORDER=target_order is not None,
+            HAS_LINES=lines is not None,
+            HAS_GHOST_EDGES=lines is not None and lines.real_edges is not None,
+            HAS_GHOST_NODES=lines is not None and lines.real_nodes is not None,
             **grid.constants,
+            **({} if lines is None else grid.narrow),
         )
     return x_hat, e_hat, kept
 
@@ -55,32 +70,59 @@ def backward(
     target_order: Int[Tensor, " edges"] | None,
     source_ptr: Int[Tensor, " boundaries"],
     source_order: Int[Tensor, " edges"],
+    *,
+    slopes: Slopes | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of nodes, edges and scale; of shape (0,) for a scale that is None."""
+    """Gradients of nodes, edges and scale; of shape (0,) for a scale that is None.
+
+    With `slopes`, `d_e_hat` is the gradient of e_hat normalised, activated and dropped.
+    """
     (count, channels), edges = sent.shape, e_hat.shape[0]
     d_nodes, d_edges = sent.new_empty((count, 4 * channels)), e_hat.new_empty(e_hat.shape)
     share = torch.empty_like(kept[0])
     grid = cut(count, edges, channels, TILE)
     parts = kept.new_empty((grid.constants["BLOCKS"] if scale is not None else 0, edges))
     if count > 0:
-        scales = e_hat if scale is None else scale
         gated_sum_by_target_kernel[(grid.programs,)](
-            *(d_x_hat, e_hat if d_e_hat is None else d_e_hat, *kept, sent, e_hat, scales),
-            *(edge_index, target_ptr, edge_index if target_order is None else target_order),
-            *(d_nodes, d_edges, share, parts, count, edges),
+            *(d_x_hat, _or(d_e_hat, e_hat), *kept, sent, e_hat, _or(scale, e_hat)),
+            *(edge_index, target_ptr, _or(target_order, edge_index)),
+            *([kept] * 5 if slopes is None else slopes.channels),
+            *([edge_index] * 2 if slopes is None else slopes.places(edge_index)),
+            *(d_nodes, d_edges, share, parts, count, edges, 0 if slopes is None else slopes.key),
             SENT_STRIDE=sent.stride(0),
             DX_STRIDE=d_x_hat.stride(0),
             DE_STRIDE=0 if d_e_hat is None else d_e_hat.stride(0),
             HAS_SCALE=scale is not None,
             HAS_ORDER=target_order is not None,
             HAS_DE=d_e_hat is not None,
+            **_norm_constants(slopes),
             **grid.constants,
+            **(grid.narrow if slopes is not None and slopes.rate == 0 else {}),
         )
         gated_sum_by_source_kernel[(grid.programs,)](
-            *(e_hat, d_edges, share, scales, edge_index[1], source_ptr, source_order, d_nodes),
-            count,
+            *(e_hat, d_edges, share, _or(scale, e_hat), edge_index[1], source_ptr, source_order),
+            *(d_nodes, count),
             HAS_SCALE=scale is not None,
             **grid.constants,
         )
     d_scale = parts.sum(0) if scale is not None else kept.new_empty(0)
     return d_nodes, d_edges, d_scale
+
+
+def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
+    """A tensor for the place of one that is not there, and is not read."""
+    return other if tensor is None else tensor
+
+
+def _ends(lines: Lines | None, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers of real edges and of real nodes."""
+    if lines is None:
+        return other, other
+    return _or(lines.real_edges, other), _or(lines.real_nodes, other)
+
+
+def _norm_constants(slopes: Slopes | None) -> dict[str, Any]:
+    if slopes is None:
+        none = {"ACTIVATION": "none", "THRESHOLD": 0, "SCALE": 1.0}
+        return {"HAS_NORM": False, "HAS_GHOSTS": False, **none}
+    return {"HAS_NORM": True, **slopes.constants}

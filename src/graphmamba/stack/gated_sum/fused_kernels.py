@@ -1,4 +1,4 @@
-"""Triton kernels of the gated sum; a tile is [R, C]: R edges by C channels.
+"""Triton kernel of the gated sum; a tile is [R, C]: R edges by C channels.
 
 Kernels are not compiled anew for other numbers of nodes and edges, which change with each batch.
 """
@@ -8,7 +8,9 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+from graphmamba.encode.batch_norm.tile_kernels import real_rows
 from graphmamba.scan.triton_math import sigmoid
+from graphmamba.stack.gated_sum.line_kernels import store_line, take_in
 from graphmamba.stack.gated_sum.walk_kernels import (
     add_to,
     edge_at,
@@ -23,14 +25,25 @@ from graphmamba.stack.gated_sum.walk_kernels import (
 
 @no_type_check
 @triton.jit
+def as_stored(values, ptr):
+    """Return what will be read back of values that are written there."""
+    return values.to(ptr.dtype.element_ty).to(tl.float32)
+
+
+@no_type_check
+@triton.jit
 def walk_forward(
     nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place, end, rounds,
-    nodes, c, STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr,
-    NODES_STRIDE: tl.constexpr, EDGES_STRIDE: tl.constexpr, HAS_SCALE: tl.constexpr,
-    HAS_ORDER: tl.constexpr,
+    nodes, real, line, c, STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
+    CHANNELS: tl.constexpr, NODES_STRIDE: tl.constexpr, EDGES_STRIDE: tl.constexpr,
+    HAS_SCALE: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_LINES: tl.constexpr,
 ):  # fmt: skip
-    """Write the edges of some rows; return what they send and how far they open, added by row."""
+    """Write the edges of some rows; return what they send and how far they open, added by row.
+
+    And their statistics, those of `line` included.
+    """
     received, opened = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
+    count, mean, spread = line
     to_target = load_rows(nodes_ptr + 2 * CHANNELS, node, node < nodes, c, NODES_STRIDE, CHANNELS)
     inside = place < end
     edge = edge_at(order_ptr, place, inside, HAS_ORDER)
@@ -47,40 +60,51 @@ def walk_forward(
             gate *= tl.load(scale_ptr + edge, mask=inside, other=0.0)[:, None]
         received += gate * sent
         opened += gate
+        if HAS_LINES:
+            stored = as_stored(e_hat, e_hat_ptr)
+            count, mean, spread = take_in(count, mean, spread, stored, inside & (edge < real))
         # Which rows come next is looked up while those of this round are on their way.
         place += STEP
         inside = place < end
         edge = edge_at(order_ptr, place, inside, HAS_ORDER)
         source = tl.load(source_ptr + edge, mask=inside, other=0)
-    return received, opened
+    return received, opened, (count, mean, spread)
 
 
 @no_type_check
-@triton.jit(do_not_specialize=["nodes"])
+@triton.jit(do_not_specialize=["nodes", "edges"])
 def gated_sum_fwd_kernel(
-    nodes_ptr, edges_ptr, scale_ptr, source_ptr, bounds_ptr, order_ptr, x_hat_ptr, e_hat_ptr,
-    weight_ptr, mean_ptr, nodes, EPSILON: tl.constexpr, CHANNELS: tl.constexpr,
-    NODES_STRIDE: tl.constexpr, EDGES_STRIDE: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr,
-    K: tl.constexpr, C: tl.constexpr, ROUNDS: tl.constexpr, HAS_SCALE: tl.constexpr,
-    HAS_ORDER: tl.constexpr,
+    nodes_ptr, edges_ptr, scale_ptr, source_ptr, bounds_ptr, order_ptr, real_edges_ptr,
+    real_nodes_ptr, x_hat_ptr, e_hat_ptr, weight_ptr, mean_ptr, lines_ptr, sizes_ptr, nodes, edges,
+    EPSILON: tl.constexpr, CHANNELS: tl.constexpr, NODES_STRIDE: tl.constexpr,
+    EDGES_STRIDE: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
+    C: tl.constexpr, ROUNDS: tl.constexpr, HAS_SCALE: tl.constexpr, HAS_ORDER: tl.constexpr,
+    HAS_LINES: tl.constexpr, HAS_GHOST_EDGES: tl.constexpr, HAS_GHOST_NODES: tl.constexpr,
 ):  # fmt: skip
-    """Write x_hat and e_hat, and for each node 1 / sum of its gates and the quotient."""
+    """Write x_hat and e_hat, and for each node 1 / sum of its gates and the quotient.
+
+    With lines, each program also leaves the statistics of its real edges, and behind those of all
+    programs the ones of its real nodes.
+    """
     R: tl.constexpr = T * K
+    real = real_rows(real_edges_ptr, edges, HAS_GHOST_EDGES)
+    line = tl.zeros([R], tl.float32), tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
     first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
     node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
-    sent, gates = walk_forward(
-        nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place, end,
-        rounds, nodes, c, K, R, C, CHANNELS, NODES_STRIDE, EDGES_STRIDE, HAS_SCALE, HAS_ORDER,
+    sent, gates, line = walk_forward(
+        nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place, end, rounds,
+        nodes, real, line, c, K, R, C, CHANNELS, NODES_STRIDE, EDGES_STRIDE, HAS_SCALE, HAS_ORDER,
+        HAS_LINES,
     )  # fmt: skip
     received, opened = sum_of_each(sent, T, K, C), sum_of_each(gates, T, K, C)
     if has_hub:
         for i in range(T):
             node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
             if rounds > 0:
-                sent, gates = walk_forward(
+                sent, gates, line = walk_forward(
                     nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place,
-                    end, rounds, nodes, c, R, R, C, CHANNELS, NODES_STRIDE, EDGES_STRIDE,
-                    HAS_SCALE, HAS_ORDER,
+                    end, rounds, nodes, real, line, c, R, R, C, CHANNELS, NODES_STRIDE,
+                    EDGES_STRIDE, HAS_SCALE, HAS_ORDER, HAS_LINES,
                 )  # fmt: skip
                 received, opened = add_to(received, sent, i, T), add_to(opened, gates, i, T)
 
@@ -91,141 +115,12 @@ def gated_sum_fwd_kernel(
     store_rows(x_hat_ptr, t, t < nodes, c, x_hat, CHANNELS, CHANNELS)
     store_rows(weight_ptr, t, t < nodes, c, weight, CHANNELS, CHANNELS)
     store_rows(mean_ptr, t, t < nodes, c, mean, CHANNELS, CHANNELS)
-
-
-@no_type_check
-@triton.jit
-def walk_targets(
-    dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr, source_ptr, order_ptr,
-    d_edges_ptr, parts_ptr, node, place, end, rounds, nodes, c, STEP: tl.constexpr,
-    R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr, SENT_STRIDE: tl.constexpr,
-    DX_STRIDE: tl.constexpr, DE_STRIDE: tl.constexpr, HAS_SCALE: tl.constexpr,
-    HAS_ORDER: tl.constexpr, HAS_DE: tl.constexpr,
-):  # fmt: skip
-    """Write the gradients of the edges of some rows, and return them added by row."""
-    total = tl.zeros([R, C], tl.float32)
-    exists = node < nodes
-    dx = load_rows(dx_ptr, node, exists, c, DX_STRIDE, CHANNELS)
-    dx *= load_rows(weight_ptr, node, exists, c, CHANNELS, CHANNELS)
-    mean = load_rows(mean_ptr, node, exists, c, CHANNELS, CHANNELS)
-    inside = place < end
-    edge = edge_at(order_ptr, place, inside, HAS_ORDER)
-    source = tl.load(source_ptr + edge, mask=inside, other=0)
-    for _ in range(rounds):
-        sent = load_rows(sent_ptr, source, inside, c, SENT_STRIDE, CHANNELS)
-        gate = sigmoid(load_rows(e_hat_ptr, edge, inside, c, CHANNELS, CHANNELS))
-        d_gate = dx * (sent - mean)
-        if HAS_SCALE:
-            part = tl.where(inside[:, None] & (c < CHANNELS)[None, :], d_gate * gate, 0.0)
-            tl.store(parts_ptr + edge, tl.sum(part, axis=1), mask=inside)
-            d_gate *= tl.load(scale_ptr + edge, mask=inside, other=0.0)[:, None]
-        d_edge = d_gate * gate * (1.0 - gate)
-        if HAS_DE:
-            d_edge += load_rows(de_ptr, edge, inside, c, DE_STRIDE, CHANNELS)
-        store_rows(d_edges_ptr, edge, inside, c, d_edge, CHANNELS, CHANNELS)
-        total += tl.where(inside[:, None], d_edge, 0.0)
-        place += STEP
-        inside = place < end
-        edge = edge_at(order_ptr, place, inside, HAS_ORDER)
-        source = tl.load(source_ptr + edge, mask=inside, other=0)
-    return total
-
-
-@no_type_check
-@triton.jit(do_not_specialize=["nodes", "edges"])
-def gated_sum_by_target_kernel(
-    dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr, source_ptr, bounds_ptr,
-    order_ptr, d_nodes_ptr, d_edges_ptr, share_ptr, parts_ptr, nodes, edges, CHANNELS: tl.constexpr,
-    SENT_STRIDE: tl.constexpr, DX_STRIDE: tl.constexpr, DE_STRIDE: tl.constexpr,
-    BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, ROUNDS: tl.constexpr,
-    HAS_SCALE: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_DE: tl.constexpr,
-):  # fmt: skip
-    """Write the gradients of the edges and of what a node adds as the target of its edges.
-
-    `share` is the gradient of a node divided by the sum of its gates, which its sources ask for.
-    """
-    R: tl.constexpr = T * K
-    first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
-    parts_ptr += (tl.program_id(0) % BLOCKS).to(tl.int64) * edges
-    node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
-    found = walk_targets(
-        dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr, source_ptr,
-        order_ptr, d_edges_ptr, parts_ptr, node, place, end, rounds, nodes, c, K, R, C, CHANNELS,
-        SENT_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER, HAS_DE,
-    )  # fmt: skip
-    total = sum_of_each(found, T, K, C)
-    if has_hub:
-        for i in range(T):
-            node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
-            if rounds > 0:
-                found = walk_targets(
-                    dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr,
-                    source_ptr, order_ptr, d_edges_ptr, parts_ptr, node, place, end, rounds, nodes,
-                    c, R, R, C, CHANNELS, SENT_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER,
-                    HAS_DE,
-                )  # fmt: skip
-                total = add_to(total, found, i, T)
-
-    t = first + tl.arange(0, T)
-    dx = load_rows(dx_ptr, t, t < nodes, c, DX_STRIDE, CHANNELS)
-    share = dx * load_rows(weight_ptr, t, t < nodes, c, CHANNELS, CHANNELS)
-    store_rows(share_ptr, t, t < nodes, c, share, CHANNELS, CHANNELS)
-    store_rows(d_nodes_ptr, t, t < nodes, c, dx, 4 * CHANNELS, CHANNELS)
-    store_rows(d_nodes_ptr + 2 * CHANNELS, t, t < nodes, c, total, 4 * CHANNELS, CHANNELS)
-
-
-@no_type_check
-@triton.jit
-def walk_sources(
-    e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end, rounds, c,
-    STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr,
-    HAS_SCALE: tl.constexpr,
-):  # fmt: skip
-    """Return the gradients of what is sent along the edges of some rows, added by row."""
-    d_sent, total = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
-    inside = place < end
-    edge = edge_at(order_ptr, place, inside, True)
-    target = tl.load(target_ptr + edge, mask=inside, other=0)
-    for _ in range(rounds):
-        share = load_rows(share_ptr, target, inside, c, CHANNELS, CHANNELS)
-        gate = sigmoid(load_rows(e_hat_ptr, edge, inside, c, CHANNELS, CHANNELS))
-        if HAS_SCALE:
-            gate *= tl.load(scale_ptr + edge, mask=inside, other=0.0)[:, None]
-        d_sent += gate * share
-        total += load_rows(d_edges_ptr, edge, inside, c, CHANNELS, CHANNELS)
-        place += STEP
-        inside = place < end
-        edge = edge_at(order_ptr, place, inside, True)
-        target = tl.load(target_ptr + edge, mask=inside, other=0)
-    return d_sent, total
-
-
-@no_type_check
-@triton.jit(do_not_specialize=["nodes"])
-def gated_sum_by_source_kernel(
-    e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, bounds_ptr, order_ptr, d_nodes_ptr,
-    nodes, CHANNELS: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
-    C: tl.constexpr, ROUNDS: tl.constexpr, HAS_SCALE: tl.constexpr,
-):  # fmt: skip
-    """Write the gradients of what a node adds as the source of its edges."""
-    R: tl.constexpr = T * K
-    first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
-    _, place, end = rows_together(bounds_ptr, first, nodes, T, K)
-    sent, found = walk_sources(
-        e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end, rounds, c,
-        K, R, C, CHANNELS, HAS_SCALE,
-    )  # fmt: skip
-    d_sent, total = sum_of_each(sent, T, K, C), sum_of_each(found, T, K, C)
-    if has_hub:
-        for i in range(T):
-            _, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
-            if rounds > 0:
-                sent, found = walk_sources(
-                    e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end,
-                    rounds, c, R, R, C, CHANNELS, HAS_SCALE,
-                )  # fmt: skip
-                d_sent, total = add_to(d_sent, sent, i, T), add_to(total, found, i, T)
-
-    t = first + tl.arange(0, T)
-    store_rows(d_nodes_ptr + CHANNELS, t, t < nodes, c, d_sent, 4 * CHANNELS, CHANNELS)
-    store_rows(d_nodes_ptr + 3 * CHANNELS, t, t < nodes, c, total, 4 * CHANNELS, CHANNELS)
+    if HAS_LINES:
+        number, programs = tl.program_id(0) // BLOCKS, tl.num_programs(0) // BLOCKS
+        store_line(lines_ptr, sizes_ptr, number, line[0], line[1], line[2], c, CHANNELS)
+        is_real = t < real_rows(real_nodes_ptr, nodes, HAS_GHOST_NODES)
+        own = tl.where(is_real[:, None], as_stored(x_hat, x_hat_ptr), 0.0)
+        store_line(
+            lines_ptr, sizes_ptr, programs + number, is_real.to(tl.float32), own,
+            tl.zeros_like(own), c, CHANNELS,
+        )  # fmt: skip

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphmamba.operators import LIBRARY, add_operator, as_dense, refuse_twice
 
-_LAYOUT = (
+LAYOUT = (
     "Tensor edge_index, Tensor target_ptr, Tensor? target_order, Tensor source_ptr, "
     "Tensor source_order"
 )
@@ -33,13 +33,13 @@ def register(backend: str) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
 
     name = f"gated_sum_{backend}"
     forward = add_operator(
-        f"{name}(Tensor nodes, Tensor edges, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)",
+        f"{name}(Tensor nodes, Tensor edges, Tensor? scale, {LAYOUT}) -> (Tensor, Tensor, Tensor)",
         compute,
         _fake_forward,
     )
     backward = add_operator(
         f"{name}_backward(Tensor d_x_hat, Tensor? d_e_hat, Tensor e_hat, Tensor kept, "
-        f"Tensor sent, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)",
+        f"Tensor sent, Tensor? scale, {LAYOUT}) -> (Tensor, Tensor, Tensor)",
         compute_gradients,
         _fake_backward,
     )

@@ -5,6 +5,9 @@ from typing import Any
 
 import triton
 
+ALONE, TOGETHER = 80, 96
+"""Registers of a program that walks over the edges of one node, and of one with several."""
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -25,6 +28,14 @@ class Grid:
 
     programs: int
     constants: dict[str, Any]
+
+    @property
+    def narrow(self) -> dict[str, Any]:
+        """Options of a kernel that holds more than sums: as few registers as it does not spill at.
+
+        More of its programs are under way at a time then.
+        """
+        return {"maxnreg": ALONE if self.constants["T"] == 1 else TOGETHER}
 
 
 def cut(nodes: int, edges: int, channels: int, tile: Tile) -> Grid:
