@@ -65,6 +65,27 @@ def test_known_blocks_change_no_number(mixer: nn.Module) -> None:
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("kind", "channels"),
+    # 24 channels a head, then 19 and 17, which are padded.
+    [(Attention, 96), (Attention, 76), (Attention, 68), (Performer, 96), (BigBird, 96)],
+)
+def test_attention_on_a_gpu_is_that_on_a_cpu(kind: type[nn.Module], channels: int) -> None:
+    torch.manual_seed(0)
+    mixer = kind(channels, 4)
+    topology = random_topology((40, 0, 1, 7, 0))
+    x, _ = random_rows(topology, channels)
+    results = []
+    for device in ("cpu", "cuda"):
+        rows = x.to(device).requires_grad_()
+        out = mixer.to(device)(rows, replace(topology, batch=topology.batch.to(device)))
+        (grad,) = torch.autograd.grad(out.square().sum(), rows)
+        results.append((out.cpu(), grad.cpu()))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=5e-3, atol=5e-4)
+
+
 def test_attention_is_that_of_torch() -> None:
     topology = random_topology((5, 1, 8))
     x, _ = random_rows(topology)

@@ -86,6 +86,8 @@ class BigBird(GlobalMixer):
         shape = (*pattern.key_blocks.shape[:2], -1, key.shape[-1])  # [blocks, heads, keys, width]
         keys, values = (rows.flatten(0, 1)[listed].reshape(shape) for rows in others)
         is_seen: Bool[Tensor, "blocks heads 1 keys"] = pattern.is_key[:, :, None, :]
+        # Spare blocks behind a graph without nodes see nothing, of which no softmax can be taken.
+        is_seen = is_seen | ~is_seen.any(dim=-1, keepdim=True)
         mixed = functional.scaled_dot_product_attention(queries, keys, values, is_seen)
         return mixed.transpose(1, 2).flatten(0, 1)[pattern.slot]
 
