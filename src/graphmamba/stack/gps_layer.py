@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_fraction
 from graphmamba.data.topology import Topology
 from graphmamba.encode.forgetting import Forgetting, Make, is_worth_forgetting
 from graphmamba.encode.linear import Linear
+from graphmamba.encode.linear.relu import linear_relu
 from graphmamba.encode.norm import ActivationDropout, number_norms
 from graphmamba.encode.norm_pair import NormPair, pair_of
 from graphmamba.errors import UserError
@@ -23,7 +25,7 @@ from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.stack.norm import NodeNorm
 from graphmamba.stack.options import Activation, NormName
 from graphmamba.stack.parts import GlobalMixer, LocalModel
-from graphmamba.stack.side_stream import Branch
+from graphmamba.stack.side_streams import Branch
 
 READERS = 3
 """Who reads a layer's input, the mixer aside: the local model and two residuals."""
@@ -165,20 +167,31 @@ class GPSLayer(nn.Module):
     def _feed_forward(
         self, s: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
-        source, seed = s.detach(), topology.seed
+        seed = topology.seed
         # Without a seed, dropout would drop other entries when it runs again.
         is_repeatable = seed is not None or not self.dropout
         with Forgetting(is_repeatable and self._forgets(s)) as kept:
-            rows = self.widen(s)
-            wide = self.activation(rows, seed)
-            again = kept.forget(rows, lambda: self.widen(source))
-            del rows
+            wide, make = self._widen(s, seed, kept)
             found = self.narrow(wide)
-            wide_again = kept.forget(wide, lambda: self.activation(again(), seed))
+            again = kept.forget(wide, make)
             del wide
             out = self.norm(found, topology, before=s, rate=self.dropout)
-            kept.forget(found, lambda: self.narrow(wide_again()))
+            kept.forget(found, lambda: self.narrow(again()))
         return out
+
+    def _widen(
+        self, s: Float[Tensor, "nodes channels"], seed: Int[Tensor, ""] | None, kept: Forgetting
+    ) -> tuple[Float[Tensor, "nodes wide"], Make]:
+        """Return the activated rows between both linear maps, and what makes them anew."""
+        source, activation = s.detach(), self.activation
+        if activation.activation == "relu" and not (activation.training and activation.rate):
+            weights = {"weight": self.widen.weight, "bias": self.widen.bias}
+            map_rows = partial(linear_relu, **weights, backend=self.widen.backend)
+            return map_rows(s), partial(map_rows, source)
+        rows = self.widen(s)
+        wide = activation(rows, seed)
+        again = kept.forget(rows, lambda: self.widen(source))
+        return wide, lambda: activation(again(), seed)
 
     def _forgets(self, x: Float[Tensor, "nodes channels"]) -> bool:
         return is_worth_forgetting(x, x.shape[1], self.forgets)

@@ -1,6 +1,7 @@
 """Work recorded as CUDA graphs, one for each size of batch: a replay is one launch."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import torch
 from jaxtyping import Int
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from graphmamba.data.sampler import Ids
 from graphmamba.data.static_size import StaticSize, StaticSizes
-from graphmamba.stack.side_stream import with_side_stream
+from graphmamba.stack.side_streams import Lane, with_side_streams
 
 
 class CapturedBatches:
@@ -40,8 +41,11 @@ class CapturedBatches:
         self._graphs: dict[StaticSize, torch.cuda.CUDAGraph] = {}
         # Graphs are replayed one after another, so that they can share their memory.
         self._pool = torch.cuda.graph_pool_handle()
-        # What is started aside has to let these two pass.
-        self._stream, self._side = (torch.cuda.Stream(device, priority=-1) for _ in range(2))
+        # What is started aside has to let these pass.
+        self._stream = torch.cuda.Stream(device, priority=-1)
+        self._sides = {
+            lane: torch.cuda.Stream(device, priority=-1) for lane in get_args(Lane)
+        }  # fmt: skip
 
     def run(self, ids: Ids) -> StaticSize:
         """Work on these graphs; returns the size of their batch."""
@@ -60,7 +64,7 @@ class CapturedBatches:
     def _try_out(self, size: StaticSize) -> None:
         """Work as Python says, on the stream that graphs are captured on."""
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream), with_side_stream(self._side):
+        with torch.cuda.stream(self._stream), with_side_streams(self._sides):
             self._work(self._ids, size)
         torch.cuda.current_stream().wait_stream(self._stream)
         # Nothing else runs on that stream: what its allocator holds back would never be used again.
@@ -70,7 +74,7 @@ class CapturedBatches:
         graph = torch.cuda.CUDAGraph()
         with (
             torch.cuda.graph(graph, pool=self._pool, stream=self._stream),
-            with_side_stream(self._side),
+            with_side_streams(self._sides),
         ):
             self._work(self._ids, size)
         self._after_capture()
