@@ -60,14 +60,16 @@ def cut(steps: int, inner: int, state: int) -> Cut:
     return Cut(chunk, group, _interval(steps, inner, state), states, block, blocks)
 
 
-def is_paired(steps: int, plan: Cut, state: int) -> bool:
+def is_paired(steps: int, plan: Cut, state: int, stride: int) -> bool:
     """Tell whether two threads are to share a channel of the backward pass.
 
     That takes half the registers, so that more programs wait side by side; short inputs have too
-    few programs to gain by it.
+    few programs to gain by it. Its places are counted in 32 bits, in rows `stride` apart at most.
     """
     is_long = PAIRED_ENTRIES is not None and steps * plan.width >= PAIRED_ENTRIES
-    return is_long and plan.states == state == 2 * PAIRED_STATES and plan.group % 2 == 0
+    widest = max(stride, plan.width * plan.states // plan.interval, plan.blocks * plan.block)
+    fits = steps * widest < 1 << 31
+    return is_long and fits and plan.states == state == 2 * PAIRED_STATES and plan.group % 2 == 0
 
 
 def states_shape(steps: int, inner: int, state: int) -> tuple[int, int, int]:

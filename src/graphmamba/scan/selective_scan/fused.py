@@ -1,5 +1,6 @@
 """The selective scan on a GPU: which Triton kernels run, into what memory; README.md derives it."""
 
+import math
 from typing import Any
 
 import torch
@@ -31,8 +32,8 @@ UNROLL = 4
 """Steps that a kernel walks before it loops."""
 SMALL_PARTS = 64 << 20
 """Up to so many bytes, all blocks of channels write their share of dB and dC side by side."""
-PAIRED_REGISTERS: int | None = None
-"""Registers of a thread where two threads share a channel; None: as many as the compiler takes."""
+PAIRED_REGISTERS = 128
+"""Registers of a thread where two threads share a channel: four warps to a scheduler."""
 
 
 def forward(
@@ -114,7 +115,9 @@ def backward(
     dz = u.new_empty(
         (steps, inner) if z is not None else (0,), dtype=torch.float32 if is_summed else u.dtype
     )
-    paired = not zoh and is_paired(steps, plan, state)
+    strides = [t.stride(0) for t in (grad, u, delta, B, C)] + [_stride(z)]
+    is_plain = u.dtype == torch.float32 and not zoh
+    paired = is_plain and is_paired(steps, plan, state, max(strides))
     block = PAIRED_CHANNELS if paired else plan.block
     blocks = plan.width // block
     across = blocks if blocks * steps * state * 4 <= SMALL_PARTS else 1
@@ -123,8 +126,8 @@ def backward(
     walk = _walk_back_in_pairs if paired else _walk_back
     walk(
         (grad, u, delta, A2, _aligned(B), _aligned(C), _or(D, u), _or(z, u), _or(delta_bias, u),
-         starts, _or(order, starts), states, adjoints, _scratch(plan, chunks * across * block, u), du,
-         ddelta, dBs, dCs, dz, parts, steps, _rows(z), chunks),
+         starts, _or(order, starts), states, adjoints, _scratch(plan, chunks * across * block, u),
+         du, ddelta, dBs, dCs, dz, parts, steps, _rows(z), chunks),
         (chunks, across), plan,
         common | {"U_STRIDE": u.stride(0), "B_STRIDE": B.stride(0), "B_SHIFT": _shift(B),
                   "HAS_D": D is not None, "ZOH": zoh, "NATIVE": u.is_cuda},
@@ -160,11 +163,10 @@ def _walk_back_in_pairs(
 ) -> None:
     """Do the same with two threads to a channel."""
     native = common["NATIVE"]
-    B, C = arguments[4:6]
+    strides = [common[name] for name in ("B_STRIDE", "B_SHIFT", "C_STRIDE", "C_SHIFT")]
     shape = {name: value for name, value in common.items() if name not in {"N", "C", "ZOH"}} | {
-        "INTERVAL": plan.interval, "GROUP": plan.group, "maxnreg": PAIRED_REGISTERS,
-        "VECTORS": native and B.dtype == C.dtype == torch.float32
-        and all(common[name] % 4 == 0 for name in ("B_STRIDE", "B_SHIFT", "C_STRIDE", "C_SHIFT")),
+        "INTERVAL": plan.interval, "GROUP": plan.group, "WIDE": math.gcd(4, *strides),
+        "maxnreg": PAIRED_REGISTERS,
     }  # fmt: skip
     for first_block in range(0, plan.width // PAIRED_CHANNELS, grid[1]):
         launch = pair_bwd_kernel[grid]
@@ -212,7 +214,7 @@ def _is_part(parts: Tensor, gradient: Tensor) -> bool:
 
 
 def _scratch(plan: Cut, channels: int, u: Tensor) -> Tensor:
-    """Return room for the states of one interval, channels of all programs, if groups are shorter."""
+    """Return room for states of one interval, for all programs' channels, if groups are shorter."""
     per_interval = plan.interval // plan.group
     size = channels * per_interval * plan.states if per_interval > 1 else 1
     return u.new_empty(size, dtype=torch.float32)

@@ -2,8 +2,8 @@
 
 It does what `backward_kernels` does, but a thread has 8 states of a channel instead of 16, in half
 the registers, so that twice as many warps share a scheduler and wait at the same time. What there
-is to do once for a channel and a step, loads, step sizes, gates and stores, is done by one of its two
-threads: half 0 owns the even steps of a group, half 1 the odd ones.
+is to do once for a channel and a step, loads, step sizes, gates and stores, is done by one of its
+two threads: half 0 owns the even steps of a group, half 1 the odd ones.
 """
 
 from typing import no_type_check
@@ -25,13 +25,8 @@ from graphmamba.scan.selective_scan.step_kernels import (
     fills_blocks,
     follow,
     hold_loads_here,
-    in_vector_registers,
-    keep_alive,
     load_starts,
-    row_of,
     step_size,
-    touch_rows,
-    touch_tile,
     within,
 )
 from graphmamba.scan.triton_math import LN_2, sigmoid
@@ -119,14 +114,14 @@ def clear_own(h, starts, i):
 def walk_own(
     h, starts, count, u_ptr, delta_ptr, B_ptr, A2, bias, c, U_STEP: tl.constexpr,
     DELTA_STEP: tl.constexpr, B_STEP: tl.constexpr, INNER: tl.constexpr, SOFTPLUS: tl.constexpr,
-    VECTORS: tl.constexpr,
+    WIDE: tl.constexpr, NATIVE: tl.constexpr,
 ):  # fmt: skip
     """Return (decayed states, new states) of the last of `count` steps, among them starts."""
     p = h
     for i in range(count):
         dt = step_size(load_lanes(delta_ptr + i * DELTA_STEP, c, INNER), bias, SOFTPLUS)
         v = dt * load_lanes(u_ptr + i * U_STEP, c, INNER).to(tl.float32)
-        B = load_own(B_ptr + i * B_STEP, VECTORS)
+        B = load_own(B_ptr + i * B_STEP, WIDE, NATIVE)
         p, h = advance_own(clear_own(h, starts, i), dt, v, B, A2)
     return p, h
 
@@ -175,11 +170,17 @@ def through_gate_both(grad, z, HAS_Z: tl.constexpr):
 
 @no_type_check
 @triton.jit
-def touch_states(ptr, left, STEP: tl.constexpr, COUNT: tl.constexpr):
-    """Read B or C of COUNT steps at two points each, so that their cache sectors are near."""
-    lane = tl.arange(0, 2 * COUNT)
-    step = lane // 2
-    return tl.load(ptr + step * STEP + lane % 2 * 8, mask=step < left, other=0.0).to(tl.float32)
+def choose(inward, third, second, first, zeroth):
+    """Choose what is touched by how far a group is inside its interval."""
+    early = tl.where(inward == 3, third, second)
+    return tl.where(inward >= 2, early, tl.where(inward == 1, first, zeroth))
+
+
+@no_type_check
+@triton.jit
+def touch(ptr, place, is_near):
+    """Read a value by each thread, so that the cache sectors there come near."""
+    return tl.load(ptr + place, mask=is_near, other=0.0).to(tl.float32)
 
 
 @no_type_check
@@ -195,7 +196,7 @@ def pair_bwd_kernel(
     WIDTH: tl.constexpr, HAS_D: tl.constexpr, HAS_Z: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_ORDER: tl.constexpr, HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr,
     SOFTPLUS: tl.constexpr, REVERSE: tl.constexpr, NATIVE: tl.constexpr, PDL: tl.constexpr,
-    ACCUMULATE: tl.constexpr, VECTORS: tl.constexpr,
+    ACCUMULATE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Walk each chunk backwards, group by group: states anew from a kept one, then adjoints."""
     follow(PDL)
@@ -220,31 +221,18 @@ def pair_bwd_kernel(
         D = load_lanes(D_ptr + c, c, INNER).to(tl.float32)
     if HAS_BIAS:
         bias = load_lanes(bias_ptr + c, c, INNER).to(tl.float32)
-    states_ptr += chunk.to(tl.int64) * (CHUNK // INTERVAL) * N * WIDTH
+    first_state = chunk * (CHUNK // INTERVAL)
     program = chunk * tl.num_programs(1) + tl.program_id(1)
-    scratch_ptr += program.to(tl.int64) * (PER_INTERVAL * N * C)
-    scratch = scratch_ptr + half * (OWN * C) + lane
+    note = program * (PER_INTERVAL * N * C) + half * (OWN * C) + lane
 
+    # Places are counted in 32 bits from the fixed pointers, so that no thread has to keep a pointer
+    # of 64 bits for each array.
     base = steps - 1 - first if REVERSE else first
-    far = base.to(tl.int64)
-    u_ptr += far * U_STRIDE
-    delta_ptr += far * DELTA_STRIDE
-    B_ptr += far * B_STRIDE + B_SHIFT
-    C_ptr += far * C_STRIDE + C_SHIFT
-    order_ptr += base
-    du_ptr += far * INNER
-    ddelta_ptr += far * INNER
-    part = tl.program_id(1).to(tl.int64) * steps
-    dB_ptr += (part + far) * STATE
-    dC_ptr += (part + far) * STATE
-    if not SCATTER:
-        grad_ptr += far * GRAD_STRIDE
-        dz_ptr += far * INNER
-    if not HAS_ORDER:
-        z_ptr += far * Z_STRIDE
-    # Where `step_back_own` leaves its sums: of B in threads without the bit 8, and of the state that
-    # the three lower bits say.
-    sums_ptr = tl.where(lane < OWN, dB_ptr, dC_ptr) + half * OWN + lane % OWN
+    part = tl.program_id(1) * steps
+    # Where `step_back_own` leaves its sums: of B in threads without the bit 8, and of the state
+    # that the three lower bits say.
+    sums_ptr = tl.where(lane < OWN, dB_ptr, dC_ptr)
+    own_sum = part * STATE + half * OWN + lane % OWN
 
     adjoint = ()
     dA = ()
@@ -254,92 +242,93 @@ def pair_bwd_kernel(
         is_behind = load_starts(starts_ptr, first + CHUNK, 1) == 0
     for k in tl.static_range(OWN):
         entry = tile + k * WIDTH
-        behind = adjoints_ptr + chunk.to(tl.int64) * N * WIDTH + entry
+        behind = adjoints_ptr + (chunk * (N * WIDTH) + entry)
         adjoint += (tl.load(behind, mask=within(entry, N * WIDTH, is_behind), other=0.0),)
         dA += (tl.zeros([2, C], tl.float32),)
     dD = tl.zeros([2, C], tl.float32)
     dbias = tl.zeros([2, C], tl.float32)
 
-    touched = tl.zeros([2 * INTERVAL], tl.float32)
-    touched_rows = tl.zeros([INTERVAL * C // 8], tl.float32)
-    touched_tile = tl.zeros([N * C // 8], tl.float32)
+    touched = tl.zeros([2, C], tl.float32)
     for back in range(groups):
         group = (groups - 1 - back) * GROUP
         inward = (groups - 1 - back) % PER_INTERVAL
         if PER_INTERVAL > 1:
             # On entering an interval, walk through it once and note the state before each group.
             if (inward > 0) & ((inward == PER_INTERVAL - 1) | (back == 0)):
-                h = load_tile(states_ptr + (group // INTERVAL) * N * WIDTH + tile, WIDTH)
+                kept = (first_state + group // INTERVAL) * (N * WIDTH) + tile
+                h = load_tile(states_ptr + kept, WIDTH)
                 begin = group - inward * GROUP
                 for g in range(inward):
                     tau = begin + g * GROUP
-                    way = in_vector_registers(tau * SIGN, NATIVE)
-                    B_way = B_ptr + way * B_STRIDE + half * OWN
+                    way = base + tau * SIGN
+                    B_way = B_ptr + (way * B_STRIDE + B_SHIFT + half * OWN)
                     way_starts = load_starts(starts_ptr, first + tau, GROUP)
                     if way_starts == 0:
                         own = way + half * SIGN
                         us = load_owned(
-                            u_ptr + own * U_STRIDE + c, c, SIGN * U_STRIDE, INNER, GROUP
+                            u_ptr + (own * U_STRIDE + c), c, SIGN * U_STRIDE, INNER, GROUP
                         )
                         raws = load_owned(
-                            delta_ptr + own * DELTA_STRIDE + c, c, SIGN * DELTA_STRIDE, INNER, GROUP
-                        )
-                        B = load_own(B_way, VECTORS)
+                            delta_ptr + (own * DELTA_STRIDE + c), c, SIGN * DELTA_STRIDE, INNER,
+                            GROUP,
+                        )  # fmt: skip
+                        B = load_own(B_way, WIDE, NATIVE)
                         hold_loads_here()
                         dts, vs = sizes_and_inputs(raws, us, bias, thread, SOFTPLUS, GROUP, NATIVE)
                         for i in tl.static_range(GROUP):
-                            B_next = B_way + (i + 1) * SIGN * B_STRIDE if i + 1 < GROUP else B_way
-                            next_B = load_own(B_next, VECTORS) if i + 1 < GROUP else B
+                            B_next = B_way + (i + 1) * SIGN * B_STRIDE
+                            next_B = load_own(B_next, WIDE, NATIVE) if i + 1 < GROUP else B
                             hold_loads_here()
                             h = advance_own(h, dts[i], vs[i], B, A2)[1]
                             B = next_B
                     else:
+                        # GROUP of them, but in a loop.
+                        many = tl.minimum(GROUP, count - tau)
                         h = walk_own(
-                            h, way_starts, tl.minimum(GROUP, count - tau), u_ptr + way * U_STRIDE + c,
-                            delta_ptr + way * DELTA_STRIDE + c, B_way, A2, bias, c,
+                            h, way_starts, many, u_ptr + (way * U_STRIDE + c),
+                            delta_ptr + (way * DELTA_STRIDE + c), B_way, A2, bias, c,
                             SIGN * U_STRIDE, SIGN * DELTA_STRIDE, SIGN * B_STRIDE, INNER, SOFTPLUS,
-                            VECTORS,
+                            WIDE, NATIVE,
                         )[1]  # fmt: skip
-                    store_tile(scratch + (g + 1) * (N * C), h, C)
+                    store_tile(scratch_ptr + (note + (g + 1) * (N * C)), h, C)
                 tl.debug_barrier()
-        kept = states_ptr + (group // INTERVAL) * N * WIDTH + tile
-        noted = scratch + inward * (N * C)
         if inward > 0:
-            h = load_tile(noted, C)
+            h = load_tile(scratch_ptr + (note + inward * (N * C)), C)
         else:
-            h = load_tile(kept, WIDTH)
+            kept = (first_state + group // INTERVAL) * (N * WIDTH) + tile
+            h = load_tile(states_ptr + kept, WIDTH)
 
         starts = load_starts(starts_ptr, first + group, GROUP)
         if (starts == 0) & (group + GROUP <= count):
-            t = in_vector_registers(group * SIGN, NATIVE)
+            t = base + group * SIGN
             own = t + half * SIGN
-            us = load_owned(u_ptr + own * U_STRIDE + c, c, SIGN * U_STRIDE, INNER, GROUP)
+            us = load_owned(u_ptr + (own * U_STRIDE + c), c, SIGN * U_STRIDE, INNER, GROUP)
             raws = load_owned(
-                delta_ptr + own * DELTA_STRIDE + c, c, SIGN * DELTA_STRIDE, INNER, GROUP
+                delta_ptr + (own * DELTA_STRIDE + c), c, SIGN * DELTA_STRIDE, INNER, GROUP
             )
             slots = ()
             if HAS_ORDER:
                 for j in tl.static_range(GROUP // 2):
-                    slots += (tl.load(order_ptr + own + 2 * j * SIGN).to(tl.int64),)
+                    slots += (tl.load(order_ptr + own + 2 * j * SIGN).to(tl.int32),)
             if SCATTER:
                 grads = ()
                 for j in tl.static_range(GROUP // 2):
-                    grads += (load_lanes(grad_ptr + slots[j] * GRAD_STRIDE + c, c, INNER),)
+                    grads += (load_lanes(grad_ptr + (slots[j] * GRAD_STRIDE + c), c, INNER),)
             else:
                 grads = load_owned(
-                    grad_ptr + own * GRAD_STRIDE + c, c, SIGN * GRAD_STRIDE, INNER, GROUP
+                    grad_ptr + (own * GRAD_STRIDE + c), c, SIGN * GRAD_STRIDE, INNER, GROUP
                 )
             zs = grads
             if HAS_Z and HAS_ORDER:
                 zs = ()
                 for j in tl.static_range(GROUP // 2):
-                    row = row_of(slots[j], rows, HAS_SAMPLES)
-                    zs += (load_lanes(z_ptr + row * Z_STRIDE + c, c, INNER),)
+                    row = slots[j] % rows if HAS_SAMPLES else slots[j]
+                    zs += (load_lanes(z_ptr + (row * Z_STRIDE + c), c, INNER),)
             elif HAS_Z:
-                zs = load_owned(z_ptr + own * Z_STRIDE + c, c, SIGN * Z_STRIDE, INNER, GROUP)
-            B_here = B_ptr + t * B_STRIDE + half * OWN
-            C_here = C_ptr + t * C_STRIDE + half * OWN
-            sums_here = sums_ptr + t * STATE
+                zs = load_owned(z_ptr + (own * Z_STRIDE + c), c, SIGN * Z_STRIDE, INNER, GROUP)
+            B_here = B_ptr + (t * B_STRIDE + B_SHIFT + half * OWN)
+            C_here = C_ptr + (t * C_STRIDE + C_SHIFT + half * OWN)
+            sums_here = sums_ptr + (t * STATE + own_sum)
             sums = ()
             for i in tl.static_range(GROUP):
                 if ACCUMULATE:
@@ -349,7 +338,7 @@ def pair_bwd_kernel(
             dts, vs = sizes_and_inputs(raws, us, bias, thread, SOFTPLUS, GROUP, NATIVE)
             decayed = ()
             for i in tl.static_range(GROUP):
-                B = load_own(B_here + i * SIGN * B_STRIDE, VECTORS)
+                B = load_own(B_here + i * SIGN * B_STRIDE, WIDE, NATIVE)
                 p, h = advance_own(h, dts[i], vs[i], B, A2)
                 decayed += (p,)
             own_dys, slopes = (), ()
@@ -357,41 +346,40 @@ def pair_bwd_kernel(
                 dy, slope = through_gate_both(grads[j], zs[j], HAS_Z)
                 own_dys += (dy,)
                 slopes += (slope,)
-            # At the first group of an interval, the interval before it comes nearer, if there is
-            # one; not before this group has what it wants, which would else have to wait as well.
             hold_loads_here()
-            before = (group - INTERVAL) * SIGN
-            left = tl.where((group > 0) & (inward == 0), INTERVAL, 0)
-            near_B = touch_states(B_ptr + before * B_STRIDE, left, SIGN * B_STRIDE, INTERVAL)
-            near_C = touch_states(C_ptr + before * C_STRIDE, left, SIGN * C_STRIDE, INTERVAL)
-            near_u = touch_rows(
-                u_ptr + before * U_STRIDE, corner, order_ptr, rows, left, U_STRIDE, SIGN, INNER, C,
-                False, False, INTERVAL,
-            )  # fmt: skip
-            near_delta = touch_rows(
-                delta_ptr + before * DELTA_STRIDE, corner, order_ptr, rows, left, DELTA_STRIDE,
-                SIGN, INNER, C, False, False, INTERVAL,
-            )  # fmt: skip
-            near_grad = touch_rows(
-                grad_ptr if SCATTER else grad_ptr + before * GRAD_STRIDE, corner,
-                order_ptr + before, rows, left, GRAD_STRIDE, SIGN, INNER, C, SCATTER, False,
-                INTERVAL,
-            )  # fmt: skip
-            near_z = near_u
-            if HAS_Z:
-                near_z = touch_rows(
-                    z_ptr if HAS_ORDER else z_ptr + before * Z_STRIDE, corner, order_ptr + before,
-                    rows, left, Z_STRIDE, SIGN, INNER, C, HAS_ORDER, HAS_SAMPLES, INTERVAL,
+            near_row, near_state = touched, touched
+            if PER_INTERVAL == 4:
+                # The interval before this one comes nearer, a fourth of it with each group: few
+                # registers wait for it. Not sooner: there are but six counters of loads on their
+                # way, so that what this group wants would have to wait for it as well.
+                step, sector = thread // 2, thread % 2 * 8
+                before = base + (group - inward * GROUP - INTERVAL + step) * SIGN
+                near = tl.where(group >= INTERVAL, INTERVAL, 0)
+                grad_row, z_row = before, before
+                if HAS_ORDER:
+                    z_row = tl.load(order_ptr + before, mask=step < near, other=0).to(tl.int32)
+                    if SCATTER:
+                        grad_row = z_row
+                    if HAS_SAMPLES:
+                        z_row = z_row % rows
+                near_row = touch(
+                    choose(inward, u_ptr, delta_ptr, grad_ptr, z_ptr),
+                    choose(inward, before * U_STRIDE, before * DELTA_STRIDE,
+                           grad_row * GRAD_STRIDE, z_row * Z_STRIDE) + corner + sector,
+                    corner + sector < tl.where(step < near, INNER, 0),
                 )  # fmt: skip
-            near_tile = touch_tile(
-                states_ptr + (tl.maximum(group - INTERVAL, 0) // INTERVAL) * N * WIDTH + corner,
-                left > 0, WIDTH, N, C,
-            )  # fmt: skip
+                kept = (first_state + group // INTERVAL - 1) * (N * WIDTH)
+                near_state = touch(
+                    choose(inward, B_ptr, states_ptr, C_ptr, C_ptr),
+                    choose(inward, before * B_STRIDE + B_SHIFT, kept + step * WIDTH + corner,
+                           before * C_STRIDE + C_SHIFT, before * C_STRIDE + C_SHIFT) + sector,
+                    step < tl.where(inward > 0, near, 0),
+                )  # fmt: skip
             for j in tl.static_range(GROUP // 2 - 1, -1, -1):
                 ys, sums_gB, sums_Agp = (), (), ()
                 for i in tl.static_range(2 * j + 1, 2 * j - 1, -1):
-                    B = load_own(B_here + i * SIGN * B_STRIDE, VECTORS)
-                    Ct = load_own(C_here + i * SIGN * C_STRIDE, VECTORS)
+                    B = load_own(B_here + i * SIGN * B_STRIDE, WIDE, NATIVE)
+                    Ct = load_own(C_here + i * SIGN * C_STRIDE, WIDE, NATIVE)
                     # A select that the compiler cannot foresee: else it would keep the exponentials
                     # of all steps from above in registers that are not there.
                     dt = tl.where(chunks > 0, dts[i], 0.0)
@@ -413,55 +401,50 @@ def pair_bwd_kernel(
                 dD += own_dys[j] * u
                 dbias += draw
                 at = own + 2 * j * SIGN
-                store_lanes(du_ptr + at * INNER + c, c, own_dt * sum_gB + D * own_dys[j], INNER)
-                store_lanes(ddelta_ptr + at * INNER + c, c, draw, INNER)
+                store_lanes(du_ptr + (at * INNER + c), c, own_dt * sum_gB + D * own_dys[j], INNER)
+                store_lanes(ddelta_ptr + (at * INNER + c), c, draw, INNER)
                 if HAS_Z:
                     dz_row = at
                     if SCATTER:
                         dz_row = slots[j]
-                    store_lanes(dz_ptr + dz_row * INNER + c, c, slopes[j] * (y + D * u), INNER)
-            touched = tl.maximum(touched, tl.maximum(near_B, near_C))
-            touched_rows = tl.maximum(touched_rows, tl.maximum(near_u, near_delta))
-            touched_rows = tl.maximum(touched_rows, tl.maximum(near_grad, near_z))
-            touched_tile = tl.maximum(touched_tile, near_tile)
+                    store_lanes(dz_ptr + (dz_row * INNER + c), c, slopes[j] * (y + D * u), INNER)
+            touched = tl.maximum(touched, tl.maximum(near_row, near_state))
         else:
             # A group with a start in it, or with an end: step by step, its states anew each time.
             here = tl.minimum(GROUP, count - group)
             for i in range(here - 1, -1, -1):
-                t = group * SIGN
+                t = base + group * SIGN
                 p = walk_own(
-                    h, starts, i + 1, u_ptr + t * U_STRIDE + c, delta_ptr + t * DELTA_STRIDE + c,
-                    B_ptr + t * B_STRIDE + half * OWN, A2, bias, c, SIGN * U_STRIDE,
-                    SIGN * DELTA_STRIDE, SIGN * B_STRIDE, INNER, SOFTPLUS, VECTORS,
+                    h, starts, i + 1, u_ptr + (t * U_STRIDE + c),
+                    delta_ptr + (t * DELTA_STRIDE + c),
+                    B_ptr + (t * B_STRIDE + B_SHIFT + half * OWN), A2, bias, c, SIGN * U_STRIDE,
+                    SIGN * DELTA_STRIDE, SIGN * B_STRIDE, INNER, SOFTPLUS, WIDE, NATIVE,
                 )[0]  # fmt: skip
-                place = (group + i) * SIGN
-                u = load_lanes(u_ptr + place * U_STRIDE + c, c, INNER).to(tl.float32)
-                raw = load_lanes(delta_ptr + place * DELTA_STRIDE + c, c, INNER)
-                grad_row, z_row, out_row = (
-                    place.to(tl.int64),
-                    place.to(tl.int64),
-                    place.to(tl.int64),
-                )
+                place = base + (group + i) * SIGN
+                u = load_lanes(u_ptr + (place * U_STRIDE + c), c, INNER).to(tl.float32)
+                raw = load_lanes(delta_ptr + (place * DELTA_STRIDE + c), c, INNER)
+                in_row, gate_row = place, place
                 if HAS_ORDER:
-                    slot = tl.load(order_ptr + place).to(tl.int64)
-                    z_row = row_of(slot, rows, HAS_SAMPLES)
+                    slot = tl.load(order_ptr + place).to(tl.int32)
+                    gate_row = slot % rows if HAS_SAMPLES else slot
                     if SCATTER:
-                        grad_row, out_row = slot, slot
-                grad = load_lanes(grad_ptr + grad_row * GRAD_STRIDE + c, c, INNER)
+                        in_row = slot
+                grad = load_lanes(grad_ptr + (in_row * GRAD_STRIDE + c), c, INNER)
                 z = grad
                 if HAS_Z:
-                    z = load_lanes(z_ptr + z_row * Z_STRIDE + c, c, INNER)
+                    z = load_lanes(z_ptr + (gate_row * Z_STRIDE + c), c, INNER)
                 dy, slope = through_gate_both(grad, z, HAS_Z)
                 dt = step_size(raw, bias, SOFTPLUS)
                 adjoint, dA, y, sum_gB, sum_Agp, found = step_back_own(
                     adjoint, dA, p, dt, dt * u, dy,
-                    load_own(B_ptr + place * B_STRIDE + half * OWN, VECTORS),
-                    load_own(C_ptr + place * C_STRIDE + half * OWN, VECTORS), A2, thread, NATIVE,
+                    load_own(B_ptr + (place * B_STRIDE + B_SHIFT + half * OWN), WIDE, NATIVE),
+                    load_own(C_ptr + (place * C_STRIDE + C_SHIFT + half * OWN), WIDE, NATIVE),
+                    A2, thread, NATIVE,
                 )  # fmt: skip
                 adjoint = clear_own(adjoint, starts, i)
                 if ACCUMULATE:
-                    found += tl.load(sums_ptr + place * STATE)
-                tl.store(sums_ptr + place * STATE, found)
+                    found += tl.load(sums_ptr + (place * STATE + own_sum))
+                tl.store(sums_ptr + (place * STATE + own_sum), found)
                 # Both threads find the same, and half 0 counts it.
                 y = halve(y, y, thread, 16, NATIVE)
                 sum_gB = halve(sum_gB, sum_gB, thread, 16, NATIVE)
@@ -470,14 +453,13 @@ def pair_bwd_kernel(
                     draw *= sigmoid(raw.to(tl.float32) + bias)
                 dD += tl.where(half == 0, dy * u, 0.0)
                 dbias += tl.where(half == 0, draw, 0.0)
-                store_lanes(du_ptr + place * INNER + c, c, dt * sum_gB + D * dy, INNER)
-                store_lanes(ddelta_ptr + place * INNER + c, c, draw, INNER)
+                store_lanes(du_ptr + (place * INNER + c), c, dt * sum_gB + D * dy, INNER)
+                store_lanes(ddelta_ptr + (place * INNER + c), c, draw, INNER)
                 if HAS_Z:
-                    store_lanes(dz_ptr + out_row * INNER + c, c, slope * (y + D * u), INNER)
-    parts_ptr += chunk.to(tl.int64) * (N + 2) * WIDTH
-    store_tile(parts_ptr + tile, dA, WIDTH)
+                    store_lanes(dz_ptr + (in_row * INNER + c), c, slope * (y + D * u), INNER)
+    found_part = chunk * ((N + 2) * WIDTH)
+    store_tile(parts_ptr + (found_part + tile), dA, WIDTH)
     total = halve(dD, dbias, thread, 16, NATIVE)
-    tl.store(parts_ptr + (N + half) * WIDTH + c, total)
-    keep_alive(parts_ptr, touched, steps, 2 * INTERVAL)
-    keep_alive(parts_ptr, touched_rows, steps, INTERVAL * C // 8)
-    keep_alive(parts_ptr, touched_tile, steps, N * C // 8)
+    tl.store(parts_ptr + (found_part + (N + half) * WIDTH + c), total)
+    # A store that never happens; else the compiler drops the loads of what is touched.
+    tl.store(parts_ptr + thread, touched, mask=within(thread, 2 * C, steps < 0))

@@ -17,9 +17,19 @@ OWN = tl.constexpr(8)
 """States of a thread."""
 SWAP = tl.constexpr("shfl.sync.bfly.b32 $0, $1, $2, 0x1f, 0xffffffff;")
 GIVE = tl.constexpr("shfl.sync.idx.b32 $0, $1, $2, 0x1f, 0xffffffff;")
-LOAD = tl.constexpr(
-    "ld.global.v4.f32 {$0, $1, $2, $3}, [$8]; ld.global.v4.f32 {$4, $5, $6, $7}, [$8 + 16];"
-)
+
+
+def _load(width: int) -> tl.constexpr:
+    """Return PTX that loads 8 values from a pointer, `width` at a time."""
+    lines = []
+    for first in range(0, 8, width):
+        values = ", ".join(f"${first + i}" for i in range(width))
+        kind, group = (f"v{width}.f32", f"{{{values}}}") if width > 1 else ("f32", values)
+        lines += [f"ld.global.{kind} {group}, [$8 + {4 * first}];"]
+    return tl.constexpr(" ".join(lines))
+
+
+LOAD_1, LOAD_2, LOAD_4 = (_load(width) for width in (1, 2, 4))
 LOAD_CONSTRAINTS = tl.constexpr(",".join(["=f"] * 8 + ["l"]))
 
 
@@ -31,9 +41,9 @@ def swap(value, thread, DISTANCE: tl.constexpr, NATIVE: tl.constexpr):
         return tl.inline_asm_elementwise(
             SWAP, "=f,f,r", [value, DISTANCE], dtype=tl.float32, is_pure=True, pack=1
         )
-    if DISTANCE == 16:
-        return tl.gather(value, 1 - thread // 16, 0)
-    return tl.gather(value, (thread % 16) ^ DISTANCE, 1)
+    if DISTANCE < 2 * OWN:
+        return tl.gather(value, (thread % 16) ^ DISTANCE, 1)
+    return tl.gather(value, 1 - thread // 16, 0)
 
 
 @no_type_check
@@ -75,18 +85,19 @@ def halve_products(
 
 @no_type_check
 @triton.jit
-def load_own(ptr, VECTORS: tl.constexpr):
-    """Load the 8 states of a thread from its pointer, by 16 bytes at a time where they may be."""
-    if VECTORS:
+def load_own(ptr, WIDE: tl.constexpr, NATIVE: tl.constexpr):
+    """Load the 8 states of a thread from its pointer, WIDE at a time."""
+    if NATIVE:
+        # Triton would rather load them in another layout, and hand them round the threads.
         return tl.inline_asm_elementwise(
-            LOAD, LOAD_CONSTRAINTS, [ptr],
+            LOAD_1 if WIDE % 2 else (LOAD_2 if WIDE % 4 else LOAD_4), LOAD_CONSTRAINTS, [ptr],
             dtype=(tl.float32, tl.float32, tl.float32, tl.float32,
                    tl.float32, tl.float32, tl.float32, tl.float32),
             is_pure=False, pack=1,
         )  # fmt: skip
     values = ()
     for k in tl.static_range(OWN):
-        values += (tl.load(ptr + k).to(tl.float32),)
+        values += (tl.load(ptr + k),)
     return values
 
 
