@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -69,25 +70,35 @@ def test_a_captured_step_asked_for_without_a_gpu_is_refused(tmp_path: Path) -> N
         )
 
 
+def losses_of(
+    name: str, fast: str, rate_factor: float, folder: Path
+) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    """Losses of 40 epochs of 5 batches, the last of which is not full."""
+    rate = small_experiment(name).recipe.learning_rate * rate_factor
+    experiment = small_experiment(name, **RECIPE, **{"recipe.learning_rate": rate})
+    store = tiny_store(experiment, train=28, others=9)
+    options = RunOptions(device="cuda", fast=fast, seed=3)  # type: ignore[arg-type]
+    fit(experiment, store, options, folder)
+    rows = read_rows(folder / "metrics.csv")
+    assert len(rows) == RECIPE["recipe.epochs"]
+    return {
+        entry: np.array([float(row[entry]) for row in rows])
+        for entry in ("train_loss", "validation_loss")
+    }
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NAMES)
 def test_captured_runs_go_as_plain_ones(name: str, tmp_path: Path) -> None:
-    experiment = small_experiment(name, **RECIPE)
-    store = tiny_store(experiment, train=28, others=9)
-    for fast in ("on", "off"):
-        fit(
-            experiment,
-            store,
-            RunOptions(device="cuda", fast=fast, seed=3),  # type: ignore[arg-type]
-            tmp_path / fast,
-        )
-    # 40 epochs of 5 batches, the last of which is not full
-    captured, plain = (read_rows(tmp_path / fast / "metrics.csv") for fast in ("on", "off"))
-    assert len(captured) == len(plain) == 40
-    for one, other in zip(captured, plain, strict=True):
-        for entry in ("train_loss", "validation_loss"):
-            close = pytest.approx(float(other[entry]), rel=2e-2, abs=2e-3)
-            assert float(one[entry]) == close, (one["epoch"], entry)
+    plain = losses_of(name, "off", 1.0, tmp_path / "plain")
+    captured = losses_of(name, "on", 1.0, tmp_path / "captured")
+    # Training amplifies what was rounded otherwise; how much, a rate shows that differs as little.
+    near = losses_of(name, "off", 1 + 1e-6, tmp_path / "near")
+    for entry, expected in plain.items():
+        noise = np.maximum.accumulate(np.abs(near[entry] - expected))
+        bound = 2e-2 * np.abs(expected) + 2e-3 + 3 * noise
+        off = np.abs(captured[entry] - expected)
+        assert (off <= bound).all(), (entry, int((off / bound).argmax()), (off / bound).max())
 
 
 @pytest.mark.gpu
