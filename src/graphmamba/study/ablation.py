@@ -11,7 +11,7 @@ from graphmamba.commands.train import EXPERIMENT, RUN
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.study.ablation_rows import ROWS, TABLES, TableName, row_experiment
+from graphmamba.study.ablation_rows import ROWS, TABLES, TableName, row_experiments
 from graphmamba.study.runs import read_run
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.fit import fit
@@ -188,9 +188,9 @@ def ablation(  # noqa: PLR0913
     chosen = known if rows == "all" else _words("rows", rows, known)
     study = Ablation(
         {
-            (name, row): row_experiment(name, table, row, overrides)
+            (name, row): experiment
             for name in sets
-            for row in chosen
+            for row, experiment in row_experiments(name, table, chosen, overrides).items()
         },
         seeds=_numbers("seeds", seeds),
         folder=folder,

@@ -1,6 +1,6 @@
 """The rows of both ablations, as data: which piece of a model each of them exchanges."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -107,3 +107,21 @@ def row_experiment(
     own = load_experiment(f"{benchmark}/{TABLES[table].model}", overrides)
     paper = load_experiment(f"{benchmark}/graph-mamba", overrides)
     return TABLES[table].rows[row].make(own, paper)
+
+
+def row_experiments(
+    benchmark: str,
+    table: TableName,
+    rows: Iterable[str],
+    overrides: Mapping[str, object] | None = None,
+) -> dict[str, Experiment]:
+    """Make the experiments of some rows; one that is the same as an earlier one has no row.
+
+    A piece that a model has in common with the paper's leaves nothing to exchange.
+    """
+    made: dict[str, Experiment] = {}
+    for row in rows:
+        experiment = row_experiment(benchmark, table, row, overrides)
+        if experiment not in made.values():
+            made[row] = experiment
+    return made
