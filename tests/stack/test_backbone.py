@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from graphmamba.data.topology import Topology
 from graphmamba.encode.encoder import Encoded
-from graphmamba.stack import Backbone, GraphMambaLayer
+from graphmamba.stack import Attention, Backbone, BigBird, GPSLayer, GraphMambaLayer, Performer
 from tests.helpers.graphs import random_rows, random_topology
 
 
@@ -91,3 +91,13 @@ def test_recomputed_activations_meet_the_same_line_up() -> None:
         backbone(GRAPHS, TOPOLOGY).square().sum().backward()
         gradients.append(plain.layers[0].mixer.mamba.in_proj.weight.grad.clone())
     assert torch.allclose(*gradients, atol=1e-5)
+
+
+def test_what_layers_share_is_what_each_would_find() -> None:
+    torch.manual_seed(0)
+    mixers = (BigBird(8, 2), BigBird(8, 4, block=2), Attention(8, 2), Performer(8, 2))
+    layers = [GPSLayer(8, None, mixer).eval() for mixer in mixers]
+    x, e = GRAPHS.x, GRAPHS.e
+    for layer in layers:
+        x, e = layer(x, e, TOPOLOGY)
+    assert torch.equal(backbone_of(*layers)(GRAPHS, TOPOLOGY), x)

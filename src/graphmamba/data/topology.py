@@ -56,6 +56,8 @@ class Topology:
     """Room for all graphs but the ghost in padded blocks; None where it has to be found."""
     dense_layout: Any = None
     """Where each node goes in them, found once for all layers; see `pack.DenseLayout`."""
+    block_patterns: Mapping[Any, Any] | None = None
+    """Which block of nodes attends to which, likewise; see `stack.block_pattern`."""
 
     def starts(self) -> Int[Tensor, " boundaries"]:
         """Return the first node of each graph, and the number of nodes."""

@@ -14,6 +14,8 @@ from graphmamba.order.line_ups import line_ups_of
 from graphmamba.order.seed import NoiseSeed
 from graphmamba.pack.dense import DenseLayout
 from graphmamba.stack.attention import Attention
+from graphmamba.stack.big_bird import BigBird
+from graphmamba.stack.block_pattern import BlockPattern
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
 from graphmamba.stack.performer import Performer
@@ -36,6 +38,9 @@ class Backbone(nn.Module):
         number_norms(self)
         self._reads_layout = any(isinstance(part, GatedGCN) for part in self.layers.modules())
         self._pads = any(isinstance(part, Attention | Performer) for part in self.layers.modules())
+        self._patterns = {
+            part.request() for part in self.layers.modules() if isinstance(part, BigBird)
+        }
         self._mixers = [part for part in self.layers.modules() if isinstance(part, GraphMambaMixer)]
 
     def forward(self, graphs: Data, topology: Topology) -> Float[Tensor, "nodes channels"]:
@@ -59,6 +64,9 @@ class Backbone(nn.Module):
         if self._mixers and not torch.compiler.is_compiling():
             requests = [mixer.request() for mixer in self._mixers]
             topology = replace(topology, line_ups=line_ups_of(requests, topology))
+        if self._patterns and topology.batch.shape[0] and not torch.compiler.is_compiling():
+            patterns = {asked: BlockPattern.of(topology, *asked) for asked in self._patterns}
+            topology = replace(topology, block_patterns=patterns)
         x, e = encoded.x, encoded.e
         for layer in self.layers:
             x, e = layer(x, e, topology)

@@ -61,10 +61,15 @@ class BigBird(GlobalMixer):
         wide = functional.relu(self.first(hidden))
         return self.norm(hidden + self._drop(self.second(wide)))
 
+    def request(self) -> tuple[int, int, int]:
+        """Say which pattern it attends by; layers that ask for the same one can share it."""
+        return self.block, self.random_blocks, self.heads
+
     def _attend(
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
-        pattern = BlockPattern.of(topology, self.block, self.random_blocks, self.heads)
+        known = (topology.block_patterns or {}).get(self.request())
+        pattern = BlockPattern.of(topology, *self.request()) if known is None else known
         query, key, value = self.in_proj(x).unflatten(-1, (3, self.heads, -1)).unbind(1)
         near = self._attend_sparsely(query, key, value, pattern)
         far = self._attend_globally(query, key, value, pattern, topology)
