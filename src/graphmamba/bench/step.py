@@ -23,6 +23,7 @@ from graphmamba.stack.mamba_block import SelectivePath
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba, columns_read
 from graphmamba.train.build import make_optimizer
+from graphmamba.train.capture import CaptureStreams
 from graphmamba.train.captured_forward import CapturedForward
 from graphmamba.train.captured_step import CapturedStep
 from graphmamba.train.experiment import Experiment
@@ -105,18 +106,20 @@ def measure_captured(shape: StepShape, device: torch.device, batch_size: int) ->
     optimizer = make_optimizer(model, recipe, device, is_captured=True)
     batches = list(torch.arange(len(store)).split(batch_size))
     model.train()
+    streams = CaptureStreams.on(device)
 
     def first_step(ids: Ids) -> None:
         # A size that a step meets for the first time is not captured.
-        CapturedStep(model, optimizer, store, experiment).step(ids)
+        CapturedStep(model, optimizer, store, experiment, streams=streams).step(ids)
 
     peak = _peak_bytes(first_step, batches)
-    step = CapturedStep(model, optimizer, store, experiment)
+    step = CapturedStep(model, optimizer, store, experiment, streams=streams)
     train_ms = _device_ms(step.step, batches)
     optimizer.zero_grad(set_to_none=True)
     torch.cuda.empty_cache()
     held = torch.cuda.memory_reserved() - begin
-    forward = CapturedForward(model, store, torch.arange(len(store)), batch_size)
+    ids = torch.arange(len(store))
+    forward = CapturedForward(model, store, ids, batch_size, streams=streams)
     model.eval()
     evaluate_ms = _device_ms(forward.predict, batches)
     times = train_ms, evaluate_ms

@@ -1,6 +1,7 @@
 """Work recorded as CUDA graphs, one for each size of batch: a replay is one launch."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import get_args
 
 import torch
@@ -10,6 +11,24 @@ from torch import Tensor
 from graphmamba.data.sampler import Ids
 from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.stack.side_streams import Lane, with_side_streams
+
+LANES: tuple[Lane, ...] = get_args(Lane)
+
+
+@dataclass(frozen=True)
+class CaptureStreams:
+    """Streams that graphs are captured on; cuBLAS takes work space for each that it runs on."""
+
+    main: torch.cuda.Stream
+    sides: dict[Lane, torch.cuda.Stream]
+    aside: torch.cuda.Stream
+    """For what nobody waits for: it has to let the others pass."""
+
+    @classmethod
+    def on(cls, device: torch.device) -> "CaptureStreams":
+        """Take streams of a GPU."""
+        main, *sides = (torch.cuda.Stream(device, priority=-1) for _ in range(1 + len(LANES)))
+        return cls(main, dict(zip(LANES, sides, strict=True)), torch.cuda.Stream(device))
 
 
 class CapturedBatches:
@@ -23,7 +42,7 @@ class CapturedBatches:
     Args:
         work: Called with the numbers of the graphs, on the GPU, and the batch's size.
         sizes: Sizes that batches are padded to.
-        device: The GPU.
+        streams: Where; those of other work that runs before or after will do.
         after_capture: Called when work was captured, before it runs.
     """
 
@@ -31,21 +50,16 @@ class CapturedBatches:
         self,
         work: Callable[[Int[Tensor, " slots"], StaticSize], None],
         sizes: StaticSizes,
-        device: torch.device,
+        streams: CaptureStreams,
         after_capture: Callable[[], None] = lambda: None,
     ) -> None:
         self._work, self._sizes, self._after_capture = work, sizes, after_capture
-        slots = sizes.sizes[0].graphs
-        self._ids = torch.full((slots,), -1, dtype=torch.int64, device=device)
+        self._streams, slots = streams, sizes.sizes[0].graphs
+        self._ids = torch.full((slots,), -1, dtype=torch.int64, device=streams.main.device)
         self._seen: set[StaticSize] = set()
         self._graphs: dict[StaticSize, torch.cuda.CUDAGraph] = {}
         # Graphs are replayed one after another, so that they can share their memory.
         self._pool = torch.cuda.graph_pool_handle()
-        # What is started aside has to let these pass.
-        self._stream = torch.cuda.Stream(device, priority=-1)
-        self._sides = {
-            lane: torch.cuda.Stream(device, priority=-1) for lane in get_args(Lane)
-        }  # fmt: skip
 
     def run(self, ids: Ids) -> StaticSize:
         """Work on these graphs; returns the size of their batch."""
@@ -63,18 +77,18 @@ class CapturedBatches:
 
     def _try_out(self, size: StaticSize) -> None:
         """Work as Python says, on the stream that graphs are captured on."""
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream), with_side_streams(self._sides):
+        self._streams.main.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._streams.main), with_side_streams(self._streams.sides):
             self._work(self._ids, size)
-        torch.cuda.current_stream().wait_stream(self._stream)
+        torch.cuda.current_stream().wait_stream(self._streams.main)
         # Nothing else runs on that stream: what its allocator holds back would never be used again.
         torch.cuda.empty_cache()
 
     def _capture(self, size: StaticSize) -> None:
         graph = torch.cuda.CUDAGraph()
         with (
-            torch.cuda.graph(graph, pool=self._pool, stream=self._stream),
-            with_side_streams(self._sides),
+            torch.cuda.graph(graph, pool=self._pool, stream=self._streams.main),
+            with_side_streams(self._streams.sides),
         ):
             self._work(self._ids, size)
         self._after_capture()

@@ -10,7 +10,7 @@ from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.task.model import GraphMamba
 from graphmamba.task.target import Target
-from graphmamba.train.capture import CapturedBatches
+from graphmamba.train.capture import CapturedBatches, CaptureStreams
 from graphmamba.train.options import Precision
 
 
@@ -23,6 +23,7 @@ class CapturedForward:
         ids: Graphs that will be asked for, in batches of `batch_size` in this order.
         batch_size: Graphs at a time.
         precision: `bf16-mixed` computes in bfloat16 what bears it.
+        streams: Where they are captured; on streams of their own if None.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class CapturedForward:
         ids: Ids,
         batch_size: int,
         precision: Precision = "32-true",
+        streams: CaptureStreams | None = None,
     ) -> None:
         self._model, self._gather = model, StaticGather(store)
         self._is_mixed = precision == "bf16-mixed"
@@ -46,7 +48,9 @@ class CapturedForward:
         self._label = torch.empty(
             (rows, *label.values.shape[1:]), dtype=label.dtype, device=store.device
         )
-        self._batches = CapturedBatches(self._predict, sizes, store.device)
+        self._batches = CapturedBatches(
+            self._predict, sizes, streams or CaptureStreams.on(store.device)
+        )
 
     def predict(self, ids: Ids) -> tuple[Float[Tensor, "rows outputs"], Target]:
         """Return the predictions for these graphs and their labels, in tensors of their own."""

@@ -19,7 +19,7 @@ from graphmamba.stack.config import MixerName
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba
 from graphmamba.task.target import target_of
-from graphmamba.train.capture import CapturedBatches
+from graphmamba.train.capture import CapturedBatches, CaptureStreams
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.options import Precision, RunOptions
 from graphmamba.train.step import Loss
@@ -71,6 +71,7 @@ class CapturedStep:
         experiment: Loss, batch size and clipping.
         precision: `bf16-mixed` computes in bfloat16 what bears it.
         taken: Steps made before.
+        streams: Where it is captured; on streams of its own if None.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class CapturedStep:
         *,
         precision: Precision = "32-true",
         taken: int = 0,
+        streams: CaptureStreams | None = None,
     ) -> None:
         self._model, self._optimizer = model, optimizer
         self._parameters = [each for each in model.parameters() if each.requires_grad]
@@ -90,12 +92,13 @@ class CapturedStep:
         self._loss, self._clip = LOSSES[experiment.loss], experiment.recipe.clip
         self._is_mixed = precision == "bf16-mixed"
         self._last_loss = torch.zeros((), device=store.device)
-        self._aside = Aside(torch.cuda.Stream(store.device))
+        streams = streams or CaptureStreams.on(store.device)
+        self._aside = Aside(streams.aside)
         self._node_bytes = self._last_loss.element_size() * experiment.model.channels
         size = experiment.recipe.batch_size
         sizes = StaticSizes.for_graphs(store, store.split_ids("train"), size)
         self._update = _fused_update(optimizer, self._parameters, self._clip)
-        self._batches = CapturedBatches(self._train_on, sizes, store.device, self._update.fill)
+        self._batches = CapturedBatches(self._train_on, sizes, streams, self._update.fill)
         self.taken = taken
 
     def step(self, ids: Ids) -> Loss:

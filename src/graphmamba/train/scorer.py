@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import GraphStore
 from graphmamba.task.model import GraphMamba
+from graphmamba.train.capture import CaptureStreams
 from graphmamba.train.captured_forward import CapturedForward
 from graphmamba.train.evaluate import evaluate
 from graphmamba.train.experiment import Experiment
@@ -33,6 +34,7 @@ class Scorer:
     team: Team | None = None
     """All processes; None for this one."""
     _forwards: dict[str, CapturedForward] = field(default_factory=dict, init=False, repr=False)
+    _streams: CaptureStreams | None = field(default=None, init=False, repr=False)
 
     def score(
         self, split: str | Ids, on_batch: Callable[[int, int], None] | None = None
@@ -62,7 +64,10 @@ class Scorer:
             return self._forwards[split]
         ids = self.store.split_ids(split) if isinstance(split, str) else split
         size = self.experiment.recipe.batch_size
-        forward = CapturedForward(self.model, self.store, ids, size, self.precision)
+        self._streams = self._streams or CaptureStreams.on(self.store.device)
+        forward = CapturedForward(
+            self.model, self.store, ids, size, self.precision, self._streams
+        )  # fmt: skip
         if isinstance(split, str):
             self._forwards[split] = forward
         return forward
