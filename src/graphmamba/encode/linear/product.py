@@ -12,9 +12,7 @@ from graphmamba.kernel_sizes import LEAST_BLOCK, block_of
 PROCESSORS = 132
 """Of an H200."""
 MOST_HELD = 128
-"""Lines of a matrix that a program holds where it could as well be taken in pieces."""
-MOST_TURNED = 256
-"""The same where pieces would have to be turned round for the tensor cores."""
+"""Lines of a matrix that a program holds."""
 MOST_CHANNELS = 128
 """Of a program's block."""
 
@@ -43,16 +41,17 @@ def tiles_of(inward: int, out: int, is_turned: bool) -> Tiles:
     With four warps and 64 rows Triton takes the tensor cores' widest products, which want lines
     that lie closely: a weight that is turned round is left to narrower ones.
     """
-    channels = block_of(out, MOST_CHANNELS)
-    if out > MOST_CHANNELS and out % MOST_CHANNELS:
-        channels //= 2
+    channels = sum(in_two(triton.cdiv(out, triton.cdiv(out, MOST_CHANNELS))))
     if inward <= MOST_HELD:
-        return Tiles(rows=32, channels=channels, warps=4, programs=4)
-    if not is_turned:
-        return Tiles(rows=64, channels=channels, warps=4, piece=32, stages=3)
-    if inward <= MOST_TURNED:
-        return Tiles(rows=32, channels=channels, warps=8, programs=2)
-    return Tiles(rows=64, channels=min(channels, 64), warps=2, piece=32, stages=4)
+        return Tiles(rows=32, channels=block_of(channels), warps=4, programs=4)
+    return Tiles(rows=64, channels=channels, warps=2 if is_turned else 4, piece=32, stages=4)
+
+
+def in_two(size: int) -> tuple[int, int]:
+    """Return two powers of two that together hold so many, or one and 0 if that is as good."""
+    whole = block_of(size)
+    rest = block_of(max(size - whole // 2, 1))
+    return (whole, 0) if whole // 2 + rest >= whole else (whole // 2, rest)
 
 
 def map_rows(
@@ -103,7 +102,6 @@ def _multiply(
         "KEPT_STRIDE": 0 if kept is None else kept.stride(0),
         "MORE_STRIDE": 0 if more is None else more.stride(0),
         "R": tiles.rows,
-        "NB": tiles.channels,
         "HAS_KEPT": kept is not None,
         "HAS_BIAS": bias is not None,
         "HAS_MORE": more is not None,
@@ -112,20 +110,25 @@ def _multiply(
     # Blocks of the same rows come one after the other: the cache still has the rows.
     if tiles.programs:
         down = min(down, max(1, PROCESSORS * tiles.programs // across))
-        first = triton.next_power_of_2(max(inward, 2 * LEAST_BLOCK)) // 2
+        first, second = in_two(inward)
+        half = max(first // 2, LEAST_BLOCK)
         held_product_kernel[(across, down)](
             *(*tensors, rows),
             **sizes,
-            KA=first,
-            KB=block_of(max(inward - first, 1)),
+            KA=first if second else half,
+            KB=second or half,
+            NA=block_of(tiles.channels),
             num_warps=tiles.warps,
             num_stages=1,
         )
     else:
+        first, second = in_two(tiles.channels)
         pieces_product_kernel[(across, down)](
             *(*tensors, rows),
             **sizes,
             KB=tiles.piece,
+            NA=first,
+            NB=second,
             STAGES=tiles.stages,
             num_warps=tiles.warps,
         )

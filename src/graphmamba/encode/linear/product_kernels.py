@@ -1,6 +1,6 @@
 """Triton kernels that multiply many rows by a small matrix.
 
-A program writes a block of NB channels of the product. The matrix is a weight or a weight turned
+A program writes a block of channels of the product. The matrix is a weight or a weight turned
 round: its strides say which.
 """
 
@@ -34,44 +34,54 @@ def load_kept(
 
 
 @no_type_check
+@triton.jit
+def write_part(
+    y, more, bias_ptr, y_ptr, row, n, rows, N: tl.constexpr, HAS_BIAS: tl.constexpr,
+    HAS_MORE: tl.constexpr, IS_RELU: tl.constexpr,
+):  # fmt: skip
+    """Write channels of the product, and what belongs to it."""
+    if HAS_BIAS:
+        y += tl.load(bias_ptr + n, mask=n < N, other=0.0)[None, :]
+    if HAS_MORE:
+        y += more
+    if IS_RELU:
+        y = tl.maximum(y, 0.0)
+    at = row.to(tl.int64)[:, None] * N + n[None, :]
+    tl.store(y_ptr + at, y, mask=(row < rows)[:, None] & (n < N)[None, :])
+
+
+@no_type_check
 @triton.jit(do_not_specialize=["rows"])
 def held_product_kernel(
     x_ptr, kept_ptr, matrix_ptr, bias_ptr, more_ptr, y_ptr, rows, K: tl.constexpr,
     N: tl.constexpr, AT_K: tl.constexpr, AT_N: tl.constexpr, X_STRIDE: tl.constexpr,
     KEPT_STRIDE: tl.constexpr, MORE_STRIDE: tl.constexpr, R: tl.constexpr, KA: tl.constexpr,
-    KB: tl.constexpr, NB: tl.constexpr, HAS_KEPT: tl.constexpr, HAS_BIAS: tl.constexpr,
+    KB: tl.constexpr, NA: tl.constexpr, HAS_KEPT: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_MORE: tl.constexpr, IS_RELU: tl.constexpr,
 ):  # fmt: skip
-    """Hold all K lines of the matrix, in pieces of KA and KB, for some tiles of R rows.
+    """Hold all lines of the matrix, in pieces of KA and KB, for some tiles of R rows.
 
     The rows of the next tile are on their way while this one is multiplied and written.
     """
-    n = tl.program_id(0) * NB + tl.arange(0, NB)
+    n = tl.program_id(0) * NA + tl.arange(0, NA)
     a, b = tl.arange(0, KA), KA + tl.arange(0, KB)
     row = tl.program_id(1) * R + tl.arange(0, R)
     xa = load_kept(x_ptr, kept_ptr, row, a, rows, K, X_STRIDE, KEPT_STRIDE, HAS_KEPT)
     xb = load_kept(x_ptr, kept_ptr, row, b, rows, K, X_STRIDE, KEPT_STRIDE, HAS_KEPT)
+    more = row
     if HAS_MORE:
         more = load_tile(more_ptr, row, n, rows, MORE_STRIDE, N)
     ma = load_matrix(matrix_ptr, a, n, K, N, AT_K, AT_N)
     mb = load_matrix(matrix_ptr, b, n, K, N, AT_K, AT_N)
-    if HAS_BIAS:
-        bias = tl.load(bias_ptr + n, mask=n < N, other=0.0)
     for _ in range(tl.cdiv(tl.cdiv(rows, R) - tl.program_id(1), tl.num_programs(1))):
         following = row + tl.num_programs(1) * R
         next_a = load_kept(x_ptr, kept_ptr, following, a, rows, K, X_STRIDE, KEPT_STRIDE, HAS_KEPT)
         next_b = load_kept(x_ptr, kept_ptr, following, b, rows, K, X_STRIDE, KEPT_STRIDE, HAS_KEPT)
         y = tl.dot(xa, ma, input_precision="tf32")
         y = tl.dot(xb, mb, y, input_precision="tf32")
-        if HAS_BIAS:
-            y += bias[None, :]
+        write_part(y, more, bias_ptr, y_ptr, row, n, rows, N, HAS_BIAS, HAS_MORE, IS_RELU)
         if HAS_MORE:
-            y += more
             more = load_tile(more_ptr, following, n, rows, MORE_STRIDE, N)
-        if IS_RELU:
-            y = tl.maximum(y, 0.0)
-        at = row.to(tl.int64)[:, None] * N + n[None, :]
-        tl.store(y_ptr + at, y, mask=(row < rows)[:, None] & (n < N)[None, :])
         row, xa, xb = following, next_a, next_b
 
 
@@ -81,23 +91,28 @@ def pieces_product_kernel(
     x_ptr, kept_ptr, matrix_ptr, bias_ptr, more_ptr, y_ptr, rows, K: tl.constexpr,
     N: tl.constexpr, AT_K: tl.constexpr, AT_N: tl.constexpr, X_STRIDE: tl.constexpr,
     KEPT_STRIDE: tl.constexpr, MORE_STRIDE: tl.constexpr, R: tl.constexpr, KB: tl.constexpr,
-    NB: tl.constexpr, STAGES: tl.constexpr, HAS_KEPT: tl.constexpr, HAS_BIAS: tl.constexpr,
-    HAS_MORE: tl.constexpr, IS_RELU: tl.constexpr,
+    NA: tl.constexpr, NB: tl.constexpr, STAGES: tl.constexpr, HAS_KEPT: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_MORE: tl.constexpr, IS_RELU: tl.constexpr,
 ):  # fmt: skip
-    """Take a matrix of many lines in pieces of KB, for one tile of R rows."""
-    n = tl.program_id(0) * NB + tl.arange(0, NB)
+    """Take KB lines of NA + NB channels of the matrix at a time, for one tile of R rows."""
+    n = tl.program_id(0) * (NA + NB) + tl.arange(0, NA)
     row = tl.program_id(1) * R + tl.arange(0, R)
-    y = tl.zeros([R, NB], tl.float32)
+    ya, more_a = tl.zeros([R, NA], tl.float32), row
+    if NB > 0:
+        m = tl.program_id(0) * (NA + NB) + NA + tl.arange(0, NB)
+        yb, more_b = tl.zeros([R, NB], tl.float32), row
     for first in tl.range(0, K, KB, num_stages=STAGES):
         k = first + tl.arange(0, KB)
         x = load_kept(x_ptr, kept_ptr, row, k, rows, K, X_STRIDE, KEPT_STRIDE, HAS_KEPT)
         piece = load_matrix(matrix_ptr, k, n, K, N, AT_K, AT_N)
-        y = tl.dot(x, piece, y, input_precision="tf32")
-    if HAS_BIAS:
-        y += tl.load(bias_ptr + n, mask=n < N, other=0.0)[None, :]
+        ya = tl.dot(x, piece, ya, input_precision="tf32")
+        if NB > 0:
+            piece = load_matrix(matrix_ptr, k, m, K, N, AT_K, AT_N)
+            yb = tl.dot(x, piece, yb, input_precision="tf32")
     if HAS_MORE:
-        y += load_tile(more_ptr, row, n, rows, MORE_STRIDE, N)
-    if IS_RELU:
-        y = tl.maximum(y, 0.0)
-    at = row.to(tl.int64)[:, None] * N + n[None, :]
-    tl.store(y_ptr + at, y, mask=(row < rows)[:, None] & (n < N)[None, :])
+        more_a = load_tile(more_ptr, row, n, rows, MORE_STRIDE, N)
+    write_part(ya, more_a, bias_ptr, y_ptr, row, n, rows, N, HAS_BIAS, HAS_MORE, IS_RELU)
+    if NB > 0:
+        if HAS_MORE:
+            more_b = load_tile(more_ptr, row, m, rows, MORE_STRIDE, N)
+        write_part(yb, more_b, bias_ptr, y_ptr, row, m, rows, N, HAS_BIAS, HAS_MORE, IS_RELU)
