@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import get_args
 
 import torch
@@ -185,9 +184,9 @@ class GPSLayer(nn.Module):
         """Return the activated rows between both linear maps, and what makes them anew."""
         source, activation = s.detach(), self.activation
         if activation.activation == "relu" and not (activation.training and activation.rate):
-            weights = {"weight": self.widen.weight, "bias": self.widen.bias}
-            map_rows = partial(linear_relu, **weights, backend=self.widen.backend)
-            return map_rows(s), partial(map_rows, source)
+            weights, backend = (self.widen.weight, self.widen.bias), self.widen.backend
+            wide = linear_relu(s, *weights, backend=backend)
+            return wide, lambda: linear_relu(source, *weights, backend=backend)
         rows = self.widen(s)
         wide = activation(rows, seed)
         again = kept.forget(rows, lambda: self.widen(source))

@@ -118,10 +118,10 @@ class FusedLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Map the rows, in full precision where they are short."""
         ctx.save_for_backward(x, weight)
-        ctx.aside = _note(weight)
+        ctx.aside = note_use(weight)
         if x.shape[-1] > NARROW:
             return _map(x, weight, bias)
-        y = torch.ops.graphmamba.narrow_linear_fused(_rows(x), weight.contiguous(), bias)
+        y = torch.ops.graphmamba.narrow_linear_fused(as_rows(x), weight.contiguous(), bias)
         return y.view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
@@ -130,9 +130,9 @@ class FusedLinear(torch.autograd.Function):
         """Find the gradients of weight and bias, then that of the rows."""
         x, weight = ctx.saved_tensors
         needs_x, *needs = ctx.needs_input_grad
-        rows = _rows(grad)
-        found = _parameter_grads(ctx.aside, weight, rows, _rows(x), *needs)
-        return _grad_of_rows(rows, weight, None).view(x.shape) if needs_x else None, *found
+        rows = as_rows(grad)
+        found = parameter_grads(ctx.aside, weight, rows, as_rows(x), *needs)
+        return grad_of_rows(rows, weight, None).view(x.shape) if needs_x else None, *found
 
 
 class ThroughLinear(torch.autograd.Function):
@@ -142,7 +142,7 @@ class ThroughLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         """Map the rows."""
         ctx.save_for_backward(x, weight)
-        ctx.aside = _note(weight)
+        ctx.aside = note_use(weight)
         ctx.set_materialize_grads(False)
         return _map(x, weight, bias), x.view_as(x)
 
@@ -156,9 +156,9 @@ class ThroughLinear(torch.autograd.Function):
         if grad is None:
             return more, None, None
         needs_x, *needs = ctx.needs_input_grad
-        rows = _rows(grad)
-        found = _parameter_grads(ctx.aside, weight, rows, _rows(x), *needs)
-        dx = _grad_of_rows(rows, weight, more) if needs_x else None
+        rows = as_rows(grad)
+        found = parameter_grads(ctx.aside, weight, rows, as_rows(x), *needs)
+        dx = grad_of_rows(rows, weight, more) if needs_x else None
         return dx, *found
 
 
@@ -173,24 +173,24 @@ def is_ours_faster(rows: Tensor, weight: Tensor) -> bool:
 def _map(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if not is_ours_faster(x, weight):
         return functional.linear(x, weight, bias)
-    y: Tensor = torch.ops.graphmamba.map_rows_fused(_rows(x), weight, bias, False)
+    y: Tensor = torch.ops.graphmamba.map_rows_fused(as_rows(x), weight, bias, False)
     return y.view(*x.shape[:-1], weight.shape[0])
 
 
-def _grad_of_rows(rows: Tensor, weight: Tensor, more: Tensor | None) -> Tensor:
+def grad_of_rows(rows: Tensor, weight: Tensor, more: Tensor | None) -> Tensor:
     """Gradient of the rows that were mapped, and more that they have from another use."""
     dx: Tensor
     if is_ours_faster(rows, weight):
         dx = torch.ops.graphmamba.rows_grad_fused(rows, weight, more, None)
     elif more is not None and max(weight.shape) <= MOST_PRODUCT:
-        dx = torch.ops.graphmamba.add_product_fused(_rows(more), rows, weight.contiguous())
+        dx = torch.ops.graphmamba.add_product_fused(as_rows(more), rows, weight.contiguous())
     else:
         dx = rows @ weight
         dx = dx if more is None else dx + more
     return dx
 
 
-def _note(weight: Tensor) -> Aside | None:
+def note_use(weight: Tensor) -> Aside | None:
     """Return where the gradient of a weight may be found, told of its use."""
     aside = current_aside()
     if aside is not None:
@@ -198,7 +198,7 @@ def _note(weight: Tensor) -> Aside | None:
     return aside
 
 
-def _parameter_grads(
+def parameter_grads(
     aside: Aside | None,
     weight: Tensor,
     rows: Tensor,
@@ -227,7 +227,7 @@ def _parameter_grads(
     return d_weight, d_bias
 
 
-def _rows(tensor: Tensor) -> Tensor:
+def as_rows(tensor: Tensor) -> Tensor:
     """Put all dimensions but the last into one, and channels next to one another."""
     rows = tensor if tensor.dim() == MATRIX else tensor.reshape(-1, tensor.shape[-1])
     return rows if rows.stride(-1) == 1 else rows.contiguous()

@@ -1,0 +1,71 @@
+"""A linear map and the ReLU behind it, by one kernel on a GPU."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from graphmamba.encode.linear import linear
+from graphmamba.encode.linear.operators import (
+    MATRIX,
+    NARROW,
+    as_rows,
+    grad_of_rows,
+    is_ours_faster,
+    note_use,
+    parameter_grads,
+)
+from graphmamba.fusing import FusedBackend, is_fused_single
+
+
+def linear_relu(
+    x: Float[Tensor, "rows in"],
+    weight: Float[Tensor, "out in"],
+    bias: Float[Tensor, " out"],
+    *,
+    backend: FusedBackend = "auto",
+) -> Float[Tensor, "rows out"]:
+    r"""Map each row, then apply a ReLU.
+
+    .. math:: y = \max(x W^T + b, 0)
+
+    The fused form hands bias and ReLU to the product, which spares a pass over its result, and
+    takes its gradients as `linear` does. It is for rows of more than a few columns.
+
+    Args:
+        x: Rows.
+        weight: W.
+        bias: b.
+        backend: As in `linear`.
+    """
+    if is_fused_single(backend, x, weight) and x.dim() == MATRIX and x.shape[-1] > NARROW:
+        return LinearRelu.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return functional.relu(linear(x, weight, bias, backend=backend))
+
+
+class LinearRelu(torch.autograd.Function):
+    """The map and its ReLU, which keeps what comes out and not what is in between."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Multiply, add and cut off."""
+        ctx.aside = note_use(weight)
+        y: Tensor
+        if is_ours_faster(x, weight):
+            y = torch.ops.graphmamba.map_rows_fused(as_rows(x), weight, bias, True)
+        else:
+            y = torch._addmm_activation(bias, x, weight.t(), use_gelu=False)
+        ctx.save_for_backward(x, weight, y)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Let through what the ReLU let through, then go on as the map alone does."""
+        x, weight, y = ctx.saved_tensors
+        needs_x, *needs = ctx.needs_input_grad
+        rows = as_rows(torch.ops.aten.threshold_backward(grad, y, 0))
+        found = parameter_grads(ctx.aside, weight, rows, as_rows(x), *needs)
+        return grad_of_rows(rows, weight, None) if needs_x else None, *found
