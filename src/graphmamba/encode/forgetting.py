@@ -16,20 +16,23 @@ LEAST_BYTES = 6 << 20
 """Smaller tensors are kept: a batch that makes no larger ones fits into any GPU; time counts."""
 
 
-def is_worth_forgetting(rows: Tensor, channels: int, wanted: bool | None = None) -> bool:
+def is_worth_forgetting(
+    rows: Tensor, channels: int, wanted: bool | None = None, least: int = LEAST_BYTES
+) -> bool:
     """Tell whether a module forgets what it makes of these rows.
 
     Args:
         rows: The module's input.
         channels: Width of what it makes.
         wanted: Whether it shall; None if the rows are on a GPU and many.
+        least: Bytes that are many.
     """
     if not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return False
     if wanted is not None:
         return wanted
     size = rows.shape[:-1].numel() * channels * rows.element_size()
-    return rows.is_cuda and size >= LEAST_BYTES
+    return rows.is_cuda and size >= least
 
 
 class Recipe:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_fraction
 from graphmamba.data.topology import Topology
-from graphmamba.encode.forgetting import Forgetting, Make, is_worth_forgetting
+from graphmamba.encode.forgetting import LEAST_BYTES, Forgetting, Make, is_worth_forgetting
 from graphmamba.encode.linear import Linear
 from graphmamba.encode.linear.relu import linear_relu
 from graphmamba.encode.norm import ActivationDropout, number_norms
@@ -28,6 +28,9 @@ from graphmamba.stack.side_streams import Branch
 
 READERS = 3
 """Who reads a layer's input, the mixer aside: the local model and two residuals."""
+LEAST_TO_FORGET_INSIDE = 2 * LEAST_BYTES
+"""Bytes of node rows from which the inside of the feed-forward network is forgotten: two products
+make three of them anew, which is dear beside all else."""
 
 
 class GPSLayer(nn.Module):
@@ -169,7 +172,7 @@ class GPSLayer(nn.Module):
         seed = topology.seed
         # Without a seed, dropout would drop other entries when it runs again.
         is_repeatable = seed is not None or not self.dropout
-        with Forgetting(is_repeatable and self._forgets(s)) as kept:
+        with Forgetting(is_repeatable and self._forgets(s, LEAST_TO_FORGET_INSIDE)) as kept:
             wide, make = self._widen(s, seed, kept)
             found = self.narrow(wide)
             again = kept.forget(wide, make)
@@ -192,8 +195,8 @@ class GPSLayer(nn.Module):
         again = kept.forget(rows, lambda: self.widen(source))
         return wide, lambda: activation(again(), seed)
 
-    def _forgets(self, x: Float[Tensor, "nodes channels"]) -> bool:
-        return is_worth_forgetting(x, x.shape[1], self.forgets)
+    def _forgets(self, x: Float[Tensor, "nodes channels"], least: int = LEAST_BYTES) -> bool:
+        return is_worth_forgetting(x, x.shape[1], self.forgets, least)
 
 
 class GraphMambaLayer(GPSLayer):
