@@ -21,6 +21,7 @@ def scan_by_door(call: scan_calls.Call, backend: Backend = "auto", device: str =
         softplus=case.softplus,
         discretization=case.discretization,
         reverse=case.reverse,
+        log_A=case.is_log,
         backend=backend,
         check=True,
     )

@@ -27,6 +27,7 @@ class Case:
     discretization: Discretization = "euler"
     softplus: bool = True
     reverse: bool = False
+    is_log: bool = False
 
     @property
     def steps(self) -> int:
@@ -71,7 +72,7 @@ def draw(case: Case, seed: int = 0) -> Call:
     inputs = {
         "u": normal(steps, inner),
         "delta": normal(steps, inner) - 1 if case.softplus else 0.4 * normal(steps, inner).abs(),
-        "A": A,
+        "A": torch.log(-A) if case.is_log else A,
         "B": normal(steps, state),
         "C": normal(steps, state),
         "D": normal(inner),
@@ -102,6 +103,7 @@ def by_reference(call: Call) -> Results:
         softplus=call.case.softplus,
         discretization=call.case.discretization,
         reverse=call.case.reverse,
+        log_A=call.case.is_log,
     )
     y.backward(call.grad)
     given_inputs = {name: x for name, x in inputs.items() if x is not None}

@@ -95,7 +95,7 @@ class SelectivePath(nn.Module):
         y = selective_scan(
             found.u,
             found.delta,
-            -torch.exp(self.A_log),
+            self.A_log,
             found.B,
             found.C,
             self.D,
@@ -106,6 +106,7 @@ class SelectivePath(nn.Module):
             scatter=order is not None,
             discretization=self.options.discretization,
             reverse=reverse,
+            log_A=True,
             backend=self.options.backend,
             check=False,
         )

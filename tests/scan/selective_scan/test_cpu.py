@@ -22,7 +22,7 @@ PER_STEP = ("y", "u", "delta", "B", "C")
 
 def by_cpu(call: Call) -> Results:
     case, inputs = call.case, [call.inputs[name] for name in NAMES]
-    flags = case.scatter, case.softplus, case.discretization == "zoh", case.reverse
+    flags = case.scatter, case.softplus, case.discretization == "zoh", case.reverse, case.is_log
     y, states = cpu.forward(*inputs, case.cu_seqlens, call.order, *flags, True)
     gradients = cpu.backward(call.grad, *inputs, case.cu_seqlens, call.order, states, *flags)
     for x, gradient in zip(inputs, gradients, strict=True):
@@ -49,6 +49,7 @@ def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 CASES = {
     "one step": Case((1,), inner=1, state=1),
+    "logarithms of rates": Case((40, 3), inner=17, state=3, is_log=True),
     "single steps": Case((1, 1, 1), order="permutation"),
     "odd lengths": Case((63, 1, 130)),
     "empty sequences": Case((0, 7, 0, 0, 33, 0), inner=52),
@@ -117,7 +118,7 @@ def test_as_exact_as_the_reference_in_pieces(
 def test_states_are_kept_only_on_demand(zoh: bool) -> None:
     call = draw(Case((70, 30))).to(torch.float32)
     inputs = [call.inputs[name] for name in NAMES]
-    arguments = (*inputs, call.case.cu_seqlens, None, False, True, zoh, False)
+    arguments = (*inputs, call.case.cu_seqlens, None, False, True, zoh, False, False)
     y, states = cpu.forward(*arguments, True)
     y_alone, none = cpu.forward(*arguments, False)
     assert torch.equal(y, y_alone)
@@ -247,6 +248,6 @@ def test_all_that_is_allocated_is_written(
     poison_allocations(monkeypatch)
     assert_bit_equal(clean, by_cpu(call))
     inputs = [call.inputs[name] for name in NAMES]
-    flags = call.case.scatter, True, False, reverse
+    flags = call.case.scatter, True, False, reverse, False
     _, states = cpu.forward(*inputs, call.case.cu_seqlens, call.order, *flags, True)
     assert states.isfinite().all()

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -15,13 +16,13 @@ SMALL = {
     "as it lies": Case((3, 0, 1, 30), 3, 2),
     "repeated, reverse": Case((2, 0, 1, 17), 3, 4, order="repeated", reverse=True),
     "permutation, zoh": Case((2, 0, 1, 17), 3, 3, order="permutation", discretization="zoh"),
-    "samples": Case((2, 0, 1, 18), 2, 1, order="samples"),
+    "samples": Case((2, 0, 1, 18), 2, 1, order="samples", is_log=True),
     "bare": Case((17, 2), 2, 2, absent=("D", "z", "delta_bias"), softplus=False, reverse=True),
     "ends of chunks": Case((16, 32), 3, 2, order="permutation"),
     "no steps": Case((0, 0), 3, 2),
 }
 LARGE = {
-    "many sequences": Case((63, 1, 200, 0) * 10, 96, 16, order="permutation"),
+    "many sequences": Case((63, 1, 200, 0) * 10, 96, 16, order="permutation", is_log=True),
     "odd channels": Case((63, 1, 200) * 3, 95, 3, order="samples"),
     "many states": Case((100, 30), 48, 64, order="repeated"),
     "one state": Case((300, 1), 52, 1),
@@ -60,6 +61,43 @@ def test_interpreted_kernels_are_right_as_for_large_inputs() -> None:
         "assert_scan_right(draw(Case((2, 65), 2, 2, reverse=True)), 'fused')\n",
         TRITON_INTERPRET="1",
     )
+
+
+# Two threads to a channel on the way back, which only long inputs get: states kept far apart and
+# blocks of channels one after another, then all side by side.
+PAIRED = """
+from importlib import import_module
+from tests.helpers.doors import assert_scan_right
+from tests.helpers.scan_calls import Case, draw
+cut = import_module("graphmamba.scan.selective_scan.cut")
+fused = import_module("graphmamba.scan.selective_scan.fused")
+cut.PAIRED_ENTRIES = 0
+launches, walk = [], fused._walk_back_in_pairs
+fused._walk_back_in_pairs = lambda *a: (launches.append(a), walk(*a))
+assert_scan_right(draw(Case((3, 0, 1, 5), 2, 16, order="samples", reverse=True)), "fused")
+cut.SMALL_STATES = fused.SMALL_PARTS = 0
+assert_scan_right(draw(Case((37, 2), 17, 16, order="permutation")), "fused")
+assert len(launches) == 2
+"""
+
+
+@only_interpreted
+def test_interpreted_kernels_are_right_with_two_threads_to_a_channel() -> None:
+    run_apart(PAIRED, TRITON_INTERPRET="1")
+
+
+def test_two_threads_share_a_channel_where_places_fit_in_32_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = import_module("graphmamba.scan.selective_scan.cut")
+    monkeypatch.setattr(sizes, "PAIRED_ENTRIES", 96_000)
+    plan = sizes.cut(1_000_000, 96, 16)
+    assert sizes.is_paired(1_000, plan, 16, 96)
+    assert not sizes.is_paired(999, plan, 16, 96)
+    assert not sizes.is_paired(1_000, plan, 15, 96)
+    assert not sizes.is_paired(2**31 // 192, plan, 16, 193)
+    monkeypatch.setattr(sizes, "PAIRED_ENTRIES", None)
+    assert not sizes.is_paired(1_000_000, plan, 16, 96)
 
 
 @only_interpreted
@@ -113,7 +151,7 @@ def check_operator(device: str) -> None:
     scan_by_door(call, "fused", device)
     torch.library.opcheck(
         torch.ops.graphmamba.selective_scan_fused.default,
-        (*arguments, False, True, False, False, True),
+        (*arguments, False, True, False, False, False, True),
     )
 
 
@@ -134,3 +172,19 @@ def test_kernels_are_as_exact_as_the_reference(
 ) -> None:
     case = replace((SMALL | LARGE)[name], discretization=discretization, reverse=reverse)
     assert_scan_right(draw(case), "fused", "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("reverse", [False, True], ids=["onward", "reverse"])
+@pytest.mark.parametrize("name", ["many sequences", "one long"])
+@pytest.mark.parametrize("bytes_", [0, 64 << 20], ids=["one block at a time", "side by side"])
+def test_two_threads_to_a_channel_are_as_exact_as_the_reference(
+    name: str, reverse: bool, bytes_: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, fused = (
+        import_module(f"graphmamba.scan.selective_scan.{module}") for module in ("cut", "fused")
+    )
+    monkeypatch.setattr(sizes, "PAIRED_ENTRIES", 0)
+    monkeypatch.setattr(sizes, "SMALL_STATES", bytes_)
+    monkeypatch.setattr(fused, "SMALL_PARTS", bytes_)
+    assert_scan_right(draw(replace(LARGE[name], reverse=reverse)), "fused", "cuda")

@@ -198,7 +198,7 @@ def test_operators_keep_the_rules_of_pytorch(absent: tuple[str, ...], order: Ord
     case = Case((5, 1, 6), inner=5, state=3, absent=absent, order=order)
     call = draw(case).to(torch.float32)
     operator = torch.ops.graphmamba.selective_scan_cpu.default
-    settings = case.scatter, True, False, False, True
+    settings = case.scatter, True, False, False, True, True
     arguments = (*leaves_of(call), case.cu_seqlens, call.order, *settings)
     torch.library.opcheck(operator, arguments)
 
@@ -206,7 +206,7 @@ def test_operators_keep_the_rules_of_pytorch(absent: tuple[str, ...], order: Ord
 def test_states_are_kept_only_for_a_gradient() -> None:
     call = draw(Case((70,))).to(torch.float32)
     inputs = [call.inputs[name] for name in NAMES]
-    arguments = (*inputs, call.case.cu_seqlens, None, False, True, False, False)
+    arguments = (*inputs, call.case.cu_seqlens, None, False, True, False, False, False)
     operator = torch.ops.graphmamba.selective_scan_cpu
     assert operator(*arguments, True)[1].numel() > 0
     assert operator(*arguments, False)[1].numel() == 0

@@ -30,6 +30,7 @@ def selective_scan(
     softplus: bool = True,
     discretization: Discretization = "euler",
     reverse: bool = False,
+    log_A: bool = False,
     backend: Backend = "auto",
     check: bool | None = None,
 ) -> Float[Tensor, "steps inner"]:
@@ -46,7 +47,7 @@ def selective_scan(
     Args:
         u: Input of each step; float32 or bfloat16, on the CPU float64 too.
         delta: Step size, before bias and softplus.
-        A: Rate at which each state decays; negative.
+        A: Rate at which each state decays; negative. With `log_A`, the logarithm of its size.
         B: Weight of the input, for each step.
         C: Weight of the state in the output, for each step.
         D: Weight of the input in the output; none if None.
@@ -60,6 +61,7 @@ def selective_scan(
         discretization: `euler` weighs B by the step size, as the published code does; `zoh` holds
             the input over the step, as the paper prints it.
         reverse: Whether each sequence is walked from its end.
+        log_A: Whether the rates are -exp(A), as Mamba trains them.
         backend: `auto` is `fused` for tensors on a GPU and `cpu` for the others.
         check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has to
             be waited for. If None they are on the CPU, and where no gradient is recorded; never
@@ -93,12 +95,13 @@ def selective_scan(
         return reference.selective_scan(
             *(u, delta, A, B, C, D, z, delta_bias), cu_seqlens=cu_seqlens, order=order,
             scatter=scatter, softplus=softplus, discretization=discretization, reverse=reverse,
+            log_A=log_A,
         )  # fmt: skip
     exact = torch.promote_types(u.dtype, torch.float32)
     A = A.to(exact)
     D, delta_bias = (None if x is None else x.to(exact) for x in (D, delta_bias))
     keep_states = is_recorded(u, delta, A, B, C, D, z, delta_bias)
-    settings = scatter, softplus, discretization == "zoh", reverse, keep_states
+    settings = scatter, softplus, discretization == "zoh", reverse, log_A, keep_states
     out, _ = _OPERATORS[name](u, delta, A, B, C, D, z, delta_bias, cu_seqlens, order, *settings)
     return out
 
@@ -127,7 +130,10 @@ _OPERATION = Operation(
         *("Tensor u", "Tensor delta", "Tensor A", "Tensor B", "Tensor C"),
         *("Tensor? D", "Tensor? z", "Tensor? delta_bias"),
     ),
-    settings=("bool scatter", "bool softplus", "bool zoh", "bool reverse", "bool keep_states"),
+    settings=(
+        *("bool scatter", "bool softplus", "bool zoh", "bool reverse", "bool log_A"),
+        "bool keep_states",
+    ),
     forward=_forward,
     backward=_backward,
     shapes=_shapes,

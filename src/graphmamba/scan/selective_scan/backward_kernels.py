@@ -385,10 +385,10 @@ def selective_scan_bwd_kernel(
 @no_type_check
 @triton.jit
 def finish_bwd_kernel(
-    parts_ptr, dBs_ptr, dCs_ptr, dA_ptr, dD_ptr, dbias_ptr, dB_ptr, dC_ptr, chunks, entries,
-    INNER: tl.constexpr, STATE: tl.constexpr, WIDTH: tl.constexpr, N: tl.constexpr,
-    BLOCKS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, HAS_D: tl.constexpr,
-    HAS_BIAS: tl.constexpr, PDL: tl.constexpr,
+    A_ptr, parts_ptr, dBs_ptr, dCs_ptr, dA_ptr, dD_ptr, dbias_ptr, dB_ptr, dC_ptr, chunks,
+    entries, A_stride, INNER: tl.constexpr, STATE: tl.constexpr, WIDTH: tl.constexpr,
+    N: tl.constexpr, BLOCKS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    LOG_A: tl.constexpr, HAS_D: tl.constexpr, HAS_BIAS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Sum dA, dD, dbias over the chunks, and dB, dC over the blocks of channels, in fixed order."""
     follow(PDL)
@@ -403,7 +403,11 @@ def finish_bwd_kernel(
             total += tl.load(part, mask=chunk < chunks, other=0.0)
         total = tl.sum(total, axis=0)
         n, c = column // WIDTH, column % WIDTH
-        tl.store(dA_ptr + c * STATE + n, total, mask=(n < STATE) & (c < INNER))
+        own = (n < STATE) & (c < INNER)
+        dA = total
+        if LOG_A:
+            dA *= -tl.exp(tl.load(A_ptr + c * A_stride + n, mask=own, other=0.0))
+        tl.store(dA_ptr + c * STATE + n, dA, mask=own)
         if HAS_D:
             tl.store(dD_ptr + c, total, mask=(n == N) & (c < INNER))
         if HAS_BIAS:

@@ -1,13 +1,13 @@
 """What chunks of the packed axis pass on to one another, before each is walked in full."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
 from graphmamba.kernel_sizes import starts_early
-from graphmamba.scan.selective_scan.cut import Cut
+from graphmamba.scan.selective_scan.cut import Cut, start_words
 from graphmamba.scan.selective_scan.link_kernels import (
     carry_kernel,
     prepare_kernel,
@@ -29,19 +29,42 @@ Links = tuple[Tensor, Tensor, Tensor]
 """For each chunk: the state it passes on, its sum of dt, and whether anything passes through it."""
 
 
+class Prepared(NamedTuple):
+    """What all kernels of both passes read beside the inputs."""
+
+    starts: Tensor
+    """A bit for each step that starts a sequence."""
+    A2: Tensor
+    """log2(e) A as the tiles read it."""
+
+
+def prepared_in(tiles: Tensor, steps: int) -> Prepared:
+    """Find them in the last tiles of what the backward pass starts from, as `states_shape` says."""
+    words = start_words(steps)
+    count = -(-words // tiles[0].numel())
+    starts = tiles[len(tiles) - count :].view(-1).view(torch.int32)[:words]
+    return Prepared(starts, tiles[len(tiles) - count - 1])
+
+
+def empty_prepared(steps: int, plan: Cut, device: torch.device) -> Prepared:
+    """Return room for them alone, where no backward pass will follow."""
+    starts = torch.empty(start_words(steps), dtype=torch.int32, device=device)
+    shape = plan.states, plan.width
+    return Prepared(starts, torch.empty(shape, dtype=torch.float32, device=device))
+
+
 def prepare(
-    cu_seqlens: Tensor, A: Tensor, steps: int, plan: Cut, *, reverse: bool
-) -> tuple[Tensor, Tensor]:
-    """Return a bit for each step that starts a sequence, and log2(e) A as the tiles read it."""
-    starts = torch.empty(-(-steps // 32), dtype=torch.int32, device=A.device)
-    A2 = torch.empty((plan.states, plan.width), dtype=torch.float32, device=A.device)
+    cu_seqlens: Tensor, A: Tensor, steps: int, plan: Cut, room: Prepared, *, log_A: bool,
+    reverse: bool,
+) -> None:  # fmt: skip
+    """Mark the starts and lay out A, or -exp(A) if `log_A`, in `room`."""
+    starts, A2 = room
     blocks = triton.cdiv(starts.shape[0], WORDS)
     prepare_kernel[(blocks + triton.cdiv(A2.numel(), 32 * WORDS),)](
         cu_seqlens, A, starts, A2, cu_seqlens.shape[0], steps, A.shape[0], A.shape[1], A.stride(0),
-        blocks, WIDTH=plan.width, N=plan.states, WORDS=WORDS, REVERSE=reverse, num_warps=4,
-        PDL=early(A.device)["PDL"],
+        blocks, WIDTH=plan.width, N=plan.states, WORDS=WORDS, LOG_A=log_A, REVERSE=reverse,
+        num_warps=4, PDL=early(A.device)["PDL"],
     )  # fmt: skip
-    return starts, A2
 
 
 def early(device: torch.device) -> dict[str, bool]:
@@ -50,6 +73,11 @@ def early(device: torch.device) -> dict[str, bool]:
     Such a kernel has to `follow`; only the first of a row, which others may precede, starts late.
     """
     return {"PDL": True, "launch_pdl": True} if starts_early(device) else {"PDL": False}
+
+
+def late(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the first kernel of a row, of which nobody knows what precedes it."""
+    return {name: value for name, value in options.items() if name != "launch_pdl"}
 
 
 def empty_links(chunks: int, plan: Cut, device: torch.device) -> Links:

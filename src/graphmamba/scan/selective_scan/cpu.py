@@ -41,10 +41,12 @@ def forward(
     softplus: bool,
     zoh: bool,
     reverse: bool,
+    log_A: bool,
     keep_states: bool,
 ) -> tuple[Float[Tensor, "steps inner"], Float[Tensor, "kept filled_state filled_inner"]]:
     """The output, and the states that `backward` starts from; none unless `keep_states`."""
     (steps, inner), real = u.shape, real_type(u)
+    A = -torch.exp(A) if log_A else A
     x = _inputs(u, delta, A, B, C, D, z, delta_bias, order if scatter else None, order)
     how = How(softplus, zoh, reverse, D is not None, z is not None)
     pieces = cut(cu_seqlens, reverse=reverse)
@@ -80,8 +82,10 @@ def backward(
     softplus: bool,
     zoh: bool,
     reverse: bool,
+    log_A: bool,
 ) -> tuple[Tensor, ...]:
     """Gradients of u, delta, A, B, C, D, z and delta_bias; of shape (0,) for what is None."""
+    A = -torch.exp(A) if log_A else A
     x = _inputs(u, delta, A, B, C, D, z, delta_bias, order if scatter else None, order)
     how = How(softplus, zoh, reverse, D is not None, z is not None)
     pieces, real = cut(cu_seqlens, reverse=reverse), real_type(u)
@@ -103,10 +107,11 @@ def backward(
     rows = [tensor.numpy() for tensor in (d_u, d_delta, d_B, d_C, d_gates)]
     written = Gradients._make([*rows, d_A, d_D, d_bias])
     share_out(scan_backward(x.A.dtype), *work, states.numpy(), entering, written)
+    d_rates = add_groups(d_A.swapaxes(1, 2), A)
     return (
         d_u.to(u.dtype),
         d_delta.to(delta.dtype),
-        add_groups(d_A.swapaxes(1, 2), A),
+        d_rates * A if log_A else d_rates,
         d_B.to(B.dtype),
         d_C.to(C.dtype),
         add_groups(d_D, D),

@@ -73,9 +73,19 @@ def is_paired(steps: int, plan: Cut, state: int, stride: int) -> bool:
 
 
 def states_shape(steps: int, inner: int, state: int) -> tuple[int, int, int]:
-    """Return the shape of the states that the backward pass starts from."""
+    """Return the shape of what the backward pass starts from, in tiles of all channels.
+
+    First come the states, then one tile for log2(e) A, then those that hold the bits of the starts.
+    """
     states, block, blocks, _ = _tile(inner, state)
-    return -(-steps // _interval(steps, inner, state)), states, block * blocks
+    width = block * blocks
+    tiles = -(-steps // _interval(steps, inner, state))
+    return tiles + min(steps, 1) + -(-start_words(steps) // (states * width)), states, width
+
+
+def start_words(steps: int) -> int:
+    """Return how many words of 32 bits tell the steps that start a sequence."""
+    return -(-steps // 32)
 
 
 def _tile(inner: int, state: int) -> tuple[int, int, int, int]:

@@ -12,7 +12,15 @@ from graphmamba.scan.selective_scan.backward_kernels import (
     finish_bwd_kernel,
     selective_scan_bwd_kernel,
 )
-from graphmamba.scan.selective_scan.chunk_links import carry, early, empty_links, prepare
+from graphmamba.scan.selective_scan.chunk_links import (
+    carry,
+    early,
+    empty_links,
+    empty_prepared,
+    late,
+    prepare,
+    prepared_in,
+)
 from graphmamba.scan.selective_scan.cut import (
     PAIRED_CHANNELS,
     Cut,
@@ -39,9 +47,9 @@ PAIRED_REGISTERS = 128
 def forward(
     u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None,
     delta_bias: Tensor | None, cu_seqlens: Tensor, order: Tensor | None, scatter: bool,
-    softplus: bool, zoh: bool, reverse: bool, keep_states: bool,
+    softplus: bool, zoh: bool, reverse: bool, log_A: bool, keep_states: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return the output and the kept states (none of them if `keep_states` is false)."""
+    """Return the output and what `backward` starts from (nothing if `keep_states` is false)."""
     (steps, inner), state = u.shape, A.shape[1]
     y = torch.empty_like(u, memory_format=torch.contiguous_format)
     nothing = u.new_empty(states_shape(0, inner, state), dtype=torch.float32)
@@ -49,10 +57,16 @@ def forward(
         return y, nothing
     plan = cut(steps, inner, state)
     chunks = plan.chunks(steps)
-    interval = plan.interval if keep_states else plan.chunk
-    states = u.new_empty((-(-steps // interval), *nothing.shape[1:]), dtype=torch.float32)
-
-    starts, A2 = prepare(cu_seqlens, A, steps, plan, reverse=reverse)
+    if keep_states:
+        interval = plan.interval
+        states = u.new_empty(states_shape(steps, inner, state), dtype=torch.float32)
+        room = prepared_in(states, steps)
+    else:
+        interval = plan.chunk
+        states = u.new_empty((chunks, *nothing.shape[1:]), dtype=torch.float32)
+        room = empty_prepared(steps, plan, u.device)
+    prepare(cu_seqlens, A, steps, plan, room, log_A=log_A, reverse=reverse)
+    starts, A2 = room
     common = _shape(plan, inner, state, u.device) | {
         "HAS_BIAS": delta_bias is not None, "SOFTPLUS": softplus, "ZOH": zoh, "REVERSE": reverse,
         "U_STRIDE": u.stride(0), "DELTA_STRIDE": delta.stride(0), "B_STRIDE": B.stride(0),
@@ -80,7 +94,7 @@ def forward(
 def backward(
     grad: Tensor, u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None,
     z: Tensor | None, delta_bias: Tensor | None, cu_seqlens: Tensor, order: Tensor | None,
-    states: Tensor, scatter: bool, softplus: bool, zoh: bool, reverse: bool,
+    states: Tensor, scatter: bool, softplus: bool, zoh: bool, reverse: bool, log_A: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Return the gradients of u, delta, A, B, C, D, z, delta_bias; empty for what is absent."""
     (steps, inner), state = u.shape, A.shape[1]
@@ -93,7 +107,7 @@ def backward(
 
     plan = cut(steps, inner, state)
     chunks = plan.chunks(steps)
-    starts, A2 = prepare(cu_seqlens, A, steps, plan, reverse=reverse)
+    starts, A2 = prepared_in(states, steps)
     has_samples = _has_samples(z, order, scatter, steps)
     common = _shape(plan, inner, state, u.device) | {
         "HAS_BIAS": delta_bias is not None, "HAS_Z": z is not None, "HAS_ORDER": order is not None,
@@ -106,7 +120,7 @@ def backward(
         links = empty_links(chunks, plan, u.device)
         local_bwd_kernel[(chunks, plan.blocks)](
             grad, delta, A2, _aligned(C), _or(z, u), _or(delta_bias, u), starts,
-            _or(order, starts), *links, steps, _rows(z), GROUP=UNROLL, **common,
+            _or(order, starts), *links, steps, _rows(z), GROUP=UNROLL, **late(common),
         )  # fmt: skip
         carry(A2, links, adjoints, cu_seqlens, steps, plan, 1, reverse=reverse, backward=True)
 
@@ -129,10 +143,11 @@ def backward(
          starts, _or(order, starts), states, adjoints, _scratch(plan, chunks * across * block, u),
          du, ddelta, dBs, dCs, dz, parts, steps, _rows(z), chunks),
         (chunks, across), plan,
-        common | {"U_STRIDE": u.stride(0), "B_STRIDE": B.stride(0), "B_SHIFT": _shift(B),
-                  "HAS_D": D is not None, "ZOH": zoh, "NATIVE": u.is_cuda},
+        (common if chunks > 1 else late(common))
+        | {"U_STRIDE": u.stride(0), "B_STRIDE": B.stride(0), "B_SHIFT": _shift(B),
+           "HAS_D": D is not None, "ZOH": zoh, "NATIVE": u.is_cuda},
     )  # fmt: skip
-    _finish(parts, dBs, dCs, (dA, dD, dbias, dB, dC), plan)
+    _finish(A, parts, dBs, dCs, (dA, dD, dbias, dB, dC), plan, log_A=log_A)
     if z is not None and order is not None and is_summed:
         dz = sum_rows(dz, order, z.shape[0], is_permutation=scatter).to(z.dtype)
     return du, ddelta, dA, dB, dC, dD, dz, dbias
@@ -180,18 +195,19 @@ def _walk_back_in_pairs(
 
 
 def _finish(
-    parts: Tensor, dBs: Tensor, dCs: Tensor, gradients: tuple[Tensor, ...], plan: Cut
-) -> None:
+    A: Tensor, parts: Tensor, dBs: Tensor, dCs: Tensor, gradients: tuple[Tensor, ...], plan: Cut,
+    *, log_A: bool,
+) -> None:  # fmt: skip
     """Sum what the programs found for the parameters, and what the blocks found for B and C."""
     dA, dD, dbias, dB, dC = gradients
     rows, columns = 256, plan.block
     sums = (plan.states + 2) * plan.width // columns
     entries = 0 if _is_part(dBs, dB) else triton.cdiv(dB.numel(), rows * columns)
     finish_bwd_kernel[(sums + entries,)](
-        parts, dBs, dCs, dA, dD, dbias, dB, dC, parts.shape[0], dB.numel(), INNER=dA.shape[0],
-        STATE=dA.shape[1], WIDTH=plan.width, N=plan.states, BLOCKS=dBs.shape[0], ROWS=rows,
-        COLUMNS=columns, HAS_D=dD.numel() > 0, HAS_BIAS=dbias.numel() > 0, num_warps=8,
-        **early(parts.device),
+        A, parts, dBs, dCs, dA, dD, dbias, dB, dC, parts.shape[0], dB.numel(), A.stride(0),
+        INNER=dA.shape[0], STATE=dA.shape[1], WIDTH=plan.width, N=plan.states,
+        BLOCKS=dBs.shape[0], ROWS=rows, COLUMNS=columns, LOG_A=log_A,
+        HAS_D=dD.numel() > 0, HAS_BIAS=dbias.numel() > 0, num_warps=8, **early(parts.device),
     )  # fmt: skip
 
 

@@ -20,8 +20,8 @@ def either(a, b):
 @triton.jit
 def prepare_kernel(
     cu_seqlens_ptr, A_ptr, starts_ptr, A2_ptr, boundaries, steps, inner, state, A_stride, blocks,
-    WIDTH: tl.constexpr, N: tl.constexpr, WORDS: tl.constexpr, REVERSE: tl.constexpr,
-    PDL: tl.constexpr,
+    WIDTH: tl.constexpr, N: tl.constexpr, WORDS: tl.constexpr, LOG_A: tl.constexpr,
+    REVERSE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Mark the steps that start a sequence, a bit each; lay log2(e) A out as the tiles read it."""
     follow(PDL)
@@ -63,6 +63,8 @@ def prepare_kernel(
         n, c = flat // WIDTH, flat % WIDTH
         valid = (n < state) & (c < inner)
         A = tl.load(A_ptr + c * A_stride + n, mask=valid, other=0.0).to(tl.float32)
+        if LOG_A:
+            A = -tl.exp(A)
         tl.store(A2_ptr + flat, A * LOG2_E, mask=flat < N * WIDTH)
 
 

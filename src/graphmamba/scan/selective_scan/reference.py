@@ -26,12 +26,14 @@ def selective_scan(
     softplus: bool = True,
     discretization: Discretization = "euler",
     reverse: bool = False,
+    log_A: bool = False,
 ) -> Float[Tensor, "steps inner"]:
     """Define `graphmamba.scan.selective_scan`; every faster form is judged by this one."""
     dtype = u.dtype
     exact = torch.promote_types(dtype, torch.float32)
     u, delta, A, B, C = (tensor.to(exact) for tensor in (u, delta, A, B, C))
 
+    A = -torch.exp(A) if log_A else A
     dt = delta if delta_bias is None else delta + delta_bias.to(exact)
     dt = functional.softplus(dt) if softplus else dt
     decay = torch.exp(dt[:, :, None] * A)  # [steps, inner, state]
