@@ -107,12 +107,11 @@ def _multiply(
         "HAS_MORE": more is not None,
         "IS_RELU": is_relu,
     }
-    # Blocks of the same rows come one after the other: the cache still has the rows.
     if tiles.programs:
         down = min(down, max(1, PROCESSORS * tiles.programs // across))
         first, second = in_two(inward)
         half = max(first // 2, LEAST_BLOCK)
-        held_product_kernel[(across, down)](
+        held_product_kernel[(across * down,)](
             *(*tensors, rows),
             **sizes,
             KA=first if second else half,
@@ -123,7 +122,7 @@ def _multiply(
         )
     else:
         first, second = in_two(tiles.channels)
-        pieces_product_kernel[(across, down)](
+        pieces_product_kernel[(across * down,)](
             *(*tensors, rows),
             **sizes,
             KB=tiles.piece,

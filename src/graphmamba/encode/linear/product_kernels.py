@@ -1,7 +1,8 @@
 """Triton kernels that multiply many rows by a small matrix.
 
-A program writes a block of channels of the product. The matrix is a weight or a weight turned
-round: its strides say which.
+A program writes a block of channels of the product. Blocks of the same rows come one after the
+other: the cache still has the rows. The matrix is a weight or a weight turned round: its strides
+say which.
 """
 
 from typing import no_type_check
@@ -63,9 +64,11 @@ def held_product_kernel(
 
     The rows of the next tile are on their way while this one is multiplied and written.
     """
-    n = tl.program_id(0) * NA + tl.arange(0, NA)
+    across: tl.constexpr = tl.cdiv(N, NA)
+    program, programs = tl.program_id(0) // across, tl.num_programs(0) // across
+    n = tl.program_id(0) % across * NA + tl.arange(0, NA)
     a, b = tl.arange(0, KA), KA + tl.arange(0, KB)
-    row = tl.program_id(1) * R + tl.arange(0, R)
+    row = program * R + tl.arange(0, R)
     xa = load_kept(x_ptr, kept_ptr, row, a, rows, K, X_STRIDE, KEPT_STRIDE, HAS_KEPT)
     xb = load_kept(x_ptr, kept_ptr, row, b, rows, K, X_STRIDE, KEPT_STRIDE, HAS_KEPT)
     more = row
@@ -73,8 +76,8 @@ def held_product_kernel(
         more = load_tile(more_ptr, row, n, rows, MORE_STRIDE, N)
     ma = load_matrix(matrix_ptr, a, n, K, N, AT_K, AT_N)
     mb = load_matrix(matrix_ptr, b, n, K, N, AT_K, AT_N)
-    for _ in range(tl.cdiv(tl.cdiv(rows, R) - tl.program_id(1), tl.num_programs(1))):
-        following = row + tl.num_programs(1) * R
+    for _ in range(tl.cdiv(tl.cdiv(rows, R) - program, programs)):
+        following = row + programs * R
         next_a = load_kept(x_ptr, kept_ptr, following, a, rows, K, X_STRIDE, KEPT_STRIDE, HAS_KEPT)
         next_b = load_kept(x_ptr, kept_ptr, following, b, rows, K, X_STRIDE, KEPT_STRIDE, HAS_KEPT)
         y = tl.dot(xa, ma, input_precision="tf32")
@@ -95,11 +98,13 @@ def pieces_product_kernel(
     HAS_BIAS: tl.constexpr, HAS_MORE: tl.constexpr, IS_RELU: tl.constexpr,
 ):  # fmt: skip
     """Take KB lines of NA + NB channels of the matrix at a time, for one tile of R rows."""
-    n = tl.program_id(0) * (NA + NB) + tl.arange(0, NA)
-    row = tl.program_id(1) * R + tl.arange(0, R)
+    across: tl.constexpr = tl.cdiv(N, NA + NB)
+    block = tl.program_id(0) % across * (NA + NB)
+    n = block + tl.arange(0, NA)
+    row = tl.program_id(0) // across * R + tl.arange(0, R)
     ya, more_a = tl.zeros([R, NA], tl.float32), row
     if NB > 0:
-        m = tl.program_id(0) * (NA + NB) + NA + tl.arange(0, NB)
+        m = block + NA + tl.arange(0, NB)
         yb, more_b = tl.zeros([R, NB], tl.float32), row
     for first in tl.range(0, K, KB, num_stages=STAGES):
         k = first + tl.arange(0, KB)
