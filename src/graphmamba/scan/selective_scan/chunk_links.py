@@ -33,16 +33,15 @@ class Prepared(NamedTuple):
     """What all kernels of both passes read beside the inputs."""
 
     starts: Tensor
-    """A bit for each step that starts a sequence."""
+    """A bit for each step that starts a sequence, then zeros."""
     A2: Tensor
     """log2(e) A as the tiles read it."""
 
 
 def prepared_in(tiles: Tensor, steps: int) -> Prepared:
     """Find them in the last tiles of what the backward pass starts from, as `states_shape` says."""
-    words = start_words(steps)
-    count = -(-words // tiles[0].numel())
-    starts = tiles[len(tiles) - count :].view(-1).view(torch.int32)[:words]
+    count = -(-start_words(steps) // tiles[0].numel())
+    starts = tiles[len(tiles) - count :].view(-1).view(torch.int32)
     return Prepared(starts, tiles[len(tiles) - count - 1])
 
 
@@ -62,8 +61,8 @@ def prepare(
     blocks = triton.cdiv(starts.shape[0], WORDS)
     prepare_kernel[(blocks + triton.cdiv(A2.numel(), 32 * WORDS),)](
         cu_seqlens, A, starts, A2, cu_seqlens.shape[0], steps, A.shape[0], A.shape[1], A.stride(0),
-        blocks, WIDTH=plan.width, N=plan.states, WORDS=WORDS, LOG_A=log_A, REVERSE=reverse,
-        num_warps=4, PDL=early(A.device)["PDL"],
+        blocks, starts.shape[0], WIDTH=plan.width, N=plan.states, WORDS=WORDS, LOG_A=log_A,
+        REVERSE=reverse, num_warps=4, PDL=early(A.device)["PDL"],
     )  # fmt: skip
 
 

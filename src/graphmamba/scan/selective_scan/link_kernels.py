@@ -20,7 +20,7 @@ def either(a, b):
 @triton.jit
 def prepare_kernel(
     cu_seqlens_ptr, A_ptr, starts_ptr, A2_ptr, boundaries, steps, inner, state, A_stride, blocks,
-    WIDTH: tl.constexpr, N: tl.constexpr, WORDS: tl.constexpr, LOG_A: tl.constexpr,
+    words, WIDTH: tl.constexpr, N: tl.constexpr, WORDS: tl.constexpr, LOG_A: tl.constexpr,
     REVERSE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Mark the steps that start a sequence, a bit each; lay log2(e) A out as the tiles read it."""
@@ -57,7 +57,7 @@ def prepare_kernel(
             bits |= tl.reduce(mine, 0, either)
             first += BLOCK
             is_open = (first < boundaries) & (tl.max(value) <= high)
-        tl.store(starts_ptr + tau // 32 + word, bits, mask=tau + word * 32 < steps)
+        tl.store(starts_ptr + tau // 32 + word, bits, mask=tau // 32 + word < words)
     else:
         flat = (program - blocks) * BLOCK + lane
         n, c = flat // WIDTH, flat % WIDTH
