@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from graphmamba.config import Experiment, load_experiment
+from graphmamba.encode.unit_rows import unit_rows
 from graphmamba.scan import causal_conv1d, selective_scan
 from graphmamba.study.batch_size import BatchSize
 from graphmamba.study.flops import Flops, count_flops, training_flops
@@ -30,6 +31,7 @@ SETS = {
     "gatedgcn-tuned": ("peptides-func",),
 }
 NAMES = [f"{benchmark}/{model}" for model, sets in SETS.items() for benchmark in sets]
+LOSS_KINDS = "class", "two_class", "entry"
 OVERRIDES: dict[str, dict[str, object]] = {
     "both ways": {"model.order.direction": "bidirectional"},
     "normed": {"model.input_norm": "layer", "model.norm": "layer"},
@@ -133,6 +135,24 @@ def test_fused_norms_cost_what_their_parts_do() -> None:
     assert OWN_ELEMENTWISE["graphmamba::segment_max_fused"](rows, None, None) == 15
     assert OWN_ELEMENTWISE["graphmamba::segment_max_fused_backward"](None, rows, None) == 15
     assert OWN_ELEMENTWISE["graphmamba::add_up_fused"]([rows] * 4) == 45
+
+
+@pytest.mark.parametrize("has_relu", [True, False])
+def test_fused_rows_of_length_1_cost_their_parts(has_relu: bool) -> None:
+    x = torch.randn(5, 3)
+    counted = count_flops(lambda: unit_rows(x, has_relu=has_relu))
+    # but for the comparison of each length
+    formula = OWN_ELEMENTWISE["graphmamba::unit_rows_fused"]
+    assert formula(x, has_relu) == counted.elementwise - 5
+    assert OWN_ELEMENTWISE["graphmamba::unit_rows_fused_backward"](x, x, has_relu) == 15 * 6
+
+
+def test_fused_losses_cost_more_the_more_they_compute() -> None:
+    x = torch.randn(5, 3)
+    table = {name: OWN_ELEMENTWISE[f"graphmamba::{name}_loss_fused"] for name in LOSS_KINDS}
+    assert table["class"](x, None, True) == 15 * 7
+    assert table["two_class"](x[:, :1], None) == 5 * 7
+    assert (table["entry"](x, x, False), table["entry"](x, x, True)) == (15 * 7, 15 * 4)
 
 
 def test_a_fused_update_of_edges_costs_its_sum_and_its_norm() -> None:

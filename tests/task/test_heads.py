@@ -62,10 +62,31 @@ def test_tuned_form_drops_before_every_linear_layer() -> None:
     assert kinds == [*hidden, *hidden, nn.Dropout, Linear]
     assert [type(part) for part in Mlp(8, 3, HeadConfig(layers=2))] == [
         Linear,
-        nn.ReLU,
+        nn.Identity,
         Normalize,
         Linear,
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "places"),
+    [({}, "036"), ({"has_hidden_norm": False}, "024"), ({"dropout": 0.1}, "159")],
+)
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_weights_keep_the_names_they_are_stored_by(
+    options: dict[str, object], places: str, activation: str
+) -> None:
+    mlp = Mlp(4, 2, HeadConfig(layers=3, activation=activation, **options))
+    expected = [f"{place}.{part}" for place in places for part in ("weight", "bias")]
+    assert list(mlp.state_dict()) == expected
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_hidden_rows_are_activated_before_they_are_scaled(activation: str) -> None:
+    mlp, x = Mlp(8, 3, HeadConfig(layers=2, activation=activation)), torch.randn(20, 8)
+    (hidden,) = hidden_rows(mlp, x)
+    rows = getattr(nn.functional, activation)(mlp[0](x))
+    assert torch.equal(hidden, nn.functional.normalize(rows, dim=-1))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from graphmamba.encode.norm import BatchNorm, NoNorm
 from graphmamba.encode.numbers import NumberEncoder
 from graphmamba.encode.random_walk import RandomWalkEncoder
 from graphmamba.encode.superpixels import EDGE_STATISTICS, NODE_STATISTICS
+from graphmamba.encode.unit_rows import unit_rows
 from graphmamba.errors import UserError
 
 
@@ -104,7 +105,7 @@ class PreLayer(nn.Module):
     ) -> Float[Tensor, "nodes channels"]:
         """Transform every node by itself; those after the first `count` are ghosts."""
         rows = self.norm(self.linear(x), count, activation="relu")
-        return nn.functional.normalize(rows, dim=-1)
+        return unit_rows(rows)
 
 
 class RowEncoder(nn.Sequential):

@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from graphmamba.checks import check_fraction
 from graphmamba.data.topology import Topology
+from graphmamba.encode.unit_rows import unit_rows
 from graphmamba.stack.norm import NodeNorm
 from graphmamba.stack.options import Activation, NormName, activation_function
 from graphmamba.stack.parts import LocalModel
@@ -64,4 +65,4 @@ class PlainLayer(nn.Module):
         near = self.activation(self.norm(near, topology))
         near = functional.dropout(near, self.dropout, self.training)
         new = x + near if self.has_residual else near
-        return functional.normalize(new, dim=-1) if self.has_unit_rows else new, e
+        return unit_rows(new) if self.has_unit_rows else new, e

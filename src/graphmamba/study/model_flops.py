@@ -21,13 +21,10 @@ from graphmamba.encode.random_walk import RandomWalkEncoder
 from graphmamba.errors import UserError
 from graphmamba.study.batch_size import BatchSize
 from graphmamba.study.flops import Flops
-from graphmamba.study.operator_flops import DROPOUT
+from graphmamba.study.operator_flops import DROPOUT, LENGTH
 from graphmamba.study.stack_flops import batch_norm, layer_flops, linear, pointwise
 from graphmamba.task.heads import GraphHead, Normalize
 from graphmamba.task.model import GraphMamba
-
-LENGTH = 3
-"""Scaling a row to length 1: its squares and their sum, and the quotient, for each number."""
 
 
 def forward_flops(model: GraphMamba, size: BatchSize) -> Flops:
@@ -114,7 +111,8 @@ PARTS: dict[type[nn.Module], Callable[[Any, int, int], Flops]] = {
     nn.GELU: lambda _part, _rows, numbers: pointwise(numbers),
     nn.Dropout: lambda part, _rows, numbers: pointwise(DROPOUT * numbers if part.training else 0),
     nn.Sequential: lambda part, rows, _numbers: _in_turn(part, rows),
-    Normalize: lambda _part, _rows, numbers: pointwise(LENGTH * numbers),
+    nn.Identity: lambda _part, _rows, _numbers: Flops(),
+    Normalize: lambda part, _rows, numbers: pointwise((LENGTH + part.has_relu) * numbers),
     BatchNorm: lambda part, rows, _numbers: pointwise(batch_norm(part) * rows * part.num_features),
     Concat: _side_by_side,
     NodeFeatures: lambda part, rows, _numbers: _part(part.network, rows),

@@ -32,6 +32,12 @@ SOFTMAX = 5
 """Maximum, difference, exponential, sum, quotient, for each score."""
 SCORE = SOFTMAX + 2
 """Scaling and mask before the softmax."""
+LENGTH = 3
+"""Scaling a row to length 1: its squares and their sum, and the quotient, for each number."""
+ENTROPY = 5
+"""Exponential, sum and logarithm, and product and difference with the label, for each logit."""
+SLOPE = 2
+"""The difference and the factor of a loss's gradient, which is found with the loss."""
 DROPOUT = 1
 """The product with the scaled mask."""
 BACKWARD = 2
@@ -288,6 +294,14 @@ def _activate_drop(x: Tensor, grad: Tensor | None, _seed: Any, *settings: Any) -
     return x.numel() * ((activation != "none") + (rate > 0) + (grad is not None))
 
 
+def _unit_rows(x: Tensor, has_relu: bool) -> int:
+    return (LENGTH + has_relu) * x.numel()
+
+
+def _entry_loss(prediction: Tensor, _target: Any, is_l1: bool) -> int:
+    return ((2 if is_l1 else ENTROPY) + SLOPE) * prediction.numel()
+
+
 def _add_up(rows: Sequence[Tensor]) -> int:
     return (len(rows) - 1) * rows[0].numel()
 
@@ -304,6 +318,11 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "graphmamba::segment_max_fused_backward": _taken_in(place=1),
     "graphmamba::segment_sum_fused": _taken_in(),
     "graphmamba::column_sums_fused": _taken_in(),
+    "graphmamba::unit_rows_fused": _unit_rows,
+    "graphmamba::unit_rows_fused_backward": _taken_in(BACKWARD * LENGTH),
+    "graphmamba::class_loss_fused": _taken_in(SOFTMAX + SLOPE),
+    "graphmamba::two_class_loss_fused": _taken_in(ENTROPY + SLOPE),
+    "graphmamba::entry_loss_fused": _entry_loss,
     "graphmamba::activate_drop_fused": _activate_drop,
     "graphmamba::batch_norm_act_fused": _batch_norm_act,
     "graphmamba::batch_norm_act_fused_backward": _batch_norm_act_backward,

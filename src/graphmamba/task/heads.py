@@ -11,6 +11,7 @@ from graphmamba.checks import check_choice, check_fraction, check_least
 from graphmamba.data.catalog import Level, Task
 from graphmamba.data.topology import Topology
 from graphmamba.encode.linear import Linear
+from graphmamba.encode.unit_rows import unit_rows
 from graphmamba.stack.segment_max import max_segments
 from graphmamba.stack.segment_sum import sum_segments
 
@@ -44,11 +45,19 @@ class HeadConfig:
 
 
 class Normalize(nn.Module):
-    """Scale every row to length 1; rows of zeros stay."""
+    """Scale every row to length 1; rows of zeros stay.
+
+    Args:
+        has_relu: Whether a ReLU comes before.
+    """
+
+    def __init__(self, *, has_relu: bool = False) -> None:
+        super().__init__()
+        self.has_relu = has_relu
 
     def forward(self, x: Float[Tensor, "rows channels"]) -> Float[Tensor, "rows channels"]:
         """Divide by the row's length."""
-        return nn.functional.normalize(x, dim=-1)
+        return unit_rows(x, has_relu=self.has_relu)
 
 
 class Mlp(nn.Sequential):
@@ -64,9 +73,17 @@ class Mlp(nn.Sequential):
         parts: list[nn.Module] = []
         for _ in range(config.layers - 1):
             parts += [*_dropout(config), Linear(channels, channels)]
-            parts += [ACTIVATIONS[config.activation]()]
-            parts += [Normalize()] if config.has_hidden_norm else []
+            parts += _after_hidden(config)
         super().__init__(*parts, *_dropout(config), Linear(channels, outputs))
+
+
+def _after_hidden(config: HeadConfig) -> list[nn.Module]:
+    if not config.has_hidden_norm:
+        return [ACTIVATIONS[config.activation]()]
+    if config.activation == "relu":
+        # The ReLU leaves its place to nothing: parts are numbered, and weights are stored by that.
+        return [nn.Identity(), Normalize(has_relu=True)]
+    return [ACTIVATIONS[config.activation](), Normalize()]
 
 
 def _dropout(config: HeadConfig) -> list[nn.Module]:

@@ -8,6 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from graphmamba.data.catalog import LossName
+from graphmamba.fusing import can_fuse_single
+from graphmamba.task.fused_losses import class_loss, entry_loss, two_class_loss
 from graphmamba.task.heads import pair_scores
 from graphmamba.task.target import Links
 
@@ -18,6 +20,8 @@ def binary_cross_entropy(
     logits: Float[Tensor, "rows outputs"], label: Float[Tensor, "rows outputs"]
 ) -> Scalar:
     """Mean over all labelled entries; each column is a yes-or-no question of its own."""
+    if can_fuse_single(logits, label):
+        return entry_loss(logits, label, loss="binary_cross_entropy")
     is_labelled = ~torch.isnan(label)
     losses = functional.binary_cross_entropy_with_logits(
         logits, label.masked_fill(~is_labelled, 0.0), reduction="none"
@@ -27,12 +31,16 @@ def binary_cross_entropy(
 
 def l1(prediction: Float[Tensor, "rows outputs"], target: Float[Tensor, "rows outputs"]) -> Scalar:
     """Mean absolute error over all entries with a target."""
+    if can_fuse_single(prediction, target):
+        return entry_loss(prediction, target, loss="l1")
     is_labelled = ~torch.isnan(target)
     return _mean((prediction - target.masked_fill(~is_labelled, 0.0)).abs(), is_labelled)
 
 
 def cross_entropy(logits: Float[Tensor, "rows classes"], label: Int[Tensor, " rows"]) -> Scalar:
     """Mean over all labelled rows."""
+    if can_fuse_single(logits):
+        return class_loss(logits, label, is_weighted=False)
     return _mean(_cross_entropies(logits, label), label >= 0)
 
 
@@ -40,6 +48,8 @@ def weighted_cross_entropy(
     logits: Float[Tensor, "rows classes"], label: Int[Tensor, " rows"]
 ) -> Scalar:
     """Weighted mean, a class the heavier the rarer it is in this batch."""
+    if can_fuse_single(logits):
+        return class_loss(logits, label, is_weighted=True)
     weight = balanced_weights(label, logits.shape[1], _exact(logits))
     # a batch of one class has no weight at all, and nothing to balance
     return (weight * _cross_entropies(logits, label)).sum() / _at_least_tiny(weight.sum())
@@ -49,6 +59,8 @@ def weighted_binary_cross_entropy(
     logits: Float[Tensor, "rows 1"], label: Int[Tensor, " rows"]
 ) -> Scalar:
     """Two classes, one logit; unlike the form for many classes, divided by the number of rows."""
+    if can_fuse_single(logits):
+        return two_class_loss(logits, label)
     weight = balanced_weights(label, 2, _exact(logits))
     losses = functional.binary_cross_entropy_with_logits(
         logits[:, 0], label.clamp_min(0).to(logits.dtype), reduction="none"
