@@ -1,16 +1,17 @@
 """Random updates of edges, and what each form makes of them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from graphmamba.encode.activation import Activation
+from graphmamba.encode.linear import Linear
 from graphmamba.encode.norm import BatchNorm
 from graphmamba.scan.options import Backend
-from graphmamba.stack.edge_update import Updated, update_edges
-from tests.helpers.agreement import Results, assert_as_exact, assert_bit_equal
+from graphmamba.stack.edge_update import Updated, map_edges, update_edges
+from tests.helpers.agreement import Results, assert_as_exact, assert_bit_equal, max_error
 from tests.helpers.gated_calls import Call, draw
 
 
@@ -116,6 +117,61 @@ def assert_update_right(case: Case, device: str = "cpu", is_repeated: bool = Tru
     assert_as_exact(ours, plain, truth)
     if is_repeated:
         assert_bit_equal(ours, compute(case, "fused", torch.float32, device))
+
+
+def compute_mapped(case: Case, backend: Backend, dtype: torch.dtype, device: str) -> Results:
+    """The same with a map of the edges, which are what is added at the end."""
+    call, channels = case.call(), case.call().edges.shape[1]
+    drawn = {"nodes": call.nodes, "edges": call.edges + case.shift, "scale": call.scale}
+    leaves = {
+        name: values.float().to(device, dtype).requires_grad_()
+        for name, values in drawn.items()
+        if values is not None
+    }
+    torch.manual_seed(0)
+    maps = Linear(channels, channels).to(device, dtype)
+    norm = _norm(channels, dtype, device, backend)
+    maps.backend = norm.backend
+    real = case.real and [torch.tensor(each, device=device) for each in case.real]
+    found = map_edges(
+        *(leaves["nodes"], leaves["edges"], call.layout(device), maps, norm, leaves.get("scale")),
+        activation=case.activation,
+        rate_after=case.rate,
+        seed=torch.tensor(-123456789, device=device),
+        real_edges=real and real[0],
+        real_nodes=real and real[1],
+        backend=backend,
+        is_one=True,
+    )
+    ends = (found.x_hat, call.d_x), (found.edges, call.d_e)
+    outputs = [(out, grad.to(device, out.dtype)) for out, grad in ends if grad is not None]
+    torch.autograd.backward(*zip(*outputs, strict=True))
+    results = {
+        "x_hat": found.x_hat, "new edges": found.edges, "batches": norm.num_batches_tracked,
+        "mean": norm.running_mean, "variance": norm.running_var, "sums": _sums(found, case),
+    }  # fmt: skip
+    leaves |= {"map": maps.weight, "map_bias": maps.bias, "weight": norm.weight, "bias": norm.bias}
+    for name, leaf in leaves.items():
+        results[f"d_{name}"] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+    return {name: value.detach().cpu() for name, value in results.items()}
+
+
+def assert_mapped_right(case: Case, device: str = "cpu") -> None:
+    """As exact as plain PyTorch, and the same bits again."""
+    truth = compute_mapped(case, "reference", torch.float64, "cpu")
+    plain = compute_mapped(case, "reference", torch.float32, "cpu")
+    ours = compute_mapped(case, "fused", torch.float32, device)
+    assert_as_exact(ours, plain, truth)
+    assert_bit_equal(ours, compute_mapped(case, "fused", torch.float32, device))
+
+
+def assert_mapped_close(case: Case, tolerance: float, device: str) -> None:
+    """As plain PyTorch does it, but for the digits that products on tensor cores round away."""
+    case = replace(case, activation="gelu")
+    plain = compute_mapped(case, "reference", torch.float32, "cpu")
+    for name, value in compute_mapped(case, "fused", torch.float32, device).items():
+        largest = max(1.0, float(plain[name].abs().max()))
+        assert max_error(value, plain[name]) <= tolerance * largest, name
 
 
 def assert_like_both(case: Case, dtype: torch.dtype, tolerance: float, device: str = "cpu") -> None:

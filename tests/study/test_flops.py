@@ -168,6 +168,10 @@ def test_a_fused_update_of_edges_costs_its_sum_and_its_norm() -> None:
     back = None, None, edges, None, nodes[:, :3], None, *ends, None, one, one, None, None, *settings
     # the residual has nothing left to do
     assert table["edge_update_fused_backward"](*back) == 2 * (whole - 21)
+    product = PRODUCTS[torch.ops.graphmamba.edge_update_fused]
+    shapes = [(5, 12), (7, 3), *[None] * 20]
+    assert product(*shapes) == 0
+    assert product(*shapes, (3, 3), (3,)) == 2 * 7 * 9
 
 
 def test_a_pair_of_fused_norms_costs_what_both_do() -> None:

@@ -9,11 +9,11 @@ from torch.nn import functional
 from graphmamba.checks import check_choice, check_fraction, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
-from graphmamba.encode.linear import Linear, linear_through
+from graphmamba.encode.linear import Linear
 from graphmamba.encode.norm import BatchNorm, number_norms
 from graphmamba.errors import UserError
 from graphmamba.scan.options import Backend
-from graphmamba.stack.edge_update import update_edges
+from graphmamba.stack.edge_update import map_edges
 from graphmamba.stack.gated_sum import sent_rows
 from graphmamba.stack.options import Activation
 from graphmamba.stack.parts import LocalModel
@@ -93,11 +93,8 @@ class GatedGCN(LocalModel):
         }  # fmt: skip
         with Forgetting(is_worth_forgetting(x, x.shape[1], self.forgets)) as kept:
             nodes = self.nodes(x)
-            maps = self.edges.weight, self.edges.bias
-            edges, e = linear_through(e, *maps, backend=self.edges.backend)
-            x_hat, e, mean, sums = update_edges(
-                *(nodes, edges, layout, self.edge_norm, scale),
-                after=e,
+            x_hat, e, mean, sums = map_edges(
+                *(nodes, e, layout, self.edges, self.edge_norm, scale),
                 real_edges=topology.num_real_edges,
                 real_nodes=topology.num_real_nodes,
                 backend=self.backend,

@@ -44,6 +44,8 @@ BACKWARD = 2
 """A product, and about as well a norm or a softmax, has two gradients of its own size."""
 SCAN_BACKWARD = 3
 """The recurrence once more, then its two gradients."""
+EDGE_MAP = 22
+"""Place of the map among the arguments of an update of edges."""
 
 
 def scan_step_flops(state: int, has_skip: bool = True, has_gate: bool = True) -> int:
@@ -118,6 +120,12 @@ def _raw_steps(out: Any, _select: Any, step: Any, **_: Any) -> int:
     return 2 * out[0] * step[0] * step[1]
 
 
+def _edge_map(*call: Any, **_: Any) -> int:
+    """From the shapes of what `_edge_update` takes; a map of the edges is behind all else."""
+    has_map = len(call) > EDGE_MAP and call[EDGE_MAP] is not None
+    return 2 * call[1][0] * call[1][1] ** 2 if has_map else 0
+
+
 def _deep_set(vectors: Any, _values: Any, _signs: Any, *maps: Any, **_: Any) -> int:
     """From the shapes of entries and of weight and bias of both maps."""
     (hidden, pair), channels = maps[0], maps[2][0]
@@ -138,6 +146,7 @@ PRODUCTS: dict[Any, Formula] = {
     ours.rows_grad_fused: _rows_grad,
     ours.weight_grad_fused: _weight_grad,
     ours.add_product_fused: _add_product,
+    ours.edge_update_fused: _edge_map,
     ours.selection_fused: _selection,
     ours.selection_fused_backward: _selection_backward,
     ours.raw_steps_fused: _raw_steps,
@@ -262,7 +271,10 @@ def _batch_norm_act_backward(_grad: Any, _kept: Any, *call: Any) -> int:
 
 
 def _edge_update(*call: Any) -> int:
-    """From nodes, edges, scale, five of the layout, after, eight of the norm and the settings."""
+    """From nodes, edges, scale, five of the layout, after, eight of the norm and the settings.
+
+    The map of the edges, if there is one, is a product and counted as such.
+    """
     nodes, edges, scale = call[:3]
     settings = call[17], [0.0, call[18]], None, True
     norm = _batch_norm_act(edges, None, None, None, call[8], *[None] * 6, *settings)

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from graphmamba.encode.linear import Linear
 from graphmamba.encode.norm import BatchNorm
 from graphmamba.errors import UserError
 from graphmamba.stack import GatedGCN
-from graphmamba.stack.edge_update import _is_joint, update_edges
+from graphmamba.stack.edge_update import _is_joint, _is_mapped, update_edges
 from graphmamba.stack.gated_sum import gated_sum
 from tests.helpers.gated_calls import draw
 from tests.helpers.graphs import random_rows, random_topology
@@ -56,14 +57,29 @@ def test_both_are_one_only_where_kernels_do_each(monkeypatch: pytest.MonkeyPatch
     assert not _is_joint("fused", norm, rows)
 
 
+def test_a_map_is_part_of_it_only_if_a_program_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    sizes = {64: True, 65: False}
+    for channels, expected in sizes.items():
+        maps, rows = Linear(channels, channels), torch.zeros(3, channels)
+        assert not _is_mapped(maps, rows)
+        maps.backend = "fused"
+        assert _is_mapped(maps, rows) is expected
+    monkeypatch.setattr("graphmamba.stack.edge_update.may_round", lambda _: False)
+    maps = Linear(5, 5)
+    maps.backend = "fused"
+    assert not _is_mapped(maps, torch.zeros(3, 5))
+
+
 @only_interpreted
 def test_a_layer_gives_the_same_whether_both_are_one_or_not() -> None:
     run_apart(
+        "from graphmamba.stack import edge_update\n"
         "from tests.stack.edge_update.test_edge_update import *\n"
-        "for rate in (0.0, 0.4):\n"
+        "for rate, edge_update.ARE_EDGES_MAPPED in ((0.0, False), (0.4, False), (0.4, True)):\n"
+        "    apart = layer_results(False, False, rate)\n"
         "    for forgets in (False, True):\n"
         "        joint = layer_results(True, forgets, rate)\n"
-        "        apart = layer_results(False, False, rate)\n"
         "        for ours, plain in zip(joint, apart, strict=True):\n"
         "            torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)\n"
         "check_messages()\n",
@@ -76,6 +92,7 @@ def layer_results(is_joint: bool, forgets: bool, rate: float) -> list[Tensor]:
     torch.manual_seed(0)
     layer = GatedGCN(CHANNELS, dropout=rate, backend="fused" if is_joint else "cpu")
     layer.node_norm.backend = layer.edge_norm.backend = "fused" if is_joint else "reference"
+    layer.edges.backend = layer.edge_norm.backend
     layer.forgets = forgets
     topology = random_topology()
     x, e = (rows.requires_grad_() for rows in random_rows(topology, CHANNELS))

@@ -10,18 +10,20 @@ from graphmamba.stack.gated_sum.line_kernels import store_line
 
 
 @no_type_check
-@triton.jit(do_not_specialize=["lines", "own"])
+@triton.jit(do_not_specialize=["edge_lines", "node_lines", "own"])
 def join_lines_kernel(
-    lines_ptr, sizes_ptr, out_ptr, out_sizes_ptr, lines, own, CHANNELS: tl.constexpr,
-    L: tl.constexpr, C: tl.constexpr, UNROLL: tl.constexpr, PDL: tl.constexpr,
+    lines_ptr, sizes_ptr, out_ptr, out_sizes_ptr, edge_lines, node_lines, own,
+    CHANNELS: tl.constexpr, L: tl.constexpr, C: tl.constexpr, UNROLL: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Make one line of `own` lines, L at a time, for C channels of edges or nodes."""
     lead(PDL)
     group, groups = tl.program_id(0), tl.num_programs(0)
     c = tl.program_id(1) * C + tl.arange(0, C)
     end = tl.program_id(2)
-    lines_ptr += end.to(tl.int64) * lines * (2 * CHANNELS)
-    sizes_ptr += end * lines
+    lines = tl.where(end == 0, edge_lines, node_lines)
+    lines_ptr += end.to(tl.int64) * edge_lines * (2 * CHANNELS)
+    sizes_ptr += end * edge_lines
     first = group * own
     last = tl.minimum(first + own, lines)
     count = tl.zeros([L], tl.float32)

@@ -4,21 +4,25 @@ The forward operator changes the running statistics of the norm; so, as for the 
 function of autograd stands around it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from graphmamba.encode.linear.operators import as_rows, grad_of_rows, note_use, parameter_grads
 from graphmamba.operators import add_operator, as_dense
 from graphmamba.stack.gated_sum.operators import LAYOUT, sent_rows
 
-LAYOUT_PARTS, ARGUMENTS = 5, 22
+LAYOUT_PARTS, AFTER, ARGUMENTS = 5, 8, 22
+"""Arguments of a layout, place of `after`, and all of them but the map."""
 _SETTINGS = "str activation, float rate, int site"
 _FORWARD = (
     f"edge_update_fused(Tensor nodes, Tensor edges, Tensor? scale, {LAYOUT}, Tensor? after, "
     "Tensor weight, Tensor bias, Tensor? seed, Tensor? real_edges, Tensor? real_nodes, "
     "Tensor(a!) running_mean, Tensor(b!) running_var, Tensor(c!)? batches, "
-    f"{_SETTINGS}, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"{_SETTINGS}, float momentum, float eps, Tensor? map_weight=None, Tensor? map_bias=None) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 _BACKWARD = (
     "edge_update_fused_backward(Tensor d_x_hat, Tensor grad, Tensor e_hat, Tensor kept, "
@@ -85,7 +89,7 @@ for _schema, _compute, _fake in (
 
 
 class EdgeUpdate(torch.autograd.Function):
-    """The operator with its gradients; arguments as in the schema.
+    """The operator without a map, and its gradients; arguments as in the schema.
 
     It returns x_hat, the new edges, what the gated sum keeps and the statistics of e_hat and x_hat.
     """
@@ -93,18 +97,10 @@ class EdgeUpdate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Run the kernels of the forward pass."""
-        found = torch.ops.graphmamba.edge_update_fused(*arguments)
-        x_hat, e_hat, out, kept, norm_kept, sums = found
-        nodes, _, scale, *others = arguments
-        layout, (after, weight, bias, seed, count) = others[:5], others[5:10]
-        ctx.settings, ctx.has_after = arguments[-5:-2], after is not None
-        ctx.mark_non_differentiable(kept, sums)
-        # Else rows of zeros would be made for an output that nobody reads.
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(
-            *(e_hat, kept, sent_rows(nodes), scale, *layout, norm_kept, weight, bias, seed, count)
-        )
-        return x_hat, out, kept, sums
+        ctx.has_after = arguments[AFTER] is not None
+        kept, results = _run(ctx, arguments)
+        ctx.save_for_backward(*kept)
+        return results
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -112,18 +108,71 @@ class EdgeUpdate(torch.autograd.Function):
         ctx: Any, d_x_hat: Tensor | None, grad: Tensor | None, *_: None
     ) -> tuple[Tensor | None, ...]:
         """Run the kernels of the backward pass; those of the sum alone if no edge is read."""
-        saved = ctx.saved_tensors
-        (sent, scale), is_read = saved[2:4], grad is not None
-        if d_x_hat is None and not is_read:
+        if d_x_hat is None and grad is None:
             return (None,) * ARGUMENTS
-        d_x_hat = sent.new_zeros(sent.shape) if d_x_hat is None else d_x_hat
-        if is_read:
-            found = torch.ops.graphmamba.edge_update_fused_backward(
-                d_x_hat, grad, *saved, *ctx.settings
-            )
-        else:
-            alone = torch.ops.graphmamba.gated_sum_fused_backward(d_x_hat, None, *saved[:9])
-            found = *alone, None, None
-        d_nodes, d_edges, d_scale, d_weight, d_bias = found
-        given = d_nodes, d_edges, None if scale is None else d_scale, *[None] * LAYOUT_PARTS
-        return *given, grad if ctx.has_after else None, d_weight, d_bias, *[None] * (ARGUMENTS - 11)
+        d_nodes, d_edges, d_scale, *d_norm = _gradients(ctx, ctx.saved_tensors, d_x_hat, grad)
+        given = d_nodes, d_edges, d_scale, *[None] * LAYOUT_PARTS
+        return *given, grad if ctx.has_after else None, *d_norm, *[None] * (ARGUMENTS - 11)
+
+
+class MappedEdgeUpdate(torch.autograd.Function):
+    """The operator with a map of the edges, which are also what is added at the end."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, weight: Tensor, bias: Tensor | None, *arguments: Any
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Run the kernels of the forward pass."""
+        ctx.aside = note_use(weight)
+        e = arguments[1]
+        kept, results = _run(ctx, (*arguments[:AFTER], e, *arguments[AFTER:], weight, bias))
+        ctx.save_for_backward(e, weight, *kept)
+        return results
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(
+        ctx: Any, d_x_hat: Tensor | None, grad: Tensor | None, *_: None
+    ) -> tuple[Tensor | None, ...]:
+        """Run the kernels of the backward pass, then those of the map."""
+        if d_x_hat is None and grad is None:
+            return (None,) * (ARGUMENTS + 1)
+        e, weight, *saved = ctx.saved_tensors
+        d_nodes, rows, d_scale, *d_norm = _gradients(ctx, saved, d_x_hat, grad)
+        assert rows is not None
+        found = parameter_grads(ctx.aside, weight, rows, as_rows(e), *ctx.needs_input_grad[:2])
+        de = grad_of_rows(rows, weight, grad) if ctx.needs_input_grad[3] else None
+        given = *found, d_nodes, de, d_scale, *[None] * LAYOUT_PARTS
+        return *given, *d_norm, *[None] * (ARGUMENTS - 11)
+
+
+def _run(
+    ctx: Any, arguments: tuple[Any, ...]
+) -> tuple[list[Any], tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Return what the backward pass starts from, and the results."""
+    found = torch.ops.graphmamba.edge_update_fused(*arguments)
+    x_hat, e_hat, out, kept, norm_kept, sums = found
+    nodes, _, scale, *others = arguments[:ARGUMENTS]
+    layout, norm = others[:LAYOUT_PARTS], others[LAYOUT_PARTS + 1 : LAYOUT_PARTS + 5]
+    ctx.settings = others[-5:-2]
+    ctx.mark_non_differentiable(kept, sums)
+    # Else rows of zeros would be made for an output that nobody reads.
+    ctx.set_materialize_grads(False)
+    saved = [e_hat, kept, sent_rows(nodes), scale, *layout, norm_kept, *norm]
+    return saved, (x_hat, out, kept, sums)
+
+
+def _gradients(
+    ctx: Any, saved: Sequence[Any], d_x_hat: Tensor | None, grad: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """Gradients of nodes, edges after the map, scale, and of weight and bias of the norm."""
+    sent, scale = saved[2:4]
+    d_x_hat = sent.new_zeros(sent.shape) if d_x_hat is None else d_x_hat
+    if grad is None:
+        found = [*torch.ops.graphmamba.gated_sum_fused_backward(d_x_hat, None, *saved[:9])]
+        found += None, None
+    else:
+        found = [
+            *torch.ops.graphmamba.edge_update_fused_backward(d_x_hat, grad, *saved, *ctx.settings)
+        ]
+    return *found[:2], None if scale is None else found[2], *found[3:]

@@ -12,6 +12,13 @@ import triton.language as tl
 
 @no_type_check
 @triton.jit
+def as_stored(values, ptr):
+    """Return what will be read back of values that are written there."""
+    return values.to(ptr.dtype.element_ty).to(tl.float32)
+
+
+@no_type_check
+@triton.jit
 def take_in(count, mean, spread, value, is_real):
     """Take one more value into each row of the tile, where it is real."""
     count += is_real.to(tl.float32)
