@@ -7,6 +7,8 @@ import triton
 
 ALONE, TOGETHER = 80, 96
 """Registers of a program that walks over the edges of one node, and of one with several."""
+AT_ONCE = 4
+"""Numbers of a row that are loaded at once where all rows begin at multiples of them."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,11 @@ class Grid:
     def narrow(self) -> dict[str, Any]:
         """Options of a kernel that holds more than sums: as few registers as it does not spill at.
 
-        More of its programs are under way at a time then.
+        More of its programs are under way at a time then. Rows that begin anywhere are loaded
+        number by number, which takes what it takes.
         """
+        if self.constants["CHANNELS"] % AT_ONCE:
+            return {}
         return {"maxnreg": ALONE if self.constants["T"] == 1 else TOGETHER}
 
 
