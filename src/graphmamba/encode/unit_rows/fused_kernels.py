@@ -16,10 +16,13 @@ SHORTEST = tl.constexpr(1e-12)
 
 @no_type_check
 @triton.jit
-def lengths(x, HAS_RELU: tl.constexpr):
-    """Return rows after their ReLU, and the length of each."""
-    rows = tl.where(x <= 0.0, 0.0, x) if HAS_RELU else x
-    return rows, tl.sqrt_rn(tl.sum(rows * rows, axis=1))
+def scaled(x, HAS_RELU: tl.constexpr):
+    """Return the rows of length 1, what they were multiplied by, and which were too short."""
+    r = tl.where(x <= 0.0, 0.0, x) if HAS_RELU else x
+    length = tl.sqrt_rn(tl.sum(r * r, axis=1))
+    is_short = length < SHORTEST
+    scale = tl.math.div_rn(1.0, tl.where(is_short, SHORTEST, length))
+    return r * scale[:, None], scale, is_short
 
 
 @no_type_check
@@ -31,8 +34,7 @@ def unit_rows_fwd_kernel(
     """Divide R rows by their lengths."""
     row, c = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
     x = load_tile(x_ptr, row, c, rows, X_STRIDE, CHANNELS).to(tl.float32)
-    r, length = lengths(x, HAS_RELU)
-    y = tl.math.div_rn(r, tl.where(length < SHORTEST, SHORTEST, length)[:, None])
+    y, _, _ = scaled(x, HAS_RELU)
     at = row.to(tl.int64)[:, None] * CHANNELS + c[None, :]
     tl.store(y_ptr + at, y, mask=(row < rows)[:, None] & (c < CHANNELS)[None, :])
 
@@ -47,11 +49,9 @@ def unit_rows_bwd_kernel(
     row, c = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
     grad = load_tile(grad_ptr, row, c, rows, GRAD_STRIDE, CHANNELS).to(tl.float32)
     x = load_tile(x_ptr, row, c, rows, X_STRIDE, CHANNELS).to(tl.float32)
-    r, length = lengths(x, HAS_RELU)
-    scale = tl.math.div_rn(1.0, tl.where(length < SHORTEST, SHORTEST, length))
-    y = r * scale[:, None]
+    y, scale, is_short = scaled(x, HAS_RELU)
     # The divisor of a row that is too short is a number, and has no gradient.
-    along = tl.where(length < SHORTEST, 0.0, tl.sum(grad * y, axis=1))
+    along = tl.where(is_short, 0.0, tl.sum(grad * y, axis=1))
     found = (grad - y * along[:, None]) * scale[:, None]
     if HAS_RELU:
         found = tl.where(x <= 0.0, 0.0, found)
