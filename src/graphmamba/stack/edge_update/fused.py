@@ -21,8 +21,8 @@ from graphmamba.stack.gated_sum.tiles import cut
 JOINED, CHANNELS, WARPS, UNROLL = 512, 4, 16, 4
 """Lines that a program brings together at a time, channels of them, warps, and times a round. A
 thread that has all channels of a line need not ask another one for its count."""
-MAP_TILE = Tile(rows=32, warps=8, programs=264)
-"""Edges that are mapped at a time; by default two programs for each of an H200's processors."""
+MAP_TILE = Tile(rows=16, warps=4, programs=528)
+"""Edges that are mapped at a time; by default four programs for each of an H200's processors."""
 MOST_JOINED = 8192
 """Lines that one program brings together; more come together in two steps."""
 
