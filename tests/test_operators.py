@@ -22,7 +22,6 @@ def assert_rules_are_kept(rows: int) -> None:
         (graphmamba.weight_grad_fused, (grad, x, False)),
         (graphmamba.narrow_linear_fused, (x[:, :3], weight[:, :3].contiguous(), draw(8)[::2])),
         (graphmamba.narrow_linear_fused, (x[:, :3], weight[:, :3].contiguous(), None)),
-        (graphmamba.add_product_fused, (x, grad, weight)),
         (graphmamba.map_rows_fused, (x, weight, draw(8)[::2], True)),
         (graphmamba.map_rows_fused, (x.T.contiguous().T, weight.T.contiguous().T, None, False)),
         (graphmamba.rows_grad_fused, (grad, weight, x, draw(rows, 4))),

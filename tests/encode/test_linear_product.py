@@ -92,7 +92,6 @@ def test_they_run_where_products_may_be_rounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", precision)
-    monkeypatch.setattr(operators, "ARE_PRODUCTS_OURS", True)
     x, weight = torch.randn(2000, 96, device="cuda"), torch.randn(192, 96, device="cuda")
     with patch("graphmamba.encode.linear.product.map_rows", return_value=x @ weight.T) as ours:
         door(x, weight)

@@ -155,23 +155,19 @@ def test_fused_losses_cost_more_the_more_they_compute() -> None:
     assert (table["entry"](x, x, False), table["entry"](x, x, True)) == (15 * 7, 15 * 4)
 
 
-def test_a_fused_update_of_edges_costs_its_sum_and_its_norm() -> None:
+def test_gradients_of_a_sum_and_its_norm_cost_what_both_do() -> None:
     nodes, edges, one = torch.randn(5, 12), torch.randn(7, 3), torch.ones(3)
     ends, settings = [None] * 5, ("relu", 0.5, 0)
     table = {
         name.removeprefix("graphmamba::"): formula for name, formula in OWN_ELEMENTWISE.items()
     }
-    call = nodes, edges, None, *ends, edges, one, one, *[None] * 6, *settings
-    # the gated sum, the norm, the activation, the dropout, the residual
-    whole = table["gated_sum_fused"](nodes, edges, None) + 21 * (7 + 1 + 1 + 1)
-    assert table["edge_update_fused"](*call, 0.1, 1e-5) == whole
-    back = None, None, edges, None, nodes[:, :3], None, *ends, None, one, one, None, None, *settings
-    # the residual has nothing left to do
-    assert table["edge_update_fused_backward"](*back) == 2 * (whole - 21)
-    product = PRODUCTS[torch.ops.graphmamba.edge_update_fused]
-    shapes = [(5, 12), (7, 3), *[None] * 20]
-    assert product(*shapes) == 0
-    assert product(*shapes, (3, 3), (3,)) == 2 * 7 * 9
+    sums = None, None, edges, one, one, None, None, *settings
+    norm = [one] * 5
+    back = None, None, edges, None, nodes[:, :3], None, *ends, *norm, None, None, *settings
+    # the gated sum, the norm, the activation, the dropout
+    whole = 2 * (table["gated_sum_fused"](nodes, edges, None) + 21 * (7 + 1 + 1))
+    found = table["edge_norm_sums_fused"](*sums) + table["edge_update_fused_backward"](*back)
+    assert found == whole
 
 
 def test_a_pair_of_fused_norms_costs_what_both_do() -> None:

@@ -46,6 +46,8 @@ class Topology:
     """Where the edges of each node begin in `source_order`, if it is known."""
     target_ptr: Int[Tensor, " node_boundaries"] | None = None
     """Where they begin among the edges as they lie, likewise."""
+    wants_edges: bool = True
+    """Whether anybody reads the edge rows that a layer returns; a layer may return None if not."""
     edge_layout: EdgeLayout | None = None
     """Which edges meet at each node; `Backbone` looks it up once for all layers."""
     ptr: Int[Tensor, " boundaries"] | None = None

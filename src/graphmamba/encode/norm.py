@@ -29,7 +29,7 @@ class BatchNorm(nn.BatchNorm1d):
     backend: FusedBackend = "auto"
     """What runs it."""
 
-    def forward(  # noqa: PLR0913 - what stands before and after it
+    def forward(
         self,
         input: Rows,  # noqa: A002 - as PyTorch names it
         count: Int[Tensor, ""] | None = None,
@@ -40,7 +40,6 @@ class BatchNorm(nn.BatchNorm1d):
         rate_before: float = 0.0,
         rate_after: float = 0.0,
         seed: Int[Tensor, ""] | None = None,
-        sums: Float[Tensor, "2 channels"] | None = None,
     ) -> Rows:
         """Return `after + drop(activation(norm(before + drop(input))))`.
 
@@ -54,7 +53,6 @@ class BatchNorm(nn.BatchNorm1d):
             rate_before: Rate of dropout before the norm, in training.
             rate_after: Rate of dropout after the activation, in training.
             seed: What the dropouts follow; drawn from PyTorch's generator if None.
-            sums: Mean and squared deviations of what is normalised, if they are known.
         """
         drops: list[Drop | None] = [None, None]
         if self.training and (rate_before or rate_after):
@@ -72,7 +70,6 @@ class BatchNorm(nn.BatchNorm1d):
             eps=self.eps,
             count=count,
             is_synced=self.is_synced,
-            sums=sums,
             backend=self.backend,
         )
 

@@ -19,6 +19,7 @@ from graphmamba.stack.block_pattern import BlockPattern
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
 from graphmamba.stack.performer import Performer
+from graphmamba.stack.side_streams import join_lanes
 
 
 class Backbone(nn.Module):
@@ -68,6 +69,8 @@ class Backbone(nn.Module):
             patterns = {asked: BlockPattern.of(topology, *asked) for asked in self._patterns}
             topology = replace(topology, block_patterns=patterns)
         x, e = encoded.x, encoded.e
-        for layer in self.layers:
-            x, e = layer(x, e, topology)
+        for number, layer in enumerate(self.layers, start=1):
+            # Heads read nodes alone, so that nobody misses the last edges.
+            x, e = layer(x, e, replace(topology, wants_edges=number < len(self.layers)))
+        join_lanes()
         return x

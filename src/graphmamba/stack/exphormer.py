@@ -1,6 +1,6 @@
 """Sparse attention along real edges, expander edges and virtual nodes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -140,7 +140,9 @@ class ExphormerStack(nn.Module):
             layer = cast(GPSLayer, module)
             mixed = cast(nn.Module, layer.mixer)(torch.cat([x, virtual]), wiring)
             virtual = mixed[x.shape[0] :]
-            x, e = layer.combine(x, e, topology, mixed[: x.shape[0]])
+            is_read = topology.wants_edges or module is not self.layers[-1]
+            reading = replace(topology, wants_edges=is_read)
+            x, e = layer.combine(x, e, reading, mixed[: x.shape[0]])
         return x, e
 
     def _wire(self, e: Float[Tensor, "edges channels"], topology: Topology) -> AttentionEdges:

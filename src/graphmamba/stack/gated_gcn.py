@@ -1,22 +1,24 @@
 """Message passing with a gate for every channel of every edge."""
 
+from contextlib import nullcontext
 from typing import Any, ClassVar, get_args
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from graphmamba.checks import check_choice, check_fraction, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
-from graphmamba.encode.linear import Linear
+from graphmamba.encode.linear import Linear, linear, linear_through
 from graphmamba.encode.norm import BatchNorm, number_norms
 from graphmamba.errors import UserError
 from graphmamba.scan.options import Backend
-from graphmamba.stack.edge_update import map_edges
+from graphmamba.stack.edge_update import Gated, gate_edges, norm_edges
 from graphmamba.stack.gated_sum import sent_rows
 from graphmamba.stack.options import Activation
 from graphmamba.stack.parts import LocalModel
+from graphmamba.stack.side_streams import Branch
 
 OWN, SENT = 0, 1
 """Places of the maps A and B among those of the nodes."""
@@ -91,24 +93,44 @@ class GatedGCN(LocalModel):
         follow: dict[str, Any] = {
             "activation": self.activation, "rate_after": self.dropout, "seed": topology.seed
         }  # fmt: skip
-        with Forgetting(is_worth_forgetting(x, x.shape[1], self.forgets)) as kept:
+        forgets = is_worth_forgetting(x, x.shape[1], self.forgets)
+        # Large batches fill a GPU as it is, and are short of memory.
+        branch = None if forgets or torch.compiler.is_compiling() else Branch([e], "edges")
+        with branch or nullcontext():
+            maps = self.edges.weight, self.edges.bias
+            edges, e = linear_through(e, *maps, backend=self.edges.backend)
+        with Forgetting(forgets) as kept:
             nodes = self.nodes(x)
-            x_hat, e, mean, sums = map_edges(
-                *(nodes, e, layout, self.edges, self.edge_norm, scale),
-                real_edges=topology.num_real_edges,
-                real_nodes=topology.num_real_nodes,
-                backend=self.backend,
+            edges = edges if branch is None else branch.join(edges)
+            gated = gate_edges(nodes, edges, layout, self.edge_norm, scale, backend=self.backend)
+            kept.forget(sent_rows(nodes), lambda: self._map(source, SENT))
+            del nodes, edges
+            near = self.node_norm(
+                gated.x_hat,
+                topology.num_real_nodes,
+                after=x if residual is None else residual,
                 **follow,
             )
-            kept.forget(sent_rows(nodes), lambda: self._map(source, SENT))
-            del nodes
-            residual = x if residual is None else residual
-            near = self.node_norm(
-                x_hat, topology.num_real_nodes, after=residual, sums=sums, **follow
-            )
-            if mean is not None:
-                kept.forget(x_hat, lambda: self._map(source, OWN).add_(mean))
-        return near, e
+            if (mean := gated.mean) is not None:
+                kept.forget(gated.x_hat, lambda: self._map(source, OWN).add_(mean))
+        return near, self._finish_edges(gated, e, topology, is_beside=branch is not None, **follow)
+
+    def _finish_edges(
+        self,
+        gated: Gated,
+        e: Float[Tensor, "edges channels"],
+        topology: Topology,
+        *,
+        is_beside: bool,
+        **follow: Any,
+    ) -> Float[Tensor, "edges channels"] | None:
+        """Normalise the edges, beside what becomes of the nodes; None if nobody reads them."""
+        if not topology.wants_edges:
+            return None
+        branch = Branch([gated.e_hat], "edges") if is_beside else None
+        with branch or nullcontext():
+            out = norm_edges(gated, self.edge_norm, topology.num_real_edges, after=e, **follow)
+        return out if branch is None else branch.leave(out)
 
     def _map(
         self, x: Float[Tensor, "nodes channels"], number: int
@@ -117,7 +139,7 @@ class GatedGCN(LocalModel):
         weight, bias = (
             each.unflatten(0, (4, -1))[number] for each in (self.nodes.weight, self.nodes.bias)
         )
-        return functional.linear(x, weight, bias)
+        return linear(x, weight, bias, backend=self.nodes.backend)
 
     def _stability(self, topology: Topology) -> Float[Tensor, " edges"]:
         place = topology.gate_encoding

@@ -19,6 +19,8 @@ class BatchSize:
     """Nodes of the largest graph, which padded forms lay every graph out to."""
     expanders: int = 0
     """Expander edges, where Exphormer asks for them."""
+    wants_edges: bool = True
+    """Whether anybody reads the edge rows that a layer returns."""
 
     @classmethod
     def of(cls, graphs: Data) -> "BatchSize":

@@ -1,6 +1,7 @@
 """Closed formulas for a whole model: encoder, layers and head."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 from torch import nn
@@ -34,7 +35,8 @@ def forward_flops(model: GraphMamba, size: BatchSize) -> Flops:
     """
     flops = _encoder(cast(GraphEncoder, model.backbone.encoder), size)
     for layer in model.backbone.layers:
-        flops += layer_flops(layer, size)
+        is_last = layer is model.backbone.layers[-1]
+        flops += layer_flops(layer, replace(size, wants_edges=not is_last))
     head = cast(Any, model.head)
     if isinstance(head, GraphHead):
         width = next(_linears(head.mlp)).in_features

@@ -44,8 +44,6 @@ BACKWARD = 2
 """A product, and about as well a norm or a softmax, has two gradients of its own size."""
 SCAN_BACKWARD = 3
 """The recurrence once more, then its two gradients."""
-EDGE_MAP = 22
-"""Place of the map among the arguments of an update of edges."""
 
 
 def scan_step_flops(state: int, has_skip: bool = True, has_gate: bool = True) -> int:
@@ -99,10 +97,6 @@ def _weight_grad(grad: Any, x: Any, *_: Any, **__: Any) -> int:
     return 2 * grad[0] * grad[1] * x[1]
 
 
-def _add_product(_more: Any, grad: Any, weight: Any, **_: Any) -> int:
-    return 2 * grad[0] * weight[0] * weight[1]
-
-
 def _rows_grad(grad: Any, weight: Any, *_: Any, **__: Any) -> int:
     return 2 * grad[0] * weight[0] * weight[1]
 
@@ -118,12 +112,6 @@ def _selection_backward(*call: Any, **_: Any) -> int:
 
 def _raw_steps(out: Any, _select: Any, step: Any, **_: Any) -> int:
     return 2 * out[0] * step[0] * step[1]
-
-
-def _edge_map(*call: Any, **_: Any) -> int:
-    """From the shapes of what `_edge_update` takes; a map of the edges is behind all else."""
-    has_map = len(call) > EDGE_MAP and call[EDGE_MAP] is not None
-    return 2 * call[1][0] * call[1][1] ** 2 if has_map else 0
 
 
 def _deep_set(vectors: Any, _values: Any, _signs: Any, *maps: Any, **_: Any) -> int:
@@ -145,8 +133,6 @@ PRODUCTS: dict[Any, Formula] = {
     ours.map_rows_fused: _map_rows,
     ours.rows_grad_fused: _rows_grad,
     ours.weight_grad_fused: _weight_grad,
-    ours.add_product_fused: _add_product,
-    ours.edge_update_fused: _edge_map,
     ours.selection_fused: _selection,
     ours.selection_fused_backward: _selection_backward,
     ours.raw_steps_fused: _raw_steps,
@@ -270,22 +256,17 @@ def _batch_norm_act_backward(_grad: Any, _kept: Any, *call: Any) -> int:
     return BACKWARD * _batch_norm_act(*call[:4], None, *call[4:7], *statistics, *call[7:])
 
 
-def _edge_update(*call: Any) -> int:
-    """From nodes, edges, scale, five of the layout, after, eight of the norm and the settings.
-
-    The map of the edges, if there is one, is a product and counted as such.
-    """
-    nodes, edges, scale = call[:3]
-    settings = call[17], [0.0, call[18]], None, True
-    norm = _batch_norm_act(edges, None, None, None, call[8], *[None] * 6, *settings)
-    return _gated_sum(nodes, edges, scale) + norm
+def _edge_norm_sums(*call: Any) -> int:
+    """Half of a norm's gradients: the sums of two channels, masks made anew."""
+    settings = call[7], [0.0, call[8]], None, True
+    return _batch_norm_act_backward(None, None, call[2], *[None] * 6, *settings) // 2
 
 
 def _edge_update_backward(*call: Any) -> int:
-    """From what `_gated_sum_backward` takes, the layout, five of the norm and the settings."""
-    settings = call[16], [0.0, call[17]], None, True
+    """From what `_gated_sum_backward` takes, the layout, seven of the norm and the settings."""
+    settings = call[18], [0.0, call[19]], None, True
     norm = _batch_norm_act_backward(None, None, call[2], *[None] * 6, *settings)
-    return _gated_sum_backward(*call) + norm
+    return _gated_sum_backward(*call) + norm - norm // 2
 
 
 def _batch_norm_pair(*call: Any) -> int:
@@ -324,7 +305,7 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "graphmamba::gated_sum_fused": _gated_sum,
     "graphmamba::gated_sum_cpu_backward": _gated_sum_backward,
     "graphmamba::gated_sum_fused_backward": _gated_sum_backward,
-    "graphmamba::edge_update_fused": _edge_update,
+    "graphmamba::edge_norm_sums_fused": _edge_norm_sums,
     "graphmamba::edge_update_fused_backward": _edge_update_backward,
     "graphmamba::segment_max_fused": _taken_in(),
     "graphmamba::segment_max_fused_backward": _taken_in(place=1),

@@ -1,6 +1,7 @@
 """Closed formulas for the layers: operations of a forward pass, from widths and sizes alone."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 from torch import nn
@@ -67,8 +68,9 @@ def _gated_gcn(local: GatedGCN, size: BatchSize) -> Flops:
     # Edges: two sums, sigmoid, product with what is sent, two sums at the target. Nodes: quotient
     # with epsilon, sum. Both: norm, activation, residual.
     flops = linear(size.nodes, local.nodes) + linear(size.edges, local.edges)
-    flops += pointwise(6 * edges, 3 * nodes, (batch_norm(local) + 2) * (nodes + edges))
-    flops += dropped(nodes + edges, local.dropout, local)
+    follow = nodes + edges if size.wants_edges else nodes
+    flops += pointwise(6 * edges, 3 * nodes, (batch_norm(local) + 2) * follow)
+    flops += dropped(follow, local.dropout, local)
     if local.stable_gate is not None:
         first, last = local.stable_gate[0], local.stable_gate[2]
         flops += linear(size.edges, first) + linear(size.edges, last)
@@ -151,7 +153,8 @@ def _exphormer(stack: ExphormerStack, size: BatchSize) -> Flops:
         layer = cast(GPSLayer, module)
         attention = cast(ExphormerAttention, layer.mixer)
         flops += _exphormer_attention(attention, size, virtual, others, stack.kinds.shape[0])
-        flops += _combine(layer, size)
+        is_read = size.wants_edges or module is not stack.layers[-1]
+        flops += _combine(layer, replace(size, wants_edges=is_read))
     return flops
 
 

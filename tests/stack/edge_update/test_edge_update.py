@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmamba.encode.linear import Linear
 from graphmamba.encode.norm import BatchNorm
 from graphmamba.errors import UserError
 from graphmamba.stack import GatedGCN
-from graphmamba.stack.edge_update import _is_joint, _is_mapped, update_edges
+from graphmamba.stack.edge_update import _is_joint, gate_edges, norm_edges
 from graphmamba.stack.gated_sum import gated_sum
 from tests.helpers.gated_calls import draw
 from tests.helpers.graphs import random_rows, random_topology
@@ -25,15 +24,10 @@ def test_it_is_the_sum_and_the_norm(is_training: bool) -> None:
     x_hat, e_hat = gated_sum(call.nodes, call.edges, call.layout())
     follow = {"activation": "relu", "rate_after": 0.3, "seed": torch.tensor(4)}
     expected = norms[0](e_hat, count, after=call.edges, **follow)
-    found = update_edges(
-        *(call.nodes, call.edges, call.layout(), norms[1]),
-        after=call.edges,
-        real_edges=count,
-        **follow,
-    )
+    found = gate_edges(call.nodes, call.edges, call.layout(), norms[1])
     assert torch.equal(found.x_hat, x_hat)
-    assert torch.equal(found.edges, expected)
-    assert found.sums is None
+    assert found.link is None
+    assert torch.equal(norm_edges(found, norms[1], count, after=call.edges, **follow), expected)
     assert torch.equal(norms[0].running_mean, norms[1].running_mean)
 
 
@@ -57,26 +51,11 @@ def test_both_are_one_only_where_kernels_do_each(monkeypatch: pytest.MonkeyPatch
     assert not _is_joint("fused", norm, rows)
 
 
-def test_a_map_is_part_of_it_only_if_a_program_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    sizes = {64: True, 65: False}
-    for channels, expected in sizes.items():
-        maps, rows = Linear(channels, channels), torch.zeros(3, channels)
-        assert not _is_mapped(maps, rows)
-        maps.backend = "fused"
-        assert _is_mapped(maps, rows) is expected
-    monkeypatch.setattr("graphmamba.stack.edge_update.may_round", lambda _: False)
-    maps = Linear(5, 5)
-    maps.backend = "fused"
-    assert not _is_mapped(maps, torch.zeros(3, 5))
-
-
 @only_interpreted
 def test_a_layer_gives_the_same_whether_both_are_one_or_not() -> None:
     run_apart(
-        "from graphmamba.stack import edge_update\n"
         "from tests.stack.edge_update.test_edge_update import *\n"
-        "for rate, edge_update.ARE_EDGES_MAPPED in ((0.0, False), (0.4, False), (0.4, True)):\n"
+        "for rate in (0.0, 0.4):\n"
         "    apart = layer_results(False, False, rate)\n"
         "    for forgets in (False, True):\n"
         "        joint = layer_results(True, forgets, rate)\n"
@@ -110,12 +89,13 @@ def check_messages() -> None:
     call = draw((2, 3), CHANNELS).to(torch.float32)
     norm = BatchNorm(CHANNELS)
     norm.backend = "fused"
-    rows = call.nodes, call.edges, call.layout(), norm
+    gated = gate_edges(call.nodes, call.edges, call.layout(), norm, backend="fused")
     for wrong, text in (
         ({"after": call.edges[1:]}, "after must have shape"),
         ({"rate_after": 1.5}, "rate_after must be"),
         ({"activation": "tanh"}, "activation must be"),
-        ({"scale": torch.ones(3)}, "scale must have shape"),
     ):
         with pytest.raises(UserError, match=text):
-            update_edges(*rows, backend="fused", **wrong)
+            norm_edges(gated, norm, **wrong)
+    with pytest.raises(UserError, match="scale must have shape"):
+        gate_edges(call.nodes, call.edges, call.layout(), norm, torch.ones(3), backend="fused")

@@ -19,7 +19,6 @@ __all__ = ["Drop", "Running", "activate_drop", "batch_norm_act", "check_rows", "
 
 Rows = Float[Tensor, "rows channels"]
 Channels = Float[Tensor, " channels"]
-Sums = Float[Tensor, "2 channels"]
 
 
 def batch_norm_act(
@@ -37,7 +36,6 @@ def batch_norm_act(
     eps: float = 1e-5,
     count: Int[Tensor, ""] | None = None,
     is_synced: bool = False,
-    sums: Sums | None = None,
     backend: FusedBackend = "auto",
 ) -> Rows:
     r"""Add, normalise each channel over all rows, activate, drop, add.
@@ -64,8 +62,6 @@ def batch_norm_act(
         count: Number of real rows, all if None. The others, which come last, do not count: they
             become a, or 0, and only a gets a gradient from them.
         is_synced: Whether the batches of all processes are normalised together; by the reference.
-        sums: Mean and squared deviations of the real rows of b + drop(x), where somebody has found
-            them already; kernels that would find them again do not.
         backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
 
     Example:
@@ -95,7 +91,7 @@ def batch_norm_act(
         *(running.mean, running.variance, running.batches, activation),
         [each.rate if each else 0.0 for each in drops],
         [each.site if each else 0 for each in drops],
-        *(is_training, running.momentum, eps, sums),
+        *(is_training, running.momentum, eps),
     )  # type: ignore[no-untyped-call]
 
 

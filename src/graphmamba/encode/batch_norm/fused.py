@@ -50,42 +50,31 @@ def forward(
     is_training: bool,
     momentum: float,
     eps: float,
-    sums: Float[Tensor, "2 channels"] | None = None,
-    *,
-    is_led: bool = False,
 ) -> tuple[Rows, Float[Tensor, "2 channels"]]:
-    """Output, and mean and 1 / deviation; in training the running statistics are moved.
-
-    With `sums`, mean and squared deviations of the real rows are known already; with `is_led`, the
-    kernel that found them lets the next one be put in place while it runs.
-    """
+    """Output, and mean and 1 / deviation; in training the running statistics are moved."""
     dtype = x.dtype if after is None else torch.promote_types(x.dtype, after.dtype)
     y = x.new_empty(x.shape, dtype=dtype)
     kept = x.new_empty((2, x.shape[1]), dtype=torch.float32)
     if y.numel() == 0:
         # Without a row no program runs, and nobody reads what is kept.
         return y, kept.zero_()
-    first, second = _starts(x.device)
+    sums, apply = _cut(x, TILES.sums, MOST_LINES), _cut(x, TILES.apply)
+    lines = sums.programs[0]
+    parts = kept.new_empty((lines, 2, x.shape[1]))
     near, far = site_key(sites[0]), site_key(sites[1])
     constants = _constants(x, before, count, rates[0])
-    apply, (lines, height) = _cut(x, TILES.apply), (1, 1)
-    parts = kept if sums is None else sums
-    if not is_training or (sums is not None and not is_led):
-        second = LATE
-    elif sums is None:
-        grid = _cut(x, TILES.sums, MOST_LINES)
-        lines, height = grid.programs[0], grid.constants["T"]
-        parts = kept.new_empty((lines, 2, x.shape[1]))
-        batch_norm_sums_kernel[grid.programs](
+    first, second = _starts(x.device) if is_training else (LATE, LATE)
+    if is_training:
+        batch_norm_sums_kernel[sums.programs](
             *(x, _or(before, x), _or(seed_before, x), _or(count, x), parts, x.shape[0], near),
             **constants,
-            **grid.constants,
+            **sums.constants,
             **first,
         )
     batch_norm_apply_kernel[apply.programs](
         *(x, _or(before, x), _or(after, x), weight, bias, running_mean, running_var),
         *(_or(batches, x), _or(seed_before, x), _or(seed_after, x), _or(count, x), parts, y, kept),
-        *(x.shape[0], lines, height, near, far, momentum, eps),
+        *(x.shape[0], lines, sums.constants["T"], near, far, momentum, eps),
         AFTER_STRIDE=0 if after is None else after.stride(0),
         LINES=line_room(lines),
         HAS_AFTER=after is not None,

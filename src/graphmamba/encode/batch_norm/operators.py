@@ -16,7 +16,7 @@ _SETTINGS = "str activation, float[] rates, int[] sites, bool is_training"
 _FORWARD = (
     f"batch_norm_act_fused(Tensor x, Tensor weight, Tensor bias, Tensor? before, Tensor? after, "
     f"{_PLACES}, Tensor(a!) running_mean, Tensor(b!) running_var, Tensor(c!)? batches, "
-    f"{_SETTINGS}, float momentum, float eps, Tensor? sums=None) -> (Tensor, Tensor)"
+    f"{_SETTINGS}, float momentum, float eps) -> (Tensor, Tensor)"
 )
 _BACKWARD = (
     f"batch_norm_act_fused_backward(Tensor grad, Tensor kept, Tensor x, Tensor weight, "
@@ -105,7 +105,7 @@ class BatchNormAct(torch.autograd.Function):
         if before is not None and d_before.shape != dx.shape:
             d_before = dx
         given = dx, d_weight, d_bias, None if before is None else d_before
-        return *given, grad if ctx.has_after else None, *[None] * 13
+        return *given, grad if ctx.has_after else None, *[None] * 12
 
 
 class ActivateDrop(torch.autograd.Function):

@@ -6,17 +6,13 @@ from torch.nn import functional
 
 from graphmamba.encode.linear.operators import (
     MATRIX,
-    MOST_PRODUCT,
     FusedLinear,
     ThroughLinear,
     is_ours_faster,
 )
-from graphmamba.fusing import FusedBackend, is_fused_single, may_round
+from graphmamba.fusing import FusedBackend, is_fused_single
 
 __all__ = ["Linear", "linear", "linear_through"]
-
-MOST_THROUGH = 64
-"""Channels of a weight that one of many programs holds."""
 
 Inputs = Float[Tensor, "*rows in"]
 Rows = Float[Tensor, "*rows out"]
@@ -82,8 +78,7 @@ def linear_through(
     Returns:
         The mapped rows, and the rows themselves.
     """
-    most = MOST_PRODUCT if backend == "fused" else MOST_THROUGH
-    fits = (max(weight.shape) <= most and may_round(x)) or is_ours_faster(x, weight)
-    if is_fused_single(backend, x, weight) and fits and x.dim() == MATRIX:
+    is_fit = x.dim() == MATRIX and is_ours_faster(x, weight)
+    if is_fused_single(backend, x, weight) and is_fit:
         return ThroughLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return linear(x, weight, bias, backend=backend), x

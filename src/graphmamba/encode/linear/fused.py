@@ -5,12 +5,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.encode.linear.fused_kernels import (
-    add_product_kernel,
     column_sums_kernel,
     narrow_fwd_kernel,
     weight_grad_kernel,
 )
-from graphmamba.encode.linear.operators import MOST_PRODUCT
 from graphmamba.kernel_sizes import block_of
 from graphmamba.line_sums import add_lines, share
 
@@ -26,8 +24,6 @@ PROGRAMS = 1056
 LEAST_LINES = 16
 """Programs that share the rows, however large the weight is."""
 STAGES = 3
-PRODUCT_ROWS = 32
-"""Rows of a tile that a product is added to."""
 SUM_ROWS, SUM_CHANNELS = 64, 32
 
 Rows = Float[Tensor, "rows out"]
@@ -82,27 +78,6 @@ def weight_grad(grad: Rows, x: Inputs, has_bias: bool) -> tuple[Weight, Float[Te
     d_weight, d_bias = grad.new_empty(out, inward), grad.new_empty(line - out * inward)
     add_lines(lines, d_weight, d_bias)
     return d_weight, d_bias
-
-
-def add_product(more: Inputs, grad: Rows, weight: Weight) -> Inputs:
-    """More + grad W, for a weight that fits into one program."""
-    (rows, out), inward = grad.shape, weight.shape[1]
-    dx = more.new_empty(more.shape)
-    if rows:
-        # The weight is loaded once a program.
-        tiles = triton.cdiv(rows, PRODUCT_ROWS * PROGRAMS)
-        add_product_kernel[(triton.cdiv(rows, PRODUCT_ROWS * tiles),)](
-            *(more, grad, weight, dx, rows, tiles),
-            OUT=out,
-            IN=inward,
-            MORE_STRIDE=more.stride(0),
-            GRAD_STRIDE=grad.stride(0),
-            R=PRODUCT_ROWS,
-            OB=block_of(out, MOST_PRODUCT),
-            IB=block_of(inward, MOST_PRODUCT),
-            num_warps=4,
-        )
-    return dx
 
 
 def column_sums(grad: Rows) -> Float[Tensor, " out"]:

@@ -40,25 +40,6 @@ def narrow_fwd_kernel(
 
 @no_type_check
 @triton.jit(do_not_specialize=["rows", "tiles"])
-def add_product_kernel(
-    more_ptr, grad_ptr, weight_ptr, dx_ptr, rows, tiles, OUT: tl.constexpr, IN: tl.constexpr,
-    MORE_STRIDE: tl.constexpr, GRAD_STRIDE: tl.constexpr, R: tl.constexpr, OB: tl.constexpr,
-    IB: tl.constexpr,
-):  # fmt: skip
-    """Write more + grad W for some tiles of R rows."""
-    out, inward = tl.arange(0, OB), tl.arange(0, IB)
-    weight = load_tile(weight_ptr, out, inward, OUT, IN, IN)
-    for tile in range(tiles):
-        row = (tl.program_id(0) * tiles + tile) * R + tl.arange(0, R)
-        grad = load_tile(grad_ptr, row, out, rows, GRAD_STRIDE, OUT)
-        more = load_tile(more_ptr, row, inward, rows, MORE_STRIDE, IN)
-        dx = tl.dot(grad, weight, more, input_precision="tf32")
-        at = row.to(tl.int64)[:, None] * IN + inward[None, :]
-        tl.store(dx_ptr + at, dx, mask=(row < rows)[:, None] & (inward < IN)[None, :])
-
-
-@no_type_check
-@triton.jit(do_not_specialize=["rows", "tiles"])
 def weight_grad_kernel(
     grad_ptr, x_ptr, lines_ptr, rows, tiles, OUT: tl.constexpr, IN: tl.constexpr,
     GRAD_STRIDE: tl.constexpr, X_STRIDE: tl.constexpr, LINE: tl.constexpr, R: tl.constexpr,

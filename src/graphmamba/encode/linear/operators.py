@@ -14,17 +14,14 @@ MATRIX = 2
 """Dimensions of rows."""
 NARROW = 16
 """Columns up to which tensor cores would be idle."""
-MOST_PRODUCT = 128
-"""Channels of a weight that one program can hold, to add its product to other rows."""
-ARE_PRODUCTS_OURS = False
-"""Whether kernels of ours multiply rows on a GPU; the interpreter always takes them."""
 LEAST_SMALL, MOST_SMALL = 32, 384
-"""Channels of a weight between which they are faster than PyTorch's products."""
+"""Channels of a weight between which kernels of ours are faster than PyTorch's products."""
+MOST_OUT = 256
+"""Channels up to which they are so in a forward pass."""
 FEWEST_ROWS = 1024
 """Rows from which on they are."""
 _WEIGHT = "weight_grad_fused(Tensor grad, Tensor x, bool has_bias) -> (Tensor, Tensor)"
 _NARROW = "narrow_linear_fused(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
-_ADD = "add_product_fused(Tensor more, Tensor grad, Tensor weight) -> Tensor"
 _MAP = "map_rows_fused(Tensor x, Tensor weight, Tensor? bias, bool is_relu) -> Tensor"
 _ROWS = "rows_grad_fused(Tensor grad, Tensor weight, Tensor? more, Tensor? kept) -> Tensor"
 _SUMS = "column_sums_fused(Tensor grad) -> Tensor"
@@ -43,13 +40,6 @@ def _narrow(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
     with torch.cuda.device_of(x):
         return fused.narrow(*as_dense((x, weight, bias)))
-
-
-def _add_product(more: Tensor, grad: Tensor, weight: Tensor) -> Tensor:
-    from graphmamba.encode.linear import fused
-
-    with torch.cuda.device_of(grad):
-        return fused.add_product(more, grad, weight)
 
 
 def _map_rows(x: Tensor, weight: Tensor, bias: Tensor | None, is_relu: bool) -> Tensor:
@@ -84,10 +74,6 @@ def _fake_narrow(x: Tensor, weight: Tensor, _: Tensor | None) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
-def _fake_add(more: Tensor, _: Tensor, __: Tensor) -> Tensor:
-    return more.new_empty(more.shape)
-
-
 def _fake_map(x: Tensor, weight: Tensor, _: Tensor | None, __: bool) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
@@ -103,7 +89,6 @@ def _fake_sums(grad: Tensor) -> Tensor:
 for _schema, _compute, _fake in (
     (_NARROW, _narrow, _fake_narrow),
     (_WEIGHT, _weight_grad, _fake_weight_grad),
-    (_ADD, _add_product, _fake_add),
     (_MAP, _map_rows, _fake_map),
     (_ROWS, _rows_grad, _fake_rows),
     (_SUMS, _column_sums, _fake_sums),
@@ -163,15 +148,20 @@ class ThroughLinear(torch.autograd.Function):
 
 
 def is_ours_faster(rows: Tensor, weight: Tensor) -> bool:
-    """Tell whether kernels of ours multiply rows and weight."""
+    """Tell whether kernels of ours multiply rows and weight; the interpreter takes no others."""
     if max(weight.shape) > MOST_SMALL or not may_round(rows):
         return False
     is_large = min(weight.shape) >= LEAST_SMALL and rows.numel() >= FEWEST_ROWS * rows.shape[-1]
-    return not rows.is_cuda or (ARE_PRODUCTS_OURS and is_large)
+    return not rows.is_cuda or is_large
+
+
+def is_map_ours(x: Tensor, weight: Tensor) -> bool:
+    """Tell that of a forward pass."""
+    return is_ours_faster(x, weight) and not (x.is_cuda and weight.shape[0] > MOST_OUT)
 
 
 def _map(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if not is_ours_faster(x, weight):
+    if not is_map_ours(x, weight):
         return functional.linear(x, weight, bias)
     y: Tensor = torch.ops.graphmamba.map_rows_fused(as_rows(x), weight, bias, False)
     return y.view(*x.shape[:-1], weight.shape[0])
@@ -182,8 +172,6 @@ def grad_of_rows(rows: Tensor, weight: Tensor, more: Tensor | None) -> Tensor:
     dx: Tensor
     if is_ours_faster(rows, weight):
         dx = torch.ops.graphmamba.rows_grad_fused(rows, weight, more, None)
-    elif more is not None and max(weight.shape) <= MOST_PRODUCT:
-        dx = torch.ops.graphmamba.add_product_fused(as_rows(more), rows, weight.contiguous())
     else:
         dx = rows @ weight
         dx = dx if more is None else dx + more

@@ -11,8 +11,8 @@ from graphmamba.kernel_sizes import LEAST_BLOCK, block_of
 
 PROCESSORS = 132
 """Of an H200."""
-MOST_HELD = 128
-"""Lines of a matrix that a program holds."""
+MOST_HELD = 8192
+"""Numbers of a matrix that a program holds; a larger one leaves too few programs under way."""
 MOST_CHANNELS = 128
 """Of a program's block."""
 
@@ -42,9 +42,13 @@ def tiles_of(inward: int, out: int, is_turned: bool) -> Tiles:
     that lie closely: a weight that is turned round is left to narrower ones.
     """
     channels = sum(in_two(triton.cdiv(out, triton.cdiv(out, MOST_CHANNELS))))
-    if inward <= MOST_HELD:
+    if block_of(inward) * block_of(channels) <= MOST_HELD:
         return Tiles(rows=32, channels=block_of(channels), warps=4, programs=4)
-    return Tiles(rows=64, channels=channels, warps=2 if is_turned else 4, piece=32, stages=4)
+    if is_turned:
+        # A matrix of few lines is on its way as a whole.
+        stages = 4 if inward <= MOST_CHANNELS else 3
+        return Tiles(rows=64, channels=channels, warps=2, piece=32, stages=stages)
+    return Tiles(rows=64, channels=block_of(channels), warps=4, piece=32, stages=3)
 
 
 def in_two(size: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from graphmamba.encode.linear.operators import (
     NARROW,
     as_rows,
     grad_of_rows,
-    is_ours_faster,
+    is_map_ours,
     note_use,
     parameter_grads,
 )
@@ -53,7 +53,7 @@ class LinearRelu(torch.autograd.Function):
         """Multiply, add and cut off."""
         ctx.aside = note_use(weight)
         y: Tensor
-        if is_ours_faster(x, weight):
+        if is_map_ours(x, weight):
             y = torch.ops.graphmamba.map_rows_fused(as_rows(x), weight, bias, True)
         else:
             y = torch._addmm_activation(bias, x, weight.t(), use_gelu=False)

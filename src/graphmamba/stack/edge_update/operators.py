@@ -1,178 +1,139 @@
-"""The fused form as operators that PyTorch can trace, and their gradients.
+"""Both operations with gradients that go hand in hand.
 
-The forward operator changes the running statistics of the norm; so, as for the norm alone, a
-function of autograd stands around it.
+What autograd hands from the norm to the sum as the gradient of e_hat is that of the new edges: the
+link tells the sum how to make one of the other. So the sums of the norm need not wait for the
+gradients of the nodes, nor those for them.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphmamba.encode.linear.operators import as_rows, grad_of_rows, note_use, parameter_grads
 from graphmamba.operators import add_operator, as_dense
 from graphmamba.stack.gated_sum.operators import LAYOUT, sent_rows
+from graphmamba.stack.gated_sum.slopes import Slopes
 
-LAYOUT_PARTS, AFTER, ARGUMENTS = 5, 8, 22
-"""Arguments of a layout, place of `after`, and all of them but the map."""
+LAYOUT_PARTS = 5
+"""Arguments that are a layout."""
+BEFORE_LAYOUT = 6
+"""Arguments of the backward operator before it."""
 _SETTINGS = "str activation, float rate, int site"
-_FORWARD = (
-    f"edge_update_fused(Tensor nodes, Tensor edges, Tensor? scale, {LAYOUT}, Tensor? after, "
-    "Tensor weight, Tensor bias, Tensor? seed, Tensor? real_edges, Tensor? real_nodes, "
-    "Tensor(a!) running_mean, Tensor(b!) running_var, Tensor(c!)? batches, "
-    f"{_SETTINGS}, float momentum, float eps, Tensor? map_weight=None, Tensor? map_bias=None) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+_PLACES = "Tensor? seed, Tensor? count"
+_SUMS = (
+    "edge_norm_sums_fused(Tensor grad, Tensor kept, Tensor e_hat, Tensor weight, Tensor bias, "
+    f"{_PLACES}, {_SETTINGS}) -> (Tensor, Tensor)"
 )
 _BACKWARD = (
     "edge_update_fused_backward(Tensor d_x_hat, Tensor grad, Tensor e_hat, Tensor kept, "
     f"Tensor sent, Tensor? scale, {LAYOUT}, Tensor norm_kept, Tensor weight, Tensor bias, "
-    f"Tensor? seed, Tensor? real_edges, {_SETTINGS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"Tensor d_weight, Tensor d_bias, {_PLACES}, {_SETTINGS}) -> (Tensor, Tensor, Tensor)"
 )
 
 
-def _forward(*arguments: Any) -> tuple[Tensor, ...]:
+class Link:
+    """What the backward pass of a norm leaves for that of the sum before it."""
+
+    slopes: Slopes | None = None
+
+
+def _sums(*arguments: Any) -> tuple[Tensor, Tensor]:
     # Here and not at the top, so that Triton has to be installed only where it runs.
     from graphmamba.stack.edge_update import fused
 
     with torch.cuda.device_of(arguments[0]):
-        return fused.forward(*_with_layout(arguments, 3, fused.Layout))
+        return fused.norm_sums(*as_dense(arguments))
 
 
-def _backward(*arguments: Any) -> tuple[Tensor, ...]:
+def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     from graphmamba.stack.edge_update import fused
 
+    dense, end = as_dense(arguments), BEFORE_LAYOUT + LAYOUT_PARTS
     with torch.cuda.device_of(arguments[0]):
-        return fused.backward(*_with_layout(arguments, 6, fused.Layout))
+        d_x_hat, grad, e_hat, kept, sent, scale = dense[:BEFORE_LAYOUT]
+        layout, slopes = fused.Layout(*dense[BEFORE_LAYOUT:end]), Slopes(*dense[end:])
+        return fused.backward(d_x_hat, grad, e_hat, kept, sent, scale, layout, slopes)
 
 
-def _with_layout(arguments: tuple[Any, ...], begin: int, layout: type[Any]) -> tuple[Any, ...]:
-    """The arguments, with those from `begin` on that are a layout as one."""
-    dense, end = as_dense(arguments), begin + LAYOUT_PARTS
-    return *dense[:begin], layout(*dense[begin:end]), *dense[end:]
+def _fake_sums(_: Tensor, kept: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
+    return kept.new_empty(kept.shape[1]), kept.new_empty(kept.shape[1])
 
 
-def _fake_forward(nodes: Tensor, edges: Tensor, *others: Any) -> tuple[Tensor, ...]:
-    after = others[1 + LAYOUT_PARTS]
-    dtype = edges.dtype if after is None else torch.promote_types(edges.dtype, after.dtype)
-    rows, channels = nodes.shape[0], edges.shape[1]
-    exact = nodes.new_empty(0, dtype=torch.float32)
-    return (
-        nodes.new_empty((rows, channels)),
-        edges.new_empty(edges.shape),
-        edges.new_empty(edges.shape, dtype=dtype),
-        *(
-            exact.new_empty(shape)
-            for shape in ((2, rows, channels), (2, channels), (2, 2, channels))
-        ),
-    )
-
-
-def _fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
-    e_hat, kept, sent, scale = arguments[2:6]
-    weight, bias = arguments[7 + LAYOUT_PARTS : 9 + LAYOUT_PARTS]
+def _fake_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    e_hat, kept, sent, scale = arguments[2:BEFORE_LAYOUT]
     rows, channels = sent.shape
-    return (
-        sent.new_empty((rows, 4 * channels)),
-        e_hat.new_empty(e_hat.shape),
-        kept.new_empty(0 if scale is None else scale.shape),
-        weight.new_empty(weight.shape),
-        bias.new_empty(bias.shape),
-    )
+    d_scale = kept.new_empty(0 if scale is None else scale.shape)
+    return sent.new_empty((rows, 4 * channels)), e_hat.new_empty(e_hat.shape), d_scale
 
 
 for _schema, _compute, _fake in (
-    (_FORWARD, _forward, _fake_forward),
+    (_SUMS, _sums, _fake_sums),
     (_BACKWARD, _backward, _fake_backward),
 ):
     add_operator(_schema, _compute, _fake)
 
 
-class EdgeUpdate(torch.autograd.Function):
-    """The operator without a map, and its gradients; arguments as in the schema.
-
-    It returns x_hat, the new edges, what the gated sum keeps and the statistics of e_hat and x_hat.
-    """
+class LinkedSum(torch.autograd.Function):
+    """The gated sum; given the link, nodes, edges, scale and the layout."""
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Run the kernels of the forward pass."""
-        ctx.has_after = arguments[AFTER] is not None
-        kept, results = _run(ctx, arguments)
-        ctx.save_for_backward(*kept)
-        return results
+    def forward(ctx: Any, link: Link, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Run the kernel; x_hat, e_hat and what it keeps."""
+        x_hat, e_hat, kept = torch.ops.graphmamba.gated_sum_fused(*arguments)
+        nodes, _, scale, *layout = arguments
+        ctx.link = link
+        ctx.mark_non_differentiable(kept)
+        # Else rows of zeros would be made for an output that nobody reads.
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(e_hat, kept, sent_rows(nodes), scale, *layout)
+        return x_hat, e_hat, kept
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(
-        ctx: Any, d_x_hat: Tensor | None, grad: Tensor | None, *_: None
+        ctx: Any, d_x_hat: Tensor | None, grad: Tensor | None, _: None
     ) -> tuple[Tensor | None, ...]:
         """Run the kernels of the backward pass; those of the sum alone if no edge is read."""
+        others = [None] * LAYOUT_PARTS
         if d_x_hat is None and grad is None:
-            return (None,) * ARGUMENTS
-        d_nodes, d_edges, d_scale, *d_norm = _gradients(ctx, ctx.saved_tensors, d_x_hat, grad)
-        given = d_nodes, d_edges, d_scale, *[None] * LAYOUT_PARTS
-        return *given, grad if ctx.has_after else None, *d_norm, *[None] * (ARGUMENTS - 11)
+            return None, None, None, None, *others
+        sent, scale = ctx.saved_tensors[2:4]
+        d_x_hat = sent.new_zeros(sent.shape) if d_x_hat is None else d_x_hat
+        given, operators = (d_x_hat, grad, *ctx.saved_tensors), torch.ops.graphmamba
+        if grad is None:
+            found = operators.gated_sum_fused_backward(*given)
+        else:
+            found = operators.edge_update_fused_backward(*given, *ctx.link.slopes.fields)
+        d_nodes, d_edges, d_scale = found
+        return None, d_nodes, d_edges, None if scale is None else d_scale, *others
 
 
-class MappedEdgeUpdate(torch.autograd.Function):
-    """The operator with a map of the edges, which are also what is added at the end."""
+class EdgeNorm(torch.autograd.Function):
+    """The norm in training; arguments from the link on as `norm_edges` has them."""
 
     @staticmethod
-    def forward(
-        ctx: Any, weight: Tensor, bias: Tensor | None, *arguments: Any
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Run the kernels of the forward pass."""
-        ctx.aside = note_use(weight)
-        e = arguments[1]
-        kept, results = _run(ctx, (*arguments[:AFTER], e, *arguments[AFTER:], weight, bias))
-        ctx.save_for_backward(e, weight, *kept)
-        return results
+    def forward(ctx: Any, link: Link, e_hat: Tensor, *arguments: Any) -> Tensor:
+        """Run the kernels of the norm."""
+        weight, bias, after, seed, count, *running = arguments[:8]
+        activation, rate, site, momentum, eps = arguments[8:]
+        out, kept = torch.ops.graphmamba.batch_norm_act_fused(
+            *(e_hat, weight, bias, None, after, None, seed, count, *running),
+            *(activation, [0.0, rate], [0, site], True, momentum, eps),
+        )
+        ctx.link, ctx.settings = link, (activation, rate, site)
+        ctx.has_after = after is not None
+        ctx.save_for_backward(kept, e_hat, weight, bias, seed, count)
+        result: Tensor = out
+        return result
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(
-        ctx: Any, d_x_hat: Tensor | None, grad: Tensor | None, *_: None
-    ) -> tuple[Tensor | None, ...]:
-        """Run the kernels of the backward pass, then those of the map."""
-        if d_x_hat is None and grad is None:
-            return (None,) * (ARGUMENTS + 1)
-        e, weight, *saved = ctx.saved_tensors
-        d_nodes, rows, d_scale, *d_norm = _gradients(ctx, saved, d_x_hat, grad)
-        assert rows is not None
-        found = parameter_grads(ctx.aside, weight, rows, as_rows(e), *ctx.needs_input_grad[:2])
-        de = grad_of_rows(rows, weight, grad) if ctx.needs_input_grad[3] else None
-        given = *found, d_nodes, de, d_scale, *[None] * LAYOUT_PARTS
-        return *given, *d_norm, *[None] * (ARGUMENTS - 11)
-
-
-def _run(
-    ctx: Any, arguments: tuple[Any, ...]
-) -> tuple[list[Any], tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Return what the backward pass starts from, and the results."""
-    found = torch.ops.graphmamba.edge_update_fused(*arguments)
-    x_hat, e_hat, out, kept, norm_kept, sums = found
-    nodes, _, scale, *others = arguments[:ARGUMENTS]
-    layout, norm = others[:LAYOUT_PARTS], others[LAYOUT_PARTS + 1 : LAYOUT_PARTS + 5]
-    ctx.settings = others[-5:-2]
-    ctx.mark_non_differentiable(kept, sums)
-    # Else rows of zeros would be made for an output that nobody reads.
-    ctx.set_materialize_grads(False)
-    saved = [e_hat, kept, sent_rows(nodes), scale, *layout, norm_kept, *norm]
-    return saved, (x_hat, out, kept, sums)
-
-
-def _gradients(
-    ctx: Any, saved: Sequence[Any], d_x_hat: Tensor | None, grad: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    """Gradients of nodes, edges after the map, scale, and of weight and bias of the norm."""
-    sent, scale = saved[2:4]
-    d_x_hat = sent.new_zeros(sent.shape) if d_x_hat is None else d_x_hat
-    if grad is None:
-        found = [*torch.ops.graphmamba.gated_sum_fused_backward(d_x_hat, None, *saved[:9])]
-        found += None, None
-    else:
-        found = [
-            *torch.ops.graphmamba.edge_update_fused_backward(d_x_hat, grad, *saved, *ctx.settings)
-        ]
-    return *found[:2], None if scale is None else found[2], *found[3:]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Find the sums, and leave the rest to the sum before it."""
+        kept, _, weight, bias, *places = ctx.saved_tensors
+        d_weight, d_bias = torch.ops.graphmamba.edge_norm_sums_fused(
+            grad, *ctx.saved_tensors, *ctx.settings
+        )
+        ctx.link.slopes = Slopes(kept, weight, bias, d_weight, d_bias, *places, *ctx.settings)
+        given = d_weight.to(weight.dtype), d_bias.to(bias.dtype), grad if ctx.has_after else None
+        return None, grad, *given, *[None] * 10

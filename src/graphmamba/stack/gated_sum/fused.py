@@ -11,7 +11,6 @@ from graphmamba.stack.gated_sum.backward_kernels import (
     gated_sum_by_target_kernel,
 )
 from graphmamba.stack.gated_sum.fused_kernels import gated_sum_fwd_kernel
-from graphmamba.stack.gated_sum.lines import Lines
 from graphmamba.stack.gated_sum.reference import EPSILON
 from graphmamba.stack.gated_sum.slopes import Slopes
 from graphmamba.stack.gated_sum.tiles import Tile, cut
@@ -27,37 +26,22 @@ def forward(
     edge_index: Int[Tensor, "2 edges"],
     target_ptr: Int[Tensor, " boundaries"],
     target_order: Int[Tensor, " edges"] | None,
-    *,
-    lines: Lines | None = None,
-    e_hat: Float[Tensor, "edges channels"] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """x_hat, e_hat, and for each node 1 / sum of its gates and the quotient of both sums.
-
-    With `lines`, programs leave their statistics of both there. If `e_hat` is given, the rows of
-    the edges are not read.
-    """
+    """x_hat, e_hat, and for each node 1 / sum of its gates and the quotient of both sums."""
     count, channels = nodes.shape[0], edges.shape[1]
-    x_hat, is_given = nodes.new_empty((count, channels)), e_hat is not None
-    e_hat = edges.new_empty(edges.shape) if e_hat is None else e_hat
+    x_hat, e_hat = nodes.new_empty((count, channels)), edges.new_empty(edges.shape)
     kept = nodes.new_empty((2, count, channels), dtype=torch.float32)
     grid = cut(count, edges.shape[0], channels, TILE)
     if count > 0:
         gated_sum_fwd_kernel[(grid.programs,)](
             *(nodes, edges, _or(scale, edges), edge_index, target_ptr),
-            *(_or(target_order, edge_index), *_ends(lines, edge_index), x_hat, e_hat, *kept),
-            *((kept, kept) if lines is None else (lines.parts, lines.sizes)),
-            *(count, edges.shape[0], 0 if lines is None else lines.edges),
+            *(_or(target_order, edge_index), x_hat, e_hat, *kept, count),
             EPSILON=EPSILON,
             NODES_STRIDE=nodes.stride(0),
             EDGES_STRIDE=edges.stride(0),
             HAS_SCALE=scale is not None,
             HAS_ORDER=target_order is not None,
-            IS_GIVEN=is_given,
-            HAS_LINES=lines is not None,
-            HAS_GHOST_EDGES=lines is not None and lines.real_edges is not None,
-            HAS_GHOST_NODES=lines is not None and lines.real_nodes is not None,
             **grid.constants,
-            **({} if lines is None or is_given else grid.narrow),
         )
     return x_hat, e_hat, kept
 
@@ -116,13 +100,6 @@ def backward(
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
     """A tensor for the place of one that is not there, and is not read."""
     return other if tensor is None else tensor
-
-
-def _ends(lines: Lines | None, other: Tensor) -> tuple[Tensor, Tensor]:
-    """Numbers of real edges and of real nodes."""
-    if lines is None:
-        return other, other
-    return _or(lines.real_edges, other), _or(lines.real_nodes, other)
 
 
 def _norm_constants(slopes: Slopes | None) -> dict[str, Any]:

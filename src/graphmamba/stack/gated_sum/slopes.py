@@ -29,6 +29,11 @@ class Slopes:
     site: int
 
     @property
+    def fields(self) -> tuple[Any, ...]:
+        """All of it, in order."""
+        return *self.channels, self.seed, self.count, self.activation, self.rate, self.site
+
+    @property
     def channels(self) -> tuple[Tensor, ...]:
         """What each channel has."""
         return self.kept, self.weight, self.bias, self.d_weight, self.d_bias
