@@ -12,7 +12,7 @@ from graphmamba.data.columns import column
 from graphmamba.encode.categories import CategoryEncoder
 from graphmamba.encode.config import EncoderConfig
 from graphmamba.encode.laplacian import GateEncoder, LaplacianEncoder
-from graphmamba.encode.linear import Linear
+from graphmamba.encode.linear import Linear, repeat_row
 from graphmamba.encode.norm import BatchNorm, NoNorm
 from graphmamba.encode.numbers import NumberEncoder
 from graphmamba.encode.random_walk import RandomWalkEncoder
@@ -89,7 +89,7 @@ class DummyEdges(nn.Module):
 
     def forward(self, graphs: Data) -> Float[Tensor, "edges channels"]:
         """Repeat the vector."""
-        return self.weight.expand(graphs.edge_index.shape[1], -1)
+        return repeat_row(self.weight, graphs.edge_index.shape[1])
 
 
 class PreLayer(nn.Module):

@@ -10,9 +10,10 @@ from graphmamba.encode.linear.operators import (
     ThroughLinear,
     is_ours_faster,
 )
+from graphmamba.encode.linear.repeated import RepeatedLinear, is_repeated, repeat_row
 from graphmamba.fusing import FusedBackend, is_fused_single
 
-__all__ = ["Linear", "linear", "linear_through"]
+__all__ = ["Linear", "linear", "linear_through", "repeat_row"]
 
 Inputs = Float[Tensor, "*rows in"]
 Rows = Float[Tensor, "*rows out"]
@@ -67,7 +68,7 @@ def linear_through(
 
     Two uses of a tensor have two gradients, which PyTorch adds in a pass of its own. The fused form
     adds the other one where it finds that of the map; it runs where TF32 is allowed and the weight
-    is small.
+    is small. Rows that are one row, repeated (`repeat_row`), are mapped as one.
 
     Args:
         x: Rows.
@@ -78,7 +79,9 @@ def linear_through(
     Returns:
         The mapped rows, and the rows themselves.
     """
-    is_fit = x.dim() == MATRIX and is_ours_faster(x, weight)
-    if is_fused_single(backend, x, weight) and is_fit:
+    is_kernel = is_fused_single(backend, x, weight)
+    if is_kernel and is_repeated(x):
+        return RepeatedLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    if is_kernel and x.dim() == MATRIX and is_ours_faster(x, weight):
         return ThroughLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return linear(x, weight, bias, backend=backend), x
