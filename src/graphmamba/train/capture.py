@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import get_args
 
 import torch
 from jaxtyping import Int
@@ -12,7 +11,11 @@ from graphmamba.data.sampler import Ids
 from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.stack.side_streams import Lane, with_side_streams
 
-LANES: tuple[Lane, ...] = get_args(Lane)
+PRIORITIES: dict[Lane, int] = {"mixer": -3, "edges": -1}
+"""Of lanes, the most urgent the least: small kernels, of which many follow one another, pass before
+those that fill the GPU by themselves."""
+MAIN_PRIORITY, ASIDE_PRIORITY = -2, 0
+"""Of all else, and of what nobody waits for."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +25,16 @@ class CaptureStreams:
     main: torch.cuda.Stream
     sides: dict[Lane, torch.cuda.Stream]
     aside: torch.cuda.Stream
-    """For what nobody waits for: it has to let the others pass."""
+    """For what nobody waits for."""
 
     @classmethod
     def on(cls, device: torch.device) -> "CaptureStreams":
         """Take streams of a GPU."""
-        main, *sides = (torch.cuda.Stream(device, priority=-1) for _ in range(1 + len(LANES)))
-        return cls(main, dict(zip(LANES, sides, strict=True)), torch.cuda.Stream(device))
+        return cls(
+            torch.cuda.Stream(device, priority=MAIN_PRIORITY),
+            {lane: torch.cuda.Stream(device, priority=each) for lane, each in PRIORITIES.items()},
+            torch.cuda.Stream(device, priority=ASIDE_PRIORITY),
+        )
 
 
 class CapturedBatches:
