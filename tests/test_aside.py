@@ -29,21 +29,44 @@ def test_work_waits_for_the_stream_and_the_stream_for_the_work() -> None:
     with (
         patch("torch.cuda.current_stream", return_value=here),
         patch("torch.cuda.stream") as enter,
+        patch("torch.cuda.Event"),
     ):
         aside = Aside(side)
         assert aside.run(lambda: (found, torch.empty(0)), (read,))[0] is found
         side.wait_stream.assert_called_once_with(here)
         enter.assert_called_once_with(side)
         here.wait_stream.assert_not_called()
-        assert aside._held[0] is read
+        assert aside._held[0].tensors[0] is read
+        aside.make_room()
+        assert aside._held
+        here.wait_event.assert_not_called()
         aside.join([found, torch.ones(1)])
         here.wait_stream.assert_called_once_with(side)
         assert not aside._held
 
 
+def test_what_is_held_is_let_go_where_memory_is_scarce() -> None:
+    side, here = MagicMock(spec=torch.cuda.Stream), MagicMock(spec=torch.cuda.Stream)
+    reads = [torch.ones(10) for _ in range(3)]
+    events = [MagicMock(spec=torch.cuda.Event) for _ in reads]
+    with (
+        patch("torch.cuda.current_stream", return_value=here),
+        patch("torch.cuda.stream"),
+        patch("torch.cuda.Event", side_effect=events),
+    ):
+        aside = Aside(side, most_held=50)
+        for number, each in enumerate(reads):
+            aside.run(lambda: (torch.ones(1),), (each,))
+            # 40 bytes may be held when the next one comes, 80 may not
+            assert here.wait_event.call_count == max(number - 1, 0)
+        here.wait_event.assert_called_once_with(events[0])
+        aside.make_room()
+        assert [held.tensors[0] for held in aside._held] == reads[2:]
+
+
 def test_a_gradient_that_was_copied_is_noticed() -> None:
     found = torch.ones(2)
-    with patch("torch.cuda.current_stream"), patch("torch.cuda.stream"):
+    with patch("torch.cuda.current_stream"), patch("torch.cuda.stream"), patch("torch.cuda.Event"):
         aside = Aside(MagicMock(spec=torch.cuda.Stream))
         aside.run(lambda: (found,), ())
         with pytest.raises(RuntimeError, match="1 gradients were read"):

@@ -1,9 +1,10 @@
 """Work that nobody waits for before the end of a step, beside all else on a GPU."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,21 +12,30 @@ from torch import Tensor, nn
 Found = TypeVar("Found", bound=tuple[Tensor, ...])
 
 
+class _Held(NamedTuple):
+    """What some work reads, and the event of its end."""
+
+    done: torch.cuda.Event
+    tensors: Sequence[Tensor]
+
+
 class Aside:
     """A stream for gradients of weights, which the update alone reads.
 
     In a backward pass each operation waits for the one before it, and kernels of a small batch
     leave most of a GPU idle. Gradients of weights are a third of them and hold up the others; here
-    they fill the gaps. What they read is held until `join`.
+    they fill the gaps. What they read is held until `join`, or until there is too much of it.
 
     Args:
         stream: Where they run.
+        most_held: Bytes that are held when other work is given or room is asked for; any number if
+            None. Where there would be more, all else waits for the oldest work.
     """
 
-    def __init__(self, stream: torch.cuda.Stream) -> None:
-        self._stream = stream
+    def __init__(self, stream: torch.cuda.Stream, most_held: int | None = None) -> None:
+        self._stream, self._most_held = stream, most_held
         self._uses: dict[int, int] = {}
-        self._held: list[Tensor] = []
+        self._held: deque[_Held] = deque()
         self._found: list[int] = []
 
     def note(self, weight: Tensor) -> None:
@@ -39,14 +49,24 @@ class Aside:
         """
         return isinstance(weight, nn.Parameter) and self._uses.get(weight.data_ptr()) == 1
 
-    def run(self, work: Callable[[], Found], reads: Iterable[Tensor]) -> Found:
+    def run(self, work: Callable[[], Found], reads: Sequence[Tensor]) -> Found:
         """Do work that reads what the current stream has made."""
         self._stream.wait_stream(torch.cuda.current_stream())
+        self.make_room()
         with torch.cuda.stream(self._stream):
             found = work()
-        self._held += reads
+            done = torch.cuda.Event()
+            done.record()
+        self._held.append(_Held(done, reads))
         self._found += [each.data_ptr() for each in found if each.numel()]
         return found
+
+    def make_room(self) -> None:
+        """Let go of what may not be held any longer, before something large is made."""
+        if self._most_held is None:
+            return
+        while sum(each.nbytes for held in self._held for each in held.tensors) > self._most_held:
+            torch.cuda.current_stream().wait_event(self._held.popleft().done)
 
     def join(self, gradients: Iterable[Tensor]) -> None:
         """Wait for all work; of the gradients that it found, none may have been copied before."""

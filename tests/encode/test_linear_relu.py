@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from graphmamba.encode.forgetting import Forgetting
-from graphmamba.encode.linear.relu import LinearRelu, linear_relu
+from graphmamba.encode.linear.relu import LinearRelu, linear_relu, linear_relu_through
 from graphmamba.errors import UserError
 from graphmamba.study.flops import count_flops
 from tests.helpers.processes import only_interpreted, run_apart
@@ -48,6 +48,26 @@ def assert_fused_is_right(device: str, tolerance: float) -> None:
             assert torch.equal(one, repeated)
 
 
+def assert_rows_are_handed_on(device: str, tolerance: float) -> None:
+    for is_map_used, is_row_used in ((True, True), (True, False), (False, True)):
+        generator = torch.Generator().manual_seed(3)
+        drawn = [
+            torch.randn(*size, generator=generator)
+            for size in ((70, 38), (20, 38), (20,), (70, 20), (70, 38))
+        ]
+        found = []
+        for dtype, backend in ((torch.float64, "reference"), (torch.float32, "fused")):
+            x, weight, bias, down, up = (each.to(device, dtype) for each in drawn)
+            leaves = [each.requires_grad_() for each in (x, weight, bias)]
+            y, again = linear_relu_through(*leaves, backend=backend)  # type: ignore[arg-type]
+            loss = (y * down).sum() if is_map_used else y.new_zeros(())
+            loss = loss + (again.sin() * up).sum() if is_row_used else loss
+            loss.backward()
+            found.append([each.new_zeros(1) if each.grad is None else each.grad for each in leaves])
+        for exact, ours in zip(*found, strict=True):
+            assert (ours.double() - exact).norm() <= tolerance * exact.norm() + 1e-12
+
+
 def assert_only_what_is_wanted_gets_a_gradient() -> None:
     for wanted in product((True, False), repeat=3):
         if not any(wanted):
@@ -85,6 +105,7 @@ def test_interpreted_kernels_are_as_exact_as_two_operations() -> None:
     run_apart(
         "from tests.encode.test_linear_relu import *\n"
         "assert_fused_is_right('cpu', 1e-6)\n"
+        "assert_rows_are_handed_on('cpu', 1e-6)\n"
         "assert_only_what_is_wanted_gets_a_gradient()\n"
         "assert_its_rows_can_be_forgotten()",
         TRITON_INTERPRET="1",
@@ -99,6 +120,7 @@ def test_kernels_are_as_exact_as_the_precision(
     monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", precision)
     if precision == "ieee":
         assert_fused_is_right("cuda", tolerance)
+        assert_rows_are_handed_on("cuda", tolerance)
         return
     # Rounded products may fall on the other side of the ReLU: held to those of PyTorch.
     for shape in SHAPES:

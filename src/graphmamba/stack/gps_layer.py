@@ -12,7 +12,7 @@ from graphmamba.checks import check_choice, check_fraction
 from graphmamba.data.topology import Topology
 from graphmamba.encode.forgetting import LEAST_BYTES, Forgetting, Make, is_worth_forgetting
 from graphmamba.encode.linear import Linear
-from graphmamba.encode.linear.relu import linear_relu
+from graphmamba.encode.linear.relu import linear_relu, linear_relu_through
 from graphmamba.encode.norm import ActivationDropout, number_norms
 from graphmamba.encode.norm_pair import NormPair, pair_of
 from graphmamba.errors import UserError
@@ -173,7 +173,7 @@ class GPSLayer(nn.Module):
         # Without a seed, dropout would drop other entries when it runs again.
         is_repeatable = seed is not None or not self.dropout
         with Forgetting(is_repeatable and self._forgets(s, LEAST_TO_FORGET_INSIDE)) as kept:
-            wide, make = self._widen(s, seed, kept)
+            wide, make, s = self._widen(s, seed, kept)
             found = self.narrow(wide)
             again = kept.forget(wide, make)
             del wide
@@ -183,17 +183,20 @@ class GPSLayer(nn.Module):
 
     def _widen(
         self, s: Float[Tensor, "nodes channels"], seed: Int[Tensor, ""] | None, kept: Forgetting
-    ) -> tuple[Float[Tensor, "nodes wide"], Make]:
-        """Return the activated rows between both linear maps, and what makes them anew."""
+    ) -> tuple[Float[Tensor, "nodes wide"], Make, Float[Tensor, "nodes channels"]]:
+        """Return the activated rows between both linear maps, what makes them anew, and the rows.
+
+        The residual has to take the rows from here: their gradients are added where one is found.
+        """
         source, activation = s.detach(), self.activation
         if activation.activation == "relu" and not (activation.training and activation.rate):
             weights, backend = (self.widen.weight, self.widen.bias), self.widen.backend
-            wide = linear_relu(s, *weights, backend=backend)
-            return wide, lambda: linear_relu(source, *weights, backend=backend)
+            wide, s = linear_relu_through(s, *weights, backend=backend)
+            return wide, lambda: linear_relu(source, *weights, backend=backend), s
         rows = self.widen(s)
         wide = activation(rows, seed)
         again = kept.forget(rows, lambda: self.widen(source))
-        return wide, lambda: activation(again(), seed)
+        return wide, lambda: activation(again(), seed), s
 
     def _forgets(self, x: Float[Tensor, "nodes channels"], least: int = LEAST_BYTES) -> bool:
         return is_worth_forgetting(x, x.shape[1], self.forgets, least)

@@ -27,6 +27,8 @@ from graphmamba.train.step import Loss
 if TYPE_CHECKING:
     from graphmamba.train.fused_update import FusedUpdate
 
+MOST_HELD = 0
+"""Bytes that gradients of weights may hold back in large batches, which are short of memory."""
 CAPTURED_MIXERS: frozenset[MixerName] = frozenset(
     {"mamba", "transformer", "performer", "bigbird", "exphormer", "none"}
 )
@@ -93,7 +95,7 @@ class CapturedStep:
         self._is_mixed = precision == "bf16-mixed"
         self._last_loss = torch.zeros((), device=store.device)
         streams = streams or CaptureStreams.on(store.device)
-        self._aside = Aside(streams.aside)
+        self._aside, self._scarce = Aside(streams.aside), Aside(streams.aside, MOST_HELD)
         self._node_bytes = self._last_loss.element_size() * experiment.model.channels
         size = experiment.recipe.batch_size
         sizes = StaticSizes.for_graphs(store, store.split_ids("train"), size)
@@ -111,16 +113,16 @@ class CapturedStep:
         graphs = self._gather.batch(ids, size, by_source=True)
         target = target_of(graphs, self._level, graphs.batch, size.graphs + 1)
         self._optimizer.zero_grad(set_to_none=True)
-        # Large batches fill the GPU as it is, and are short of memory.
         is_small = self._node_bytes * size.nodes < LEAST_BYTES
+        aside = self._aside if is_small else self._scarce
         with (
             # A captured graph must not hold copies of weights from another one's cache.
             torch.autocast("cuda", torch.bfloat16, self._is_mixed, cache_enabled=False),
-            with_aside(self._aside if is_small else None),
+            with_aside(aside),
         ):
             loss = self._loss(self._model(graphs), target)
         loss.backward()
-        self._aside.join(each.grad for each in self._parameters if each.grad is not None)
+        aside.join(each.grad for each in self._parameters if each.grad is not None)
         norm = self._update.run()
         # Nothing if the norm is finite; else the loss is no number either, and the run ends.
         torch.add(loss.detach(), norm * 0.0, out=self._last_loss)

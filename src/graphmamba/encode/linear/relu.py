@@ -40,17 +40,29 @@ def linear_relu(
         bias: b.
         backend: As in `linear`.
     """
+    return linear_relu_through(x, weight, bias, backend=backend)[0]
+
+
+def linear_relu_through(
+    x: Float[Tensor, "rows in"],
+    weight: Float[Tensor, "out in"],
+    bias: Float[Tensor, " out"],
+    *,
+    backend: FusedBackend = "auto",
+) -> tuple[Float[Tensor, "rows out"], Float[Tensor, "rows in"]]:
+    """The same, and the rows themselves for another use, as `linear_through` hands them on."""
     if is_fused_single(backend, x, weight) and x.dim() == MATRIX and x.shape[-1] > NARROW:
         return LinearRelu.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return functional.relu(linear(x, weight, bias, backend=backend))
+    return functional.relu(linear(x, weight, bias, backend=backend)), x
 
 
 class LinearRelu(torch.autograd.Function):
-    """The map and its ReLU, which keeps what comes out and not what is in between."""
+    """The map and its ReLU, which keeps what comes out and not what is in between; and the rows."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Multiply, add and cut off."""
+        ctx.set_materialize_grads(False)
         ctx.aside = note_use(weight)
         y: Tensor
         if is_map_ours(x, weight):
@@ -58,14 +70,18 @@ class LinearRelu(torch.autograd.Function):
         else:
             y = torch._addmm_activation(bias, x, weight.t(), use_gelu=False)
         ctx.save_for_backward(x, weight, y)
-        return y
+        return y, x.view_as(x)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(
+        ctx: Any, grad: Tensor | None, more: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Let through what the ReLU let through, then go on as the map alone does."""
+        if grad is None:
+            return more, None, None
         x, weight, y = ctx.saved_tensors
         needs_x, *needs = ctx.needs_input_grad
         rows = as_rows(torch.ops.aten.threshold_backward(grad, y, 0))
         found = parameter_grads(ctx.aside, weight, rows, as_rows(x), *needs)
-        return grad_of_rows(rows, weight, None) if needs_x else None, *found
+        return grad_of_rows(rows, weight, more) if needs_x else None, *found
