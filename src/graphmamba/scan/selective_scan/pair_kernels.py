@@ -32,6 +32,8 @@ from graphmamba.scan.selective_scan.step_kernels import (
 from graphmamba.scan.triton_math import LN_2, sigmoid
 
 UNALIGNED = ["A2_ptr", "states_ptr", "adjoints_ptr", "scratch_ptr", "parts_ptr"]
+NUMBERS = ["steps", "rows", "chunks", "first_block"]
+"""Not compiled anew for: it takes seconds, and blocks of channels are counted from 0."""
 
 
 @no_type_check
@@ -184,7 +186,7 @@ def touch(ptr, place, is_near):
 
 
 @no_type_check
-@triton.jit(do_not_specialize_on_alignment=UNALIGNED)
+@triton.jit(do_not_specialize=NUMBERS, do_not_specialize_on_alignment=UNALIGNED)
 def pair_bwd_kernel(
     grad_ptr, u_ptr, delta_ptr, A2_ptr, B_ptr, C_ptr, D_ptr, z_ptr, bias_ptr, starts_ptr,
     order_ptr, states_ptr, adjoints_ptr, scratch_ptr, du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr,
@@ -215,7 +217,7 @@ def pair_bwd_kernel(
     groups = tl.cdiv(count, GROUP)
 
     tile = half * (OWN * WIDTH) + c
-    A2 = load_tile(A2_ptr + tile, WIDTH)
+    A2 = load_tile(A2_ptr + tile, WIDTH, NATIVE)
     D, bias = tl.zeros([2, C], tl.float32), tl.zeros([2, C], tl.float32)
     if HAS_D:
         D = load_lanes(D_ptr + c, c, INNER).to(tl.float32)
@@ -234,17 +236,16 @@ def pair_bwd_kernel(
     sums_ptr = tl.where(lane < OWN, dB_ptr, dC_ptr)
     own_sum = part * STATE + half * OWN + lane % OWN
 
-    adjoint = ()
     dA = ()
+    for _ in tl.static_range(OWN):
+        dA += (tl.zeros([2, C], tl.float32),)
     # Where the next chunk begins with a start, nothing comes back from it, nor was written.
     is_behind = chunk < chunks - 1
     if is_behind:
         is_behind = load_starts(starts_ptr, first + CHUNK, 1) == 0
-    for k in tl.static_range(OWN):
-        entry = tile + k * WIDTH
-        behind = adjoints_ptr + (chunk * (N * WIDTH) + entry)
-        adjoint += (tl.load(behind, mask=within(entry, N * WIDTH, is_behind), other=0.0),)
-        dA += (tl.zeros([2, C], tl.float32),)
+    adjoint = dA
+    if is_behind:
+        adjoint = load_tile(adjoints_ptr + (chunk * (N * WIDTH) + tile), WIDTH, NATIVE)
     dD = tl.zeros([2, C], tl.float32)
     dbias = tl.zeros([2, C], tl.float32)
 
@@ -256,7 +257,7 @@ def pair_bwd_kernel(
             # On entering an interval, walk through it once and note the state before each group.
             if (inward > 0) & ((inward == PER_INTERVAL - 1) | (back == 0)):
                 kept = (first_state + group // INTERVAL) * (N * WIDTH) + tile
-                h = load_tile(states_ptr + kept, WIDTH)
+                h = load_tile(states_ptr + kept, WIDTH, NATIVE)
                 begin = group - inward * GROUP
                 for g in range(inward):
                     tau = begin + g * GROUP
@@ -290,13 +291,13 @@ def pair_bwd_kernel(
                             SIGN * U_STRIDE, SIGN * DELTA_STRIDE, SIGN * B_STRIDE, INNER, SOFTPLUS,
                             WIDE, NATIVE,
                         )[1]  # fmt: skip
-                    store_tile(scratch_ptr + (note + (g + 1) * (N * C)), h, C)
+                    store_tile(scratch_ptr + (note + (g + 1) * (N * C)), h, C, NATIVE)
                 tl.debug_barrier()
         if inward > 0:
-            h = load_tile(scratch_ptr + (note + inward * (N * C)), C)
+            h = load_tile(scratch_ptr + (note + inward * (N * C)), C, NATIVE)
         else:
             kept = (first_state + group // INTERVAL) * (N * WIDTH) + tile
-            h = load_tile(states_ptr + kept, WIDTH)
+            h = load_tile(states_ptr + kept, WIDTH, NATIVE)
 
         starts = load_starts(starts_ptr, first + group, GROUP)
         if (starts == 0) & (group + GROUP <= count):
@@ -458,7 +459,7 @@ def pair_bwd_kernel(
                 if HAS_Z:
                     store_lanes(dz_ptr + (in_row * INNER + c), c, slope * (y + D * u), INNER)
     found_part = chunk * ((N + 2) * WIDTH)
-    store_tile(parts_ptr + (found_part + tile), dA, WIDTH)
+    store_tile(parts_ptr + (found_part + tile), dA, WIDTH, NATIVE)
     total = halve(dD, dbias, thread, 16, NATIVE)
     tl.store(parts_ptr + (found_part + (N + half) * WIDTH + c), total)
     # A store that never happens; else the compiler drops the loads of what is touched.

@@ -31,6 +31,22 @@ def _load(width: int) -> tl.constexpr:
 
 LOAD_1, LOAD_2, LOAD_4 = (_load(width) for width in (1, 2, 4))
 LOAD_CONSTRAINTS = tl.constexpr(",".join(["=f"] * 8 + ["l"]))
+STORE_CONSTRAINTS = tl.constexpr(",".join(["=r", "l"] + ["f"] * 8))
+
+
+@no_type_check
+@triton.constexpr_function
+def tile_load(width):
+    """Return PTX that loads 8 values from a pointer, `width` values apart."""
+    return " ".join(f"ld.global.f32 ${k}, [$8 + {4 * k * width}];" for k in range(8))
+
+
+@no_type_check
+@triton.constexpr_function
+def tile_store(width):
+    """Return PTX that stores 8 values likewise, and makes a 0 of it, for Triton wants a result."""
+    stores = (f"st.global.f32 [$1 + {4 * k * width}], ${k + 2};" for k in range(8))
+    return " ".join(["mov.u32 $0, 0;", *stores])
 
 
 @no_type_check
@@ -103,8 +119,19 @@ def load_own(ptr, WIDE: tl.constexpr, NATIVE: tl.constexpr):
 
 @no_type_check
 @triton.jit
-def load_tile(ptr, WIDTH: tl.constexpr):
-    """Load 8 states of each thread from a tile with WIDTH channels a row."""
+def load_tile(ptr, WIDTH: tl.constexpr, NATIVE: tl.constexpr):
+    """Load 8 states of each thread from a tile with WIDTH channels a row.
+
+    As one instruction: Triton looks for the best layout of each load among all that have to do with
+    it, which takes seconds where there are a hundred.
+    """
+    if NATIVE:
+        return tl.inline_asm_elementwise(
+            tile_load(WIDTH), LOAD_CONSTRAINTS, [ptr],
+            dtype=(tl.float32, tl.float32, tl.float32, tl.float32,
+                   tl.float32, tl.float32, tl.float32, tl.float32),
+            is_pure=False, pack=1,
+        )  # fmt: skip
     values = ()
     for k in tl.static_range(OWN):
         values += (tl.load(ptr + k * WIDTH),)
@@ -113,10 +140,18 @@ def load_tile(ptr, WIDTH: tl.constexpr):
 
 @no_type_check
 @triton.jit
-def store_tile(ptr, values, WIDTH: tl.constexpr):
+def store_tile(ptr, values, WIDTH: tl.constexpr, NATIVE: tl.constexpr):
     """Store them likewise."""
-    for k in tl.static_range(OWN):
-        tl.store(ptr + k * WIDTH, values[k])
+    if NATIVE:
+        tl.inline_asm_elementwise(
+            tile_store(WIDTH), STORE_CONSTRAINTS,
+            [ptr.to(tl.int64), values[0], values[1], values[2], values[3],
+             values[4], values[5], values[6], values[7]],
+            dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    else:
+        for k in tl.static_range(OWN):
+            tl.store(ptr + k * WIDTH, values[k])
 
 
 @lru_cache(maxsize=1024)
