@@ -10,6 +10,7 @@ from graphmamba.errors import UserError
 from graphmamba.pack import DenseLayout
 from graphmamba.stack import Attention, BigBird, ExphormerStack, Performer
 from graphmamba.stack.block_pattern import BlockPattern
+from graphmamba.stack.edge_attention import wire
 from graphmamba.stack.exphormer import AttentionEdges, ExphormerAttention
 from tests.helpers.graphs import ODD_SIZES, random_rows, random_topology
 from tests.helpers.typecheck import typecheck_off
@@ -204,7 +205,7 @@ def test_exphormer_attention_is_its_formula() -> None:
     rows, real, kinds = torch.randn(6, 8), 3 * torch.randn(5, 8), torch.randn(2, 8)
     edges = torch.randint(5, (2, 9))  # node 5 has none
     kind = torch.tensor([0, 1, 1, 0])
-    wiring = AttentionEdges(edges, real, kinds, kind)
+    wires = wire(edges, torch.cat([torch.arange(5), 5 + kind]), nodes=6, shared=2)
     query, key, value = (part.view(6, 2, 4) for part in attention.nodes(rows).chunk(3, dim=-1))
     features = attention.edges(torch.cat([real, kinds[kind]])).view(9, 2, 4)
     above, below = torch.zeros(6, 2, 4), torch.zeros(6, 2, 1)
@@ -214,24 +215,37 @@ def test_exphormer_attention_is_its_formula() -> None:
         above[i] += weight * value[j]
         below[i] += weight
     expected = (above / (below + 1e-6)).flatten(1)
-    assert torch.allclose(attention(rows, wiring), expected, atol=1e-5)
+    found = attention(rows, AttentionEdges(wires, torch.cat([real, kinds])))
+    assert torch.allclose(found, expected, atol=1e-5)
 
 
 def test_exphormer_wires_real_expander_and_virtual_edges() -> None:
     topology = random_topology((3, 2))
     _, e = random_rows(topology)
     stack = ExphormerStack(8, 1, 2, virtual_nodes=2)
-    wiring = stack._wire(e, topology)
+    edges = stack._wire(e, topology)
     real, expanders = e.shape[0], topology.expander_index.shape[1]
-    assert torch.equal(wiring.edge_index[:, :real], topology.edge_index)
-    assert torch.equal(wiring.edge_index[:, real : real + expanders], topology.expander_index)
-    others = wiring.edge_index[:, real + expanders :]
+    index, feature = edges.wires.edge_index, edges.wires.feature
+    assert torch.equal(index[:, :real], topology.edge_index)
+    assert torch.equal(index[:, real : real + expanders], topology.expander_index)
+    others = index[:, real + expanders :]
     # Virtual nodes 5 and 6 are the first of either graph, 7 and 8 the second.
     into_first = torch.tensor([[0, 1, 2, 3, 4], [5, 5, 5, 6, 6]])
     assert torch.equal(others[:, :5], into_first)
     assert torch.equal(others[:, 5:10], into_first.flip(0))
     assert torch.equal(others[:, 10:15], into_first + torch.tensor([[0], [2]]))
-    assert wiring.kind.tolist() == [0] * expanders + [1] * 5 + [3] * 5 + [2] * 5 + [4] * 5
+    assert feature[:real].tolist() == list(range(real))
+    kinds = [0] * expanders + [1] * 5 + [3] * 5 + [2] * 5 + [4] * 5
+    assert (feature[real:] - real).tolist() == kinds
+    assert torch.equal(edges.features, torch.cat([e, stack.kinds]))
+
+
+def test_ghosts_do_not_meet_at_a_virtual_node() -> None:
+    topology = replace(random_topology((3, 2)), num_real_nodes=torch.tensor(3))
+    _, e = random_rows(topology)
+    edges = ExphormerStack(8, 1, 2, has_expander=False, virtual_nodes=1)._wire(e, topology)
+    into = edges.wires.edge_index[:, e.shape[0] : e.shape[0] + 5]
+    assert torch.equal(into, torch.tensor([[0, 1, 2, 3, 4], [5, 5, 5, 3, 4]]))
 
 
 def test_exphormer_reaches_all_nodes_through_a_virtual_one() -> None:

@@ -7,6 +7,7 @@ from torch import nn
 from graphmamba.config import Experiment, load_experiment
 from graphmamba.encode.unit_rows import unit_rows
 from graphmamba.scan import causal_conv1d, selective_scan
+from graphmamba.stack.edge_attention import attend, wire
 from graphmamba.study.batch_size import BatchSize
 from graphmamba.study.flops import Flops, count_flops, training_flops
 from graphmamba.study.model_flops import forward_flops
@@ -153,6 +154,16 @@ def test_fused_losses_cost_more_the_more_they_compute() -> None:
     assert table["class"](x, None, True) == 15 * 7
     assert table["two_class"](x[:, :1], None) == 5 * 7
     assert (table["entry"](x, x, False), table["entry"](x, x, True)) == (15 * 7, 15 * 4)
+
+
+def test_fused_attention_along_edges_costs_its_parts() -> None:
+    nodes, features, feature = torch.randn(5, 12), torch.randn(3, 4), torch.tensor([0, 1, 2, 2, 2])
+    wires = wire(torch.randint(5, (2, 5)), feature, nodes=5, shared=1)
+    call = nodes, features, wires.edge_index, feature, None, None, None, 1, 2
+    forward = OWN_ELEMENTWISE["graphmamba::attend_fused"](*call)
+    assert forward == count_flops(lambda: attend(nodes, features, wires, 2)).elementwise
+    back = OWN_ELEMENTWISE["graphmamba::attend_fused_backward"]
+    assert back(*[None] * 4, *call) == 2 * forward
 
 
 def test_gradients_of_a_sum_and_its_norm_cost_what_both_do() -> None:

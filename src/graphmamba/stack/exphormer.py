@@ -4,34 +4,29 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.linear import Linear
 from graphmamba.errors import UserError
+from graphmamba.fusing import FUSED_TYPES, FusedBackend
+from graphmamba.stack.edge_attention import Wires, attend, wire
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.gps_layer import GPSLayer
 from graphmamba.stack.options import Activation, NormName
-from graphmamba.stack.segments import sum_at
-
-EPSILON = 1e-6
-SCORE_LIMIT = 5.0
 
 
 @dataclass(frozen=True)
 class AttentionEdges:
     """Who attends to whom; virtual nodes are numbered behind the real ones."""
 
-    edge_index: Int[Tensor, "2 pairs"]
-    """Row 0 is attended to by row 1; the real edges come first."""
-    real: Float[Tensor, "edges channels"]
-    """Rows of the real edges, as encoded; the same for all layers."""
-    kinds: Float[Tensor, "kinds channels"]
-    """Learned rows, one for each kind of the other edges."""
-    kind: Int[Tensor, " others"]
-    """Kind of each other edge."""
+    wires: Wires
+    """The rows of real edges come first, then those of the kinds."""
+    features: Float[Tensor, "features channels"]
+    """Rows of the real edges, as encoded, the same for all layers; behind them learned rows, one
+    for each kind of the other edges."""
 
 
 class ExphormerAttention(nn.Module):
@@ -56,17 +51,10 @@ class ExphormerAttention(nn.Module):
         self.edges = Linear(channels, channels, bias=False)
 
     def forward(
-        self, rows: Float[Tensor, "rows channels"], wiring: AttentionEdges
+        self, rows: Float[Tensor, "rows channels"], edges: AttentionEdges
     ) -> Float[Tensor, "rows channels"]:
         """Return what each row takes from those it has an edge from; 0 if there is none."""
-        source, target = wiring.edge_index
-        query, key, value = self.nodes(rows).unflatten(-1, (3, self.heads, -1)).unbind(1)
-        edge = torch.cat([self.edges(wiring.real), self.edges(wiring.kinds)[wiring.kind]])
-        product = key[source] * query[target] * edge.unflatten(-1, (self.heads, -1))
-        score = product.sum(dim=-1, keepdim=True) * query.shape[-1] ** -0.5
-        weight = torch.exp(score.clamp(-SCORE_LIMIT, SCORE_LIMIT))  # [pairs, heads, 1]
-        taken = sum_at(weight * value[source], target, rows.shape[0])
-        return (taken / (sum_at(weight, target, rows.shape[0]) + EPSILON)).flatten(1)
+        return attend(self.nodes(rows), self.edges(edges.features), edges.wires, self.heads)
 
 
 class ExphormerStack(nn.Module):
@@ -87,6 +75,9 @@ class ExphormerStack(nn.Module):
         norm: Kind of the three norms of each layer.
         activation: Of the feed-forward networks and of GatedGCN.
     """
+
+    backend: FusedBackend = "auto"
+    """What attends along edges; kernels of float32 and shorter, no others."""
 
     def __init__(  # noqa: PLR0913 - a whole model in one
         self,
@@ -134,15 +125,15 @@ class ExphormerStack(nn.Module):
         """Run all layers."""
         if e is None:
             raise UserError("e must hold a row for each edge for Exphormer, got None")
-        wiring = self._wire(e, topology)
+        edges = self._wire(e, topology)
         virtual = self.virtual.repeat_interleave(topology.num_graphs, dim=0)
         for module in self.layers:
             layer = cast(GPSLayer, module)
-            mixed = cast(nn.Module, layer.mixer)(torch.cat([x, virtual]), wiring)
-            virtual = mixed[x.shape[0] :]
+            mixed = cast(nn.Module, layer.mixer)(torch.cat([x, virtual]), edges)
+            mixed, virtual = mixed.split([x.shape[0], virtual.shape[0]])
             is_read = topology.wants_edges or module is not self.layers[-1]
             reading = replace(topology, wants_edges=is_read)
-            x, e = layer.combine(x, e, reading, mixed[: x.shape[0]])
+            x, e = layer.combine(x, e, reading, mixed)
         return x, e
 
     def _wire(self, e: Float[Tensor, "edges channels"], topology: Topology) -> AttentionEdges:
@@ -156,8 +147,19 @@ class ExphormerStack(nn.Module):
         nodes = torch.arange(topology.batch.shape[0], device=e.device)
         for v in range(self.virtual_nodes):
             hub = nodes.shape[0] + v * topology.num_graphs + topology.batch
+            if topology.num_real_nodes is not None:
+                # The ghost has as many nodes as are left, which would have to wait for each other
+                # at its hub: each attends to itself instead, and nobody sees it.
+                hub = torch.where(nodes < topology.num_real_nodes, hub, nodes)
             index += [torch.stack([nodes, hub]), torch.stack([hub, nodes])]
             into = torch.full_like(nodes, 1 + v)
             kind += [into, into + self.virtual_nodes]
-        empty = topology.batch[:0]
-        return AttentionEdges(torch.cat(index, dim=1), e, self.kinds, torch.cat([*kind, empty]))
+        own = torch.arange(e.shape[0], device=e.device)
+        wires = wire(
+            torch.cat(index, dim=1),
+            torch.cat([own, *(each + e.shape[0] for each in kind)]),
+            nodes=nodes.shape[0] + self.virtual_nodes * topology.num_graphs,
+            shared=self.kinds.shape[0],
+            backend=self.backend if e.dtype in FUSED_TYPES else "reference",
+        )
+        return AttentionEdges(wires, torch.cat([e, self.kinds.to(e.dtype)]))

@@ -243,6 +243,17 @@ def _gated_sum_backward(*call: Any) -> int:
     return BACKWARD * _gated_sum(sent.expand(4, -1, -1), e_hat, scale)
 
 
+def _attend(nodes: Tensor, features: Tensor, edge_index: Tensor, *rest: Any) -> int:
+    """Three maps of the node rows side by side; the terms are those of `stack_flops`."""
+    rows, channels, heads = nodes.shape[0], features.shape[1], rest[-1]
+    return edge_index.shape[1] * (5 * channels + 4 * heads) + rows * (channels + heads)
+
+
+def _attend_backward(*call: Any) -> int:
+    """From the gradient, three that were kept, and what `_attend` takes."""
+    return BACKWARD * _attend(*call[4:])
+
+
 def _batch_norm_act(*call: Any) -> int:
     """From x, weight, bias, before, after, three places, three statistics and the settings."""
     activation, rates, _, is_training = call[11:15]
@@ -305,6 +316,8 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "graphmamba::gated_sum_fused": _gated_sum,
     "graphmamba::gated_sum_cpu_backward": _gated_sum_backward,
     "graphmamba::gated_sum_fused_backward": _gated_sum_backward,
+    "graphmamba::attend_fused": _attend,
+    "graphmamba::attend_fused_backward": _attend_backward,
     "graphmamba::edge_norm_sums_fused": _edge_norm_sums,
     "graphmamba::edge_update_fused_backward": _edge_update_backward,
     "graphmamba::segment_max_fused": _taken_in(),
