@@ -9,8 +9,10 @@ from torch import Tensor
 
 from graphmamba.errors import UserError
 from graphmamba.fusing import FusedBackend
+from graphmamba.stack import ExphormerStack
 from graphmamba.stack.edge_attention import Wires, attend, wire
 from tests.helpers.agreement import Results, assert_as_exact, assert_bit_equal
+from tests.helpers.graphs import random_rows, random_topology
 from tests.helpers.processes import only_interpreted, run_apart
 from tests.helpers.typecheck import typecheck_off
 
@@ -101,9 +103,37 @@ def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
         "for draw in t.SMALL.values():\n"
         "    t.assert_attends_right(draw(), 'fused')\n"
         "one = t.SMALL['hubs']().to(t.torch.float32)\n"
-        "t.assert_bit_equal(t.by_door(one, 'fused'), t.by_door(one, 'fused'))\n",
+        "t.assert_bit_equal(t.by_door(one, 'fused'), t.by_door(one, 'fused'))\n"
+        "t.assert_stacks_agree()\n",
         TRITON_INTERPRET="1",
     )
+
+
+def assert_stacks_agree(device: str = "cpu") -> None:
+    """A whole Exphormer gives the same rows and gradients by kernels as by the definition."""
+    torch.manual_seed(0)
+    topology = random_topology((6, 1, 9))
+    x, e = random_rows(topology)
+    stack = ExphormerStack(8, 2, 2, virtual_nodes=2).to(device).eval()
+    moved = replace(
+        topology,
+        **{name: getattr(topology, name).to(device) for name in ("edge_index", "batch")},
+        expander_index=topology.expander_index.to(device),
+    )
+    results = []
+    for backend in ("reference", "fused"):
+        stack.backend = backend
+        rows = [each.to(device, copy=True).requires_grad_() for each in (x, e)]
+        out = stack(*rows, moved)[0]
+        grads = torch.autograd.grad(out.square().sum(), [*rows, stack.kinds, stack.virtual])
+        results.append([out.detach(), *grads])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.gpu
+def test_a_stack_attends_by_kernels_as_by_the_definition() -> None:
+    assert_stacks_agree("cuda")
 
 
 @pytest.mark.gpu
