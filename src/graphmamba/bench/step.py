@@ -18,6 +18,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.synthetic import sized_graphs
 from graphmamba.encode.linear import Linear
 from graphmamba.encode.norm import norms_of
+from graphmamba.stack.exphormer import ExphormerStack
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.mamba_block import SelectivePath
 from graphmamba.task.losses import LOSSES
@@ -167,7 +168,7 @@ def take_references(model: GraphMamba) -> None:
     for part in model.modules():
         if isinstance(part, SelectivePath):
             part.options = replace(part.options, backend="reference")
-        if isinstance(part, GatedGCN | Linear):
+        if isinstance(part, ExphormerStack | GatedGCN | Linear):
             part.backend = "reference"
     for norm in norms_of(model):
         norm.backend = "reference"
