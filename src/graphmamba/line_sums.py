@@ -4,6 +4,7 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
+from graphmamba.early_starts import early
 from graphmamba.line_sums_kernels import add_lines_kernel
 
 LINES, COLUMNS = 32, 32
@@ -41,4 +42,5 @@ def add_lines(lines: Float[Tensor, "programs line"], *sums: Tensor) -> None:
         LINES=LINES,
         COLUMNS=COLUMNS,
         num_warps=4,
+        **early(lines.device),
     )

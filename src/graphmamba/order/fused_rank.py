@@ -6,6 +6,7 @@ from jaxtyping import Int, Int32
 from torch import Tensor
 
 from graphmamba.data.topology import Topology
+from graphmamba.early_starts import early
 from graphmamba.order.fused_rank_kernels import boundary_kernel, rank_kernel
 
 ROWS, TILE, BLOCK = 32, 64, 128
@@ -42,6 +43,7 @@ def rank_words(
                 ROWS=ROWS,
                 TILE=TILE,
                 num_warps=WARPS,
+                **early(words.device),
             )
     return order.flatten(), ascending.flatten()
 
@@ -65,5 +67,6 @@ def find_boundaries(
             *(ascending, found, found.numel(), width, groups, groups // layers, rest),
             *(total // layers, total, total.bit_length()),
             BLOCK=BLOCK,
+            **early(device),
         )
     return found

@@ -5,6 +5,7 @@ import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.early_starts import early
 from graphmamba.encode.category_sum.fused_kernels import (
     category_sum_bwd_kernel,
     category_sum_fwd_kernel,
@@ -42,6 +43,7 @@ def forward(
             T=BLOCK_ROWS,
             C=BLOCK_CHANNELS,
             num_warps=FORWARD_WARPS,
+            **early(out.device),
         )
     return out
 
@@ -70,6 +72,7 @@ def backward(
         V=block,
         C=wide,
         num_warps=BACKWARD_WARPS,
+        **early(grad.device),
     )
     total = sums.new_empty(entries, channels)
     add_lines(sums, total)
