@@ -5,12 +5,11 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.stack.edge_attention.fused_kernels import head_of, weight_of
+from graphmamba.stack.edge_attention.fused_kernels import place_program, weight_of
 from graphmamba.stack.gated_sum.walk_kernels import (
     add_to,
     edge_at,
     load_rows,
-    place_program,
     rows_apart,
     rows_together,
     store_rows,
@@ -80,8 +79,8 @@ def attend_by_target_kernel(
     line of each program.
     """
     R: tl.constexpr = T * K
-    first, _, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
-    head, c = head_of(BLOCKS), tl.arange(0, C)
+    first, head, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, BLOCKS, ROUNDS)
+    c = tl.arange(0, C)
     grad_ptr += head * WIDTH
     out_ptr += head * WIDTH
     nodes_ptr += head * WIDTH
@@ -162,8 +161,8 @@ def attend_by_source_kernel(
 ):  # fmt: skip
     """Write the gradients of the keys and values of T nodes."""
     R: tl.constexpr = T * K
-    first, _, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
-    head, c = head_of(BLOCKS), tl.arange(0, C)
+    first, head, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, BLOCKS, ROUNDS)
+    c = tl.arange(0, C)
     grad_ptr += head * WIDTH
     nodes_ptr += head * WIDTH
     features_ptr += head * WIDTH

@@ -12,7 +12,6 @@ from graphmamba.scan.triton_math import LOG2_E
 from graphmamba.stack.gated_sum.walk_kernels import (
     add_to,
     load_rows,
-    place_program,
     rows_apart,
     rows_together,
     store_rows,
@@ -22,9 +21,22 @@ from graphmamba.stack.gated_sum.walk_kernels import (
 
 @no_type_check
 @triton.jit
-def head_of(BLOCKS: tl.constexpr):
-    """Return the head of a program."""
-    return tl.program_id(0) % BLOCKS
+def place_program(
+    bounds_ptr, nodes, T: tl.constexpr, K: tl.constexpr, BLOCKS: tl.constexpr, ROUNDS: tl.constexpr
+):
+    """Return the first node, the head, the rounds side by side, and if they leave a hub.
+
+    The last nodes come first: virtual ones are hubs, which would else be waited for at the end.
+    """
+    first = (tl.num_programs(0) // BLOCKS - 1 - tl.program_id(0) // BLOCKS) * T
+    t = first + tl.arange(0, T)
+    low = tl.load(bounds_ptr + t, mask=t < nodes, other=0)
+    high = tl.load(bounds_ptr + t + 1, mask=t < nodes, other=0)
+    rounds = tl.cdiv(tl.max(high - low, axis=0), K)
+    head = tl.program_id(0) % BLOCKS
+    if T == 1:
+        return first, head, rounds, False
+    return first, head, tl.minimum(rounds, ROUNDS), rounds > ROUNDS
 
 
 @no_type_check
@@ -76,8 +88,8 @@ def attend_fwd_kernel(
 ):  # fmt: skip
     """Write what T nodes take by one head, the scores, and 1 / sum of the weights."""
     R: tl.constexpr = T * K
-    first, _, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
-    head, c = head_of(BLOCKS), tl.arange(0, C)
+    first, head, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, BLOCKS, ROUNDS)
+    c = tl.arange(0, C)
     nodes_ptr += head * WIDTH
     features_ptr += head * WIDTH
     scores_ptr += head.to(tl.int64) * wires
