@@ -92,7 +92,7 @@ def test_kernels_start_early_where_the_device_can(monkeypatch: pytest.MonkeyPatc
     from graphmamba import early_starts
 
     assert early_starts.early(torch.device("cpu")) == {"PDL": False}
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
+    monkeypatch.setattr(early_starts, "_capability", lambda _: (8, 6))
     assert early_starts.early(torch.device("cuda")) == {"PDL": False}
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(early_starts, "_capability", lambda _: (9, 0))
     assert early_starts.early(torch.device("cuda")) == {"PDL": True, "launch_pdl": True}

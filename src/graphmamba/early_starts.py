@@ -21,6 +21,7 @@ Streams may fork and join in between: a kernel waits for all that it depends on,
 that is of. Where no GPU can start kernels early, nothing changes.
 """
 
+from functools import cache
 from typing import no_type_check
 
 import torch
@@ -33,7 +34,13 @@ HOPPER = (9, 0)
 
 def starts_early(device: torch.device) -> bool:
     """Tell whether a kernel can be put in place while the one before it is ending."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= HOPPER
+    return device.type == "cuda" and _capability(device) >= HOPPER
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    # Asked at every launch, and PyTorch takes a microsecond to say.
+    return torch.cuda.get_device_capability(device)
 
 
 def early(device: torch.device) -> dict[str, bool]:
