@@ -51,17 +51,17 @@ SHAPES = [
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is changed: sizes of the tile of one kernel, or that no kernel starts early."""
+    """What is changed: sizes of the tile of one kernel, or which kernels start early."""
 
     which: Which
     changed: dict[str, int]
-    is_early: bool = True
+    early: Literal["none", "second", "both"] = "second"
 
     @property
     def name(self) -> str:
         """As the tables have it."""
         words = [f"{name} {value}" for name, value in self.changed.items()]
-        words += [] if self.is_early else ["early: none"]
+        words += [] if self.early == "second" else [f"early: {self.early}"]
         return ", ".join(words) or "as it is"
 
 
@@ -91,7 +91,8 @@ CHANGES: dict[Which, list[dict[str, int]]] = {
 }
 CANDIDATES = [
     *(Candidate(which, changed) for which, changes in CHANGES.items() for changed in changes),
-    Candidate("apply", {}, is_early=False),
+    Candidate("apply", {}, early="none"),
+    Candidate("apply", {}, early="both"),
 ]
 
 
@@ -112,19 +113,18 @@ class Launch:
 @contextmanager
 def candidate_in_place(candidate: Candidate) -> Iterator[None]:
     """Let the kernels run with it, forward and backward."""
-    from graphmamba import early_starts
     from graphmamba.encode.batch_norm import fused
 
-    tiles, starts_early = fused.TILES, early_starts.starts_early
+    tiles, starts = fused.TILES, fused._starts
     names = candidate.which, f"bwd_{candidate.which}"
     changed = {name: replace(getattr(tiles, name), **candidate.changed) for name in names}
     fused.TILES = replace(tiles, **changed)
-    if not candidate.is_early:
-        early_starts.starts_early = _never
+    if candidate.early != "second":
+        fused._starts = {"none": _late, "both": _both_early}[candidate.early]
     try:
         yield
     finally:
-        fused.TILES, early_starts.starts_early = tiles, starts_early
+        fused.TILES, fused._starts = tiles, starts
 
 
 @contextmanager
@@ -178,5 +178,11 @@ def record(shape: Shape, candidate: Candidate, sets: Sequence[list[Tensor]]) -> 
     return found
 
 
-def _never(device: torch.device) -> bool:  # noqa: ARG001 - as it is called
-    return False
+def _late(device: torch.device) -> tuple[dict[str, bool], dict[str, bool]]:  # noqa: ARG001 - as it is called
+    return {"PDL": False}, {"PDL": False}
+
+
+def _both_early(device: torch.device) -> tuple[dict[str, bool], dict[str, bool]]:
+    # The first kernel waits for whatever precedes it.
+    early = {"PDL": True, "launch_pdl": True} if device.type == "cuda" else {"PDL": False}
+    return early, early

@@ -4,7 +4,6 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.line_sums_kernels import add_lines_kernel
 
 LINES, COLUMNS = 32, 32
@@ -42,5 +41,4 @@ def add_lines(lines: Float[Tensor, "programs line"], *sums: Tensor) -> None:
         LINES=LINES,
         COLUMNS=COLUMNS,
         num_warps=4,
-        **early(lines.device),
     )

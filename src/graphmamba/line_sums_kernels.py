@@ -5,8 +5,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import await_previous, let_next_start
-
 
 @no_type_check
 @triton.jit
@@ -21,16 +19,12 @@ def store_part(ptr, c, sums, FIRST: tl.constexpr, SIZE: tl.constexpr):
 def add_lines_kernel(
     lines_ptr, a_ptr, b_ptr, c_ptr, d_ptr, lines, A: tl.constexpr, B: tl.constexpr,
     C: tl.constexpr, D: tl.constexpr, LINES: tl.constexpr, COLUMNS: tl.constexpr,
-    PDL: tl.constexpr,
 ):  # fmt: skip
     """Add up lines, LINES at a time, COLUMNS a program; their parts go to tensors of their own."""
-    await_previous(PDL)
     LINE: tl.constexpr = A + B + C + D
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros([LINES, COLUMNS], tl.float32)
     for first in range(0, lines, LINES):
-        if first + LINES >= lines:
-            let_next_start(PDL)
         line = first + tl.arange(0, LINES)
         at = line.to(tl.int64)[:, None] * LINE + column[None, :]
         inside = (line < lines)[:, None] & (column < LINE)[None, :]

@@ -86,6 +86,6 @@ def test_tables_show_each_kernel_with_each_candidate(
     for table in tiles.tile_tables(found):
         study.Console(width=120).print(table)
     printed = capsys.readouterr().out
-    assert [name in printed for name in ("sums:", "bwd_apply:", "as it is", "early: none")] == [
+    assert [name in printed for name in ("sums:", "bwd_apply:", "as it is", "early: both")] == [
         True
     ] * 4

@@ -6,7 +6,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data.fused_bits_kernels import draw_kernel
-from graphmamba.early_starts import early
 
 BLOCK = 256
 MOST_AXES = 2
@@ -26,6 +25,5 @@ def draw_bits(stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int) -> 
                 *(rows * columns, columns, *strides),
                 HAS_COUNTERS=not isinstance(counter, int),
                 BLOCK=BLOCK,
-                **early(stream.device),
             )
     return out

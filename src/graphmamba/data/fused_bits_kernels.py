@@ -5,8 +5,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
-
 
 @no_type_check
 @triton.jit
@@ -29,7 +27,7 @@ def draw(stream, counter):
 def draw_kernel(
     stream_ptr, counter_ptr, out_ptr, counter, size, columns,
     stream_down, stream_across, counter_down, counter_across,
-    HAS_COUNTERS: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+    HAS_COUNTERS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Draw bits for all pairs of streams and counters.
 
@@ -46,9 +44,7 @@ def draw_kernel(
         counter_across: As for streams.
         HAS_COUNTERS: Whether each place has its own counter.
         BLOCK: Places of a program.
-        PDL: Whether it starts early.
     """
-    take_turn(PDL)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     down, across = at // columns, at % columns

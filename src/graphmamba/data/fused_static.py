@@ -21,7 +21,6 @@ from graphmamba.data.static_jobs import (
 )
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.tables import Table
-from graphmamba.early_starts import early
 
 
 class _Layout(NamedTuple):
@@ -69,14 +68,12 @@ class FusedStatic:
                 *(ids, self._bounds, layout.told[-tables:], plan),
                 *(self._bounds.shape[1] - 1, size.graphs, tables),
                 PLACES=triton.next_power_of_2(places),
-                **early(self._device),
             )
             static_gather_kernel[(layout.programs,)](
                 *(layout.told, plan, memory.data_ptr(), layout.jobs, size.graphs, tables),
                 (size.graphs + 1).bit_length(),
                 JOBS=triton.next_power_of_2(layout.jobs),
                 BLOCK=BLOCK,
-                **early(self._device),
             )
         _, known, _, begins, real_graphs = plan.split(counts)
         begins = begins.view(tables, places + 1)

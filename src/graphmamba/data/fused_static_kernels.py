@@ -6,7 +6,6 @@ import triton
 import triton.language as tl
 
 from graphmamba.data.fused_gather_kernels import job_of, owner_of, read_values, write_values
-from graphmamba.early_starts import take_turn
 
 FIELDS = tl.constexpr(13)
 """Numbers of a job; see `static_jobs`."""
@@ -19,8 +18,7 @@ GRAPHS = tl.constexpr(2)
 @no_type_check
 @triton.jit(do_not_specialize=["graphs", "slots", "tables"])
 def place_kernel(
-    ids_ptr, bounds_ptr, capacity_ptr, plan_ptr, graphs, slots, tables, PLACES: tl.constexpr,
-    PDL: tl.constexpr,
+    ids_ptr, bounds_ptr, capacity_ptr, plan_ptr, graphs, slots, tables, PLACES: tl.constexpr
 ):  # fmt: skip
     """Say where the rows of each graph are in a table, and where they go in the batch.
 
@@ -33,9 +31,7 @@ def place_kernel(
         slots: Places of a batch, without the ghost's.
         tables: Tables of the store.
         PLACES: All places, rounded up to a power of two.
-        PDL: Whether it starts early.
     """
-    take_turn(PDL)
     table = tl.program_id(0)
     place = tl.arange(0, PLACES)
     places = slots + 1
@@ -64,8 +60,7 @@ def place_kernel(
 @no_type_check
 @triton.jit(do_not_specialize=["out", "jobs", "slots", "tables", "rounds"])
 def static_gather_kernel(
-    told_ptr, plan_ptr, out, jobs, slots, tables, rounds, JOBS: tl.constexpr, BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
+    told_ptr, plan_ptr, out, jobs, slots, tables, rounds, JOBS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """Write `BLOCK` values of one column.
 
@@ -79,9 +74,7 @@ def static_gather_kernel(
         rounds: How often `slots + 1` can be halved.
         JOBS: `jobs`, rounded up to a power of two.
         BLOCK: Values of a program.
-        PDL: Whether it starts early.
     """
-    take_turn(PDL)
     program = tl.program_id(0)
     job = job_of(told_ptr, program, jobs, FIELDS, 12, JOBS)
     task, table, size = tl.load(job), tl.load(job + 1), tl.load(job + 2)

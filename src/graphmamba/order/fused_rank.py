@@ -6,7 +6,6 @@ from jaxtyping import Int, Int32
 from torch import Tensor
 
 from graphmamba.data.topology import Topology
-from graphmamba.early_starts import early
 from graphmamba.order.fused_rank_kernels import boundary_kernel, rank_kernel
 
 ROWS, TILE, BLOCK = 32, 64, 128
@@ -43,7 +42,6 @@ def rank_words(
                 ROWS=ROWS,
                 TILE=TILE,
                 num_warps=WARPS,
-                **early(words.device),
             )
     return order.flatten(), ascending.flatten()
 
@@ -67,6 +65,5 @@ def find_boundaries(
             *(ascending, found, found.numel(), width, groups, groups // layers, rest),
             *(total // layers, total, total.bit_length()),
             BLOCK=BLOCK,
-            **early(device),
         )
     return found

@@ -5,8 +5,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
-
 BEYOND = tl.constexpr((1 << 63) - 1)
 """More than any word."""
 
@@ -15,7 +13,7 @@ BEYOND = tl.constexpr((1 << 63) - 1)
 @triton.jit(do_not_specialize=["nodes", "steps", "blocks"])
 def rank_kernel(
     word_ptr, batch_ptr, starts_ptr, order_ptr, sorted_ptr, nodes, steps, blocks,
-    ROWS: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Count for some nodes of a line how many come before them, and put them there.
 
@@ -32,9 +30,7 @@ def rank_kernel(
         blocks: Programs of a line.
         ROWS: Nodes of a program.
         TILE: Nodes that they are compared with at a time.
-        PDL: Whether it starts early.
     """
-    take_turn(PDL)
     program = tl.program_id(0)
     line, first = (program // blocks).to(tl.int64), (program % blocks) * ROWS
     node = first + tl.arange(0, ROWS)
@@ -61,8 +57,7 @@ def rank_kernel(
     do_not_specialize=["size", "width", "groups", "own", "rest", "steps", "total", "rounds"]
 )
 def boundary_kernel(
-    sorted_ptr, out_ptr, size, width, groups, own, rest, steps, total, rounds, BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
+    sorted_ptr, out_ptr, size, width, groups, own, rest, steps, total, rounds, BLOCK: tl.constexpr
 ):  # fmt: skip
     """Find the first step of each group, counted in its layer, by halving.
 
@@ -78,9 +73,7 @@ def boundary_kernel(
         total: Steps of all layers.
         rounds: How often `total + 1` can be halved.
         BLOCK: Boundaries of a program.
-        PDL: Whether it starts early.
     """
-    take_turn(PDL)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     layer = at // width
     word = tl.minimum(layer * own + at % width, groups).to(tl.int64) * rest

@@ -6,7 +6,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data.topology import Topology
-from graphmamba.early_starts import early
 from graphmamba.order.fused_words_kernels import word_kernel
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.order.scores import NodeKey
@@ -42,6 +41,5 @@ def join_words(
                 HAS_NOISE=policy.noise == "ties",
                 IS_DEALT=policy.bins > 1 and policy.deal == "random",
                 BLOCK=BLOCK,
-                **early(words.device),
             )
     return words

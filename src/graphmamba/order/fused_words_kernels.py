@@ -6,7 +6,6 @@ import triton
 import triton.language as tl
 
 from graphmamba.data.fused_bits_kernels import draw
-from graphmamba.early_starts import take_turn
 
 BIN_BITS, NOISE_BITS = tl.constexpr(32), tl.constexpr(28)
 """As in `line_up` and `scores`; a test compares them."""
@@ -18,7 +17,7 @@ def word_kernel(
     word_ptr, batch_ptr, starts_ptr, seed_ptr, key_ptr, score_ptr,
     nodes, graphs, samples, first_layer, lines, number,
     BINS: tl.constexpr, HAS_KEY: tl.constexpr, HAS_SCORE: tl.constexpr, HAS_NOISE: tl.constexpr,
-    IS_DEALT: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+    IS_DEALT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Write the digits group, score and noise of each step as one number.
 
@@ -41,9 +40,7 @@ def word_kernel(
         HAS_NOISE: Whether ties are broken at random.
         IS_DEALT: Whether nodes are dealt to bins at random.
         BLOCK: Steps of a program.
-        PDL: Whether it starts early.
     """
-    take_turn(PDL)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < lines * nodes.to(tl.int64)
     line, node = at // nodes, at % nodes

@@ -9,7 +9,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
-from graphmamba.early_starts import early
 from graphmamba.train.fused_update_kernels import FIELDS, squares_kernel, update_kernel
 
 BLOCK = 1024
@@ -43,11 +42,8 @@ class FusedUpdate:
         else:
             table[: len(lines)].copy_(lines)
         squares, norm = table.new_empty(programs, dtype=torch.float32), group["lr"].new_empty(())
-        tensors = {
-            "TENSORS": triton.next_power_of_2(len(lines)), "BLOCK": BLOCK, "num_warps": WARPS,
-            **early(table.device),
-        }  # fmt: skip
-        squares_kernel[(programs,)](table, squares, len(lines), **tensors)
+        tensors = {"TENSORS": triton.next_power_of_2(len(lines)), "BLOCK": BLOCK}
+        squares_kernel[(programs,)](table, squares, len(lines), **tensors, num_warps=WARPS)
         beta_1, beta_2 = group["betas"]
         update_kernel[(programs,)](
             *(table, squares, group["lr"], norm, len(lines), programs),
@@ -59,6 +55,7 @@ class FusedUpdate:
             LOG_1=math.log2(beta_1),
             LOG_2=math.log2(beta_2),
             EPSILON=group["eps"],
+            num_warps=WARPS,
             **tensors,
         )
         return norm

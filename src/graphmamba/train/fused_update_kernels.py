@@ -9,8 +9,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
-
 FIELDS = tl.constexpr(7)
 GRADIENT, FIRST, SECOND, STEP = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3), tl.constexpr(4)
 SIZE, PROGRAM = tl.constexpr(5), tl.constexpr(6)
@@ -35,11 +33,9 @@ def numbers_at(line, field):
 @no_type_check
 @triton.jit
 def squares_kernel(
-    table_ptr, squares_ptr, tensors, TENSORS: tl.constexpr, BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
+    table_ptr, squares_ptr, tensors, TENSORS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """Sum the squares of a block of a gradient; the first block of a tensor counts its step."""
-    take_turn(PDL)
     program = tl.program_id(0)
     line = line_of(table_ptr, program, tensors, TENSORS)
     begin = program - tl.load(line + PROGRAM).to(tl.int32)
@@ -57,10 +53,9 @@ def update_kernel(
     table_ptr, squares_ptr, rate_ptr, norm_ptr, tensors, programs, CLIP: tl.constexpr,
     DECAY: tl.constexpr, IS_DECOUPLED: tl.constexpr, BETA_1: tl.constexpr, BETA_2: tl.constexpr,
     LOG_1: tl.constexpr, LOG_2: tl.constexpr, EPSILON: tl.constexpr, TENSORS: tl.constexpr,
-    BLOCK: tl.constexpr, PDL: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Clip a block of the gradient by the norm of all of it, and update moments and weights."""
-    take_turn(PDL)
     program = tl.program_id(0)
     lane = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)

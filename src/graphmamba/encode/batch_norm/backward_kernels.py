@@ -5,19 +5,19 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import await_previous, let_next_start, take_turn
 from graphmamba.encode.batch_norm.tile_kernels import (
     activation_slope,
     add_pair,
     drop,
     from_end,
-    load_channels,
+    lead,
     load_keys,
     load_lines,
     load_pair,
     load_tile,
     real_rows,
     store_tile,
+    wait_for_lead,
 )
 
 
@@ -25,10 +25,11 @@ from graphmamba.encode.batch_norm.tile_kernels import (
 @triton.jit
 def load_norm(kept_ptr, weight_ptr, bias_ptr, c, CHANNELS: tl.constexpr):
     """Return mean and 1 / deviation as the forward pass kept them, weight and bias."""
-    mean = load_channels(kept_ptr, c, 0.0, CHANNELS)
-    scale = load_channels(kept_ptr + CHANNELS, c, 0.0, CHANNELS)
-    weight = load_channels(weight_ptr, c, 0.0, CHANNELS)
-    bias = load_channels(bias_ptr, c, 0.0, CHANNELS)
+    exists = c < CHANNELS
+    mean = tl.load(kept_ptr + c, mask=exists, other=0.0)
+    scale = tl.load(kept_ptr + CHANNELS + c, mask=exists, other=0.0)
+    weight = tl.load(weight_ptr + c, mask=exists, other=0.0).to(tl.float32)
+    bias = tl.load(bias_ptr + c, mask=exists, other=0.0).to(tl.float32)
     return mean[None, :], scale[None, :], weight[None, :], bias[None, :]
 
 
@@ -65,7 +66,7 @@ def batch_norm_bwd_sums_kernel(
     UNROLL: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Write what the rows of each program add to the gradients of weight and bias."""
-    take_turn(PDL)
+    lead(PDL)
     t, c = tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)
     first, step = tl.program_id(0) * T, tl.num_programs(0) * T
     grad = load_tile(grad_ptr, first, c, rows, T, GRAD_STRIDE, CHANNELS)
@@ -120,7 +121,7 @@ def batch_norm_bwd_apply_kernel(
     keys = load_keys(seed_before_ptr, site, THRESHOLD)
     keys_after = load_keys(seed_after_ptr, site_after, THRESHOLD_AFTER)
     norm = load_norm(kept_ptr, weight_ptr, bias_ptr, c, CHANNELS)
-    await_previous(PDL)
+    wait_for_lead(PDL)
     own = load_lines(parts_ptr, lines, c, LINES, 2 * CHANNELS, CHANNELS)
     own_bias = load_lines(parts_ptr + CHANNELS, lines, c, LINES, 2 * CHANNELS, CHANNELS)
     d_weight, d_bias = tl.sum(own, axis=0), tl.sum(own_bias, axis=0)
@@ -133,8 +134,6 @@ def batch_norm_bwd_apply_kernel(
         share = share * 0.0
     d_weight, d_bias = (d_weight * share)[None, :], (d_bias * share)[None, :]
     factor = norm[1] * norm[2]
-    if tiles <= tl.num_programs(0):
-        let_next_start(PDL)
     for number in tl.range(tl.program_id(0), tiles, tl.num_programs(0), loop_unroll_factor=UNROLL):
         next_at, next_limit = from_end(number + tl.num_programs(0), tiles, rows, T)
         next_grad = load_tile(grad_ptr, next_at, c, next_limit, T, GRAD_STRIDE, CHANNELS)

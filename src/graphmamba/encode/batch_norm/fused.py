@@ -7,7 +7,6 @@ import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.encode.batch_norm.backward_kernels import (
     batch_norm_bwd_apply_kernel,
     batch_norm_bwd_sums_kernel,
@@ -19,15 +18,18 @@ from graphmamba.encode.batch_norm.fused_kernels import (
     batch_norm_sums_kernel,
 )
 from graphmamba.encode.batch_norm.tiles import MOST_LINES, Grid, Tile, Tiles, cut, line_room
+from graphmamba.kernel_sizes import starts_early
 
 TILES = Tiles()
 DROP_TILE = Tile()
+EARLY = {"PDL": True, "launch_pdl": True}
 LATE = {"PDL": False}
-"""How the second kernel of a pass starts where there is no first."""
 
 Rows = Float[Tensor, "rows channels"]
 Channels = Float[Tensor, " channels"]
 Seed = Int[Tensor, ""]
+Start = dict[str, bool]
+"""Options of a launch."""
 
 
 def forward(
@@ -61,13 +63,13 @@ def forward(
     parts = kept.new_empty((lines, 2, x.shape[1]))
     near, far = site_key(sites[0]), site_key(sites[1])
     constants = _constants(x, before, count, rates[0])
-    start = early(x.device) if is_training else LATE
+    first, second = _starts(x.device) if is_training else (LATE, LATE)
     if is_training:
         batch_norm_sums_kernel[sums.programs](
             *(x, _or(before, x), _or(seed_before, x), _or(count, x), parts, x.shape[0], near),
             **constants,
             **sums.constants,
-            **start,
+            **first,
         )
     batch_norm_apply_kernel[apply.programs](
         *(x, _or(before, x), _or(after, x), weight, bias, running_mean, running_var),
@@ -82,7 +84,7 @@ def forward(
         **_constants_after(rates[1]),
         **constants,
         **apply.constants,
-        **start,
+        **second,
     )
     return y, kept
 
@@ -108,8 +110,11 @@ def backward(
     d_before = _or(before, x).new_empty(x.shape if is_apart else (0,))
     if dx.numel() == 0:
         return dx, d_weight.zero_(), d_bias.zero_(), d_before
+    first, second = _starts(x.device)
     places = seed_before, seed_after, count
-    parts = backward_sums(grad, kept, x, weight, bias, before, *places, activation, rates, sites)
+    parts = backward_sums(
+        grad, kept, x, weight, bias, before, *places, activation, rates, sites, start=first
+    )
     apply = _cut(x, TILES.bwd_apply)
     batch_norm_bwd_apply_kernel[apply.programs](
         *(grad, x, _or(before, x), weight, bias, *(_or(each, x) for each in places), kept, parts),
@@ -119,7 +124,7 @@ def backward(
         TRAINING=is_training,
         **_backward_constants(grad, x, before, count, activation, rates),
         **apply.constants,
-        **early(x.device),
+        **second,
     )
     return dx, d_weight, d_bias, d_before
 
@@ -137,6 +142,8 @@ def backward_sums(
     activation: str,
     rates: list[float],
     sites: list[int],
+    *,
+    start: Start = LATE,
 ) -> Float[Tensor, "lines 2 channels"]:
     """What each program adds to the gradients of weight and bias."""
     grid = _cut(x, TILES.bwd_sums, MOST_LINES)
@@ -146,7 +153,7 @@ def backward_sums(
         *(_or(count, x), kept, parts, x.shape[0], *map(site_key, sites)),
         **_backward_constants(grad, x, before, count, activation, rates),
         **grid.constants,
-        **early(x.device),
+        **start,
     )
     return parts
 
@@ -172,7 +179,6 @@ def activate_drop(
             T=height,
             C=width,
             num_warps=DROP_TILE.warps,
-            **early(x.device),
         )
     return out
 
@@ -185,6 +191,11 @@ def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
 def _cut(x: Rows, tile: Tile, most: int | None = None) -> Grid:
     rows, channels = x.shape
     return cut(rows, channels, tile, most)
+
+
+def _starts(device: torch.device) -> tuple[Start, Start]:
+    """Return how the kernels of a pass start: the second, if it can, while the first is running."""
+    return ({"PDL": True}, EARLY) if starts_early(device) else (LATE, LATE)
 
 
 def _constants(

@@ -10,14 +10,13 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import await_previous, let_next_start, take_turn
 from graphmamba.encode.batch_norm.tile_kernels import (
     activate,
     activation_slope,
     add_pair,
     drop,
     from_end,
-    load_channels,
+    lead,
     load_keys,
     load_lines,
     load_pair,
@@ -25,6 +24,7 @@ from graphmamba.encode.batch_norm.tile_kernels import (
     real_rows,
     rows_of,
     store_tile,
+    wait_for_lead,
 )
 
 
@@ -41,7 +41,7 @@ def batch_norm_sums_kernel(
     They are those of the differences to the mean of its first tile, so that a mean far from zero
     costs no digits: of N tiles, the mean of the first is at most sqrt(N) deviations off.
     """
-    take_turn(PDL)
+    lead(PDL)
     t, c = tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)
     first, step = tl.program_id(0) * T, tl.num_programs(0) * T
     x, before = load_pair(
@@ -148,11 +148,11 @@ def batch_norm_apply_kernel(
     real = real_rows(count_ptr, rows, HAS_COUNT)
     keys = load_keys(seed_before_ptr, site, THRESHOLD)
     keys_after = load_keys(seed_after_ptr, site_after, THRESHOLD_AFTER)
-    weight = load_channels(weight_ptr, c, 0.0, CHANNELS)
-    bias = load_channels(bias_ptr, c, 0.0, CHANNELS)
-    mean = load_channels(running_mean_ptr, c, 0.0, CHANNELS)
-    variance = load_channels(running_var_ptr, c, 1.0, CHANNELS)
-    await_previous(PDL)
+    weight = tl.load(weight_ptr + c, mask=exists, other=0.0).to(tl.float32)
+    bias = tl.load(bias_ptr + c, mask=exists, other=0.0).to(tl.float32)
+    mean = tl.load(running_mean_ptr + c, mask=exists, other=0.0).to(tl.float32)
+    variance = tl.load(running_var_ptr + c, mask=exists, other=1.0).to(tl.float32)
+    wait_for_lead(PDL)
     if TRAINING:
         loaded = load_sums(parts_ptr, lines, c, LINES, CHANNELS)
         own, spread = join_sums(loaded, real, lines, line_rows, LINES)
@@ -168,8 +168,6 @@ def batch_norm_apply_kernel(
     if tl.program_id(0) == 0:
         tl.store(kept_ptr + c, mean, mask=exists)
         tl.store(kept_ptr + CHANNELS + c, scale, mask=exists)
-    if tiles <= tl.num_programs(0):
-        let_next_start(PDL)
     for number in tl.range(tl.program_id(0), tiles, tl.num_programs(0), loop_unroll_factor=UNROLL):
         next_at, next_limit = from_end(number + tl.num_programs(0), tiles, rows, T)
         next_x, next_before = load_pair(
@@ -197,10 +195,9 @@ def activate_drop_kernel(
     x_ptr, grad_ptr, seed_ptr, out_ptr, rows, site,
     CHANNELS: tl.constexpr, X_STRIDE: tl.constexpr, GRAD_STRIDE: tl.constexpr, T: tl.constexpr,
     C: tl.constexpr, IS_BACKWARD: tl.constexpr, ACTIVATION: tl.constexpr, THRESHOLD: tl.constexpr,
-    SCALE: tl.constexpr, PDL: tl.constexpr,
+    SCALE: tl.constexpr,
 ):  # fmt: skip
     """Write one tile of drop(activation(x)), or of its gradient."""
-    take_turn(PDL)
     first = tl.program_id(0) * T
     row, c = first + tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)
     value = load_tile(x_ptr, first, c, rows, T, X_STRIDE, CHANNELS).to(tl.float32)

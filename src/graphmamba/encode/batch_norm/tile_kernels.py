@@ -2,14 +2,33 @@
 
 Rows are loaded as they are stored, apart from what is made of them, so that those of the next tile
 can be on their way while this one is worked on. Loads do not look at the number of real rows, which
-would have to be waited for: what is behind them is loaded like the others, then put to 0. All that
-is loaded before a kernel waits for its lead passes by the nearest cache (.cg): see `early_starts`.
+would have to be waited for: what is behind them is loaded like the others, then put to 0.
 """
 
 from typing import no_type_check
 
 import triton
 import triton.language as tl
+
+
+@no_type_check
+@triton.jit
+def lead(PDL: tl.constexpr):
+    """Begin the first kernel of a pass: let the second be put in place while this one runs.
+
+    Only once all that came before has ended, so that the second may read it at once.
+    """
+    if PDL:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+@no_type_check
+@triton.jit
+def wait_for_lead(PDL: tl.constexpr):
+    """Wait for the end of the first kernel, of which the second may read nothing earlier."""
+    if PDL:
+        tl.extra.cuda.gdc_wait()
 
 
 @no_type_check
@@ -23,20 +42,12 @@ def mix(bits):
 
 @no_type_check
 @triton.jit
-def load_channels(ptr, c, other, CHANNELS: tl.constexpr):
-    """Load one number for each channel."""
-    values = tl.load(ptr + c, mask=c < CHANNELS, other=other, cache_modifier=".cg")
-    return values.to(tl.float32)
-
-
-@no_type_check
-@triton.jit
 def load_keys(seed_ptr, site, THRESHOLD: tl.constexpr):
     """Return what all entries of a dropout share; a threshold of 0 drops none and has no seed."""
     key = tl.full((), 0, tl.uint32)
     second = key
     if THRESHOLD > 0:
-        seed = tl.load(seed_ptr, cache_modifier=".cg")
+        seed = tl.load(seed_ptr)
         low, high = (seed & 0xFFFFFFFF).to(tl.uint32), ((seed >> 32) & 0xFFFFFFFF).to(tl.uint32)
         key = mix(low + site.to(tl.uint32))
         second = mix(high ^ key)
@@ -84,8 +95,7 @@ def load_tile(ptr, first, c, limit, T: tl.constexpr, STRIDE: tl.constexpr, CHANN
     # The tile's place is one number of 64 bits; within it 32 are enough.
     corner = ptr + first.to(tl.int64) * STRIDE
     mask = tile_mask(first + t, c, limit, CHANNELS)
-    at = corner + (t[:, None] * STRIDE + c[None, :])
-    return tl.load(at, mask=mask, other=0.0, cache_modifier=".cg")
+    return tl.load(corner + (t[:, None] * STRIDE + c[None, :]), mask=mask, other=0.0)
 
 
 @no_type_check
@@ -141,8 +151,7 @@ def from_end(number, tiles, rows, T: tl.constexpr):
 def real_rows(count_ptr, rows, HAS_COUNT: tl.constexpr):
     """Return the number of real rows."""
     if HAS_COUNT:
-        count = tl.load(count_ptr, cache_modifier=".cg")
-        return tl.minimum(count.to(tl.int32), rows)
+        return tl.minimum(tl.load(count_ptr).to(tl.int32), rows)
     return rows
 
 

@@ -5,7 +5,6 @@ import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.encode.category_sum.fused_kernels import (
     category_sum_bwd_kernel,
     category_sum_fwd_kernel,
@@ -43,7 +42,6 @@ def forward(
             T=BLOCK_ROWS,
             C=BLOCK_CHANNELS,
             num_warps=FORWARD_WARPS,
-            **early(out.device),
         )
     return out
 
@@ -72,7 +70,6 @@ def backward(
         V=block,
         C=wide,
         num_warps=BACKWARD_WARPS,
-        **early(grad.device),
     )
     total = sums.new_empty(entries, channels)
     add_lines(sums, total)

@@ -5,18 +5,14 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
-
 
 @no_type_check
 @triton.jit
 def category_sum_fwd_kernel(
     columns_ptr, offsets_ptr, weight_ptr, out_ptr, rows, entries,
     COLUMNS: tl.constexpr, CHANNELS: tl.constexpr, T: tl.constexpr, C: tl.constexpr,
-    PDL: tl.constexpr,
 ):  # fmt: skip
     """Add up the vectors of T rows; a vector that is not there is NaN."""
-    take_turn(PDL)
     row = tl.program_id(0) * T + tl.arange(0, T)
     channel = tl.program_id(1) * C + tl.arange(0, C)
     inside = (row < rows)[:, None] & (channel < CHANNELS)[None, :]
@@ -37,7 +33,7 @@ def category_sum_fwd_kernel(
 def category_sum_bwd_kernel(
     grad_ptr, columns_ptr, offsets_ptr, sums_ptr, rows, entries, tiles,
     COLUMNS: tl.constexpr, CHANNELS: tl.constexpr,
-    T: tl.constexpr, V: tl.constexpr, C: tl.constexpr, PDL: tl.constexpr,
+    T: tl.constexpr, V: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Add up the gradients of all rows of a part that name each of V vectors.
 
@@ -45,7 +41,6 @@ def category_sum_bwd_kernel(
     matrices, which loses nothing to the narrow type of its first factor. The second comes in two
     parts of which each fits into that type.
     """
-    take_turn(PDL)
     part = tl.program_id(0)
     entry = tl.program_id(1) * V + tl.arange(0, V)
     channel = tl.program_id(2) * C + tl.arange(0, C)

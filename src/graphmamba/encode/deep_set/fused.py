@@ -7,7 +7,6 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.encode.deep_set.fused_kernels import deep_set_bwd_kernel, deep_set_fwd_kernel
 from graphmamba.fusing import may_round
 from graphmamba.kernel_sizes import block_of
@@ -76,5 +75,4 @@ def _constants(
         "HIDDEN": hidden, "CHANNELS": channels,
         "H": block_of(hidden), "C": block_of(channels),
         "T": BLOCK_NODES, "PRECISION": "tf32" if may_round(last) else "ieee",
-        **early(vectors.device),
     }  # fmt: skip

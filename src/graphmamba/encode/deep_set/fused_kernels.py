@@ -9,8 +9,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
-
 
 @no_type_check
 @triton.jit
@@ -66,10 +64,9 @@ def deep_set_fwd_kernel(
     vectors_ptr, values_ptr, signs_ptr, first_ptr, first_bias_ptr, last_ptr, last_bias_ptr, out_ptr,
     nodes, FREQUENCIES: tl.constexpr, VECTOR_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr,
     HAS_SIGNS: tl.constexpr, HIDDEN: tl.constexpr, CHANNELS: tl.constexpr, H: tl.constexpr,
-    C: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    C: tl.constexpr, T: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write the sums of T nodes."""
-    take_turn(PDL)
     node = tl.program_id(0) * T + tl.arange(0, T)
     of_entry, of_value, first_bias, last, last_bias = load_maps(
         first_ptr, first_bias_ptr, last_ptr, last_bias_ptr, HIDDEN, CHANNELS, H, C
@@ -96,10 +93,9 @@ def deep_set_bwd_kernel(
     grad_ptr, lines_ptr, nodes, tiles, GRAD_STRIDE: tl.constexpr, FREQUENCIES: tl.constexpr,
     VECTOR_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr, HAS_SIGNS: tl.constexpr,
     HIDDEN: tl.constexpr, CHANNELS: tl.constexpr, H: tl.constexpr, C: tl.constexpr,
-    T: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    T: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write a line: the gradients of both maps and biases from `tiles` tiles of nodes."""
-    take_turn(PDL)
     program, h, c = tl.program_id(0).to(tl.int64), tl.arange(0, H), tl.arange(0, C)
     of_entry, of_value, first_bias, last, last_bias = load_maps(
         first_ptr, first_bias_ptr, last_ptr, last_bias_ptr, HIDDEN, CHANNELS, H, C

@@ -4,7 +4,6 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.encode.linear.fused_kernels import (
     column_sums_kernel,
     narrow_fwd_kernel,
@@ -47,7 +46,6 @@ def narrow(x: Inputs, weight: Weight, bias: Float[Tensor, " out"] | None) -> Row
             OB=block,
             HAS_BIAS=bias is not None,
             num_warps=4,
-            **early(x.device),
         )
     return y
 
@@ -76,7 +74,6 @@ def weight_grad(grad: Rows, x: Inputs, has_bias: bool) -> tuple[Weight, Float[Te
         STAGES=STAGES,
         HAS_BIAS=has_bias,
         num_warps=WARPS,
-        **early(grad.device),
     )
     d_weight, d_bias = grad.new_empty(out, inward), grad.new_empty(line - out * inward)
     add_lines(lines, d_weight, d_bias)
@@ -98,7 +95,6 @@ def column_sums(grad: Rows) -> Float[Tensor, " out"]:
         R=SUM_ROWS,
         OB=SUM_CHANNELS,
         num_warps=4,
-        **early(grad.device),
     )
     sums = grad.new_empty(out)
     add_lines(lines, sums)

@@ -9,8 +9,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
-
 
 @no_type_check
 @triton.jit
@@ -25,10 +23,8 @@ def load_tile(ptr, row, column, rows, STRIDE: tl.constexpr, COLUMNS: tl.constexp
 def narrow_fwd_kernel(
     x_ptr, weight_ptr, bias_ptr, y_ptr, rows, OUT: tl.constexpr, IN: tl.constexpr,
     X_STRIDE: tl.constexpr, R: tl.constexpr, OB: tl.constexpr, HAS_BIAS: tl.constexpr,
-    PDL: tl.constexpr,
 ):  # fmt: skip
     """Map R rows of few columns, in full precision: there is little to multiply."""
-    take_turn(PDL)
     row = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
     out = tl.program_id(1) * OB + tl.arange(0, OB)
     y = tl.zeros([R, OB], tl.float32)
@@ -48,10 +44,8 @@ def weight_grad_kernel(
     grad_ptr, x_ptr, lines_ptr, rows, tiles, OUT: tl.constexpr, IN: tl.constexpr,
     GRAD_STRIDE: tl.constexpr, X_STRIDE: tl.constexpr, LINE: tl.constexpr, R: tl.constexpr,
     OB: tl.constexpr, IB: tl.constexpr, STAGES: tl.constexpr, HAS_BIAS: tl.constexpr,
-    PDL: tl.constexpr,
 ):  # fmt: skip
     """Write a line's block [OB, IB] of the weight's gradient, and of the bias's."""
-    take_turn(PDL)
     program = tl.program_id(0).to(tl.int64)
     out = tl.program_id(1) * OB + tl.arange(0, OB)
     inward = tl.program_id(2) * IB + tl.arange(0, IB)
@@ -76,10 +70,9 @@ def weight_grad_kernel(
 @triton.jit(do_not_specialize=["rows", "tiles"])
 def column_sums_kernel(
     grad_ptr, lines_ptr, rows, tiles, OUT: tl.constexpr, GRAD_STRIDE: tl.constexpr,
-    R: tl.constexpr, OB: tl.constexpr, PDL: tl.constexpr,
+    R: tl.constexpr, OB: tl.constexpr,
 ):  # fmt: skip
     """Write a line of column sums."""
-    take_turn(PDL)
     program = tl.program_id(0).to(tl.int64)
     out = tl.program_id(1) * OB + tl.arange(0, OB)
     sums = tl.zeros([R, OB], tl.float32)

@@ -6,7 +6,6 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.encode.linear.product_kernels import held_product_kernel, pieces_product_kernel
 from graphmamba.kernel_sizes import LEAST_BLOCK, block_of
 
@@ -111,7 +110,6 @@ def _multiply(
         "HAS_BIAS": bias is not None,
         "HAS_MORE": more is not None,
         "IS_RELU": is_relu,
-        **early(x.device),
     }
     if tiles.programs:
         down = min(down, max(1, PROCESSORS * tiles.programs // across))

@@ -10,7 +10,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import await_previous, let_next_start, take_turn
 from graphmamba.encode.linear.fused_kernels import load_tile
 
 
@@ -59,13 +58,12 @@ def held_product_kernel(
     N: tl.constexpr, AT_K: tl.constexpr, AT_N: tl.constexpr, X_STRIDE: tl.constexpr,
     KEPT_STRIDE: tl.constexpr, MORE_STRIDE: tl.constexpr, R: tl.constexpr, KA: tl.constexpr,
     KB: tl.constexpr, NA: tl.constexpr, HAS_KEPT: tl.constexpr, HAS_BIAS: tl.constexpr,
-    HAS_MORE: tl.constexpr, IS_RELU: tl.constexpr, PDL: tl.constexpr,
+    HAS_MORE: tl.constexpr, IS_RELU: tl.constexpr,
 ):  # fmt: skip
     """Hold all lines of the matrix, in pieces of KA and KB, for some tiles of R rows.
 
     The rows of the next tile are on their way while this one is multiplied and written.
     """
-    await_previous(PDL)
     across: tl.constexpr = tl.cdiv(N, NA)
     program, programs = tl.program_id(0) // across, tl.num_programs(0) // across
     n = tl.program_id(0) % across * NA + tl.arange(0, NA)
@@ -78,10 +76,7 @@ def held_product_kernel(
         more = load_tile(more_ptr, row, n, rows, MORE_STRIDE, N)
     ma = load_matrix(matrix_ptr, a, n, K, N, AT_K, AT_N)
     mb = load_matrix(matrix_ptr, b, n, K, N, AT_K, AT_N)
-    tiles = tl.cdiv(tl.cdiv(rows, R) - program, programs)
-    if tiles == 1:
-        let_next_start(PDL)
-    for _ in range(tiles):
+    for _ in range(tl.cdiv(tl.cdiv(rows, R) - program, programs)):
         following = row + programs * R
         next_a = load_kept(x_ptr, kept_ptr, following, a, rows, K, X_STRIDE, KEPT_STRIDE, HAS_KEPT)
         next_b = load_kept(x_ptr, kept_ptr, following, b, rows, K, X_STRIDE, KEPT_STRIDE, HAS_KEPT)
@@ -100,10 +95,9 @@ def pieces_product_kernel(
     N: tl.constexpr, AT_K: tl.constexpr, AT_N: tl.constexpr, X_STRIDE: tl.constexpr,
     KEPT_STRIDE: tl.constexpr, MORE_STRIDE: tl.constexpr, R: tl.constexpr, KB: tl.constexpr,
     NA: tl.constexpr, NB: tl.constexpr, STAGES: tl.constexpr, HAS_KEPT: tl.constexpr,
-    HAS_BIAS: tl.constexpr, HAS_MORE: tl.constexpr, IS_RELU: tl.constexpr, PDL: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_MORE: tl.constexpr, IS_RELU: tl.constexpr,
 ):  # fmt: skip
     """Take KB lines of NA + NB channels of the matrix at a time, for one tile of R rows."""
-    take_turn(PDL)
     across: tl.constexpr = tl.cdiv(N, NA + NB)
     block = tl.program_id(0) % across * (NA + NB)
     n = block + tl.arange(0, NA)

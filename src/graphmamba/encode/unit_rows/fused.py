@@ -4,7 +4,6 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.encode.unit_rows.fused_kernels import unit_rows_bwd_kernel, unit_rows_fwd_kernel
 from graphmamba.kernel_sizes import block_of
 
@@ -38,8 +37,5 @@ def _tiles(x: Rows, has_relu: bool) -> tuple[tuple[int], dict[str, int]]:
     rows, channels = x.shape
     block = block_of(channels)
     tile = max(TILE // block, 1)
-    sizes = {
-        "CHANNELS": channels, "R": tile, "C": block, "HAS_RELU": has_relu, "num_warps": WARPS,
-        **early(x.device),
-    }  # fmt: skip
+    sizes = {"CHANNELS": channels, "R": tile, "C": block, "HAS_RELU": has_relu, "num_warps": WARPS}
     return (triton.cdiv(rows, tile),), sizes

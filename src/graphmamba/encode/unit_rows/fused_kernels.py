@@ -8,7 +8,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
 from graphmamba.encode.linear.fused_kernels import load_tile
 
 SHORTEST = tl.constexpr(1e-12)
@@ -30,10 +29,9 @@ def scaled(x, HAS_RELU: tl.constexpr):
 @triton.jit(do_not_specialize=["rows"])
 def unit_rows_fwd_kernel(
     x_ptr, y_ptr, rows, CHANNELS: tl.constexpr, X_STRIDE: tl.constexpr, R: tl.constexpr,
-    C: tl.constexpr, HAS_RELU: tl.constexpr, PDL: tl.constexpr,
+    C: tl.constexpr, HAS_RELU: tl.constexpr,
 ):  # fmt: skip
     """Divide R rows by their lengths."""
-    take_turn(PDL)
     row, c = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
     x = load_tile(x_ptr, row, c, rows, X_STRIDE, CHANNELS).to(tl.float32)
     y, _, _ = scaled(x, HAS_RELU)
@@ -46,10 +44,8 @@ def unit_rows_fwd_kernel(
 def unit_rows_bwd_kernel(
     grad_ptr, x_ptr, out_ptr, rows, CHANNELS: tl.constexpr, GRAD_STRIDE: tl.constexpr,
     X_STRIDE: tl.constexpr, R: tl.constexpr, C: tl.constexpr, HAS_RELU: tl.constexpr,
-    PDL: tl.constexpr,
 ):  # fmt: skip
     """Take from the gradient what points along the row, then scale it as the row was."""
-    take_turn(PDL)
     row, c = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, C)
     grad = load_tile(grad_ptr, row, c, rows, GRAD_STRIDE, CHANNELS).to(tl.float32)
     x = load_tile(x_ptr, row, c, rows, X_STRIDE, CHANNELS).to(tl.float32)

@@ -8,7 +8,6 @@ import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.line_sums import add_lines
 from graphmamba.scan.causal_conv1d.fused_kernels import (
     causal_conv1d_bwd_kernel,
@@ -124,7 +123,7 @@ def _walk(
         "INNER": inner, "WIDTH": weight.shape[1], "X_STRIDE": x.stride(0), "C": BLOCK_CHANNELS,
         "HAS_BIAS": bias is not None, "HAS_ORDER": order is not None,
         "HAS_SAMPLES": order is not None and rows != steps, "ACTIVATION": activation,
-        "REVERSE": reverse, "num_warps": WARPS, **early(x.device),
+        "REVERSE": reverse, "num_warps": WARPS,
     }  # fmt: skip
     numbers = steps, rows, boundaries, boundaries.bit_length()
     return _Walk(steps, triton.cdiv(inner, BLOCK_CHANNELS), numbers, constants)

@@ -9,7 +9,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
 from graphmamba.scan.triton_math import sigmoid
 
 
@@ -67,10 +66,9 @@ def causal_conv1d_fwd_kernel(
     x_ptr, weight_ptr, bias_ptr, cu_seqlens_ptr, order_ptr, y_ptr, steps, rows, boundaries, rounds,
     INNER: tl.constexpr, WIDTH: tl.constexpr, X_STRIDE: tl.constexpr, T: tl.constexpr,
     C: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_SAMPLES: tl.constexpr,
-    ACTIVATION: tl.constexpr, REVERSE: tl.constexpr, PDL: tl.constexpr,
+    ACTIVATION: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip
     """Write one tile of the output."""
-    take_turn(PDL)
     t = tl.program_id(0) * T + tl.arange(0, T)
     c = tl.program_id(1) * C + tl.arange(0, C)
     first, last = sequence_of(cu_seqlens_ptr, t, boundaries, rounds)
@@ -101,14 +99,13 @@ def causal_conv1d_bwd_kernel(
     INNER: tl.constexpr, WIDTH: tl.constexpr, X_STRIDE: tl.constexpr, GRAD_STRIDE: tl.constexpr,
     T: tl.constexpr, C: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_ORDER: tl.constexpr,
     HAS_SAMPLES: tl.constexpr, TO_SLOTS: tl.constexpr, ACTIVATION: tl.constexpr,
-    REVERSE: tl.constexpr, PDL: tl.constexpr,
+    REVERSE: tl.constexpr,
 ):  # fmt: skip
     """Write `tiles` tiles of dx, and one line of what they add to each tap and to the bias.
 
     A row hands its value to the steps up to WIDTH - 1 ahead, whose outputs look back as far: so
     the rows from WIDTH - 1 behind to WIDTH - 1 ahead are read. All are of one sequence, if at all.
     """
-    take_turn(PDL)
     c = tl.program_id(1) * C + tl.arange(0, C)
     taps = load_taps(weight_ptr, c, INNER, WIDTH)
     SIGN: tl.constexpr = -1 if REVERSE else 1

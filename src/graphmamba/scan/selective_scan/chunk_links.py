@@ -6,7 +6,7 @@ import torch
 import triton
 from torch import Tensor
 
-from graphmamba.early_starts import early
+from graphmamba.kernel_sizes import starts_early
 from graphmamba.scan.selective_scan.cut import Cut, start_words
 from graphmamba.scan.selective_scan.link_kernels import (
     carry_kernel,
@@ -62,8 +62,21 @@ def prepare(
     prepare_kernel[(blocks + triton.cdiv(A2.numel(), 32 * WORDS),)](
         cu_seqlens, A, starts, A2, cu_seqlens.shape[0], steps, A.shape[0], A.shape[1], A.stride(0),
         blocks, starts.shape[0], WIDTH=plan.width, N=plan.states, WORDS=WORDS, LOG_A=log_A,
-        REVERSE=reverse, num_warps=4, **early(A.device),
+        REVERSE=reverse, num_warps=4, PDL=early(A.device)["PDL"],
     )  # fmt: skip
+
+
+def early(device: torch.device) -> dict[str, bool]:
+    """Return the options of a kernel that is launched while the one before it is ending.
+
+    Such a kernel has to `follow`; only the first of a row, which others may precede, starts late.
+    """
+    return {"PDL": True, "launch_pdl": True} if starts_early(device) else {"PDL": False}
+
+
+def late(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the first kernel of a row, of which nobody knows what precedes it."""
+    return {name: value for name, value in options.items() if name != "launch_pdl"}
 
 
 def empty_links(chunks: int, plan: Cut, device: torch.device) -> Links:

@@ -8,10 +8,10 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import await_previous, let_next_start
 from graphmamba.scan.selective_scan.step_kernels import (
     advance,
     clear_at_start,
+    follow,
     hold_loads_here,
     keep_alive,
     load_channels,
@@ -55,7 +55,7 @@ def selective_scan_fwd_kernel(
     SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, REVERSE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Walk each chunk from the state it is entered with; keep a state every INTERVAL steps."""
-    await_previous(PDL)
+    follow(PDL)
     chunk, n = tl.program_id(0), tl.arange(0, N)
     c = tl.program_id(1) * C + tl.arange(0, C)
     first = chunk * CHUNK
@@ -170,5 +170,4 @@ def selective_scan_fwd_kernel(
             B = load_states(B_ahead, n, STATE)
         us, raws, starts, zs = next_us, next_raws, next_starts, next_zs
         slots, next_slots, B_here, C_here = next_slots, last_slots, B_ahead, C_ahead
-    let_next_start(PDL)
     keep_alive(y_ptr, touched, steps, 8 * GROUP)

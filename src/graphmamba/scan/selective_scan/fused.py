@@ -7,7 +7,6 @@ import torch
 import triton
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.scan.row_sums import sum_rows
 from graphmamba.scan.selective_scan.backward_kernels import (
     finish_bwd_kernel,
@@ -15,8 +14,10 @@ from graphmamba.scan.selective_scan.backward_kernels import (
 )
 from graphmamba.scan.selective_scan.chunk_links import (
     carry,
+    early,
     empty_links,
     empty_prepared,
+    late,
     prepare,
     prepared_in,
 )
@@ -119,7 +120,7 @@ def backward(
         links = empty_links(chunks, plan, u.device)
         local_bwd_kernel[(chunks, plan.blocks)](
             grad, delta, A2, _aligned(C), _or(z, u), _or(delta_bias, u), starts,
-            _or(order, starts), *links, steps, _rows(z), GROUP=UNROLL, **common,
+            _or(order, starts), *links, steps, _rows(z), GROUP=UNROLL, **late(common),
         )  # fmt: skip
         carry(A2, links, adjoints, cu_seqlens, steps, plan, 1, reverse=reverse, backward=True)
 
@@ -142,7 +143,7 @@ def backward(
          starts, _or(order, starts), states, adjoints, _scratch(plan, chunks * across * block, u),
          du, ddelta, dBs, dCs, dz, parts, steps, _rows(z), chunks),
         (chunks, across), plan,
-        common
+        (common if chunks > 1 else late(common))
         | {"U_STRIDE": u.stride(0), "B_STRIDE": B.stride(0), "B_SHIFT": _shift(B),
            "HAS_D": D is not None, "ZOH": zoh, "NATIVE": u.is_cuda},
     )  # fmt: skip

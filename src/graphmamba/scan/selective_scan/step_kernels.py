@@ -10,16 +10,20 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import await_previous, let_next_start
 from graphmamba.scan.triton_math import LN_2, hold_weight, sigmoid, softplus
 
 
 @no_type_check
 @triton.jit
 def follow(PDL: tl.constexpr):
-    """Begin a kernel of which the next one of the scan is in place when its last programs end."""
-    let_next_start(PDL)
-    await_previous(PDL)
+    """Let the next kernel start early, and wait for the end of the one before, if PDL.
+
+    A GPU that knows programmatic dependent launches then has the programs of the next kernel in
+    place when the last ones of this kernel end.
+    """
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
 
 
 @no_type_check

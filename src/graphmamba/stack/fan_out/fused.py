@@ -7,8 +7,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphmamba.early_starts import early, take_turn
-
 AT_ONCE = 4
 """Tensors that one kernel adds; more take another one."""
 BLOCK = 2048
@@ -22,23 +20,17 @@ def add_up(tensors: Sequence[Tensor]) -> Tensor:
     if out.numel():
         pointers = [*first, *[first[0]] * (AT_ONCE - len(first))]
         add_up_kernel[(triton.cdiv(out.numel(), BLOCK),)](
-            *(*pointers, out, out.numel()),
-            COUNT=len(first),
-            B=BLOCK,
-            num_warps=WARPS,
-            **early(out.device),
+            *pointers, out, out.numel(), COUNT=len(first), B=BLOCK, num_warps=WARPS
         )
     return add_up([out, *rest]) if rest else out
 
 
 @no_type_check
 @triton.jit
-def add_up_kernel(  # noqa: PLR0913, PLR0917
+def add_up_kernel(
     a_ptr, b_ptr, c_ptr, d_ptr, out_ptr, size, COUNT: tl.constexpr, B: tl.constexpr,
-    PDL: tl.constexpr,
 ):  # fmt: skip
     """Add B numbers of the first COUNT tensors."""
-    take_turn(PDL)
     at = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     inside = at < size
     total = tl.load(a_ptr + at, mask=inside, other=0.0).to(tl.float32)

@@ -5,7 +5,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
 from graphmamba.encode.batch_norm.backward_kernels import load_norm
 from graphmamba.encode.batch_norm.tile_kernels import (
     activation_slope,
@@ -110,14 +109,13 @@ def gated_sum_by_target_kernel(
     BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, ROUNDS: tl.constexpr,
     HAS_SCALE: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_DE: tl.constexpr, HAS_NORM: tl.constexpr,
     HAS_GHOSTS: tl.constexpr, ACTIVATION: tl.constexpr, THRESHOLD: tl.constexpr,
-    SCALE: tl.constexpr, PDL: tl.constexpr,
+    SCALE: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of the edges and of what a node adds as the target of its edges.
 
     `share` is the gradient of a node divided by the sum of its gates, which its sources ask for.
     With a norm, `de` is the gradient of e_hat normalised, activated and dropped.
     """
-    take_turn(PDL)
     R: tl.constexpr = T * K
     first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
     parts_ptr += (tl.program_id(0) % BLOCKS).to(tl.int64) * edges
@@ -187,10 +185,9 @@ def walk_sources(
 def gated_sum_by_source_kernel(
     e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, bounds_ptr, order_ptr, d_nodes_ptr,
     nodes, CHANNELS: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
-    C: tl.constexpr, ROUNDS: tl.constexpr, HAS_SCALE: tl.constexpr, PDL: tl.constexpr,
+    C: tl.constexpr, ROUNDS: tl.constexpr, HAS_SCALE: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of what a node adds as the source of its edges."""
-    take_turn(PDL)
     R: tl.constexpr = T * K
     first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
     _, place, end = rows_together(bounds_ptr, first, nodes, T, K)

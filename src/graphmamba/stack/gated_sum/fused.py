@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.stack.gated_sum.backward_kernels import (
     gated_sum_by_source_kernel,
     gated_sum_by_target_kernel,
@@ -43,7 +42,6 @@ def forward(
             HAS_SCALE=scale is not None,
             HAS_ORDER=target_order is not None,
             **grid.constants,
-            **early(nodes.device),
         )
     return x_hat, e_hat, kept
 
@@ -87,7 +85,6 @@ def backward(
             HAS_DE=d_e_hat is not None,
             **_norm_constants(slopes),
             **grid.constants,
-            **early(sent.device),
             **(grid.narrow if slopes is not None and slopes.rate == 0 else {}),
         )
         gated_sum_by_source_kernel[(grid.programs,)](
@@ -95,7 +92,6 @@ def backward(
             *(d_nodes, count),
             HAS_SCALE=scale is not None,
             **grid.constants,
-            **early(sent.device),
         )
     d_scale = parts.sum(0) if scale is not None else kept.new_empty(0)
     return d_nodes, d_edges, d_scale

@@ -8,7 +8,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
 from graphmamba.scan.triton_math import sigmoid
 from graphmamba.stack.gated_sum.walk_kernels import (
     add_to,
@@ -63,10 +62,9 @@ def gated_sum_fwd_kernel(
     weight_ptr, mean_ptr, nodes, EPSILON: tl.constexpr, CHANNELS: tl.constexpr,
     NODES_STRIDE: tl.constexpr, EDGES_STRIDE: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr,
     K: tl.constexpr, C: tl.constexpr, ROUNDS: tl.constexpr, HAS_SCALE: tl.constexpr,
-    HAS_ORDER: tl.constexpr, PDL: tl.constexpr,
+    HAS_ORDER: tl.constexpr,
 ):  # fmt: skip
     """Write x_hat and e_hat, and for each node 1 / sum of its gates and the quotient."""
-    take_turn(PDL)
     R: tl.constexpr = T * K
     first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
     node, place, end = rows_together(bounds_ptr, first, nodes, T, K)

@@ -5,7 +5,6 @@ import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.stack.segment_max.fused_kernels import (
     segment_max_bwd_kernel,
     segment_max_join_kernel,
@@ -40,10 +39,7 @@ def forward(
         shape = 2, places, parts, channels
         partial = torch.empty(shape, dtype=torch.float32, device=rows.device)
         found = partial[0], partial[1].view(torch.int32)
-    sizes = {
-        "CHANNELS": channels, "PARTS": parts, "C": BLOCK_CHANNELS, "num_warps": WARPS,
-        **early(rows.device),
-    }  # fmt: skip
+    sizes = {"CHANNELS": channels, "PARTS": parts, "C": BLOCK_CHANNELS, "num_warps": WARPS}
     segment_max_kernel[(places * parts, blocks)](
         rows, ptr, *found, STRIDE=rows.stride(0), R=BLOCK_ROWS, **sizes
     )
@@ -71,6 +67,5 @@ def backward(
             R=BLOCK_ROWS,
             C=BLOCK_CHANNELS,
             num_warps=WARPS,
-            **early(rows.device),
         )
     return found

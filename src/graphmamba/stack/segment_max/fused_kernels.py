@@ -5,8 +5,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
-
 
 @no_type_check
 @triton.jit
@@ -33,10 +31,9 @@ def store_greatest(top_ptr, count_ptr, at, inside, top, count, IS_LAST: tl.const
 @triton.jit
 def segment_max_kernel(
     rows_ptr, bounds_ptr, top_ptr, count_ptr, CHANNELS: tl.constexpr, STRIDE: tl.constexpr,
-    PARTS: tl.constexpr, R: tl.constexpr, C: tl.constexpr, PDL: tl.constexpr,
+    PARTS: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Find the greatest of one part of a place: every tile that is `part` modulo PARTS."""
-    take_turn(PDL)
     place, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
     c = tl.program_id(1) * C + tl.arange(0, C)
     low, high = tl.load(bounds_ptr + place), tl.load(bounds_ptr + place + 1)
@@ -61,10 +58,9 @@ def segment_max_kernel(
 @triton.jit
 def segment_max_join_kernel(
     parts_ptr, counts_ptr, top_ptr, count_ptr,
-    CHANNELS: tl.constexpr, PARTS: tl.constexpr, C: tl.constexpr, PDL: tl.constexpr,
+    CHANNELS: tl.constexpr, PARTS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
     """Find the greatest of all parts of a place."""
-    take_turn(PDL)
     place = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * C + tl.arange(0, C)
     part = place * PARTS + tl.arange(0, PARTS)
@@ -81,10 +77,8 @@ def segment_max_join_kernel(
 def segment_max_bwd_kernel(
     grad_ptr, rows_ptr, index_ptr, top_ptr, count_ptr, out_ptr, rows,
     CHANNELS: tl.constexpr, STRIDE: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
-    PDL: tl.constexpr,
 ):  # fmt: skip
     """Share the gradient of each place among the rows that are its greatest."""
-    take_turn(PDL)
     row = tl.program_id(0) * R + tl.arange(0, R)
     c = tl.program_id(1) * C + tl.arange(0, C)
     inside = (row < rows)[:, None] & (c < CHANNELS)[None, :]

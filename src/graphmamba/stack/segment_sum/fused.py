@@ -7,7 +7,6 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.early_starts import early, take_turn
 from graphmamba.stack.gated_sum.tiles import Tile, cut
 from graphmamba.stack.gated_sum.walk_kernels import (
     add_to,
@@ -39,7 +38,6 @@ def forward(
             STRIDE=rows.stride(0),
             HAS_ORDER=order is not None,
             **grid.constants,
-            **early(rows.device),
         )
     return out
 
@@ -65,10 +63,9 @@ def walk(  # noqa: PLR0913, PLR0917
 def segment_sum_kernel(  # noqa: PLR0913, PLR0917
     rows_ptr, bounds_ptr, order_ptr, out_ptr, places, CHANNELS: tl.constexpr, STRIDE: tl.constexpr,
     BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, ROUNDS: tl.constexpr,
-    HAS_ORDER: tl.constexpr, PDL: tl.constexpr,
+    HAS_ORDER: tl.constexpr,
 ):  # fmt: skip
     """Write the sums of T places."""
-    take_turn(PDL)
     R: tl.constexpr = T * K
     first, c, rounds, has_hub = place_program(bounds_ptr, places, T, K, C, BLOCKS, ROUNDS)
     _, place, end = rows_together(bounds_ptr, first, places, T, K)

@@ -5,7 +5,6 @@ import triton
 from jaxtyping import Float
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.kernel_sizes import block_of
 from graphmamba.line_sums import add_lines, share
 from graphmamba.stack.selection.fused_kernels import selection_bwd_kernel, selection_fwd_kernel
@@ -64,7 +63,6 @@ def backward(
         STAGES=STAGES,
         num_warps=WARPS,
         **shape,
-        **early(u.device),
     )
     d_select, d_step = torch.empty_like(select), torch.empty_like(step)
     add_lines(lines, d_select, d_step)
@@ -84,7 +82,6 @@ def _walk(
             ONLY_DELTA=only_delta,
             num_warps=WARPS,
             **_shape(select, step),
-            **early(u.device),
         )
 
 

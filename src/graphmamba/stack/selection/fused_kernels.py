@@ -9,7 +9,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
 from graphmamba.encode.linear.fused_kernels import load_tile
 
 
@@ -27,10 +26,8 @@ def selection_fwd_kernel(
     u_ptr, select_ptr, step_ptr, out_ptr, delta_ptr, rows, INNER: tl.constexpr,
     STATE: tl.constexpr, RANK: tl.constexpr, U_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr,
     R: tl.constexpr, IB: tl.constexpr, N: tl.constexpr, K: tl.constexpr, ONLY_DELTA: tl.constexpr,
-    PDL: tl.constexpr,
 ):  # fmt: skip
     """Write B, C and the low-rank step of R rows, and the raw steps; or these alone, from it."""
-    take_turn(PDL)
     row = tl.program_id(0) * R + tl.arange(0, R)
     c, n, k = tl.arange(0, IB), tl.arange(0, N), tl.arange(0, K)
     if ONLY_DELTA:
@@ -59,10 +56,8 @@ def selection_bwd_kernel(
     DU_STRIDE: tl.constexpr, DELTA_STRIDE: tl.constexpr, B_STRIDE: tl.constexpr,
     C_STRIDE: tl.constexpr, U_STRIDE: tl.constexpr, LOW_STRIDE: tl.constexpr, R: tl.constexpr,
     IB: tl.constexpr, N: tl.constexpr, K: tl.constexpr, STAGES: tl.constexpr,
-    PDL: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of u, added to what is there, and a line of those of both weights."""
-    take_turn(PDL)
     program = tl.program_id(0).to(tl.int64)
     c, n, k = tl.arange(0, IB), tl.arange(0, N), tl.arange(0, K)
     of_low = load_tile(select_ptr, k, c, RANK, INNER, INNER)

@@ -8,7 +8,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
 from graphmamba.scan.triton_math import LOG2_E, sigmoid, softplus
 from graphmamba.task.fused_losses.sum_kernels import add_counts
 
@@ -27,10 +26,8 @@ def count_tile(label, c):
 @triton.jit(do_not_specialize=["rows", "tiles"])
 def count_classes_kernel(
     label_ptr, lines_ptr, rows, tiles, CLASSES: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
-    PDL: tl.constexpr,
 ):  # fmt: skip
     """Leave a line of counts by class, of `tiles` tiles of R rows."""
-    take_turn(PDL)
     program, c = tl.program_id(0), tl.arange(0, C)
     total = tl.zeros([C], tl.int32)
     for tile in range(tiles):
@@ -52,10 +49,9 @@ def balance(count):
 def class_loss_kernel(
     logits_ptr, label_ptr, lines_ptr, out_ptr, shares_ptr, rows, lines, CLASSES: tl.constexpr,
     R: tl.constexpr, C: tl.constexpr, LINES: tl.constexpr, IS_ALONE: tl.constexpr,
-    IS_WEIGHTED: tl.constexpr, PDL: tl.constexpr,
+    IS_WEIGHTED: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of R rows, and their share of the mean."""
-    take_turn(PDL)
     program, c = tl.program_id(0), tl.arange(0, C)
     row = program * R + tl.arange(0, R)
     label = tl.load(label_ptr + row, mask=row < rows, other=-1)
@@ -89,10 +85,9 @@ def class_loss_kernel(
 @triton.jit(do_not_specialize=["rows", "lines"])
 def two_class_loss_kernel(
     logits_ptr, label_ptr, lines_ptr, out_ptr, shares_ptr, rows, lines, R: tl.constexpr,
-    LINES: tl.constexpr, IS_ALONE: tl.constexpr, PDL: tl.constexpr,
+    LINES: tl.constexpr, IS_ALONE: tl.constexpr,
 ):  # fmt: skip
     """Do the same for a single logit, whose labels are 0 and 1, and whose mean is over rows."""
-    take_turn(PDL)
     program, c = tl.program_id(0), tl.arange(0, 2)
     row = program * R + tl.arange(0, R)
     label = tl.load(label_ptr + row, mask=row < rows, other=-1)

@@ -8,18 +8,14 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
 from graphmamba.scan.triton_math import sigmoid, softplus
 from graphmamba.task.fused_losses.sum_kernels import add_counts
 
 
 @no_type_check
 @triton.jit(do_not_specialize=["size", "tiles"])
-def count_entries_kernel(
-    target_ptr, lines_ptr, size, tiles, B: tl.constexpr, PDL: tl.constexpr
-):  # fmt: skip
+def count_entries_kernel(target_ptr, lines_ptr, size, tiles, B: tl.constexpr):
     """Leave the number of targets of `tiles` tiles of B entries."""
-    take_turn(PDL)
     program = tl.program_id(0).to(tl.int64)
     total = tl.zeros([B], tl.int32)
     for tile in range(tiles):
@@ -34,10 +30,8 @@ def count_entries_kernel(
 def entry_loss_kernel(
     x_ptr, target_ptr, lines_ptr, out_ptr, shares_ptr, size, lines, B: tl.constexpr,
     LINES: tl.constexpr, IS_ALONE: tl.constexpr, IS_L1: tl.constexpr,
-    PDL: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of B entries, and their share of the mean."""
-    take_turn(PDL)
     program = tl.program_id(0).to(tl.int64)
     at = program * B + tl.arange(0, B)
     x = tl.load(x_ptr + at, mask=at < size, other=0.0)

@@ -7,7 +7,6 @@ import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.kernel_sizes import block_of
 from graphmamba.line_sums import share
 from graphmamba.task.fused_losses.class_kernels import (
@@ -50,7 +49,6 @@ def class_loss(
             IS_ALONE=is_alone,
             IS_WEIGHTED=is_weighted,
             num_warps=warps,
-            **early(logits.device),
         )
     return _total(loss, shares), gradient
 
@@ -68,7 +66,6 @@ def two_class_loss(logits: Float[Tensor, "rows 1"], label: Int[Tensor, " rows"])
             LINES=MOST_LINES,
             IS_ALONE=is_alone,
             num_warps=warps,
-            **early(logits.device),
         )
     return _total(loss, shares), gradient
 
@@ -89,7 +86,6 @@ def entry_loss(
             IS_ALONE=is_alone,
             IS_L1=is_l1,
             num_warps=warps,
-            **early(prediction.device),
         )
     return _total(loss, shares), gradient
 
@@ -125,15 +121,11 @@ def _count(
 ) -> Int[Tensor, "lines line"]:
     tiles, programs = share(labels.numel(), tile, MOST_LINES, line)
     lines = torch.empty(programs, line, dtype=torch.int32, device=labels.device)
-    kernel[(programs,)](
-        *(labels, lines, labels.numel(), tiles), **sizes, num_warps=WARPS, **early(labels.device)
-    )
+    kernel[(programs,)](labels, lines, labels.numel(), tiles, **sizes, num_warps=WARPS)
     return lines
 
 
 def _total(loss: Float[Tensor, ""], shares: Float[Tensor, " programs"]) -> Float[Tensor, ""]:
     if shares.shape[0] > 1:
-        add_shares_kernel[(1,)](
-            shares, loss, shares.shape[0], B=SHARES, num_warps=WARPS, **early(loss.device)
-        )
+        add_shares_kernel[(1,)](shares, loss, shares.shape[0], B=SHARES, num_warps=WARPS)
     return loss

@@ -5,8 +5,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import take_turn
-
 
 @no_type_check
 @triton.jit
@@ -23,9 +21,8 @@ def add_counts(lines_ptr, lines, column, COLUMNS: tl.constexpr, LINES: tl.conste
 
 @no_type_check
 @triton.jit(do_not_specialize=["count"])
-def add_shares_kernel(shares_ptr, loss_ptr, count, B: tl.constexpr, PDL: tl.constexpr):
+def add_shares_kernel(shares_ptr, loss_ptr, count, B: tl.constexpr):
     """Add up the shares of a loss, B at a time."""
-    take_turn(PDL)
     total = tl.zeros([B], tl.float32)
     for first in range(0, count, B):
         at = first + tl.arange(0, B)

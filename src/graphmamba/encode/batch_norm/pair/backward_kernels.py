@@ -5,17 +5,18 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import await_previous, let_next_start, take_turn
 from graphmamba.encode.batch_norm.backward_kernels import load_norm, slope
 from graphmamba.encode.batch_norm.tile_kernels import (
     drop,
     from_end,
+    lead,
     load_keys,
     load_lines,
     load_pair,
     load_tile,
     real_rows,
     store_tile,
+    wait_for_lead,
 )
 
 
@@ -50,7 +51,7 @@ def pair_bwd_sums_kernel(
 
     That of the other bias is the same.
     """
-    take_turn(PDL)
+    lead(PDL)
     t, c = tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)
     first, step = tl.program_id(0) * T, tl.num_programs(0) * T
     grad = load_tile(grad_ptr, first, c, rows, T, GRAD_STRIDE, CHANNELS)
@@ -111,7 +112,7 @@ def pair_bwd_apply_kernel(
     keys = load_keys(seed_ptr, site, THRESHOLD)
     norm_a = load_norm(kept_a_ptr, weight_a_ptr, weight_a_ptr, c, CHANNELS)
     norm_b = load_norm(kept_b_ptr, weight_b_ptr, weight_b_ptr, c, CHANNELS)
-    await_previous(PDL)
+    wait_for_lead(PDL)
     own_a = load_lines(parts_ptr, lines, c, LINES, 3 * CHANNELS, CHANNELS)
     own_b = load_lines(parts_ptr + CHANNELS, lines, c, LINES, 3 * CHANNELS, CHANNELS)
     own_bias = load_lines(parts_ptr + 2 * CHANNELS, lines, c, LINES, 3 * CHANNELS, CHANNELS)
@@ -129,8 +130,6 @@ def pair_bwd_apply_kernel(
     d_weight_a, d_weight_b = (d_weight_a * share)[None, :], (d_weight_b * share)[None, :]
     d_bias = (d_bias * share)[None, :]
     factor_a, factor_b = norm_a[1] * norm_a[2], norm_b[1] * norm_b[2]
-    if tiles <= tl.num_programs(0):
-        let_next_start(PDL)
     for number in tl.range(tl.program_id(0), tiles, tl.num_programs(0), loop_unroll_factor=UNROLL):
         next_at, next_limit = from_end(number + tl.num_programs(0), tiles, rows, T)
         next_grad = load_tile(grad_ptr, next_at, c, next_limit, T, GRAD_STRIDE, CHANNELS)

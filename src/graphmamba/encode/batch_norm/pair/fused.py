@@ -6,9 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.early_starts import early
 from graphmamba.encode.batch_norm.drop import site_key
-from graphmamba.encode.batch_norm.fused import LATE
 from graphmamba.encode.batch_norm.pair.backward_kernels import (
     pair_bwd_apply_kernel,
     pair_bwd_sums_kernel,
@@ -16,6 +14,7 @@ from graphmamba.encode.batch_norm.pair.backward_kernels import (
 from graphmamba.encode.batch_norm.pair.fused_kernels import pair_apply_kernel, pair_sums_kernel
 from graphmamba.encode.batch_norm.pair.operators import is_apart
 from graphmamba.encode.batch_norm.tiles import Grid, Tile, Tiles, cut, line_room
+from graphmamba.kernel_sizes import starts_early
 
 WIDE = Tile(warps=8, programs=264, unroll=1)
 """Twice the warps of a single norm hold what both read, two programs on each processor."""
@@ -23,6 +22,8 @@ TILES = Tiles(sums=Tile(programs=264, unroll=1), apply=WIDE, bwd_sums=WIDE, bwd_
 """Both norms are summed up beside each other: the programs of `sums` are those of each."""
 MOST_LINES = 64
 """Half of a single norm's, since lines are twice as long."""
+EARLY = {"PDL": True, "launch_pdl": True}
+LATE = {"PDL": False}
 SUMS = 3
 """Of a line of the backward pass: for both weights, and for either bias."""
 
@@ -65,13 +66,13 @@ def forward(
     lines = sums.programs[0]
     parts = [kept.new_empty((lines, 2, channels)) for _ in range(2)]
     constants = _constants(a, b, before, count, rate)
-    start = early(a.device) if is_training else LATE
+    first, second = _starts(a.device) if is_training else (LATE, LATE)
     if is_training:
         pair_sums_kernel[(*sums.programs, 2)](
             *(a, b, _or(before, b), _or(seed, a), _or(count, a), *parts, rows, site_key(site)),
             **constants,
             **sums.constants,
-            **start,
+            **first,
         )
     pair_apply_kernel[apply.programs](
         *(a, b, _or(before, b), weight_a, bias_a, mean_a, var_a, _or(batches_a, a)),
@@ -83,7 +84,7 @@ def forward(
         TRAINING=is_training,
         **constants,
         **apply.constants,
-        **start,
+        **second,
     )
     return y, kept
 
@@ -116,9 +117,9 @@ def backward(
     parts = kept.new_empty((lines, SUMS, a.shape[1]))
     inputs = grad, a, b, _or(before, b), weight_a, weight_b, _or(seed, a), _or(count, a), *kept
     constants = {**_constants(a, b, before, count, rate), "GRAD_STRIDE": grad.stride(0)}
-    start = early(a.device)
+    first, second = _starts(a.device)
     pair_bwd_sums_kernel[sums.programs](
-        *(*inputs, parts, a.shape[0], site_key(site)), **constants, **sums.constants, **start
+        *(*inputs, parts, a.shape[0], site_key(site)), **constants, **sums.constants, **first
     )
     pair_bwd_apply_kernel[apply.programs](
         *(*inputs, parts, da, db, d_before, *shared, a.shape[0], lines, site_key(site)),
@@ -127,7 +128,7 @@ def backward(
         TRAINING=is_training,
         **constants,
         **apply.constants,
-        **start,
+        **second,
     )
     return [da, db, d_before, *shared]
 
@@ -141,6 +142,11 @@ def _cut_pass(rows: Rows, sums: Tile, apply: Tile) -> tuple[Grid, Grid]:
     """Cut the rows for both kernels of a pass."""
     height, channels = rows.shape
     return cut(height, channels, sums, MOST_LINES), cut(height, channels, apply)
+
+
+def _starts(device: torch.device) -> tuple[dict[str, bool], dict[str, bool]]:
+    """Return how the kernels of a pass start: the second, if it can, while the first is running."""
+    return ({"PDL": True}, EARLY) if starts_early(device) else (LATE, LATE)
 
 
 def _constants(

@@ -9,7 +9,6 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.early_starts import await_previous, let_next_start
 from graphmamba.encode.batch_norm.fused_kernels import (
     batch_norm_sums_kernel,
     join_sums,
@@ -19,12 +18,12 @@ from graphmamba.encode.batch_norm.fused_kernels import (
 from graphmamba.encode.batch_norm.tile_kernels import (
     add_pair,
     from_end,
-    load_channels,
     load_keys,
     load_pair,
     load_tile,
     real_rows,
     store_tile,
+    wait_for_lead,
 )
 
 
@@ -41,7 +40,6 @@ def pair_sums_kernel(
 
     They share nothing, and each holds no more than for one norm.
     """
-    await_previous(PDL)
     if tl.program_id(2) == 0:
         batch_norm_sums_kernel(
             b_ptr, before_ptr, seed_ptr, count_ptr, parts_b_ptr, rows, site, CHANNELS, B_STRIDE,
@@ -58,10 +56,11 @@ def pair_sums_kernel(
 @triton.jit
 def load_given(weight_ptr, bias_ptr, mean_ptr, var_ptr, c, CHANNELS: tl.constexpr):
     """Return weight, bias and the running statistics."""
-    weight = load_channels(weight_ptr, c, 0.0, CHANNELS)
-    bias = load_channels(bias_ptr, c, 0.0, CHANNELS)
-    mean = load_channels(mean_ptr, c, 0.0, CHANNELS)
-    variance = load_channels(var_ptr, c, 1.0, CHANNELS)
+    exists = c < CHANNELS
+    weight = tl.load(weight_ptr + c, mask=exists, other=0.0).to(tl.float32)
+    bias = tl.load(bias_ptr + c, mask=exists, other=0.0).to(tl.float32)
+    mean = tl.load(mean_ptr + c, mask=exists, other=0.0).to(tl.float32)
+    variance = tl.load(var_ptr + c, mask=exists, other=1.0).to(tl.float32)
     return weight, bias, mean, variance
 
 
@@ -129,7 +128,7 @@ def pair_apply_kernel(
     keys = load_keys(seed_ptr, site, THRESHOLD)
     given_a = load_given(weight_a_ptr, bias_a_ptr, mean_a_ptr, var_a_ptr, c, CHANNELS)
     given_b = load_given(weight_b_ptr, bias_b_ptr, mean_b_ptr, var_b_ptr, c, CHANNELS)
-    await_previous(PDL)
+    wait_for_lead(PDL)
     # All lines are on their way before the first are added up.
     loaded_a, loaded_b = given_a, given_b
     if TRAINING:
@@ -143,8 +142,6 @@ def pair_apply_kernel(
         given_b, loaded_b, kept_b_ptr, mean_b_ptr, var_b_ptr, batches_b_ptr, real, lines,
         line_rows, momentum_b, eps_b, c, LINES, HAS_BATCHES_B, TRAINING, CHANNELS,
     )  # fmt: skip
-    if tiles <= tl.num_programs(0):
-        let_next_start(PDL)
     for number in tl.range(tl.program_id(0), tiles, tl.num_programs(0), loop_unroll_factor=UNROLL):
         next_at, next_limit = from_end(number + tl.num_programs(0), tiles, rows, T)
         next_a = load_tile(a_ptr, next_at, c, next_limit, T, A_STRIDE, CHANNELS)
