@@ -47,3 +47,8 @@ def as_dense(arguments: Sequence[Any]) -> list[Any]:
         x.contiguous() if isinstance(x, Tensor) and x.dim() > 0 and x.stride(-1) != 1 else x
         for x in arguments
     ]
+
+
+def either(tensor: Tensor | None, other: Tensor) -> Tensor:
+    """Some tensor for the place of one that is not there: kernels want a pointer, and read none."""
+    return other if tensor is None else tensor

@@ -19,6 +19,7 @@ from graphmamba.encode.batch_norm.fused_kernels import (
 )
 from graphmamba.encode.batch_norm.tiles import MOST_LINES, Grid, Tile, Tiles, cut, line_room
 from graphmamba.kernel_sizes import starts_early
+from graphmamba.operators import either
 
 TILES = Tiles()
 DROP_TILE = Tile()
@@ -58,22 +59,24 @@ def forward(
     if y.numel() == 0:
         # Without a row no program runs, and nobody reads what is kept.
         return y, kept.zero_()
-    sums, apply = _cut(x, TILES.sums, MOST_LINES), _cut(x, TILES.apply)
+    sums, apply = cut_rows(x, TILES.sums, MOST_LINES), cut_rows(x, TILES.apply)
     lines = sums.programs[0]
     parts = kept.new_empty((lines, 2, x.shape[1]))
     near, far = site_key(sites[0]), site_key(sites[1])
     constants = _constants(x, before, count, rates[0])
-    first, second = _starts(x.device) if is_training else (LATE, LATE)
+    first, second = starts(x.device) if is_training else (LATE, LATE)
     if is_training:
         batch_norm_sums_kernel[sums.programs](
-            *(x, _or(before, x), _or(seed_before, x), _or(count, x), parts, x.shape[0], near),
+            *(x, either(before, x), either(seed_before, x), either(count, x)),
+            *(parts, x.shape[0], near),
             **constants,
             **sums.constants,
             **first,
         )
     batch_norm_apply_kernel[apply.programs](
-        *(x, _or(before, x), _or(after, x), weight, bias, running_mean, running_var),
-        *(_or(batches, x), _or(seed_before, x), _or(seed_after, x), _or(count, x), parts, y, kept),
+        *(x, either(before, x), either(after, x), weight, bias, running_mean, running_var),
+        *(either(batches, x), either(seed_before, x), either(seed_after, x), either(count, x)),
+        *(parts, y, kept),
         *(x.shape[0], lines, sums.constants["T"], near, far, momentum, eps),
         AFTER_STRIDE=0 if after is None else after.stride(0),
         LINES=line_room(lines),
@@ -107,18 +110,19 @@ def backward(
     """Gradients of x, weight, bias and before; of shape (0,) where `before` has that of x."""
     dx, d_weight, d_bias = (each.new_empty(each.shape) for each in (x, weight, bias))
     is_apart = before is not None and (rates[0] > 0 or before.dtype != x.dtype)
-    d_before = _or(before, x).new_empty(x.shape if is_apart else (0,))
+    d_before = either(before, x).new_empty(x.shape if is_apart else (0,))
     if dx.numel() == 0:
         return dx, d_weight.zero_(), d_bias.zero_(), d_before
-    first, second = _starts(x.device)
+    first, second = starts(x.device)
     places = seed_before, seed_after, count
     parts = backward_sums(
         grad, kept, x, weight, bias, before, *places, activation, rates, sites, start=first
     )
-    apply = _cut(x, TILES.bwd_apply)
+    apply = cut_rows(x, TILES.bwd_apply)
     batch_norm_bwd_apply_kernel[apply.programs](
-        *(grad, x, _or(before, x), weight, bias, *(_or(each, x) for each in places), kept, parts),
-        *(dx, d_before, d_weight, d_bias, x.shape[0], len(parts), *map(site_key, sites)),
+        *(grad, x, either(before, x), weight, bias, *(either(each, x) for each in places)),
+        *(kept, parts, dx, d_before, d_weight, d_bias),
+        *(x.shape[0], len(parts), *map(site_key, sites)),
         LINES=line_room(len(parts)),
         WRITES_BEFORE=is_apart,
         TRAINING=is_training,
@@ -146,11 +150,11 @@ def backward_sums(
     start: Start = LATE,
 ) -> Float[Tensor, "lines 2 channels"]:
     """What each program adds to the gradients of weight and bias."""
-    grid = _cut(x, TILES.bwd_sums, MOST_LINES)
+    grid = cut_rows(x, TILES.bwd_sums, MOST_LINES)
     parts = kept.new_empty((grid.programs[0], 2, x.shape[1]))
     batch_norm_bwd_sums_kernel[grid.programs](
-        *(grad, x, _or(before, x), weight, bias, _or(seed_before, x), _or(seed_after, x)),
-        *(_or(count, x), kept, parts, x.shape[0], *map(site_key, sites)),
+        *(grad, x, either(before, x), weight, bias, either(seed_before, x), either(seed_after, x)),
+        *(either(count, x), kept, parts, x.shape[0], *map(site_key, sites)),
         **_backward_constants(grad, x, before, count, activation, rates),
         **grid.constants,
         **start,
@@ -168,7 +172,7 @@ def activate_drop(
         height, width = DROP_TILE.rows, DROP_TILE.channels
         grid = triton.cdiv(rows, height), triton.cdiv(channels, width)
         activate_drop_kernel[grid](
-            *(x, _or(grad, x), seed, out, rows, site_key(site)),
+            *(x, either(grad, x), seed, out, rows, site_key(site)),
             CHANNELS=channels,
             X_STRIDE=x.stride(0),
             GRAD_STRIDE=0 if grad is None else grad.stride(0),
@@ -183,17 +187,13 @@ def activate_drop(
     return out
 
 
-def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """A tensor for the place of one that is not there, and is not read."""
-    return other if tensor is None else tensor
-
-
-def _cut(x: Rows, tile: Tile, most: int | None = None) -> Grid:
+def cut_rows(x: Rows, tile: Tile, most: int | None = None) -> Grid:
+    """Cut rows into tiles, shared among at most so many programs."""
     rows, channels = x.shape
     return cut(rows, channels, tile, most)
 
 
-def _starts(device: torch.device) -> tuple[Start, Start]:
+def starts(device: torch.device) -> tuple[Start, Start]:
     """Return how the kernels of a pass start: the second, if it can, while the first is running."""
     return ({"PDL": True}, EARLY) if starts_early(device) else (LATE, LATE)
 

@@ -204,8 +204,10 @@ def parameter_grads(
             )
             return found
 
-        is_aside = aside is not None and aside.takes(weight)
-        d_weight, d_bias = aside.run(find, (rows, inputs)) if aside and is_aside else find()
+        if aside is not None and aside.takes(weight):
+            d_weight, d_bias = aside.run(find, (rows, inputs))
+        else:
+            d_weight, d_bias = find()
         return d_weight, d_bias if needs_bias else None
     # Kernels come first: a product would warn in a thread that has not met the GPU yet.
     if needs_bias:

@@ -7,6 +7,7 @@ import torch
 import triton
 from torch import Tensor
 
+from graphmamba.operators import either
 from graphmamba.scan.row_sums import sum_rows
 from graphmamba.scan.selective_scan.backward_kernels import (
     finish_bwd_kernel,
@@ -75,15 +76,15 @@ def forward(
     if chunks > 1:
         links = empty_links(chunks, plan, u.device)
         local_fwd_kernel[(chunks - 1, plan.blocks)](
-            u, delta, A2, _aligned(B), _or(delta_bias, u), starts, *links, steps, GROUP=UNROLL,
+            u, delta, A2, _aligned(B), either(delta_bias, u), starts, *links, steps, GROUP=UNROLL,
             **common,
         )  # fmt: skip
         stride = plan.chunk // interval
         carry(A2, links, states, cu_seqlens, steps, plan, stride, reverse=reverse, backward=False)
     selective_scan_fwd_kernel[(chunks, plan.blocks)](
-        u, delta, A2, _aligned(B), _aligned(C), _or(D, u), _or(z, u), _or(delta_bias, u), starts,
-        _or(order, starts), states, y, steps, _rows(z), C_STRIDE=C.stride(0), C_SHIFT=_shift(C),
-        Z_STRIDE=_stride(z), INTERVAL=interval,
+        u, delta, A2, _aligned(B), _aligned(C), either(D, u), either(z, u), either(delta_bias, u),
+        starts, either(order, starts), states, y, steps, _rows(z), C_STRIDE=C.stride(0),
+        C_SHIFT=_shift(C), Z_STRIDE=_stride(z), INTERVAL=interval,
         GROUP=min(UNROLL, interval) if steps >= UNROLL else 1, HAS_D=D is not None,
         HAS_Z=z is not None, HAS_ORDER=order is not None, SCATTER=scatter,
         HAS_SAMPLES=_has_samples(z, order, scatter, steps), **common,
@@ -119,8 +120,8 @@ def backward(
     if chunks > 1:
         links = empty_links(chunks, plan, u.device)
         local_bwd_kernel[(chunks, plan.blocks)](
-            grad, delta, A2, _aligned(C), _or(z, u), _or(delta_bias, u), starts,
-            _or(order, starts), *links, steps, _rows(z), GROUP=UNROLL, **late(common),
+            grad, delta, A2, _aligned(C), either(z, u), either(delta_bias, u), starts,
+            either(order, starts), *links, steps, _rows(z), GROUP=UNROLL, **late(common),
         )  # fmt: skip
         carry(A2, links, adjoints, cu_seqlens, steps, plan, 1, reverse=reverse, backward=True)
 
@@ -139,8 +140,9 @@ def backward(
     parts = u.new_empty((chunks, plan.states + 2, plan.width), dtype=torch.float32)
     walk = _walk_back_in_pairs if paired else _walk_back
     walk(
-        (grad, u, delta, A2, _aligned(B), _aligned(C), _or(D, u), _or(z, u), _or(delta_bias, u),
-         starts, _or(order, starts), states, adjoints, _scratch(plan, chunks * across * block, u),
+        (grad, u, delta, A2, _aligned(B), _aligned(C), either(D, u), either(z, u),
+         either(delta_bias, u), starts, either(order, starts), states, adjoints,
+         _scratch(plan, chunks * across * block, u),
          du, ddelta, dBs, dCs, dz, parts, steps, _rows(z), chunks),
         (chunks, across), plan,
         (common if chunks > 1 else late(common))
@@ -244,11 +246,6 @@ def _empty_like(tensor: Tensor | None, u: Tensor) -> Tensor:
     if tensor is None:
         return u.new_empty(0)
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
-
-
-def _or(tensor: Tensor | None, stand_in: Tensor) -> Tensor:
-    """Give a kernel some pointer where an input is absent; it is never read."""
-    return stand_in if tensor is None else tensor
 
 
 def _rows(z: Tensor | None) -> int:

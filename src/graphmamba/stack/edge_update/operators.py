@@ -17,8 +17,8 @@ from graphmamba.stack.gated_sum.slopes import Slopes
 
 LAYOUT_PARTS = 5
 """Arguments that are a layout."""
-BEFORE_LAYOUT = 6
-"""Arguments of the backward operator before it."""
+OF_SUM = 6 + LAYOUT_PARTS
+"""Arguments of the backward operator that are those of the sum alone."""
 _SETTINGS = "str activation, float rate, int site"
 _PLACES = "Tensor? seed, Tensor? count"
 _SUMS = (
@@ -47,13 +47,11 @@ def _sums(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    from graphmamba.stack.edge_update import fused
+    from graphmamba.stack.gated_sum import fused
 
-    dense, end = as_dense(arguments), BEFORE_LAYOUT + LAYOUT_PARTS
+    dense = as_dense(arguments)
     with torch.cuda.device_of(arguments[0]):
-        d_x_hat, grad, e_hat, kept, sent, scale = dense[:BEFORE_LAYOUT]
-        layout, slopes = fused.Layout(*dense[BEFORE_LAYOUT:end]), Slopes(*dense[end:])
-        return fused.backward(d_x_hat, grad, e_hat, kept, sent, scale, layout, slopes)
+        return fused.backward(*dense[:OF_SUM], slopes=Slopes(*dense[OF_SUM:]))
 
 
 def _fake_sums(_: Tensor, kept: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
@@ -61,7 +59,7 @@ def _fake_sums(_: Tensor, kept: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
 
 
 def _fake_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    e_hat, kept, sent, scale = arguments[2:BEFORE_LAYOUT]
+    e_hat, kept, sent, scale = arguments[2:6]
     rows, channels = sent.shape
     d_scale = kept.new_empty(0 if scale is None else scale.shape)
     return sent.new_empty((rows, 4 * channels)), e_hat.new_empty(e_hat.shape), d_scale

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.operators import either
 from graphmamba.stack.gated_sum.backward_kernels import (
     gated_sum_by_source_kernel,
     gated_sum_by_target_kernel,
@@ -34,8 +35,8 @@ def forward(
     grid = cut(count, edges.shape[0], channels, TILE)
     if count > 0:
         gated_sum_fwd_kernel[(grid.programs,)](
-            *(nodes, edges, _or(scale, edges), edge_index, target_ptr),
-            *(_or(target_order, edge_index), x_hat, e_hat, *kept, count),
+            *(nodes, edges, either(scale, edges), edge_index, target_ptr),
+            *(either(target_order, edge_index), x_hat, e_hat, *kept, count),
             EPSILON=EPSILON,
             NODES_STRIDE=nodes.stride(0),
             EDGES_STRIDE=edges.stride(0),
@@ -72,8 +73,8 @@ def backward(
     parts = kept.new_empty((grid.constants["BLOCKS"] if scale is not None else 0, edges))
     if count > 0:
         gated_sum_by_target_kernel[(grid.programs,)](
-            *(d_x_hat, _or(d_e_hat, e_hat), *kept, sent, e_hat, _or(scale, e_hat)),
-            *(edge_index, target_ptr, _or(target_order, edge_index)),
+            *(d_x_hat, either(d_e_hat, e_hat), *kept, sent, e_hat, either(scale, e_hat)),
+            *(edge_index, target_ptr, either(target_order, edge_index)),
             *([kept] * 5 if slopes is None else slopes.channels),
             *([edge_index] * 2 if slopes is None else slopes.places(edge_index)),
             *(d_nodes, d_edges, share, parts, count, edges, 0 if slopes is None else slopes.key),
@@ -88,18 +89,13 @@ def backward(
             **(grid.narrow if slopes is not None and slopes.rate == 0 else {}),
         )
         gated_sum_by_source_kernel[(grid.programs,)](
-            *(e_hat, d_edges, share, _or(scale, e_hat), edge_index[1], source_ptr, source_order),
+            *(e_hat, d_edges, share, either(scale, e_hat), edge_index[1], source_ptr, source_order),
             *(d_nodes, count),
             HAS_SCALE=scale is not None,
             **grid.constants,
         )
     d_scale = parts.sum(0) if scale is not None else kept.new_empty(0)
     return d_nodes, d_edges, d_scale
-
-
-def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """A tensor for the place of one that is not there, and is not read."""
-    return other if tensor is None else tensor
 
 
 def _norm_constants(slopes: Slopes | None) -> dict[str, Any]:

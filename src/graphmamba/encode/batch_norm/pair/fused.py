@@ -7,14 +7,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.encode.batch_norm.drop import site_key
+from graphmamba.encode.batch_norm.fused import LATE, cut_rows, starts
 from graphmamba.encode.batch_norm.pair.backward_kernels import (
     pair_bwd_apply_kernel,
     pair_bwd_sums_kernel,
 )
 from graphmamba.encode.batch_norm.pair.fused_kernels import pair_apply_kernel, pair_sums_kernel
 from graphmamba.encode.batch_norm.pair.operators import is_apart
-from graphmamba.encode.batch_norm.tiles import Grid, Tile, Tiles, cut, line_room
-from graphmamba.kernel_sizes import starts_early
+from graphmamba.encode.batch_norm.tiles import Tile, Tiles, line_room
+from graphmamba.operators import either
 
 WIDE = Tile(warps=8, programs=264, unroll=1)
 """Twice the warps of a single norm hold what both read, two programs on each processor."""
@@ -22,8 +23,6 @@ TILES = Tiles(sums=Tile(programs=264, unroll=1), apply=WIDE, bwd_sums=WIDE, bwd_
 """Both norms are summed up beside each other: the programs of `sums` are those of each."""
 MOST_LINES = 64
 """Half of a single norm's, since lines are twice as long."""
-EARLY = {"PDL": True, "launch_pdl": True}
-LATE = {"PDL": False}
 SUMS = 3
 """Of a line of the backward pass: for both weights, and for either bias."""
 
@@ -62,21 +61,22 @@ def forward(
     if y.numel() == 0:
         # Without a row no program runs, and nobody reads what is kept.
         return y, kept.zero_()
-    sums, apply = _cut_pass(a, TILES.sums, TILES.apply)
+    sums, apply = cut_rows(a, TILES.sums, MOST_LINES), cut_rows(a, TILES.apply)
     lines = sums.programs[0]
     parts = [kept.new_empty((lines, 2, channels)) for _ in range(2)]
     constants = _constants(a, b, before, count, rate)
-    first, second = _starts(a.device) if is_training else (LATE, LATE)
+    first, second = starts(a.device) if is_training else (LATE, LATE)
     if is_training:
         pair_sums_kernel[(*sums.programs, 2)](
-            *(a, b, _or(before, b), _or(seed, a), _or(count, a), *parts, rows, site_key(site)),
+            *(a, b, either(before, b), either(seed, a), either(count, a)),
+            *(*parts, rows, site_key(site)),
             **constants,
             **sums.constants,
             **first,
         )
     pair_apply_kernel[apply.programs](
-        *(a, b, _or(before, b), weight_a, bias_a, mean_a, var_a, _or(batches_a, a)),
-        *(weight_b, bias_b, mean_b, var_b, _or(batches_b, a), _or(seed, a), _or(count, a)),
+        *(a, b, either(before, b), weight_a, bias_a, mean_a, var_a, either(batches_a, a)),
+        *(weight_b, bias_b, mean_b, var_b, either(batches_b, a), either(seed, a), either(count, a)),
         *(*parts, y, *kept, rows, lines, sums.constants["T"], site_key(site), *momenta, *eps),
         LINES=line_room(lines),
         HAS_BATCHES_A=batches_a is not None,
@@ -108,16 +108,17 @@ def backward(
     That of before has shape (0,) where it is that of b.
     """
     da, db = a.new_empty(a.shape), b.new_empty(b.shape)
-    d_before = _or(before, b).new_empty(a.shape if is_apart(b, before, rate) else (0,))
+    d_before = either(before, b).new_empty(a.shape if is_apart(b, before, rate) else (0,))
     shared = [each.new_empty(each.shape) for each in (weight_a, weight_b, weight_a, weight_b)]
     if da.numel() == 0:
         return [da, db, d_before, *(each.zero_() for each in shared)]
-    sums, apply = _cut_pass(a, TILES.bwd_sums, TILES.bwd_apply)
+    sums, apply = cut_rows(a, TILES.bwd_sums, MOST_LINES), cut_rows(a, TILES.bwd_apply)
     lines = sums.programs[0]
     parts = kept.new_empty((lines, SUMS, a.shape[1]))
-    inputs = grad, a, b, _or(before, b), weight_a, weight_b, _or(seed, a), _or(count, a), *kept
+    places = either(seed, a), either(count, a)
+    inputs = grad, a, b, either(before, b), weight_a, weight_b, *places, *kept
     constants = {**_constants(a, b, before, count, rate), "GRAD_STRIDE": grad.stride(0)}
-    first, second = _starts(a.device)
+    first, second = starts(a.device)
     pair_bwd_sums_kernel[sums.programs](
         *(*inputs, parts, a.shape[0], site_key(site)), **constants, **sums.constants, **first
     )
@@ -131,22 +132,6 @@ def backward(
         **second,
     )
     return [da, db, d_before, *shared]
-
-
-def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """A tensor for the place of one that is not there, and is not read."""
-    return other if tensor is None else tensor
-
-
-def _cut_pass(rows: Rows, sums: Tile, apply: Tile) -> tuple[Grid, Grid]:
-    """Cut the rows for both kernels of a pass."""
-    height, channels = rows.shape
-    return cut(height, channels, sums, MOST_LINES), cut(height, channels, apply)
-
-
-def _starts(device: torch.device) -> tuple[dict[str, bool], dict[str, bool]]:
-    """Return how the kernels of a pass start: the second, if it can, while the first is running."""
-    return ({"PDL": True}, EARLY) if starts_early(device) else (LATE, LATE)
 
 
 def _constants(
