@@ -115,16 +115,16 @@ def candidate_in_place(candidate: Candidate) -> Iterator[None]:
     """Let the kernels run with it, forward and backward."""
     from graphmamba.encode.batch_norm import fused
 
-    tiles, starts = fused.TILES, fused._starts
+    tiles, starts = fused.TILES, fused.starts
     names = candidate.which, f"bwd_{candidate.which}"
     changed = {name: replace(getattr(tiles, name), **candidate.changed) for name in names}
     fused.TILES = replace(tiles, **changed)
     if candidate.early != "second":
-        fused._starts = {"none": _late, "both": _both_early}[candidate.early]
+        fused.starts = {"none": _late, "both": _both_early}[candidate.early]
     try:
         yield
     finally:
-        fused.TILES, fused._starts = tiles, starts
+        fused.TILES, fused.starts = tiles, starts
 
 
 @contextmanager
