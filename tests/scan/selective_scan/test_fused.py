@@ -63,43 +63,6 @@ def test_interpreted_kernels_are_right_as_for_large_inputs() -> None:
     )
 
 
-# Two threads to a channel on the way back, which only long inputs get: states kept far apart and
-# blocks of channels one after another, then all side by side.
-PAIRED = """
-from importlib import import_module
-from tests.helpers.doors import assert_scan_right
-from tests.helpers.scan_calls import Case, draw
-cut = import_module("graphmamba.scan.selective_scan.cut")
-fused = import_module("graphmamba.scan.selective_scan.fused")
-cut.PAIRED_ENTRIES = 0
-launches, walk = [], fused._walk_back_in_pairs
-fused._walk_back_in_pairs = lambda *a: (launches.append(a), walk(*a))
-assert_scan_right(draw(Case((3, 0, 1, 5), 2, 16, order="samples", reverse=True)), "fused")
-cut.SMALL_STATES = fused.SMALL_PARTS = 0
-assert_scan_right(draw(Case((37, 2), 17, 16, order="permutation")), "fused")
-assert len(launches) == 2
-"""
-
-
-@only_interpreted
-def test_interpreted_kernels_are_right_with_two_threads_to_a_channel() -> None:
-    run_apart(PAIRED, TRITON_INTERPRET="1")
-
-
-def test_two_threads_share_a_channel_where_places_fit_in_32_bits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sizes = import_module("graphmamba.scan.selective_scan.cut")
-    monkeypatch.setattr(sizes, "PAIRED_ENTRIES", 96_000)
-    plan = sizes.cut(1_000_000, 96, 16)
-    assert sizes.is_paired(1_000, plan, 16, 96)
-    assert not sizes.is_paired(999, plan, 16, 96)
-    assert not sizes.is_paired(1_000, plan, 15, 96)
-    assert not sizes.is_paired(2**31 // 192, plan, 16, 193)
-    monkeypatch.setattr(sizes, "PAIRED_ENTRIES", None)
-    assert not sizes.is_paired(1_000_000, plan, 16, 96)
-
-
 @only_interpreted
 def test_interpreted_kernels_write_all_they_own_and_keep_sequences_apart() -> None:
     run_apart(
@@ -177,14 +140,9 @@ def test_kernels_are_as_exact_as_the_reference(
 @pytest.mark.gpu
 @pytest.mark.parametrize("reverse", [False, True], ids=["onward", "reverse"])
 @pytest.mark.parametrize("name", ["many sequences", "one long"])
-@pytest.mark.parametrize("bytes_", [0, 64 << 20], ids=["one block at a time", "side by side"])
-def test_two_threads_to_a_channel_are_as_exact_as_the_reference(
-    name: str, reverse: bool, bytes_: int, monkeypatch: pytest.MonkeyPatch
+def test_kernels_are_as_exact_as_for_large_inputs(
+    name: str, reverse: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes, fused = (
-        import_module(f"graphmamba.scan.selective_scan.{module}") for module in ("cut", "fused")
-    )
-    monkeypatch.setattr(sizes, "PAIRED_ENTRIES", 0)
-    monkeypatch.setattr(sizes, "SMALL_STATES", bytes_)
-    monkeypatch.setattr(fused, "SMALL_PARTS", bytes_)
+    monkeypatch.setattr(import_module("graphmamba.scan.selective_scan.cut"), "SMALL_STATES", 0)
+    monkeypatch.setattr(import_module("graphmamba.scan.selective_scan.fused"), "SMALL_PARTS", 0)
     assert_scan_right(draw(replace(LARGE[name], reverse=reverse)), "fused", "cuda")

@@ -14,10 +14,6 @@ SMALL_STATES = 24 << 20
 """Up to so many bytes, states are kept as densely as the backward pass wants them."""
 SPARSE_INTERVAL = 16
 """Steps from one kept state to the next where there are more."""
-PAIRED_ENTRIES: int | None = None
-"""Steps times channels from which on two threads share a channel on the way back; None: never."""
-PAIRED_CHANNELS, PAIRED_STATES = 16, 8
-"""Channels of one program where they do, and states of a thread."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +54,6 @@ def cut(steps: int, inner: int, state: int) -> Cut:
             break
         chunk *= 2
     return Cut(chunk, group, _interval(steps, inner, state), states, block, blocks)
-
-
-def is_paired(steps: int, plan: Cut, state: int, stride: int) -> bool:
-    """Tell whether two threads are to share a channel of the backward pass.
-
-    That takes half the registers, so that more programs wait side by side; short inputs have too
-    few programs to gain by it. Its places are counted in 32 bits, in rows `stride` apart at most.
-    """
-    is_long = PAIRED_ENTRIES is not None and steps * plan.width >= PAIRED_ENTRIES
-    widest = max(stride, plan.width * plan.states // plan.interval, plan.blocks * plan.block)
-    fits = steps * widest < 1 << 31
-    return is_long and fits and plan.states == state == 2 * PAIRED_STATES and plan.group % 2 == 0
 
 
 def states_shape(steps: int, inner: int, state: int) -> tuple[int, int, int]:

@@ -1,6 +1,5 @@
 """The selective scan on a GPU: which Triton kernels run, into what memory; README.md derives it."""
 
-import math
 from typing import Any
 
 import torch
@@ -22,18 +21,10 @@ from graphmamba.scan.selective_scan.chunk_links import (
     prepare,
     prepared_in,
 )
-from graphmamba.scan.selective_scan.cut import (
-    PAIRED_CHANNELS,
-    Cut,
-    cut,
-    is_paired,
-    states_shape,
-)
+from graphmamba.scan.selective_scan.cut import Cut, cut, states_shape
 from graphmamba.scan.selective_scan.forward_kernels import selective_scan_fwd_kernel
 from graphmamba.scan.selective_scan.lane_sums import CHANNELS, STATES, has_a_channel_a_thread
 from graphmamba.scan.selective_scan.local_kernels import local_bwd_kernel, local_fwd_kernel
-from graphmamba.scan.selective_scan.pair_kernels import pair_bwd_kernel
-from graphmamba.scan.selective_scan.pair_lanes import has_a_value_a_thread
 
 __all__ = ["backward", "forward", "states_shape"]
 
@@ -41,8 +32,6 @@ UNROLL = 4
 """Steps that a kernel walks before it loops."""
 SMALL_PARTS = 64 << 20
 """Up to so many bytes, all blocks of channels write their share of dB and dC side by side."""
-PAIRED_REGISTERS = 128
-"""Registers of a thread where two threads share a channel: four warps to a scheduler."""
 
 
 def forward(
@@ -130,19 +119,13 @@ def backward(
     dz = u.new_empty(
         (steps, inner) if z is not None else (0,), dtype=torch.float32 if is_summed else u.dtype
     )
-    strides = [t.stride(0) for t in (grad, u, delta, B, C)] + [_stride(z)]
-    is_plain = u.dtype == torch.float32 and not zoh
-    paired = is_plain and is_paired(steps, plan, state, max(strides))
-    block = PAIRED_CHANNELS if paired else plan.block
-    blocks = plan.width // block
-    across = blocks if blocks * steps * state * 4 <= SMALL_PARTS else 1
+    across = plan.blocks if plan.blocks * steps * state * 4 <= SMALL_PARTS else 1
     dBs, dCs = (_parts_of(t, across) for t in (dB, dC))
     parts = u.new_empty((chunks, plan.states + 2, plan.width), dtype=torch.float32)
-    walk = _walk_back_in_pairs if paired else _walk_back
-    walk(
+    _walk_back(
         (grad, u, delta, A2, _aligned(B), _aligned(C), either(D, u), either(z, u),
          either(delta_bias, u), starts, either(order, starts), states, adjoints,
-         _scratch(plan, chunks * across * block, u),
+         _scratch(plan, chunks * across, u),
          du, ddelta, dBs, dCs, dz, parts, steps, _rows(z), chunks),
         (chunks, across), plan,
         (common if chunks > 1 else late(common))
@@ -173,27 +156,6 @@ def _walk_back(
             # Another version of Triton may lay tiles out in another way; plain sums are right then.
             halves = False
             launch(*arguments, first_block, HALVES=False, **shape)
-
-
-def _walk_back_in_pairs(
-    arguments: tuple[Any, ...], grid: tuple[int, int], plan: Cut, common: dict[str, Any]
-) -> None:
-    """Do the same with two threads to a channel."""
-    native = common["NATIVE"]
-    strides = [common[name] for name in ("B_STRIDE", "B_SHIFT", "C_STRIDE", "C_SHIFT")]
-    shape = {name: value for name, value in common.items() if name not in {"N", "C", "ZOH"}} | {
-        "INTERVAL": plan.interval, "GROUP": plan.group, "WIDE": math.gcd(4, *strides),
-        "maxnreg": PAIRED_REGISTERS,
-    }  # fmt: skip
-    for first_block in range(0, plan.width // PAIRED_CHANNELS, grid[1]):
-        launch = pair_bwd_kernel[grid]
-        more = shape | {"ACCUMULATE": first_block > 0}
-        compiled = launch(*arguments, first_block, **more | {"NATIVE": native})
-        if native and not has_a_value_a_thread(compiled.asm["ttgir"]):
-            if first_block > 0:
-                raise RuntimeError("Triton laid out two blocks of channels in different ways")
-            native = False
-            launch(*arguments, first_block, **more | {"NATIVE": False})
 
 
 def _finish(
@@ -231,10 +193,10 @@ def _is_part(parts: Tensor, gradient: Tensor) -> bool:
     return parts.data_ptr() == gradient.data_ptr()
 
 
-def _scratch(plan: Cut, channels: int, u: Tensor) -> Tensor:
-    """Return room for states of one interval, for all programs' channels, if groups are shorter."""
+def _scratch(plan: Cut, programs: int, u: Tensor) -> Tensor:
+    """Return room for the states of one interval, a program each, where groups are shorter."""
     per_interval = plan.interval // plan.group
-    size = channels * per_interval * plan.states if per_interval > 1 else 1
+    size = programs * per_interval * plan.states * plan.block if per_interval > 1 else 1
     return u.new_empty(size, dtype=torch.float32)
 
 
