@@ -20,40 +20,45 @@ class _Held(NamedTuple):
 
 
 class Aside:
-    """A stream for gradients of weights, which the update alone reads.
+    """Streams for gradients of weights, which the update alone reads.
 
     In a backward pass each operation waits for the one before it, and kernels of a small batch
     leave most of a GPU idle. Gradients of weights are a third of them and hold up the others; here
     they fill the gaps. What they read is held until `join`, or until there is too much of it.
 
     Args:
-        stream: Where they run.
+        streams: Where they run, in turns: what the gaps did not hold is left for the end, when
+            nothing else runs, and one after the other would leave most of the GPU idle again.
         most_held: Bytes that are held when other work is given or room is asked for; any number if
             None. Where there would be more, all else waits for the oldest work.
     """
 
-    def __init__(self, stream: torch.cuda.Stream, most_held: int | None = None) -> None:
-        self._stream, self._most_held = stream, most_held
-        self._uses: dict[int, int] = {}
+    def __init__(self, streams: Sequence[torch.cuda.Stream], most_held: int | None = None) -> None:
+        self._streams, self._most_held = streams, most_held
+        self._uses: dict[int, list[bool]] = {}
         self._held: deque[_Held] = deque()
         self._found: list[int] = []
+        self._runs = 0
 
     def note(self, weight: Tensor) -> None:
-        """Count a use of a weight, in the forward pass."""
-        self._uses[weight.data_ptr()] = self._uses.get(weight.data_ptr(), 0) + 1
+        """Take down a use of a weight, in the forward pass."""
+        self._uses.setdefault(weight.data_ptr(), []).append(isinstance(weight, nn.Parameter))
 
     def takes(self, weight: Tensor) -> bool:
         """Tell whether the gradient of a weight is left alone until the update.
 
-        Those of several uses are added up at once, and those of a part go into the whole.
+        Those of several uses are added up at once, and those of a part go into the whole. A
+        backward pass may be given another tensor of its memory, as `Forgetting` hands out.
         """
-        return isinstance(weight, nn.Parameter) and self._uses.get(weight.data_ptr()) == 1
+        return self._uses.get(weight.data_ptr()) == [True]
 
     def run(self, work: Callable[[], Found], reads: Sequence[Tensor]) -> Found:
         """Do work that reads what the current stream has made."""
-        self._stream.wait_stream(torch.cuda.current_stream())
+        stream = self._streams[self._runs % len(self._streams)]
+        self._runs += 1
+        stream.wait_stream(torch.cuda.current_stream())
         self.make_room()
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(stream):
             found = work()
             done = torch.cuda.Event()
             done.record()
@@ -71,12 +76,13 @@ class Aside:
     def join(self, gradients: Iterable[Tensor]) -> None:
         """Wait for all work; of the gradients that it found, none may have been copied before."""
         # A stream that was given nothing is no part of the graph that is being captured.
-        if self._found:
-            torch.cuda.current_stream().wait_stream(self._stream)
+        for stream in self._streams[: self._runs]:
+            torch.cuda.current_stream().wait_stream(stream)
         missing = set(self._found) - {each.data_ptr() for each in gradients}
         self._uses.clear()
         self._held.clear()
         self._found.clear()
+        self._runs = 0
         if missing:
             raise RuntimeError(f"{len(missing)} gradients were read before they were found")
 

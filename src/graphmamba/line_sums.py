@@ -6,7 +6,7 @@ from torch import Tensor
 
 from graphmamba.line_sums_kernels import add_lines_kernel
 
-LINES, COLUMNS = 32, 32
+FEW_LINES = 512
 MOST_SUMS = 4
 MOST_BYTES = 8 << 20
 """Of all lines: with more, adding them up would take longer than what the programs share."""
@@ -35,10 +35,12 @@ def add_lines(lines: Float[Tensor, "programs line"], *sums: Tensor) -> None:
     count, line = lines.shape
     places = [*sums, *[lines] * (MOST_SUMS - len(sums))]
     sizes = [each.numel() for each in sums] + [0] * (MOST_SUMS - len(sums))
-    add_lines_kernel[(triton.cdiv(line, COLUMNS),)](
+    # A program goes down its columns step by step: many lines want more of them, and large steps.
+    step, columns, warps = (32, 32, 4) if count <= FEW_LINES else (256, 8, 8)
+    add_lines_kernel[(triton.cdiv(line, columns),)](
         *(lines, *places, count),
         **dict(zip("ABCD", sizes, strict=True)),
-        LINES=LINES,
-        COLUMNS=COLUMNS,
-        num_warps=4,
+        LINES=step,
+        COLUMNS=columns,
+        num_warps=warps,
     )

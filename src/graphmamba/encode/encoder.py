@@ -19,6 +19,7 @@ from graphmamba.encode.random_walk import RandomWalkEncoder
 from graphmamba.encode.superpixels import EDGE_STATISTICS, NODE_STATISTICS
 from graphmamba.encode.unit_rows import unit_rows
 from graphmamba.errors import UserError
+from graphmamba.side_streams import Branch
 
 
 @dataclass(frozen=True)
@@ -155,14 +156,16 @@ class GraphEncoder(nn.Module):
         )
 
     def forward(self, graphs: Data) -> Encoded:
-        """Encode the whole batch."""
-        return Encoded(
-            x=self.nodes(graphs, column(graphs, "num_real_nodes")),
-            e=(
-                None if self.edges is None else self.edges(graphs, column(graphs, "num_real_edges"))
-            ),
-            gate=None if self.gate is None else self.gate(graphs),
-        )
+        """Encode the whole batch, edges beside nodes."""
+        e, branch = None, Branch([graphs.edge_index], "edges", is_on=self.edges is not None)
+        with branch:
+            if self.edges is not None:
+                e = self.edges(graphs, column(graphs, "num_real_edges"))
+        x = self.nodes(graphs, column(graphs, "num_real_nodes"))
+        gate = None if self.gate is None else self.gate(graphs)
+        if e is not None:
+            branch.join(e)
+        return Encoded(x, e, gate)
 
 
 def _edge_encoder(features: Features, channels: int, config: EncoderConfig) -> RowEncoder:

@@ -10,16 +10,17 @@ from torch_geometric.data import Data
 
 from graphmamba.data.topology import Topology
 from graphmamba.encode.norm import number_norms
-from graphmamba.order.line_ups import line_ups_of
+from graphmamba.order.line_up import LineUp
+from graphmamba.order.line_ups import Request, line_ups_of
 from graphmamba.order.seed import NoiseSeed
 from graphmamba.pack.dense import DenseLayout
+from graphmamba.side_streams import Branch, join_lanes
 from graphmamba.stack.attention import Attention
 from graphmamba.stack.big_bird import BigBird
 from graphmamba.stack.block_pattern import BlockPattern
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
 from graphmamba.stack.performer import Performer
-from graphmamba.stack.side_streams import join_lanes
 
 
 class Backbone(nn.Module):
@@ -50,21 +51,19 @@ class Backbone(nn.Module):
         One seed serves the whole pass: drawn here, outside of the layers, it stays the same when
         activation checkpointing runs a layer a second time. A seed in `topology` comes first.
         """
-        encoded = self.encoder(graphs)
         seed = self.noise_seed() if topology.seed is None else topology.seed
+        topology = replace(topology, seed=seed)
+        # Beside the encoder, which they do not read.
+        branch = Branch([seed], is_on=bool(self._mixers))
+        with branch:
+            topology = replace(topology, line_ups=self._line_ups(topology))
+        encoded = self.encoder(graphs)
         layout = topology.lay_out() if self._reads_layout else None
         dense = DenseLayout.of(topology) if self._pads else None
         topology = replace(
-            topology,
-            seed=seed,
-            gate_encoding=encoded.gate,
-            edge_layout=layout,
-            dense_layout=dense,
+            topology, gate_encoding=encoded.gate, edge_layout=layout, dense_layout=dense
         )
-        # A compiler fuses the line-ups of the layers by itself, and cannot look into this table.
-        if self._mixers and not torch.compiler.is_compiling():
-            requests = [mixer.request() for mixer in self._mixers]
-            topology = replace(topology, line_ups=line_ups_of(requests, topology))
+        branch.join(*(each for mixer in self._mixers for each in mixer.reads(topology)))
         if self._patterns and topology.batch.shape[0] and not torch.compiler.is_compiling():
             patterns = {asked: BlockPattern.of(topology, *asked) for asked in self._patterns}
             topology = replace(topology, block_patterns=patterns)
@@ -74,3 +73,9 @@ class Backbone(nn.Module):
             x, e = layer(x, e, replace(topology, wants_edges=number < len(self.layers)))
         join_lanes()
         return x
+
+    def _line_ups(self, topology: Topology) -> dict[Request, LineUp] | None:
+        # A compiler fuses the line-ups of the layers by itself, and cannot look into this table.
+        if not self._mixers or torch.compiler.is_compiling():
+            return None
+        return line_ups_of([mixer.request() for mixer in self._mixers], topology)

@@ -1,9 +1,7 @@
 """Message passing with a gate for every channel of every edge."""
 
-from contextlib import nullcontext
 from typing import Any, ClassVar, get_args
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -14,11 +12,11 @@ from graphmamba.encode.linear import Linear, linear, linear_through
 from graphmamba.encode.norm import BatchNorm, number_norms
 from graphmamba.errors import UserError
 from graphmamba.scan.options import Backend
+from graphmamba.side_streams import Branch
 from graphmamba.stack.edge_update import Gated, gate_edges, norm_edges
 from graphmamba.stack.gated_sum import sent_rows
 from graphmamba.stack.options import Activation
 from graphmamba.stack.parts import LocalModel
-from graphmamba.stack.side_streams import Branch
 
 OWN, SENT = 0, 1
 """Places of the maps A and B among those of the nodes."""
@@ -95,14 +93,16 @@ class GatedGCN(LocalModel):
         }  # fmt: skip
         forgets = is_worth_forgetting(x, x.shape[1], self.forgets)
         # Large batches fill a GPU as it is, and are short of memory.
-        branch = None if forgets or torch.compiler.is_compiling() else Branch([e], "edges")
-        with branch or nullcontext():
+        branch = Branch([e], "edges", is_on=not forgets)
+        with branch:
             maps = self.edges.weight, self.edges.bias
             edges, e = linear_through(e, *maps, backend=self.edges.backend)
         with Forgetting(forgets) as kept:
             nodes = self.nodes(x)
-            edges = edges if branch is None else branch.join(edges)
+            branch.join(edges)
             gated = gate_edges(nodes, edges, layout, self.edge_norm, scale, backend=self.backend)
+            # Made here, so that edges do not wait for the norm of the nodes.
+            branch = Branch([gated.e_hat], "edges", is_on=topology.wants_edges and not forgets)
             kept.forget(sent_rows(nodes), lambda: self._map(source, SENT))
             del nodes, edges
             near = self.node_norm(
@@ -113,24 +113,22 @@ class GatedGCN(LocalModel):
             )
             if (mean := gated.mean) is not None:
                 kept.forget(gated.x_hat, lambda: self._map(source, OWN).add_(mean))
-        return near, self._finish_edges(gated, e, topology, is_beside=branch is not None, **follow)
+        return near, self._finish_edges(gated, e, topology, branch, **follow)
 
     def _finish_edges(
         self,
         gated: Gated,
         e: Float[Tensor, "edges channels"],
         topology: Topology,
-        *,
-        is_beside: bool,
+        branch: Branch,
         **follow: Any,
     ) -> Float[Tensor, "edges channels"] | None:
         """Normalise the edges, beside what becomes of the nodes; None if nobody reads them."""
         if not topology.wants_edges:
             return None
-        branch = Branch([gated.e_hat], "edges") if is_beside else None
-        with branch or nullcontext():
+        with branch:
             out = norm_edges(gated, self.edge_norm, topology.num_real_edges, after=e, **follow)
-        return out if branch is None else branch.leave(out)
+        return branch.leave(out)
 
     def _map(
         self, x: Float[Tensor, "nodes channels"], number: int

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import get_args
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -17,6 +16,7 @@ from graphmamba.encode.norm import ActivationDropout, number_norms
 from graphmamba.encode.norm_pair import NormPair, pair_of
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
+from graphmamba.side_streams import Branch
 from graphmamba.stack.fan_out import fan_out
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
@@ -24,7 +24,6 @@ from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.stack.norm import NodeNorm
 from graphmamba.stack.options import Activation, NormName
 from graphmamba.stack.parts import GlobalMixer, LocalModel
-from graphmamba.stack.side_streams import Branch
 
 READERS = 3
 """Who reads a layer's input, the mixer aside: the local model and two residuals."""
@@ -90,9 +89,9 @@ class GPSLayer(nn.Module):
         mixed, again, branch = None, None, None
         # Large batches fill a GPU one branch after the other, and take less memory so.
         forgets = self._forgets(x)
-        is_free = self.local is not None and not (forgets or torch.compiler.is_compiling())
-        if isinstance(self.mixer, GraphMambaMixer) and is_free:
-            branch = Branch([x, *self.mixer.reads(topology)])
+        if isinstance(self.mixer, GraphMambaMixer):
+            is_on = self.local is not None and not forgets
+            branch = Branch([x, *self.mixer.reads(topology)], is_on=is_on)
         far, *others = fan_out(x, 1 + READERS)
         with branch or nullcontext():
             if isinstance(self.mixer, GlobalMixer) and forgets:
@@ -140,7 +139,8 @@ class GPSLayer(nn.Module):
                 near, e = self.local(x, e, topology)
                 s = self.local_norm(near, topology, before=near_residual, rate=self.dropout)
         if mixed is not None and self.mixer_norm is not None:
-            mixed = mixed if branch is None else branch.join(mixed)
+            if branch is not None:
+                branch.join(mixed)
             with Forgetting(again is not None) as kept:
                 if pair is None:
                     s = self.mixer_norm(

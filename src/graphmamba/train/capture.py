@@ -9,13 +9,15 @@ from torch import Tensor
 
 from graphmamba.data.sampler import Ids
 from graphmamba.data.static_size import StaticSize, StaticSizes
-from graphmamba.stack.side_streams import Lane, with_side_streams
+from graphmamba.side_streams import Lane, with_side_streams
 
 PRIORITIES: dict[Lane, int] = {"mixer": -3, "edges": -1}
 """Of lanes, the most urgent the least: small kernels, of which many follow one another, pass before
 those that fill the GPU by themselves."""
 MAIN_PRIORITY, ASIDE_PRIORITY = -2, 0
 """Of all else, and of what nobody waits for."""
+ASIDES = 3
+"""Streams for what nobody waits for."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class CaptureStreams:
 
     main: torch.cuda.Stream
     sides: dict[Lane, torch.cuda.Stream]
-    aside: torch.cuda.Stream
+    asides: tuple[torch.cuda.Stream, ...]
     """For what nobody waits for."""
 
     @classmethod
@@ -33,7 +35,7 @@ class CaptureStreams:
         return cls(
             torch.cuda.Stream(device, priority=MAIN_PRIORITY),
             {lane: torch.cuda.Stream(device, priority=each) for lane, each in PRIORITIES.items()},
-            torch.cuda.Stream(device, priority=ASIDE_PRIORITY),
+            tuple(torch.cuda.Stream(device, priority=ASIDE_PRIORITY) for _ in range(ASIDES)),
         )
 
 

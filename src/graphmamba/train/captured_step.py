@@ -95,7 +95,7 @@ class CapturedStep:
         self._is_mixed = precision == "bf16-mixed"
         self._last_loss = torch.zeros((), device=store.device)
         streams = streams or CaptureStreams.on(store.device)
-        self._aside, self._scarce = Aside(streams.aside), Aside(streams.aside, MOST_HELD)
+        self._aside, self._scarce = Aside(streams.asides), Aside(streams.asides, MOST_HELD)
         self._node_bytes = self._last_loss.element_size() * experiment.model.channels
         size = experiment.recipe.batch_size
         sizes = StaticSizes.for_graphs(store, store.split_ids("train"), size)

@@ -5,7 +5,7 @@ from unittest.mock import MagicMock, patch
 import pytest
 import torch
 
-from graphmamba.stack.side_streams import Branch, join_lanes, with_side_streams
+from graphmamba.side_streams import Branch, join_lanes, with_side_streams
 
 
 class MistakeError(Exception):
@@ -17,7 +17,8 @@ def test_a_branch_runs_where_the_other_does_if_there_is_no_stream() -> None:
     branch = Branch([x])
     with branch:
         y = x + 1
-    assert branch.join(y) is y
+    branch.join(y)
+    assert torch.equal(y, x + 1)
 
 
 def test_both_sides_wait_and_hold_what_the_other_made() -> None:
@@ -35,9 +36,23 @@ def test_both_sides_wait_and_hold_what_the_other_made() -> None:
             enter.return_value.__enter__.assert_called_once_with()
         enter.assert_called_once_with(side)
         here.wait_stream.assert_not_called()
-        assert branch.join(made) is made
+        branch.join(made)
         here.wait_stream.assert_called_once_with(side)
         made.record_stream.assert_called_once_with(here)
+
+
+def test_a_branch_that_is_off_knows_no_streams() -> None:
+    side, x = MagicMock(spec=torch.cuda.Stream), MagicMock(spec=torch.Tensor)
+    with patch("torch.cuda.stream") as enter, with_side_streams({"mixer": side}):
+        branch = Branch([x], is_on=False)
+        with branch:
+            pass
+        branch.join(x)
+        assert branch.leave(x) is x
+        join_lanes()
+    enter.assert_not_called()
+    side.wait_stream.assert_not_called()
+    x.record_stream.assert_not_called()
 
 
 def test_what_is_left_in_a_lane_is_waited_for_at_the_end_alone() -> None:
@@ -102,7 +117,8 @@ def test_a_gpu_goes_on_with_its_own_stream_behind_a_mistake() -> None:
             assert torch.cuda.current_stream() == side
             y = x @ x
         assert torch.cuda.current_stream() == here
-        assert torch.equal(branch.join(y), x @ x)
+        branch.join(y)
+        assert torch.equal(y, x @ x)
         with pytest.raises(MistakeError), Branch([x]):
             raise MistakeError
         assert torch.cuda.current_stream() == here

@@ -1,7 +1,7 @@
-"""Branches of a layer side by side on a GPU, where a captured graph can hold them so."""
+"""Branches of a model side by side on a GPU, where a captured graph can hold them so."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 Lane = Literal["mixer", "edges"]
-"""What runs beside the node rows of message passing: the global exchange; the edge rows."""
+"""What runs beside the node rows: line-ups and the exchange along them; the edge rows."""
 
 
 class SideStreams:
@@ -29,7 +29,7 @@ _SIDES: ContextVar[SideStreams | None] = ContextVar("_SIDES", default=None)
 
 @contextmanager
 def with_side_streams(streams: Mapping[Lane, torch.cuda.Stream]) -> Iterator[None]:
-    """Let layers put their branches on these streams, until the end of the context.
+    """Let modules put their branches on these streams, until the end of the context.
 
     Small kernels leave most of a GPU idle, and local and global exchange do not wait for each
     other, nor edges for what becomes of the nodes. Launched one by one they gain nothing; inside of
@@ -44,12 +44,16 @@ def with_side_streams(streams: Mapping[Lane, torch.cuda.Stream]) -> Iterator[Non
 
 
 class Branch:
-    """One branch of a layer: on the stream of its lane if there is one, else where all runs.
+    """One branch of a model: on the stream of its lane if there is one, else where all runs.
+
+    It waits for what the current stream was given until it is made, not until it is entered.
 
     Args:
         inputs: What the branch reads: what the current stream has made must not be given away
             before the branch is done with it; what the lane has made itself waits for nobody.
         lane: Where it runs.
+        is_on: Whether it runs beside the others; else it is as if there were no streams. (A
+            compiler orders kernels by itself.)
 
     Example:
         >>> x = torch.ones(2)
@@ -57,15 +61,18 @@ class Branch:
         >>> with branch:
         ...     near = x + 1
         >>> far = x + 2
-        >>> branch.join(near) + far
+        >>> branch.join(near)
+        >>> near + far
         tensor([5., 5.])
     """
 
-    def __init__(self, inputs: Iterable[Tensor], lane: Lane = "mixer") -> None:
+    def __init__(
+        self, inputs: Iterable[Tensor], lane: Lane = "mixer", *, is_on: bool = True
+    ) -> None:
         self._lane: Lane = lane
-        self._sides = _SIDES.get()
+        self._sides = _SIDES.get() if is_on and not torch.compiler.is_compiling() else None
         self._side = None if self._sides is None else self._sides.streams[lane]
-        self._context = nullcontext() if self._side is None else torch.cuda.stream(self._side)
+        self._context = None if self._side is None else torch.cuda.stream(self._side)
         if self._sides is not None and self._side is not None:
             left = self._sides.left.get(lane)
             awaited = [each for each in inputs if each is not left]
@@ -76,19 +83,21 @@ class Branch:
 
     def __enter__(self) -> None:
         """Begin the branch."""
-        self._context.__enter__()
+        if self._context is not None:
+            self._context.__enter__()
 
     def __exit__(self, *mistake: object) -> None:
         """Go on with the other."""
-        self._context.__exit__(*mistake)
+        if self._context is not None:
+            self._context.__exit__(*mistake)
 
-    def join(self, result: Tensor) -> Tensor:
-        """Wait for the branch, and return what it made."""
+    def join(self, *results: Tensor) -> None:
+        """Wait for the branch, which made these."""
         if self._side is not None:
             here = torch.cuda.current_stream()
             here.wait_stream(self._side)
-            result.record_stream(here)
-        return result
+            for each in results:
+                each.record_stream(here)
 
     def leave(self, result: Tensor) -> Tensor:
         """Return what the branch is making, for the next branch of its lane alone."""
