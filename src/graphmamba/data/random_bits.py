@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 _HAS_TRITON = find_spec("triton") is not None
@@ -40,6 +40,16 @@ def draw_bits(stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int) -> 
     bits = (bits ^ _shift(bits, 30)) * _FIRST
     bits = (bits ^ _shift(bits, 27)) * _SECOND
     return bits ^ _shift(bits, 31)
+
+
+def draw_signs(stream: Int[Tensor, ""], count: int) -> Float[Tensor, " count"]:
+    """Random signs: the lowest bits of the first draws of a stream of their own."""
+    if is_fused(stream.device):
+        from graphmamba.data import fused_bits
+
+        return fused_bits.draw_signs(stream, count)
+    index = torch.arange(count, device=stream.device)
+    return 1.0 - 2.0 * take_bits(draw_bits(draw_bits(stream, 0), index), low=0, count=1)
 
 
 def is_fused(device: torch.device) -> bool:

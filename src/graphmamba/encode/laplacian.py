@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmamba.data.random_bits import draw_bits, take_bits
+from graphmamba.data.random_bits import draw_signs
 from graphmamba.encode.config import LaplacianConfig
 from graphmamba.encode.deep_set import can_fuse, deep_set
 from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
@@ -52,9 +52,7 @@ class LaplacianEncoder(nn.Module):
     def draw_signs(self) -> Float[Tensor, " frequencies"]:
         """One random sign per frequency, new at each call."""
         self.flips.add_(1)
-        index = torch.arange(self.frequencies, device=self.flips.device)
-        bits = draw_bits(draw_bits(self.flips, 0).expand_as(index), index)
-        return 1.0 - 2.0 * take_bits(bits, low=0, count=1)
+        return draw_signs(self.flips, self.frequencies)
 
 
 class DeepSet(nn.Module):
