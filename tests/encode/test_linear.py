@@ -145,7 +145,7 @@ def run_at_once(work: Callable[[], tuple[Tensor, ...]], _: object) -> tuple[Tens
 
 
 def assert_weights_of_one_use_go_aside() -> None:
-    aside = Aside(MagicMock(spec=torch.cuda.Stream))
+    aside = Aside([MagicMock(spec=torch.cuda.Stream)])
     with (
         patch.object(aside, "run", side_effect=run_at_once) as run,
         patch("torch.cuda.current_stream"),
@@ -165,7 +165,7 @@ def test_interpreted_gradients_are_found_aside() -> None:
 @pytest.mark.gpu
 def test_gradients_are_found_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
-    assert_gradients_found_aside_are_the_same(Aside(torch.cuda.Stream()), "cuda")
+    assert_gradients_found_aside_are_the_same(Aside([torch.cuda.Stream()]), "cuda")
 
 
 @only_interpreted

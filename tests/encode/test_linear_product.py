@@ -35,7 +35,7 @@ def assert_close(ours: Tensor, exact: Tensor, tolerance: float) -> None:
 
 def assert_products_are_right(device: str, tolerance: float) -> None:
     # Imported where Triton is.
-    from graphmamba.encode.linear.product import Tiles, map_rows, rows_grad
+    from graphmamba.encode.linear.product import Tiles, map_rows, relu_grad, rows_grad
 
     choices = (None, *(Tiles(**each) for each in TILES))
     for shape, tiles in product(SHAPES, choices):
@@ -43,13 +43,12 @@ def assert_products_are_right(device: str, tolerance: float) -> None:
         exact_x, exact_weight, exact_grad = (each.double() for each in (x, weight, grad))
         mapped, back = exact_x @ exact_weight.T, exact_grad @ exact_weight
         assert_close(map_rows(x, weight, None, tiles=tiles), mapped, tolerance)
-        kept = map_rows(x, weight, bias, is_relu=True, tiles=tiles)
-        assert_close(kept, (mapped + bias).relu(), tolerance)
-        assert torch.equal(kept, map_rows(x, weight, bias, is_relu=True, tiles=tiles))
+        cut = map_rows(x, weight, bias, is_relu=True, tiles=tiles)
+        assert_close(cut, (mapped + bias).relu(), tolerance)
+        assert torch.equal(cut, map_rows(x, weight, bias, is_relu=True, tiles=tiles))
         assert_close(rows_grad(grad, weight, tiles=tiles), back, tolerance)
         assert_close(rows_grad(grad, weight, more, tiles=tiles), back + more, tolerance)
-        masked = (exact_grad * (kept > 0)) @ exact_weight
-        assert_close(rows_grad(grad, weight, more, kept, tiles), masked + more, tolerance)
+        assert_close(relu_grad(grad, weight, more, tiles), back * (more > 0), tolerance)
         # one that lies as its transpose
         turned = weight.T.contiguous().T
         assert_close(map_rows(x, turned, bias, tiles=tiles), mapped + bias, tolerance)
@@ -66,12 +65,32 @@ def assert_rows_do_not_see_one_another(device: str) -> None:
         assert torch.equal(rows_grad(grad[:rows], weight, more[:rows]), dx[:rows])
 
 
+def assert_a_relu_is_that_of_torch(device: str) -> None:
+    """In the entries that it lets through, as it does what is no number."""
+    from graphmamba.encode.linear.product import Tiles, map_rows, relu_grad, rows_grad
+
+    for tiles in (None, *(Tiles(**each) for each in TILES)):
+        x, weight, bias, grad, kept = drawn(70, 38, 48, device)
+        x[3], x[5], grad[7] = torch.nan, torch.inf, torch.nan
+        y = map_rows(x, weight, bias, tiles=tiles).relu()
+        ours = map_rows(x, weight, bias, is_relu=True, tiles=tiles)
+        torch.testing.assert_close(ours, y, rtol=0, atol=0, equal_nan=True)
+        kept[:4], kept[4], kept[8:10] = 0, -0.0, torch.nan
+        back = torch.ops.aten.threshold_backward(rows_grad(grad, weight, tiles=tiles), kept, 0)
+        ours = relu_grad(grad, weight, kept, tiles)
+        torch.testing.assert_close(ours, back, rtol=0, atol=0, equal_nan=True)
+        assert not ours[:5].any()
+        assert ours[7].isnan().any()
+        assert (ours[7] == 0).any()
+
+
 @only_interpreted
 def test_interpreted_products_are_as_exact_as_torch() -> None:
     run_apart(
         "from tests.encode.test_linear_product import *\n"
         "assert_products_are_right('cpu', 1e-6)\n"
-        "assert_rows_do_not_see_one_another('cpu')",
+        "assert_rows_do_not_see_one_another('cpu')\n"
+        "assert_a_relu_is_that_of_torch('cpu')",
         TRITON_INTERPRET="1",
     )
 
@@ -80,6 +99,7 @@ def test_interpreted_products_are_as_exact_as_torch() -> None:
 def test_products_are_as_exact_as_tf32() -> None:
     assert_products_are_right("cuda", 2e-3)
     assert_rows_do_not_see_one_another("cuda")
+    assert_a_relu_is_that_of_torch("cuda")
 
 
 @pytest.mark.gpu

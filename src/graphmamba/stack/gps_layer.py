@@ -11,6 +11,7 @@ from graphmamba.checks import check_choice, check_fraction
 from graphmamba.data.topology import Topology
 from graphmamba.encode.forgetting import LEAST_BYTES, Forgetting, Make, is_worth_forgetting
 from graphmamba.encode.linear import Linear
+from graphmamba.encode.linear.feed_forward import feed_forward
 from graphmamba.encode.linear.relu import linear_relu, linear_relu_through
 from graphmamba.encode.norm import ActivationDropout, number_norms
 from graphmamba.encode.norm_pair import NormPair, pair_of
@@ -172,7 +173,12 @@ class GPSLayer(nn.Module):
         seed = topology.seed
         # Without a seed, dropout would drop other entries when it runs again.
         is_repeatable = seed is not None or not self.dropout
-        with Forgetting(is_repeatable and self._forgets(s, LEAST_TO_FORGET_INSIDE)) as kept:
+        forgets = is_repeatable and self._forgets(s, LEAST_TO_FORGET_INSIDE)
+        if self._has_relu_alone and not forgets:
+            maps = self.widen.weight, self.widen.bias, self.narrow.weight, self.narrow.bias
+            found, s = feed_forward(s, *maps, backend=self.widen.backend)
+            return self.norm(found, topology, before=s, rate=self.dropout)
+        with Forgetting(forgets) as kept:
             wide, make, s = self._widen(s, seed, kept)
             found = self.narrow(wide)
             again = kept.forget(wide, make)
@@ -189,7 +195,7 @@ class GPSLayer(nn.Module):
         The residual has to take the rows from here: their gradients are added where one is found.
         """
         source, activation = s.detach(), self.activation
-        if activation.activation == "relu" and not (activation.training and activation.rate):
+        if self._has_relu_alone:
             weights, backend = (self.widen.weight, self.widen.bias), self.widen.backend
             wide, s = linear_relu_through(s, *weights, backend=backend)
             return wide, lambda: linear_relu(source, *weights, backend=backend), s
@@ -197,6 +203,12 @@ class GPSLayer(nn.Module):
         wide = activation(rows, seed)
         again = kept.forget(rows, lambda: self.widen(source))
         return wide, lambda: activation(again(), seed), s
+
+    @property
+    def _has_relu_alone(self) -> bool:
+        """Whether there is nothing but a ReLU between both linear maps."""
+        activation = self.activation
+        return activation.activation == "relu" and not (activation.training and activation.rate)
 
     def _forgets(self, x: Float[Tensor, "nodes channels"], least: int = LEAST_BYTES) -> bool:
         return is_worth_forgetting(x, x.shape[1], self.forgets, least)

@@ -77,15 +77,25 @@ def _conv_backward(_grad: Any, _kept: Any, *call: Any, **_: Any) -> int:
     return SCAN_BACKWARD * _conv(*call)
 
 
+def _scan_backward_into(_into: Any, *call: Any, **_: Any) -> int:
+    return _scan_backward(*call)
+
+
+def _conv_backward_into(_into: Any, *call: Any, **_: Any) -> int:
+    return _conv_backward(*call)
+
+
 SCAN_OPERATORS: dict[Any, Formula] = {
     ours.selective_scan_cpu: _scan,
     ours.selective_scan_fused: _scan,
     ours.selective_scan_cpu_backward: _scan_backward,
     ours.selective_scan_fused_backward: _scan_backward,
+    ours.selective_scan_fused_backward_into: _scan_backward_into,
     ours.causal_conv1d_cpu: _conv,
     ours.causal_conv1d_fused: _conv,
     ours.causal_conv1d_cpu_backward: _conv_backward,
     ours.causal_conv1d_fused_backward: _conv_backward,
+    ours.causal_conv1d_fused_backward_into: _conv_backward_into,
 }
 
 
@@ -132,6 +142,7 @@ PRODUCTS: dict[Any, Formula] = {
     ours.narrow_linear_fused: _map_rows,
     ours.map_rows_fused: _map_rows,
     ours.rows_grad_fused: _rows_grad,
+    ours.relu_grad_fused: _rows_grad,
     ours.weight_grad_fused: _weight_grad,
     ours.selection_fused: _selection,
     ours.selection_fused_backward: _selection_backward,

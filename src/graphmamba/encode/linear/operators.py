@@ -23,7 +23,8 @@ FEWEST_ROWS = 1024
 _WEIGHT = "weight_grad_fused(Tensor grad, Tensor x, bool has_bias) -> (Tensor, Tensor)"
 _NARROW = "narrow_linear_fused(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
 _MAP = "map_rows_fused(Tensor x, Tensor weight, Tensor? bias, bool is_relu) -> Tensor"
-_ROWS = "rows_grad_fused(Tensor grad, Tensor weight, Tensor? more, Tensor? kept) -> Tensor"
+_ROWS = "rows_grad_fused(Tensor grad, Tensor weight, Tensor? more) -> Tensor"
+_RELU = "relu_grad_fused(Tensor grad, Tensor weight, Tensor kept) -> Tensor"
 _SUMS = "column_sums_fused(Tensor grad) -> Tensor"
 
 
@@ -50,12 +51,20 @@ def _map_rows(x: Tensor, weight: Tensor, bias: Tensor | None, is_relu: bool) -> 
         return product.map_rows(x, weight, bias, is_relu)
 
 
-def _rows_grad(grad: Tensor, weight: Tensor, more: Tensor | None, kept: Tensor | None) -> Tensor:
+def _rows_grad(grad: Tensor, weight: Tensor, more: Tensor | None) -> Tensor:
     from graphmamba.encode.linear import product
 
-    grad, more, kept = as_dense((grad, more, kept))
+    grad, more = as_dense((grad, more))
     with torch.cuda.device_of(grad):
-        return product.rows_grad(grad, weight, more, kept)
+        return product.rows_grad(grad, weight, more)
+
+
+def _relu_grad(grad: Tensor, weight: Tensor, kept: Tensor) -> Tensor:
+    from graphmamba.encode.linear import product
+
+    grad, kept = as_dense((grad, kept))
+    with torch.cuda.device_of(grad):
+        return product.relu_grad(grad, weight, kept)
 
 
 def _column_sums(grad: Tensor) -> Tensor:
@@ -78,7 +87,7 @@ def _fake_map(x: Tensor, weight: Tensor, _: Tensor | None, __: bool) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
-def _fake_rows(grad: Tensor, weight: Tensor, _: Tensor | None, __: Tensor | None) -> Tensor:
+def _fake_rows(grad: Tensor, weight: Tensor, _: Tensor | None) -> Tensor:
     return grad.new_empty(grad.shape[0], weight.shape[1])
 
 
@@ -91,6 +100,7 @@ for _schema, _compute, _fake in (
     (_WEIGHT, _weight_grad, _fake_weight_grad),
     (_MAP, _map_rows, _fake_map),
     (_ROWS, _rows_grad, _fake_rows),
+    (_RELU, _relu_grad, _fake_rows),
     (_SUMS, _column_sums, _fake_sums),
 ):
     add_operator(_schema, _compute, _fake)
@@ -105,7 +115,7 @@ class FusedLinear(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.aside = note_use(weight)
         if x.shape[-1] > NARROW:
-            return _map(x, weight, bias)
+            return mapped(x, weight, bias)
         y = torch.ops.graphmamba.narrow_linear_fused(as_rows(x), weight.contiguous(), bias)
         return y.view(*x.shape[:-1], weight.shape[0])
 
@@ -129,7 +139,7 @@ class ThroughLinear(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.aside = note_use(weight)
         ctx.set_materialize_grads(False)
-        return _map(x, weight, bias), x.view_as(x)
+        return mapped(x, weight, bias), x.view_as(x)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -160,7 +170,8 @@ def is_map_ours(x: Tensor, weight: Tensor) -> bool:
     return is_ours_faster(x, weight) and not (x.is_cuda and weight.shape[0] > MOST_OUT)
 
 
-def _map(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def mapped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Map rows that are not short."""
     if not is_map_ours(x, weight):
         return functional.linear(x, weight, bias)
     y: Tensor = torch.ops.graphmamba.map_rows_fused(as_rows(x), weight, bias, False)
@@ -171,11 +182,21 @@ def grad_of_rows(rows: Tensor, weight: Tensor, more: Tensor | None) -> Tensor:
     """Gradient of the rows that were mapped, and more that they have from another use."""
     dx: Tensor
     if is_ours_faster(rows, weight):
-        dx = torch.ops.graphmamba.rows_grad_fused(rows, weight, more, None)
+        dx = torch.ops.graphmamba.rows_grad_fused(rows, weight, more)
     else:
         dx = rows @ weight
         dx = dx if more is None else dx + more
     return dx
+
+
+def grad_before_relu(rows: Tensor, weight: Tensor, kept: Tensor) -> Tensor:
+    """Gradient of what went into a ReLU, whose outputs were kept and then mapped."""
+    found: Tensor
+    if is_ours_faster(rows, weight):
+        found = torch.ops.graphmamba.relu_grad_fused(rows, weight, kept)
+    else:
+        found = torch.ops.aten.threshold_backward(rows @ weight, kept, 0)
+    return found
 
 
 def note_use(weight: Tensor) -> Aside | None:

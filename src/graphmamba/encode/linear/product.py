@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graphmamba.encode.linear.product_kernels import held_product_kernel, pieces_product_kernel
 from graphmamba.kernel_sizes import LEAST_BLOCK, block_of
+from graphmamba.operators import either
 
 PROCESSORS = 132
 """Of an H200."""
@@ -15,6 +16,8 @@ MOST_HELD = 8192
 """Numbers of a matrix that a program holds; a larger one leaves too few programs under way."""
 MOST_CHANNELS = 128
 """Of a program's block."""
+FOUR_FIT = 128
+"""Registers of a thread with which four programs of four warps fit on a processor."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Tiles:
     """Lines of such a piece."""
     stages: int = 1
     """Pieces that are on their way at a time."""
+    registers: int | None = None
+    """Most that a thread may have; any number if None."""
 
 
 def tiles_of(inward: int, out: int, is_turned: bool) -> Tiles:
@@ -43,7 +48,7 @@ def tiles_of(inward: int, out: int, is_turned: bool) -> Tiles:
     """
     channels = sum(in_two(triton.cdiv(out, triton.cdiv(out, MOST_CHANNELS))))
     if block_of(inward) * block_of(channels) <= MOST_HELD:
-        return Tiles(rows=32, channels=block_of(channels), warps=4, programs=4)
+        return Tiles(rows=32, channels=block_of(channels), warps=4, programs=4, registers=FOUR_FIT)
     if is_turned:
         # A matrix of few lines is on its way as a whole.
         stages = 4 if inward <= MOST_CHANNELS else 3
@@ -73,20 +78,29 @@ def rows_grad(
     grad: Float[Tensor, "rows out"],
     weight: Float[Tensor, "out in"],
     more: Float[Tensor, "rows in"] | None = None,
-    kept: Float[Tensor, "rows out"] | None = None,
     tiles: Tiles | None = None,
 ) -> Float[Tensor, "rows in"]:
-    """Grad W + more with TF32; the gradient is that of a ReLU if its outputs are given."""
-    return _multiply(grad, weight, more=more, kept=kept, tiles=tiles)
+    """Grad W + more with TF32."""
+    return _multiply(grad, weight, other=more, tiles=tiles)
+
+
+def relu_grad(
+    grad: Float[Tensor, "rows out"],
+    weight: Float[Tensor, "out in"],
+    kept: Float[Tensor, "rows in"],
+    tiles: Tiles | None = None,
+) -> Float[Tensor, "rows in"]:
+    """Grad W with TF32, then 0 where the outputs of a ReLU, which were kept, are 0."""
+    return _multiply(grad, weight, other=kept, is_cut=True, tiles=tiles)
 
 
 def _multiply(
     x: Float[Tensor, "rows k"],
     matrix: Float[Tensor, "k n"],
     *,
-    kept: Float[Tensor, "rows k"] | None = None,
     bias: Float[Tensor, " n"] | None = None,
-    more: Float[Tensor, "rows n"] | None = None,
+    other: Float[Tensor, "rows n"] | None = None,
+    is_cut: bool = False,
     is_relu: bool = False,
     tiles: Tiles | None = None,
 ) -> Float[Tensor, "rows n"]:
@@ -96,19 +110,18 @@ def _multiply(
         return y
     tiles = tiles or tiles_of(inward, out, is_turned=matrix.stride(0) != 1)
     across, down = triton.cdiv(out, tiles.channels), triton.cdiv(rows, tiles.rows)
-    tensors = (x, *(x if each is None else each for each in (kept, matrix, bias, more)), y)
+    tensors = (x, matrix, either(bias, x), either(other, x), y)
     sizes = {
         "K": inward,
         "N": out,
         "AT_K": matrix.stride(0),
         "AT_N": matrix.stride(1),
         "X_STRIDE": x.stride(0),
-        "KEPT_STRIDE": 0 if kept is None else kept.stride(0),
-        "MORE_STRIDE": 0 if more is None else more.stride(0),
+        "OTHER_STRIDE": 0 if other is None else other.stride(0),
         "R": tiles.rows,
-        "HAS_KEPT": kept is not None,
         "HAS_BIAS": bias is not None,
-        "HAS_MORE": more is not None,
+        "HAS_OTHER": other is not None,
+        "IS_CUT": is_cut,
         "IS_RELU": is_relu,
     }
     if tiles.programs:
@@ -123,6 +136,7 @@ def _multiply(
             NA=block_of(tiles.channels),
             num_warps=tiles.warps,
             num_stages=1,
+            maxnreg=tiles.registers,
         )
     else:
         first, second = in_two(tiles.channels)

@@ -64,11 +64,7 @@ class LinearRelu(torch.autograd.Function):
         """Multiply, add and cut off."""
         ctx.set_materialize_grads(False)
         ctx.aside = note_use(weight)
-        y: Tensor
-        if is_map_ours(x, weight):
-            y = torch.ops.graphmamba.map_rows_fused(as_rows(x), weight, bias, True)
-        else:
-            y = torch._addmm_activation(bias, x, weight.t(), use_gelu=False)
+        y = mapped_relu(x, weight, bias)
         ctx.save_for_backward(x, weight, y)
         return y, x.view_as(x)
 
@@ -85,3 +81,11 @@ class LinearRelu(torch.autograd.Function):
         rows = as_rows(torch.ops.aten.threshold_backward(grad, y, 0))
         found = parameter_grads(ctx.aside, weight, rows, as_rows(x), *needs)
         return grad_of_rows(rows, weight, more) if needs_x else None, *found
+
+
+def mapped_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Multiply, add and cut off, by one kernel."""
+    if not is_map_ours(x, weight):
+        return torch._addmm_activation(bias, x, weight.t(), use_gelu=False)
+    y: Tensor = torch.ops.graphmamba.map_rows_fused(as_rows(x), weight, bias, True)
+    return y
