@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphmamba.operators import LIBRARY, add_operator, as_dense, refuse_twice
+from graphmamba.operators import LIBRARY, NAMESPACE, add_operator, as_dense, refuse_twice
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,10 @@ class Operation:
     forward: Callable[..., tuple[Tensor, Tensor]]
     """Output, and what the backward pass starts from."""
     backward: Callable[..., Sequence[Tensor]]
-    """Gradients of the leaves, from (backend, grad, kept, *arguments)."""
+    """Gradients of the leaves, from (backend, grad, kept, *arguments).
+
+    Those of `HalfOperator` also know `into`, where one of them is written.
+    """
     shapes: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]
     """Shapes of what `forward` returns."""
 
@@ -46,10 +50,17 @@ def register(operation: Operation, backend: str) -> Callable[..., tuple[Tensor, 
     )
     backward = add_operator(
         f"{name}_backward(Tensor grad, Tensor kept, {arguments}) -> ({gradients})",
-        *_backward_functions(operation, backend),
+        backward_of(operation, backend),
+        partial(_fake_backward, len(operation.leaves)),
     )
     _differentiate(forward, backward, len(operation.leaves))
     return forward
+
+
+def named(name: str) -> torch._ops.OpOverload:
+    """Return the operator of this name."""
+    operator: torch._ops.OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return operator
 
 
 def is_recorded(*tensors: Tensor | None) -> bool:
@@ -73,25 +84,34 @@ def _forward_functions(
     return compute, fake
 
 
-def _backward_functions(
-    operation: Operation, backend: str
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def backward_of(operation: Operation, backend: str) -> Callable[..., tuple[Tensor, ...]]:
+    """Return what finds the gradients of all leaves; empty for what is absent."""
     count = len(operation.leaves)
 
-    def compute(grad: Tensor, kept: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    def compute(grad: Tensor, kept: Tensor, *arguments: Any, **into: Tensor) -> tuple[Tensor, ...]:
         with torch.cuda.device_of(grad):
             grad, kept, *rest = as_dense((grad, kept, *arguments))
-            found = operation.backward(_module(operation, backend), grad, kept, *rest)
+            found = operation.backward(_module(operation, backend), grad, kept, *rest, **into)
         pairs = zip(arguments[:count], found, strict=True)
         return tuple(grad.new_empty(0) if leaf is None else own for leaf, own in pairs)
 
-    def fake(grad: Tensor, kept: Tensor, *arguments: Any) -> tuple[Tensor, ...]:  # noqa: ARG001
-        leaves = arguments[:count]
-        return tuple(
-            grad.new_empty(0) if leaf is None else leaf.new_empty(leaf.shape) for leaf in leaves
-        )
+    return compute
 
-    return compute, fake
+
+def empty_gradients(grad: Tensor, leaves: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    """Return tensors of the shapes of the gradients."""
+    return tuple(
+        grad.new_empty(0) if leaf is None else leaf.new_empty(leaf.shape) for leaf in leaves
+    )
+
+
+def _fake_backward(
+    count: int,
+    grad: Tensor,
+    kept: Tensor,  # noqa: ARG001 - nothing like it
+    *arguments: Any,
+) -> tuple[Tensor, ...]:
+    return empty_gradients(grad, arguments[:count])
 
 
 def _differentiate(

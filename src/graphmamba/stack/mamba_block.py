@@ -13,6 +13,7 @@ from graphmamba.encode.forgetting import Forgetting, Make, is_worth_forgetting
 from graphmamba.encode.linear import Linear
 from graphmamba.order.policy import Direction
 from graphmamba.scan import causal_conv1d, selective_scan
+from graphmamba.scan.halves import Halves, split_halves
 from graphmamba.scan.options import Backend, Discretization
 from graphmamba.stack.selection import select
 
@@ -88,9 +89,10 @@ class SelectivePath(nn.Module):
         reverse: bool,
         kept: Forgetting,
         main_again: Make,
+        halves: Halves | None = None,
     ) -> Float[Tensor, "steps inner"]:
         """Walk all sequences; the row of slot `order[t]` comes from step `t`."""
-        u = self._convolve(main, cu_seqlens, order, reverse)
+        u = self._convolve(main, cu_seqlens, order, reverse, halves)
         found = select(u, self.x_proj.weight, self.dt_proj.weight)
         y = selective_scan(
             found.u,
@@ -109,6 +111,7 @@ class SelectivePath(nn.Module):
             log_A=True,
             backend=self.options.backend,
             check=False,
+            halves=halves,
         )
         kept.forget(found.delta, found.delta_again)
         kept.forget(u, lambda: self._convolve(main_again(), cu_seqlens, order, reverse))
@@ -120,6 +123,7 @@ class SelectivePath(nn.Module):
         cu_seqlens: Int[Tensor, " boundaries"],
         order: Int[Tensor, " steps"] | None,
         reverse: bool,
+        halves: Halves | None = None,
     ) -> Float[Tensor, "steps inner"]:
         return causal_conv1d(
             main,
@@ -131,6 +135,7 @@ class SelectivePath(nn.Module):
             reverse=reverse,
             backend=self.options.backend,
             check=False,
+            halves=halves,
         )
 
 
@@ -198,10 +203,12 @@ class MambaBlock(SelectivePath):
         source = x.detach()
         with Forgetting(is_worth_forgetting(x, x.shape[1], self.forgets)) as kept:
             projected, again = self.in_proj(x), kept.recipe(lambda: self.in_proj(source))
-            main, gate = projected.chunk(2, dim=-1)
+            main, gate, halves = split_halves(
+                projected, backend=self.options.backend, is_read_once=self.way_back is None
+            )
             walk = cu_seqlens, order, self.direction == "reverse"
             forgets = kept, lambda: again().chunk(2, dim=-1)[0]
-            y = self.visit(main, gate, *walk, *forgets)
+            y = self.visit(main, gate, *walk, *forgets, halves)
             if self.way_back is not None:
                 y = (y + self.way_back.visit(main, gate, *walk[:2], True, *forgets)) / 2
             kept.forget(projected, again)

@@ -69,8 +69,12 @@ def backward(
     permutation: bool,
     activation: bool,
     reverse: bool,
+    into: Float[Tensor, "rows inner"] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, weight and bias; of shape (0,) for a bias that is None."""
+    """Gradients of x, weight and bias; of shape (0,) for a bias that is None.
+
+    That of x is written into `into` where that is given, and no row is visited twice.
+    """
     walk = _walk(x, weight, bias, cu_seqlens, order, activation, reverse)
     (rows, inner), width = x.shape, weight.shape[1]
     block = BLOCK_STEPS if width <= FEW_TAPS else BLOCK_STEPS // 2
@@ -79,7 +83,8 @@ def backward(
 
     # Where the visits of a row are summed, that is done before they are rounded.
     is_summed = order is not None and not (permutation and rows == walk.steps)
-    dx = x.new_empty((walk.steps, inner), dtype=torch.float32 if is_summed else x.dtype)
+    dtype = torch.float32 if is_summed else x.dtype
+    dx = x.new_empty((walk.steps, inner), dtype=dtype) if into is None else into
     parts = x.new_empty((programs, (width + 1) * inner), dtype=torch.float32)
     has_steps = dx.numel() > 0
     if has_steps:
@@ -88,6 +93,7 @@ def backward(
             *(cu_seqlens if order is None else order, dx, parts, *walk.numbers, tiles),
             T=block,
             GRAD_STRIDE=grad.stride(0),
+            DX_STRIDE=dx.stride(0),
             TO_SLOTS=permutation and order is not None,
             **walk.constants,
         )

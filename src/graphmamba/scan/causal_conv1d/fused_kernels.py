@@ -97,9 +97,9 @@ def causal_conv1d_bwd_kernel(
     grad_ptr, x_ptr, weight_ptr, bias_ptr, cu_seqlens_ptr, order_ptr, dx_ptr, parts_ptr, steps,
     rows, boundaries, rounds, tiles,
     INNER: tl.constexpr, WIDTH: tl.constexpr, X_STRIDE: tl.constexpr, GRAD_STRIDE: tl.constexpr,
-    T: tl.constexpr, C: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_ORDER: tl.constexpr,
-    HAS_SAMPLES: tl.constexpr, TO_SLOTS: tl.constexpr, ACTIVATION: tl.constexpr,
-    REVERSE: tl.constexpr,
+    DX_STRIDE: tl.constexpr, T: tl.constexpr, C: tl.constexpr, HAS_BIAS: tl.constexpr,
+    HAS_ORDER: tl.constexpr, HAS_SAMPLES: tl.constexpr, TO_SLOTS: tl.constexpr,
+    ACTIVATION: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip
     """Write `tiles` tiles of dx, and one line of what they add to each tap and to the bias.
 
@@ -154,7 +154,7 @@ def causal_conv1d_bwd_kernel(
         slot = t
         if TO_SLOTS:
             slot = tl.load(order_ptr + t, mask=t < steps, other=0).to(tl.int32)
-        at = slot.to(tl.int64)[:, None] * INNER + c[None, :]
+        at = slot.to(tl.int64)[:, None] * DX_STRIDE + c[None, :]
         tl.store(dx_ptr + at, dx, mask=(t < steps)[:, None] & (c < INNER)[None, :])
 
     # A line holds the gradient of the taps as they lie in memory, then that of the bias.

@@ -124,13 +124,13 @@ def load_sums(
 def store_step(
     at, dz_row, c, n, du, draw, dz, to_B, to_C, sums, du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr,
     INNER: tl.constexpr, STATE: tl.constexpr, HAS_Z: tl.constexpr, ACCUMULATE: tl.constexpr,
-    HALVES: tl.constexpr,
+    HALVES: tl.constexpr, DZ_STRIDE: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of one step."""
     store_channels(du_ptr + at * INNER, c, du, INNER)
     store_channels(ddelta_ptr + at * INNER, c, draw, INNER)
     if HAS_Z:
-        store_channels(dz_ptr + dz_row * INNER, c, dz, INNER)
+        store_channels(dz_ptr + dz_row * DZ_STRIDE, c, dz, INNER)
     if HALVES:
         tl.store(both_sums(dB_ptr, dC_ptr, at, STATE), sum_lanes(to_B, to_C, n) + sums)
     else:
@@ -158,7 +158,7 @@ def selective_scan_bwd_kernel(
     HAS_Z: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_ORDER: tl.constexpr,
     HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr, SOFTPLUS: tl.constexpr, ZOH: tl.constexpr,
     REVERSE: tl.constexpr, NATIVE: tl.constexpr, PDL: tl.constexpr, ACCUMULATE: tl.constexpr,
-    HALVES: tl.constexpr,
+    HALVES: tl.constexpr, DZ_STRIDE: tl.constexpr,
 ):  # fmt: skip
     """Walk each chunk backwards, group by group: states anew from a kept one, then adjoints."""
     follow(PDL)
@@ -194,7 +194,7 @@ def selective_scan_bwd_kernel(
     dC_ptr += (part + far) * STATE
     if not SCATTER:
         grad_ptr += far * GRAD_STRIDE
-        dz_ptr += far * INNER
+        dz_ptr += far * DZ_STRIDE
     if not HAS_ORDER:
         z_ptr += far * Z_STRIDE
 
@@ -332,7 +332,7 @@ def selective_scan_bwd_kernel(
                     dz_row = slots[i].to(tl.int64)
                 store_step(
                     at, dz_row, c, n, du, draw, dz, to_B, to_C, sums[i], du_ptr, ddelta_ptr, dB_ptr,
-                    dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES,
+                    dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
                 )  # fmt: skip
             touched = tl.maximum(touched, near)
             touched_rows = tl.maximum(touched_rows, tl.maximum(near_u, near_delta))
@@ -371,7 +371,7 @@ def selective_scan_bwd_kernel(
                 sum_here = load_sums(at, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, 1)
                 store_step(
                     at, dz_row, c, n, du, draw, dz, to_B, to_C, sum_here[0], du_ptr, ddelta_ptr,
-                    dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES,
+                    dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
                 )  # fmt: skip
     parts_ptr += chunk.to(tl.int64) * (N + 2) * WIDTH
     tl.store(parts_ptr + tile, dA)

@@ -85,8 +85,12 @@ def backward(
     grad: Tensor, u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None,
     z: Tensor | None, delta_bias: Tensor | None, cu_seqlens: Tensor, order: Tensor | None,
     states: Tensor, scatter: bool, softplus: bool, zoh: bool, reverse: bool, log_A: bool,
+    into: Tensor | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the gradients of u, delta, A, B, C, D, z, delta_bias; empty for what is absent."""
+    """Return the gradients of u, delta, A, B, C, D, z, delta_bias; empty for what is absent.
+
+    That of z is written into `into` where that is given, and no row of z is visited twice.
+    """
     (steps, inner), state = u.shape, A.shape[1]
     du, ddelta, dA, dB, dC, dD, dbias = (
         _empty_like(t, u) for t in (u, delta, A, B, C, D, delta_bias)
@@ -116,9 +120,8 @@ def backward(
 
     # Where visits of a row have to be summed, that is done in full precision.
     is_summed = order is not None and (has_samples or not scatter)
-    dz = u.new_empty(
-        (steps, inner) if z is not None else (0,), dtype=torch.float32 if is_summed else u.dtype
-    )
+    shape, dtype = (steps, inner), torch.float32 if is_summed else u.dtype
+    dz = u.new_empty(shape if z is not None else (0,), dtype=dtype) if into is None else into
     across = plan.blocks if plan.blocks * steps * state * 4 <= SMALL_PARTS else 1
     dBs, dCs = (_parts_of(t, across) for t in (dB, dC))
     parts = u.new_empty((chunks, plan.states + 2, plan.width), dtype=torch.float32)
@@ -130,7 +133,7 @@ def backward(
         (chunks, across), plan,
         (common if chunks > 1 else late(common))
         | {"U_STRIDE": u.stride(0), "B_STRIDE": B.stride(0), "B_SHIFT": _shift(B),
-           "HAS_D": D is not None, "ZOH": zoh, "NATIVE": u.is_cuda},
+           "HAS_D": D is not None, "ZOH": zoh, "NATIVE": u.is_cuda, "DZ_STRIDE": dz.stride(0)},
     )  # fmt: skip
     _finish(A, parts, dBs, dCs, (dA, dD, dbias, dB, dC), plan, log_A=log_A)
     if z is not None and order is not None and is_summed:
