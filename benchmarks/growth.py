@@ -27,6 +27,7 @@ from graphmamba.environment import describe
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.experiment import Experiment
+from graphmamba.train.generators import own_generators
 from graphmamba.train.trained import with_read_columns
 
 RESULTS = Path(__file__).parent / "results"
@@ -68,7 +69,9 @@ def main() -> None:
 def measure(changes: dict[str, Any], batches: int, graphs: int, seed: int) -> dict[str, Any]:
     """Count graphs without a number, and follow the one with the largest rows."""
     experiment = load_experiment("cluster", changes)
-    size, model = experiment.recipe.batch_size, experiment.build(seed)
+    size = experiment.recipe.batch_size
+    with own_generators(seed):
+        model = experiment.build(seed)
     columns = draw_cluster((batches * size, graphs, 0), seed)
     store = with_read_columns(GraphStore(columns), model)
     new = store.split_ids("validation")

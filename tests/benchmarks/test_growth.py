@@ -42,6 +42,12 @@ def test_every_layer_is_followed(
     assert written["environment"]["commit"] == "0123abc"
 
 
+def test_weights_are_those_that_a_run_begins_with(study: ModuleType) -> None:
+    first, other, again = (study.measure(SMALL, 1, 2, seed) for seed in (0, 1, 0))
+    assert first == again
+    assert first["layers"] != other["layers"]
+
+
 def test_graphs_without_a_number_are_counted(study: ModuleType) -> None:
     model = load_experiment("cluster", SMALL).build(0).eval()
     store = with_read_columns(GraphStore(draw_cluster((0, 3, 0), 1)), model)
