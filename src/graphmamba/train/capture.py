@@ -16,7 +16,7 @@ PRIORITIES: dict[Lane, int] = {"mixer": -3, "edges": -1}
 those that fill the GPU by themselves."""
 MAIN_PRIORITY, ASIDE_PRIORITY = -2, 0
 """Of all else, and of what nobody waits for."""
-ASIDES = 3
+ASIDES = 4
 """Streams for what nobody waits for."""
 
 
