@@ -8,6 +8,7 @@ It is `graphmamba study efficiency` for machines without that command's parser.
 """
 
 import argparse
+import math
 from pathlib import Path
 
 from graphmamba.study.efficiency import efficiency
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="where data sets are kept")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--commit", help="names the commit where the copy has no history")
+    parser.add_argument("--max-time", type=float, default=math.inf, help="seconds to measure for")
     efficiency(**vars(parser.parse_args()))
 
 

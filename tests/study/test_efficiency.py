@@ -13,7 +13,9 @@ import torch
 from graphmamba.config import load_experiment
 from graphmamba.study import efficiency as study
 from graphmamba.study.cost import Shelf, Subject, largest_batch, measure_cost
-from graphmamba.study.efficiency import Bench, Findings, efficiency, run
+from graphmamba.study.efficiency import efficiency, run
+from graphmamba.study.efficiency_bench import Bench
+from graphmamba.study.efficiency_findings import Findings
 from graphmamba.study.efficiency_plan import FULL, QUICK, TITLES, experiment_of
 from graphmamba.study.efficiency_report import claims, print_findings, write_findings
 from graphmamba.study.graphs import study_graphs

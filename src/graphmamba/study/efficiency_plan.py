@@ -1,10 +1,13 @@
 """What the efficiency study measures, as data."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from graphmamba.config import Experiment, load_experiment
 
+Part = Literal["all", "malnet", "mixers"]
+Figure = Literal["fractions", "mixers", "batches"]
+"""Tables of the study, the most telling first."""
 Sizing = Literal["published", "matched"]
 """`published`: each model's own config; `matched`: Graph-Mamba's config with the mixer exchanged,
 so that width and depth are the same. The published rivals differ in both."""
@@ -85,3 +88,64 @@ def experiment_of(benchmark: str, model: str, sizing: Sizing) -> Experiment:
     # Performer's published heads are as wide as if the model were far larger.
     attention = replace(own.model.attention, head_width=None)
     return replace(base, model=replace(base.model, mixer=own.model.mixer, attention=attention))
+
+
+def is_the_same_work(one: Experiment, other: Experiment) -> bool:
+    """Tell whether a step of both costs the same: the recipe only says how they are trained."""
+    return replace(one, recipe=other.recipe) == other
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement."""
+
+    figure: Figure
+    benchmark: str
+    model: str
+    sizing: Sizing = "published"
+    fraction: float = 1.0
+
+    def __str__(self) -> str:
+        match self.figure:
+            case "fractions":
+                return f"{self.benchmark} at {self.fraction:g} {self.model}"
+            case "mixers":
+                return f"{self.benchmark} {self.model} {self.sizing}"
+            case "batches":
+                return f"{self.benchmark} {self.model} largest batch"
+
+
+def cells(plan: Plan) -> list[Cell]:
+    """List all measurements in the order of the tables."""
+    return [
+        *(
+            Cell("fractions", FIRST_SET, model, fraction=fraction)
+            for fraction in plan.fractions
+            for model in FIRST_FIGURE
+        ),
+        *(
+            Cell("mixers", benchmark, model, sizing)
+            for benchmark in plan.sets
+            for sizing in get_args(Sizing)
+            for model in plan.models
+        ),
+        *(Cell("batches", FIRST_SET, model) for model in FIRST_FIGURE),
+    ]
+
+
+def cells_by_worth(plan: Plan, part: Part) -> list[Cell]:
+    """List the measurements of a part so that a study that is cut off has the best of them.
+
+    Whole MalNet-Tiny graphs and ever smaller shares of them, then the sets that the paper makes
+    claims about, the others, and the largest batches, which take longest.
+    """
+    claimed = {claim.benchmark for claim in CLAIMS}
+
+    def rank(cell: Cell) -> tuple[int, float, bool]:
+        return get_args(Figure).index(cell.figure), -cell.fraction, cell.benchmark not in claimed
+
+    chosen = (cell for cell in cells(plan) if part in ("all", PART_OF[cell.figure]))
+    return sorted(chosen, key=rank)
+
+
+PART_OF: dict[Figure, Part] = {"fractions": "malnet", "mixers": "mixers", "batches": "malnet"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.study.cost import OUT, Cost
-from graphmamba.study.efficiency import Findings, FractionRow
+from graphmamba.study.efficiency_findings import Findings, FractionRow
 from graphmamba.study.efficiency_plan import FIRST_FIGURE, PAPER_BATCH, TITLES
 from graphmamba.study.figure import COLOURS, INK, QUIET, log_axes, new_figure, save_figure
 
@@ -106,7 +106,11 @@ def plot_mixers(findings: Findings, folder: Path) -> None:
         panels[line, 0].set_ylabel(f"{means}\npeak memory, MB a graph", fontsize=9)
     for panel in panels[1]:
         panel.set_xlabel("forward pass, MFLOP a graph", fontsize=9)
-    handles, labels = panels[0, 0].get_legend_handles_labels()
+    # a study that was cut off has panels with fewer models
+    handles, labels = max(
+        (panel.get_legend_handles_labels() for panel in panels.flat),
+        key=lambda found: len(found[1]),
+    )
     figure.legend(
         handles[::-1],
         labels[::-1],

@@ -1,6 +1,6 @@
 """The efficiency study as files and as tables beside the paper's claims."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,16 +10,25 @@ from graphmamba.bench.tables import table
 from graphmamba.data.catalog import CATALOG
 from graphmamba.study.cost import OUT, Cost
 from graphmamba.study.csv_file import write_csv
-from graphmamba.study.efficiency import BatchRow, Findings, FractionRow, MixerRow
-from graphmamba.study.efficiency_plan import CLAIMS, OURS, PAPER_BATCH, TITLES, Claim, Sizing
+from graphmamba.study.efficiency_findings import FILE, BatchRow, Findings, MixerRow
+from graphmamba.study.efficiency_plan import CLAIMS, OURS, PAPER_BATCH, TITLES, Cell, Claim, Sizing
 from graphmamba.study.efficiency_plots import plot_fractions, plot_mixers
 from graphmamba.train.files import write_json
 
 
 def write_findings(findings: Findings, folder: Path) -> None:
     """Write CSV, JSON, PNG and SVG files of all rows that there are."""
+    write_rows(findings, folder)
+    if findings.fractions:
+        plot_fractions(findings, folder)
+    if findings.mixers:
+        plot_mixers(findings, folder)
+
+
+def write_rows(findings: Findings, folder: Path) -> None:
+    """Write CSV and JSON files, which is quick enough to be done after each row."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "efficiency.json", {**asdict(findings), "claims": claims(findings)})
+    write_json(folder / FILE, {**asdict(findings), "claims": claims(findings)})
     write_csv(
         folder / "malnet.csv",
         [
@@ -29,10 +38,6 @@ def write_findings(findings: Findings, folder: Path) -> None:
     )
     write_csv(folder / "largest_batch.csv", [_batch_cells(row) for row in findings.batches])
     write_csv(folder / "mixers.csv", [_mixer_cells(row) for row in findings.mixers])
-    if findings.fractions:
-        plot_fractions(findings, folder)
-    if findings.mixers:
-        plot_mixers(findings, folder)
 
 
 def claims(findings: Findings) -> list[dict[str, object]]:
@@ -92,8 +97,10 @@ def _mixer_cells(row: MixerRow) -> dict[str, object]:
     return {**names, **_cells(row.cost), "source": row.source}
 
 
-def print_findings(findings: Findings, folder: Path, console: Console) -> None:
-    """Print what was measured beside what the paper says."""
+def print_findings(
+    findings: Findings, folder: Path, console: Console, missing: Sequence[Cell] = ()
+) -> None:
+    """Print what was measured beside what the paper says, and what is missing."""
     device, cap = findings.environment["device"], f"{findings.memory_cap / 1e9:.3g} GB"
     if findings.fractions:
         rows = (
@@ -102,6 +109,7 @@ def print_findings(findings: Findings, folder: Path, console: Console) -> None:
         )
         title = f"MalNet-Tiny, share of the nodes, on {device}, at most {cap}"
         console.print(table(title, ["share", "model", *COLUMNS], rows))
+    if findings.batches:
         console.print(_batch_table(findings, cap))
     for sizing, means in (("published", "as published"), ("matched", "same width and depth")):
         rows = (
@@ -113,11 +121,19 @@ def print_findings(findings: Findings, folder: Path, console: Console) -> None:
             console.print(table(f"Models {means}, on {device}", ["set", "model", *COLUMNS], rows))
     if findings.mixers:
         console.print(_claim_table(findings))
-    rows_of_both: list[FractionRow | MixerRow] = [*findings.fractions, *findings.mixers]
-    sources = {row.source for row in rows_of_both}
-    console.print("Graphs: " + "; ".join(sorted(sources)))
-    measure = {row.cost.memory_measure for row in rows_of_both}
-    console.print(f"Memory: {', '.join(sorted(measure))}. Files: {folder}")
+    _print_notes(findings, console)
+    console.print(f"Files: {folder}")
+    if missing:
+        listed = "; ".join(str(cell) for cell in missing)
+        console.print(f"{len(missing)} cells are missing, the same command goes on: {listed}")
+
+
+def _print_notes(findings: Findings, console: Console) -> None:
+    sources = {row.source for row in findings.rows.values()}
+    console.print("Graphs: " + ("; ".join(sorted(sources)) or "none was measured"))
+    costs = [row.cost for row in findings.fractions] + [row.cost for row in findings.mixers]
+    if costs:
+        console.print("Memory: " + ", ".join(sorted({cost.memory_measure for cost in costs})))
 
 
 COLUMNS = ("parameters", "batch", "nodes", "MFLOP", "counted", "MB", "ms")

@@ -57,6 +57,20 @@ def capped(device: torch.device, cap: int | None) -> Iterator[None]:
         torch.cuda.set_per_process_memory_fraction(1.0, number)
 
 
+@contextmanager
+def settled() -> Iterator[None]:
+    """Have the collector pass over what is there already, mostly modules: `release` is quick then.
+
+    A full collection of them takes as long as many steps, and is made before every peak.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def release(device: torch.device) -> None:
     """Give back what nobody refers to any more, as after running out of memory."""
     gc.collect()
