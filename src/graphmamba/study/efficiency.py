@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -78,6 +79,20 @@ def efficiency(  # noqa: PLR0913
     print_findings(findings, folder, Console(), missing_in(findings, part))
 
 
+@contextmanager
+def rounded_products(device: torch.device) -> Iterator[None]:
+    """Round products on a GPU to TF32, as training does unless it is told not to."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
 def missing_in(findings: Findings, part: Part) -> list[Cell]:
     """List what was not measured yet, the most telling first."""
     return [cell for cell in cells_by_worth(findings.plan, part) if cell not in findings.rows]
@@ -95,7 +110,7 @@ def run(
         tell: Gets a line for each row.
         stops: Says when to begin no further row; None goes on to the end.
     """
-    with settled(), capped(bench.device, bench.memory_cap):
+    with settled(), rounded_products(bench.device), capped(bench.device, bench.memory_cap):
         for cell in missing_in(begun, part):
             if stops is not None and (stops.is_over or stops.is_signalled):
                 return
