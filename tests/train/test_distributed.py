@@ -13,6 +13,7 @@ import torch
 from graphmamba.train.evaluate import evaluate
 from graphmamba.train.fit import fit
 from graphmamba.train.metrics_file import read_rows
+from graphmamba.train.trained import load
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import TIMES, assert_same_run, tiny_experiment, tiny_store
 
@@ -26,6 +27,7 @@ CASES = {
     "graphs": ("mnist/graph-mamba", NO_BATCH_NORM, {}),
     "nodes": ("cluster/graph-mamba", {**NO_BATCH_NORM, "recipe.loss": "cross_entropy"}, {}),
     "synchronised": ("mnist/graph-mamba", {}, {"sync_batchnorm": True}),
+    "averaged": ("mnist/graph-mamba", {"recipe.average": 0.9}, {"sync_batchnorm": True}),
     # each part of a batch would draw other line-ups
     "in parts": (
         "mnist/graph-mamba",
@@ -34,6 +36,8 @@ CASES = {
     ),
 }
 """Experiments whose loss is a mean over rows, and options."""
+UNLIKE = {"recipe.average": 0.9}
+"""Each process has statistics of its own, and averages of them."""
 SCORED = ("peptides-func/graph-mamba", "pattern/graph-mamba", "pcqm-contact/graph-mamba",
           "peptides-struct/graph-mamba")  # fmt: skip
 
@@ -47,7 +51,7 @@ from graphmamba.train.evaluate import evaluate
 from graphmamba.train.fit import fit
 from graphmamba.train.options import RunOptions
 from tests.helpers.runs import tiny_experiment, tiny_store
-from tests.train.test_distributed import CASES, SCORED
+from tests.train.test_distributed import CASES, SCORED, UNLIKE
 
 folder = Path(sys.argv[1])
 
@@ -66,6 +70,8 @@ for name, (config, overrides, options) in CASES.items():
     while not result.is_done:
         again = dict(store=tiny_store(experiment, train=16), options=RunOptions(**options))
         result = fit(experiment, folder=folder / f"{name}-stopped", resume=True, **again)
+experiment = tiny_experiment(**UNLIKE)
+fit(experiment, tiny_store(experiment, others=9), folder=folder / "unlike")
 os.chdir(folder)
 if os.environ["RANK"] == "1":
     time.time = lambda: 0.0  # the clocks of two machines differ
@@ -151,6 +157,15 @@ def test_two_processes_score_exactly_as_one(folder: Path, config: str) -> None:
     experiment = tiny_experiment(config)
     scores = evaluate(experiment.build(), tiny_store(experiment, others=9), "test", batch_size=2)
     assert json.loads((folder / "scores.json").read_text())[config] == scores
+
+
+def test_averages_of_two_processes_score_as_the_one_that_is_kept(folder: Path) -> None:
+    trained = load(folder / "unlike")
+    store, size = tiny_store(trained.experiment, others=9), trained.experiment.recipe.batch_size
+    scores = json.loads((folder / "unlike" / "results.json").read_text())["scores"]
+    for split in ("validation", "test"):
+        again = evaluate(trained.model, store, split, batch_size=size)
+        assert again == scores[split]
 
 
 def test_a_mistake_of_the_first_process_stops_the_other_in_silence(folder: Path) -> None:

@@ -18,6 +18,9 @@ from tests.helpers.typecheck import typecheck_off
         ({"clip": float("nan")}, "recipe.clip must be at least 0, got nan"),
         ({"learning_rate": 0.0}, "recipe.learning_rate must be positive and finite, got 0.0"),
         ({"factor": 1.0}, "recipe.factor must be between 0 and 1, got 1.0"),
+        ({"average": 1.0}, r"recipe.average must be in \[0, 1\), got 1.0"),
+        ({"average": -0.1}, r"recipe.average must be in \[0, 1\), got -0.1"),
+        ({"average": float("nan")}, r"recipe.average must be in \[0, 1\), got nan"),
     ],
 )
 def test_recipes_that_cannot_work_are_refused(options: dict[str, object], message: str) -> None:

@@ -7,6 +7,7 @@ from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.encode.norm import sync_norms
 from graphmamba.task.model import GraphMamba
+from graphmamba.train.average import WeightAverage
 from graphmamba.train.checkpoint import RunState
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.options import RunOptions
@@ -26,10 +27,25 @@ def make_model(experiment: Experiment, options: RunOptions, team: Team) -> Graph
     model = experiment.build(seed=options.seed)
     if options.sync_batchnorm and team.world > 1:
         sync_norms(model)
+    _compile(model, options)
+    return model
+
+
+def make_average(
+    model: GraphMamba, experiment: Experiment, options: RunOptions
+) -> WeightAverage | None:
+    """Begin the average of a model that lies on its device; None where the recipe has none."""
+    if not experiment.recipe.average:
+        return None
+    average = WeightAverage(model, experiment.recipe.average)
+    _compile(average.model, options)
+    return average
+
+
+def _compile(model: GraphMamba, options: RunOptions) -> None:
     if options.compile:
         # every batch has another number of nodes
         model.compile(dynamic=True)
-    return model
 
 
 def make_optimizer(
@@ -67,4 +83,7 @@ def make_state(
     )
     progress = Progress(loss_sum=torch.zeros((), dtype=torch.float64, device=team.device))
     schedule = Schedule(experiment.recipe)
-    return RunState(experiment, options, model, optimizer, schedule, sampler, progress, team)
+    average = make_average(model, experiment, options)
+    return RunState(
+        experiment, options, model, optimizer, schedule, sampler, progress, team, average
+    )

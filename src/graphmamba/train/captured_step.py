@@ -19,6 +19,7 @@ from graphmamba.stack.config import MixerName
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba
 from graphmamba.task.target import target_of
+from graphmamba.train.average import WeightAverage
 from graphmamba.train.capture import CapturedBatches, CaptureStreams
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.options import Precision, RunOptions
@@ -74,6 +75,7 @@ class CapturedStep:
         precision: `bf16-mixed` computes in bfloat16 what bears it.
         taken: Steps made before.
         streams: Where it is captured; on streams of its own if None.
+        average: What follows the weights after each step; None for nothing.
     """
 
     def __init__(
@@ -86,8 +88,9 @@ class CapturedStep:
         precision: Precision = "32-true",
         taken: int = 0,
         streams: CaptureStreams | None = None,
+        average: WeightAverage | None = None,
     ) -> None:
-        self._model, self._optimizer = model, optimizer
+        self._model, self._optimizer, self._average = model, optimizer, average
         self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._gather = StaticGather(store)
         self._level = experiment.data.task.level
@@ -124,6 +127,8 @@ class CapturedStep:
         loss.backward()
         aside.join(each.grad for each in self._parameters if each.grad is not None)
         norm = self._update.run()
+        if self._average:
+            self._average.update()
         # Nothing if the norm is finite; else the loss is no number either, and the run ends.
         torch.add(loss.detach(), norm * 0.0, out=self._last_loss)
 

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.errors import UserError
 from graphmamba.task.model import GraphMamba
+from graphmamba.train.average import WeightAverage
 from graphmamba.train.experiment import Experiment, flat_entries
 from graphmamba.train.files import read_tensors, write_tensors
 from graphmamba.train.generators import generator_tensors, generator_words, restore_generators
@@ -38,6 +39,12 @@ class RunState:
     sampler: BatchSampler
     progress: Progress
     team: Team
+    average: WeightAverage | None = None
+
+    @property
+    def scored(self) -> GraphMamba:
+        """The model that is evaluated and kept: the average of the weights, if there is one."""
+        return self.model if self.average is None else self.average.model
 
     def save(self, path: Path) -> None:
         """Write the state, whole or not at all; every process has to call it."""
@@ -52,6 +59,7 @@ class RunState:
         )
         return {
             **_named("model", self.model.state_dict()),
+            **_named("average", self.average.state_dict() if self.average else {}),
             **_named("optimizer", optimizer_tensors(self.optimizer)),
             **_named("best", best.weights if best else {}),
             **_named("generator", self._of_all(generator_tensors())),
@@ -90,6 +98,8 @@ class RunState:
             self.sampler.load_state_dict(state["sampler"])
             self.schedule.load_state_dict(state["schedule"])
             load_state(self.model, _under("model", tensors), path)
+            if self.average:
+                self.average.load_state_dict(_under("average", tensors))
             load_optimizer(self.optimizer, _under("optimizer", tensors))
             self._load_progress(state["progress"], tensors)
             # a row of a table may lie where no generator can read it

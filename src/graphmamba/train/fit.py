@@ -136,6 +136,7 @@ def _captured_step(state: RunState, store: GraphStore) -> TrainStep:
         state.experiment,
         precision=state.options.precision,
         taken=state.progress.taken,
+        average=state.average,
     )
 
 
@@ -151,6 +152,7 @@ def _plain_step(
         state.team,
         seed=state.options.seed,
         taken=state.progress.taken,
+        average=state.average,
     )
 
 

@@ -44,7 +44,7 @@ class Loop:
     def __post_init__(self) -> None:
         state = self.state
         self._scorer = Scorer(
-            state.model,
+            state.scored,
             self.store,
             state.experiment,
             state.options.precision,
@@ -119,7 +119,7 @@ class Loop:
         sums = torch.stack([progress.loss_sum, torch.full_like(progress.loss_sum, progress.rows)])
         loss_sum, rows = state.team.sum(sums).tolist()
         train_loss = loss_sum / max(rows, 1.0)
-        state.team.share_buffers(state.model)
+        state.team.share_buffers(state.scored)
         validation, test = self._scores("validation"), self._scores("test")
         is_best = self._choose(train_loss, validation, test)
         state.schedule.observe(validation["loss"])
@@ -161,7 +161,7 @@ class Loop:
             return False
         scores = {"train": {"loss": train_loss}, "validation": validation, "test": test}
         weights = {
-            name: each.detach().cpu().clone() for name, each in state.model.state_dict().items()
+            name: each.detach().cpu().clone() for name, each in state.scored.state_dict().items()
         }
         progress.best = Best(progress.epoch, value, scores, weights)
         self.write_best()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from graphmamba.checks import check_choice, check_least
+from graphmamba.checks import check_choice, check_fraction, check_least
 from graphmamba.data.catalog import LossName
 from graphmamba.errors import UserError
 
@@ -40,6 +40,9 @@ class Recipe:
     """Where a `plateau` schedule stops lowering it."""
     loss: LossName | None = None
     """What is minimised; null takes the benchmark's own."""
+    average: float = 0.0
+    """How much of the moving average of the weights is left after a step; it is scored, chosen and
+    kept in the place of the weights themselves. 0 averages nothing."""
 
     def __post_init__(self) -> None:
         check_choice("recipe.optimizer", self.optimizer, get_args(OptimizerName))
@@ -49,6 +52,7 @@ class Recipe:
             check_least(f"recipe.{name}", getattr(self, name), 1)
         for name in ("warmup", "weight_decay", "clip", "least_learning_rate"):
             check_least(f"recipe.{name}", getattr(self, name), 0)
+        check_fraction("recipe.average", self.average)
         if not 0 < self.learning_rate < float("inf"):
             raise UserError(
                 f"recipe.learning_rate must be positive and finite, got {self.learning_rate!r}"

@@ -9,6 +9,7 @@ from torch import Tensor
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import GraphStore
 from graphmamba.task.losses import LOSSES
+from graphmamba.train.average import WeightAverage
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.labels import labelled_batch, rows_per_graph
 from graphmamba.train.team import Team
@@ -48,9 +49,10 @@ class PlainStep:
         team: All processes.
         seed: What wrong pairs are drawn from.
         taken: Steps made before.
+        average: What follows the weights after each step; None for nothing.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         fabric: Any,
         model: Any,
@@ -61,6 +63,7 @@ class PlainStep:
         *,
         seed: int = 0,
         taken: int = 0,
+        average: WeightAverage | None = None,
     ) -> None:
         self._fabric, self._model, self._optimizer = fabric, model, optimizer
         self._store, self._team, self._seed = store, team, seed
@@ -68,7 +71,7 @@ class PlainStep:
         self._loss = LOSSES[experiment.loss]
         self._size, self._clip = experiment.recipe.batch_size, experiment.recipe.clip
         self._rows = rows_per_graph(store, self._level)
-        self.taken = taken
+        self.taken, self._average = taken, average
 
     def step(self, ids: Ids) -> Loss:
         """Train on these graphs; see `TrainStep`."""
@@ -89,6 +92,8 @@ class PlainStep:
             )
             whole = torch.where(norm.isfinite(), whole, torch.nan)
         self._optimizer.step()
+        if self._average:
+            self._average.update()
         self.taken += 1
         return whole
 
