@@ -1,5 +1,6 @@
 """Operators of which one gradient is written into memory that it shares with another."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,14 +9,14 @@ from torch import Tensor
 
 from graphmamba.operators import add_operator
 from graphmamba.scan.halves import Halves
-from graphmamba.scan.operators import Operation, backward_of, empty_gradients, named
+from graphmamba.scan.operators import Operation, backward_of, empty_gradients
 
 
 @dataclass(frozen=True)
 class HalfOperator:
     """An operator, and that of its gradients which writes one of them where it is told to."""
 
-    forward: torch._ops.OpOverload
+    forward: Callable[..., tuple[Tensor, Tensor]]
     backward: torch._ops.OpOverload
     count: int
     """Leaves of the operation."""
@@ -30,17 +31,24 @@ class HalfOperator:
         return out
 
 
-def register_half(operation: Operation, backend: str, leaf: int, half: int) -> HalfOperator:
-    """Define such an operator for an operation of a backend that is registered already.
+def register_half(
+    operation: Operation,
+    backend: str,
+    forward: Callable[..., tuple[Tensor, Tensor]],
+    *,
+    leaf: int,
+    half: int,
+) -> HalfOperator:
+    """Define the operator of such gradients, beside those that `register` defined.
 
     Args:
         operation: Its `backward` must know `into`, the memory of the gradient of `leaf`.
         backend: Its backend.
+        forward: What `register` returned for both.
         leaf: Number of the leaf, a matrix.
         half: Which half of the rows it is: 0 or 1.
     """
-    name, count = f"{operation.name}_{backend}", len(operation.leaves)
-    find = backward_of(operation, backend)
+    count, find = len(operation.leaves), backward_of(operation, backend)
 
     def compute(into: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
         return _without(leaf, find(*arguments, into=into))
@@ -50,12 +58,12 @@ def register_half(operation: Operation, backend: str, leaf: int, half: int) -> H
 
     gradients = ", ".join(["Tensor"] * (count - 1))
     backward = add_operator(
-        f"{name}_backward_into(Tensor(a!) into, Tensor grad, Tensor kept, {operation.arguments})"
-        f" -> ({gradients})",
+        f"{operation.name}_{backend}_backward_into(Tensor(a!) into, Tensor grad, Tensor kept, "
+        f"{operation.arguments}) -> ({gradients})",
         compute,
         fake,
     )
-    return HalfOperator(named(name), backward, count, leaf, half)
+    return HalfOperator(forward, backward, count, leaf, half)
 
 
 def _without(leaf: int, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphmamba.operators import LIBRARY, NAMESPACE, add_operator, as_dense, refuse_twice
+from graphmamba.operators import LIBRARY, add_operator, as_dense, refuse_twice
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,6 @@ def register(operation: Operation, backend: str) -> Callable[..., tuple[Tensor, 
     )
     _differentiate(forward, backward, len(operation.leaves))
     return forward
-
-
-def named(name: str) -> torch._ops.OpOverload:
-    """Return the operator of this name."""
-    operator: torch._ops.OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    return operator
 
 
 def is_recorded(*tensors: Tensor | None) -> bool:

@@ -25,6 +25,8 @@ from graphmamba.study.efficiency_plan import (
     is_the_same_work,
 )
 from graphmamba.study.memory import capped, parse_bytes, settled
+from graphmamba.train.engine import set_products
+from graphmamba.train.options import RunOptions
 from graphmamba.train.stops import Stops
 
 Tell = Callable[[str], object]
@@ -81,12 +83,9 @@ def efficiency(  # noqa: PLR0913
 
 @contextmanager
 def rounded_products(device: torch.device) -> Iterator[None]:
-    """Round products on a GPU to TF32, as training does unless it is told not to."""
-    if device.type != "cuda":
-        yield
-        return
+    """Round products on a GPU as training does unless it is told not to."""
     before = torch.backends.cuda.matmul.fp32_precision
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    set_products(device, RunOptions())
     try:
         yield
     finally:

@@ -77,12 +77,9 @@ def _conv_backward(_grad: Any, _kept: Any, *call: Any, **_: Any) -> int:
     return SCAN_BACKWARD * _conv(*call)
 
 
-def _scan_backward_into(_into: Any, *call: Any, **_: Any) -> int:
-    return _scan_backward(*call)
-
-
-def _conv_backward_into(_into: Any, *call: Any, **_: Any) -> int:
-    return _conv_backward(*call)
+def _written_into(formula: Formula) -> Formula:
+    """That of an operator which is told first where one of its results goes."""
+    return lambda _into, *call, **_: formula(*call)
 
 
 SCAN_OPERATORS: dict[Any, Formula] = {
@@ -90,12 +87,12 @@ SCAN_OPERATORS: dict[Any, Formula] = {
     ours.selective_scan_fused: _scan,
     ours.selective_scan_cpu_backward: _scan_backward,
     ours.selective_scan_fused_backward: _scan_backward,
-    ours.selective_scan_fused_backward_into: _scan_backward_into,
+    ours.selective_scan_fused_backward_into: _written_into(_scan_backward),
     ours.causal_conv1d_cpu: _conv,
     ours.causal_conv1d_fused: _conv,
     ours.causal_conv1d_cpu_backward: _conv_backward,
     ours.causal_conv1d_fused_backward: _conv_backward,
-    ours.causal_conv1d_fused_backward_into: _conv_backward_into,
+    ours.causal_conv1d_fused_backward_into: _written_into(_conv_backward),
 }
 
 

@@ -123,4 +123,4 @@ _OPERATION = Operation(
     shapes=_shapes,
 )
 _OPERATORS = {backend: register(_OPERATION, backend) for backend in ("cpu", "fused")}
-_ON_HALF = register_half(_OPERATION, "fused", leaf=0, half=0)
+_ON_HALF = register_half(_OPERATION, "fused", _OPERATORS["fused"], leaf=0, half=0)

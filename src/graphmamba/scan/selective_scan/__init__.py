@@ -147,4 +147,4 @@ _OPERATION = Operation(
     shapes=_shapes,
 )
 _OPERATORS = {backend: register(_OPERATION, backend) for backend in ("cpu", "fused")}
-_ON_HALF = register_half(_OPERATION, "fused", leaf=6, half=1)
+_ON_HALF = register_half(_OPERATION, "fused", _OPERATORS["fused"], leaf=6, half=1)

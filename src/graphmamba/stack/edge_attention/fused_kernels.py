@@ -12,6 +12,7 @@ from graphmamba.scan.triton_math import LOG2_E
 from graphmamba.stack.gated_sum.walk_kernels import (
     add_to,
     load_rows,
+    rounds_of,
     rows_apart,
     rows_together,
     store_rows,
@@ -29,14 +30,8 @@ def place_program(
     The last nodes come first: virtual ones are hubs, which would else be waited for at the end.
     """
     first = (tl.num_programs(0) // BLOCKS - 1 - tl.program_id(0) // BLOCKS) * T
-    t = first + tl.arange(0, T)
-    low = tl.load(bounds_ptr + t, mask=t < nodes, other=0)
-    high = tl.load(bounds_ptr + t + 1, mask=t < nodes, other=0)
-    rounds = tl.cdiv(tl.max(high - low, axis=0), K)
-    head = tl.program_id(0) % BLOCKS
-    if T == 1:
-        return first, head, rounds, False
-    return first, head, tl.minimum(rounds, ROUNDS), rounds > ROUNDS
+    rounds, has_hub = rounds_of(bounds_ptr, first, nodes, T, K, ROUNDS)
+    return first, tl.program_id(0) % BLOCKS, rounds, has_hub
 
 
 @no_type_check

@@ -39,6 +39,19 @@ def edge_at(order_ptr, place, mask, HAS_ORDER: tl.constexpr):
 
 @no_type_check
 @triton.jit
+def rounds_of(bounds_ptr, first, nodes, T: tl.constexpr, K: tl.constexpr, ROUNDS: tl.constexpr):
+    """Return the rounds in which nodes are walked side by side, and if they leave a hub."""
+    t = first + tl.arange(0, T)
+    low = tl.load(bounds_ptr + t, mask=t < nodes, other=0)
+    high = tl.load(bounds_ptr + t + 1, mask=t < nodes, other=0)
+    rounds = tl.cdiv(tl.max(high - low, axis=0), K)
+    if T == 1:
+        return rounds, False
+    return tl.minimum(rounds, ROUNDS), rounds > ROUNDS
+
+
+@no_type_check
+@triton.jit
 def place_program(
     bounds_ptr, nodes, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, BLOCKS: tl.constexpr,
     ROUNDS: tl.constexpr,
@@ -46,13 +59,8 @@ def place_program(
     """Return the first node, the channels, the rounds side by side, and if they leave a hub."""
     first = (tl.program_id(0) // BLOCKS) * T
     c = (tl.program_id(0) % BLOCKS) * C + tl.arange(0, C)
-    t = first + tl.arange(0, T)
-    low = tl.load(bounds_ptr + t, mask=t < nodes, other=0)
-    high = tl.load(bounds_ptr + t + 1, mask=t < nodes, other=0)
-    rounds = tl.cdiv(tl.max(high - low, axis=0), K)
-    if T == 1:
-        return first, c, rounds, False
-    return first, c, tl.minimum(rounds, ROUNDS), rounds > ROUNDS
+    rounds, has_hub = rounds_of(bounds_ptr, first, nodes, T, K, ROUNDS)
+    return first, c, rounds, has_hub
 
 
 @no_type_check
