@@ -43,7 +43,7 @@ def test_streams_take_turns_and_those_in_use_are_awaited() -> None:
         for works in (2, 4):
             found = [torch.ones(1) for _ in range(works)]
             for each in found:
-                aside.run(MagicMock(), (), (each,))
+                aside.run(lambda each=each: (each,), ())
             aside.join(found)
     turns = [0, 1, 0, 1, 2, 0]
     assert [call.args[0] for call in enter.call_args_list] == [sides[turn] for turn in turns]
@@ -53,15 +53,14 @@ def test_streams_take_turns_and_those_in_use_are_awaited() -> None:
 
 def test_work_waits_for_the_stream_and_the_stream_for_the_work() -> None:
     side, here = MagicMock(spec=torch.cuda.Stream), MagicMock(spec=torch.cuda.Stream)
-    found, read, work = torch.ones(2), torch.ones(3), MagicMock()
+    found, read = torch.ones(2), torch.ones(3)
     with (
         patch("torch.cuda.current_stream", return_value=here),
         patch("torch.cuda.stream") as enter,
         patch("torch.cuda.Event"),
     ):
         aside = Aside([side])
-        aside.run(work, (read,), (found, torch.empty(0)))
-        work.assert_called_once_with()
+        assert aside.run(lambda: (found, torch.empty(0)), (read,))[0] is found
         side.wait_stream.assert_called_once_with(here)
         enter.assert_called_once_with(side)
         here.wait_stream.assert_not_called()
@@ -74,63 +73,10 @@ def test_work_waits_for_the_stream_and_the_stream_for_the_work() -> None:
         assert not aside._held
 
 
-def test_work_waits_for_the_gap_that_was_announced() -> None:
-    side, here = MagicMock(spec=torch.cuda.Stream), MagicMock(spec=torch.cuda.Stream)
-    events = [MagicMock(spec=torch.cuda.Event) for _ in range(6)]
-    first, second, last, found = MagicMock(), MagicMock(), MagicMock(), torch.ones(1)
-    with (
-        patch("torch.cuda.current_stream", return_value=here),
-        patch("torch.cuda.stream"),
-        patch("torch.cuda.Event", side_effect=events),
-    ):
-        aside = Aside([side])
-        aside.expect_gap()
-        aside.expect_gap()
-        aside.run(first, (), (found,))
-        first.assert_not_called()
-        side.wait_stream.assert_not_called()
-        aside.open_gap()
-        first.assert_called_once_with()
-        # for what it reads, wherever that was made, and for the gap
-        side.wait_event.assert_called_once_with(events[0])
-        side.wait_stream.assert_called_once_with(here)
-        aside.run(second, (), (found,))
-        second.assert_not_called()
-        aside.open_gap()
-        second.assert_called_once_with()
-        # no gap is left
-        aside.run(last, (), (found,))
-        last.assert_called_once_with()
-        aside.join([found])
-    first.assert_called_once_with()
-
-
-def test_what_no_gap_came_for_begins_at_the_end_and_the_next_step_anew() -> None:
-    work, found = MagicMock(), torch.ones(1)
-    with patch("torch.cuda.current_stream"), patch("torch.cuda.stream"), patch("torch.cuda.Event"):
-        aside = Aside([MagicMock(spec=torch.cuda.Stream)])
-        aside.expect_gap()
-        aside.run(work, (), (found,))
-        aside.join([found])
-        work.assert_called_once_with()
-        aside.run(work, (), (found,))
-        assert work.call_count == 2
-
-
-def test_where_memory_is_scarce_no_work_waits_for_a_gap() -> None:
-    work = MagicMock()
-    with patch("torch.cuda.current_stream"), patch("torch.cuda.stream"), patch("torch.cuda.Event"):
-        aside = Aside([MagicMock(spec=torch.cuda.Stream)], most_held=0)
-        aside.expect_gap()
-        aside.run(work, (), ())
-    work.assert_called_once_with()
-
-
 def test_what_is_held_is_let_go_where_memory_is_scarce() -> None:
     side, here = MagicMock(spec=torch.cuda.Stream), MagicMock(spec=torch.cuda.Stream)
     reads = [torch.ones(10) for _ in range(3)]
-    ends = [MagicMock(spec=torch.cuda.Event) for _ in reads]
-    events = [event for end in ends for event in (MagicMock(spec=torch.cuda.Event), end)]
+    events = [MagicMock(spec=torch.cuda.Event) for _ in reads]
     with (
         patch("torch.cuda.current_stream", return_value=here),
         patch("torch.cuda.stream"),
@@ -138,10 +84,10 @@ def test_what_is_held_is_let_go_where_memory_is_scarce() -> None:
     ):
         aside = Aside([side], most_held=50)
         for number, each in enumerate(reads):
-            aside.run(MagicMock(), (each,), (torch.ones(1),))
+            aside.run(lambda: (torch.ones(1),), (each,))
             # 40 bytes may be held when the next one comes, 80 may not
             assert here.wait_event.call_count == max(number - 1, 0)
-        here.wait_event.assert_called_once_with(ends[0])
+        here.wait_event.assert_called_once_with(events[0])
         aside.make_room()
         assert [held.tensors[0] for held in aside._held] == reads[2:]
 
@@ -150,7 +96,7 @@ def test_a_gradient_that_was_copied_is_noticed() -> None:
     found = torch.ones(2)
     with patch("torch.cuda.current_stream"), patch("torch.cuda.stream"), patch("torch.cuda.Event"):
         aside = Aside([MagicMock(spec=torch.cuda.Stream)])
-        aside.run(MagicMock(), (), (found,))
+        aside.run(lambda: (found,), ())
         with pytest.raises(RuntimeError, match="1 gradients were read"):
             aside.join([found.clone()])
         # and the next step begins anew

@@ -4,10 +4,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+Found = TypeVar("Found", bound=tuple[Tensor, ...])
 
 
 class _Held(NamedTuple):
@@ -17,14 +19,6 @@ class _Held(NamedTuple):
     tensors: Sequence[Tensor]
 
 
-class _Waiting(NamedTuple):
-    """Work that has not begun, what it reads, and the event from which on that is there."""
-
-    ready: torch.cuda.Event
-    work: Callable[[], None]
-    reads: Sequence[Tensor]
-
-
 class Aside:
     """Streams for gradients of weights, which the update alone reads.
 
@@ -32,25 +26,19 @@ class Aside:
     leave most of a GPU idle. Gradients of weights are a third of them and hold up the others; here
     they fill the gaps. What they read is held until `join`, or until there is too much of it.
 
-    Where they run matters: beside small kernels, of which one waits for the other, they take the
-    processors away from these, and beside a large one that waits for memory they cost nothing. Who
-    has such a one says so in the forward pass (`expect_gap`), and again when it begins
-    (`open_gap`): until then work waits.
-
     Args:
         streams: Where they run, in turns: what the gaps did not hold is left for the end, when
             nothing else runs, and one after the other would leave most of the GPU idle again.
         most_held: Bytes that are held when other work is given or room is asked for; any number if
-            None. Where there would be more, all else waits for the oldest work; no work waits then.
+            None. Where there would be more, all else waits for the oldest work.
     """
 
     def __init__(self, streams: Sequence[torch.cuda.Stream], most_held: int | None = None) -> None:
         self._streams, self._most_held = streams, most_held
         self._uses: dict[int, list[bool]] = {}
-        self._waiting: deque[_Waiting] = deque()
         self._held: deque[_Held] = deque()
         self._found: list[int] = []
-        self._runs = self._gaps = 0
+        self._runs = 0
 
     def note(self, weight: Tensor) -> None:
         """Take down a use of a weight, in the forward pass."""
@@ -64,40 +52,19 @@ class Aside:
         """
         return self._uses.get(weight.data_ptr()) == [True]
 
-    def expect_gap(self) -> None:
-        """Announce, in the forward pass, an `open_gap` of the backward pass."""
-        if self._most_held is None:
-            self._gaps += 1
-
-    def open_gap(self) -> None:
-        """Begin with what waits, when the current stream has come here."""
-        self._gaps = max(self._gaps - 1, 0)
-        self._begin()
-
-    def run(
-        self, work: Callable[[], None], reads: Sequence[Tensor], found: Sequence[Tensor]
-    ) -> None:
-        """Do work that reads what the current stream has made, and writes what will be found."""
-        ready = torch.cuda.Event()
-        ready.record()
-        self._waiting.append(_Waiting(ready, work, reads))
+    def run(self, work: Callable[[], Found], reads: Sequence[Tensor]) -> Found:
+        """Do work that reads what the current stream has made."""
+        stream = self._streams[self._runs % len(self._streams)]
+        self._runs += 1
+        stream.wait_stream(torch.cuda.current_stream())
+        self.make_room()
+        with torch.cuda.stream(stream):
+            found = work()
+            done = torch.cuda.Event()
+            done.record()
+        self._held.append(_Held(done, reads))
         self._found += [each.data_ptr() for each in found if each.numel()]
-        if not self._gaps:
-            self._begin()
-
-    def _begin(self) -> None:
-        while self._waiting:
-            ready, work, reads = self._waiting.popleft()
-            stream = self._streams[self._runs % len(self._streams)]
-            self._runs += 1
-            stream.wait_event(ready)
-            stream.wait_stream(torch.cuda.current_stream())
-            self.make_room()
-            with torch.cuda.stream(stream):
-                work()
-                done = torch.cuda.Event()
-                done.record()
-            self._held.append(_Held(done, reads))
+        return found
 
     def make_room(self) -> None:
         """Let go of what may not be held any longer, before something large is made."""
@@ -108,7 +75,6 @@ class Aside:
 
     def join(self, gradients: Iterable[Tensor]) -> None:
         """Wait for all work; of the gradients that it found, none may have been copied before."""
-        self._begin()
         # A stream that was given nothing is no part of the graph that is being captured.
         for stream in self._streams[: self._runs]:
             torch.cuda.current_stream().wait_stream(stream)
@@ -116,7 +82,7 @@ class Aside:
         self._uses.clear()
         self._held.clear()
         self._found.clear()
-        self._runs = self._gaps = 0
+        self._runs = 0
         if missing:
             raise RuntimeError(f"{len(missing)} gradients were read before they were found")
 

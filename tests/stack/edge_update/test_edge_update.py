@@ -1,19 +1,13 @@
 """When both operations are one, and that it makes no difference."""
 
-from collections.abc import Callable
-from typing import Any
-from unittest.mock import MagicMock, patch
-
 import pytest
 import torch
 from torch import Tensor
 
-from graphmamba.aside import Aside, with_aside
 from graphmamba.encode.norm import BatchNorm
 from graphmamba.errors import UserError
 from graphmamba.stack import GatedGCN
 from graphmamba.stack.edge_update import _is_joint, gate_edges, norm_edges
-from graphmamba.stack.edge_update.operators import LinkedSum
 from graphmamba.stack.gated_sum import gated_sum
 from tests.helpers.gated_calls import draw
 from tests.helpers.graphs import random_rows, random_topology
@@ -68,54 +62,6 @@ def test_a_layer_gives_the_same_whether_both_are_one_or_not() -> None:
         "        for ours, plain in zip(joint, apart, strict=True):\n"
         "            torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)\n"
         "check_messages()\n",
-        TRITON_INTERPRET="1",
-    )
-
-
-def gradients_of_two_layers(aside: Aside | None) -> tuple[list[Tensor], list[str]]:
-    """Gradients of all weights, and in what order the sums and the weights' were begun."""
-    torch.manual_seed(0)
-    layers, told = [GatedGCN(20, backend="fused") for _ in range(2)], []
-    for layer in layers:
-        layer.node_norm.backend = layer.edge_norm.backend = "fused"
-        layer.nodes.backend = layer.edges.backend = "fused"
-    topology = random_topology()
-    x, e = random_rows(topology, 20)
-    from graphmamba.encode.linear import fused
-
-    def tell(word: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given: (told.append(word), work(*given))[1]
-
-    with (
-        patch.object(fused, "weight_grad_into", tell("weight", fused.weight_grad_into)),
-        patch.object(LinkedSum, "backward", staticmethod(tell("sum", LinkedSum.backward))),
-        with_aside(aside),
-    ):
-        for layer in layers:
-            x, e = layer(x, e, topology)
-        (x.square().sum() + e.sin().sum()).backward()
-        parameters = [each for layer in layers for each in layer.parameters()]
-        if aside is not None:
-            aside.join(each.grad for each in parameters if each.grad is not None)
-    return [each.grad for each in parameters if each.grad is not None], told
-
-
-def check_weights_wait_for_the_sums() -> None:
-    with patch("torch.cuda.current_stream"), patch("torch.cuda.stream"), patch("torch.cuda.Event"):
-        aside = Aside([MagicMock(spec=torch.cuda.Stream)])
-        for _ in range(2):
-            ours, told = gradients_of_two_layers(aside)
-            # the second layer's wait for the first one's sum, behind which nothing is waited for
-            assert told == ["sum", "sum", *["weight"] * 4]
-    plain, _ = gradients_of_two_layers(None)
-    for one, other in zip(ours, plain, strict=True):
-        assert torch.equal(one, other)
-
-
-@only_interpreted
-def test_gradients_of_weights_wait_for_the_sums_and_are_the_same() -> None:
-    run_apart(
-        "from tests.stack.edge_update.test_edge_update import *\ncheck_weights_wait_for_the_sums()",
         TRITON_INTERPRET="1",
     )
 

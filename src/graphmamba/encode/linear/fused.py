@@ -29,7 +29,6 @@ SUM_ROWS, SUM_CHANNELS = 64, 32
 Rows = Float[Tensor, "rows out"]
 Inputs = Float[Tensor, "rows in"]
 Weight = Float[Tensor, "out in"]
-WeightAndBias = tuple[Weight, Float[Tensor, " _"]]
 
 
 def narrow(x: Inputs, weight: Weight, bias: Float[Tensor, " out"] | None) -> Rows:
@@ -51,29 +50,14 @@ def narrow(x: Inputs, weight: Weight, bias: Float[Tensor, " out"] | None) -> Row
     return y
 
 
-def weight_grad(grad: Rows, x: Inputs, has_bias: bool) -> WeightAndBias:
+def weight_grad(grad: Rows, x: Inputs, has_bias: bool) -> tuple[Weight, Float[Tensor, " _"]]:
     """Gradients of weight and bias by tensor cores, with TF32; an empty one for no bias."""
-    found = weight_room(grad, x, has_bias)
-    weight_grad_into(grad, x, *found)
-    return found
-
-
-def weight_room(grad: Rows, x: Inputs, has_bias: bool) -> WeightAndBias:
-    """Memory for both."""
-    (_, out), inward = grad.shape, x.shape[1]
-    return grad.new_empty(out, inward), grad.new_empty(out if has_bias else 0)
-
-
-def weight_grad_into(grad: Rows, x: Inputs, d_weight: Weight, d_bias: Float[Tensor, " _"]) -> None:
-    """Write both."""
     (rows, out), inward = grad.shape, x.shape[1]
     if rows == 0:
-        d_weight.zero_()
-        d_bias.zero_()
-        return
+        return grad.new_zeros(out, inward), grad.new_zeros(out if has_bias else 0)
     height, width = block_of(out, MOST_BLOCK), block_of(inward, MOST_BLOCK)
     across = triton.cdiv(out, height), triton.cdiv(inward, width)
-    line = d_weight.numel() + d_bias.numel()
+    line = out * inward + (out if has_bias else 0)
     most = PROGRAMS // (across[0] * across[1])
     tiles, programs = share(rows, BLOCK_ROWS, most, line, LEAST_LINES)
     lines = grad.new_empty(programs, line)
@@ -88,10 +72,12 @@ def weight_grad_into(grad: Rows, x: Inputs, d_weight: Weight, d_bias: Float[Tens
         OB=height,
         IB=width,
         STAGES=STAGES,
-        HAS_BIAS=d_bias.numel() > 0,
+        HAS_BIAS=has_bias,
         num_warps=WARPS,
     )
+    d_weight, d_bias = grad.new_empty(out, inward), grad.new_empty(line - out * inward)
     add_lines(lines, d_weight, d_bias)
+    return d_weight, d_bias
 
 
 def column_sums(grad: Rows) -> Float[Tensor, " out"]:

@@ -218,10 +218,17 @@ def parameter_grads(
     """Gradients of weight and bias in one pass, or the bias's alone where nothing is rounded."""
     d_weight = d_bias = None
     if needs_weight and may_round(rows):
+
+        def find() -> tuple[Tensor, Tensor]:
+            found: tuple[Tensor, Tensor] = torch.ops.graphmamba.weight_grad_fused(
+                rows, inputs, needs_bias
+            )
+            return found
+
         if aside is not None and aside.takes(weight):
-            d_weight, d_bias = _weight_grad_aside(aside, rows, inputs, needs_bias)
+            d_weight, d_bias = aside.run(find, (rows, inputs))
         else:
-            d_weight, d_bias = torch.ops.graphmamba.weight_grad_fused(rows, inputs, needs_bias)
+            d_weight, d_bias = find()
         return d_weight, d_bias if needs_bias else None
     # Kernels come first: a product would warn in a thread that has not met the GPU yet.
     if needs_bias:
@@ -229,23 +236,6 @@ def parameter_grads(
     if needs_weight:
         d_weight = rows.T @ inputs
     return d_weight, d_bias
-
-
-def _weight_grad_aside(
-    aside: Aside, rows: Tensor, inputs: Tensor, has_bias: bool
-) -> tuple[Tensor, Tensor]:
-    from graphmamba.encode.linear import fused
-
-    found = fused.weight_room(rows, inputs, has_bias)
-    # Others, of the same memory: autograd copies a gradient that somebody else holds.
-    places = [each.detach() for each in found]
-
-    def fill() -> None:
-        with torch.cuda.device_of(rows):
-            fused.weight_grad_into(rows, inputs, *places)
-
-    aside.run(fill, (rows, inputs), found)
-    return found
 
 
 def as_rows(tensor: Tensor) -> Tensor:

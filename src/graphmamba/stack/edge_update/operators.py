@@ -81,8 +81,6 @@ class LinkedSum(torch.autograd.Function):
         x_hat, e_hat, kept = torch.ops.graphmamba.gated_sum_fused(*arguments)
         nodes, _, scale, *layout = arguments
         ctx.link, ctx.aside = link, current_aside()
-        if ctx.aside is not None:
-            ctx.aside.expect_gap()
         ctx.mark_non_differentiable(kept)
         # Else rows of zeros would be made for an output that nobody reads.
         ctx.set_materialize_grads(False)
@@ -96,13 +94,11 @@ class LinkedSum(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         """Run the kernels of the backward pass; those of the sum alone if no edge is read."""
         others = [None] * LAYOUT_PARTS
-        if ctx.aside is not None:
-            # The largest kernels of a step, which wait for rows of all edges.
-            ctx.aside.open_gap()
-            # Nowhere else does a step hold as much as here.
-            ctx.aside.make_room()
         if d_x_hat is None and grad is None:
             return None, None, None, None, *others
+        if ctx.aside is not None:
+            # Nowhere else does a step hold as much as here.
+            ctx.aside.make_room()
         sent, scale = ctx.saved_tensors[2:4]
         d_x_hat = sent.new_zeros(sent.shape) if d_x_hat is None else d_x_hat
         given, operators = (d_x_hat, grad, *ctx.saved_tensors), torch.ops.graphmamba
