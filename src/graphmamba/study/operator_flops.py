@@ -139,6 +139,7 @@ PRODUCTS: dict[Any, Formula] = {
     ours.narrow_linear_fused: _map_rows,
     ours.map_rows_fused: _map_rows,
     ours.rows_grad_fused: _rows_grad,
+    ours.rows_grad_summed_fused: _rows_grad,
     ours.relu_grad_fused: _rows_grad,
     ours.weight_grad_fused: _weight_grad,
     ours.selection_fused: _selection,

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from graphmamba.aside import Aside, current_aside
+from graphmamba.encode.batch_norm.handed_sums import HandedSums, taker_of
 from graphmamba.fusing import may_round
 from graphmamba.operators import add_operator, as_dense
 
@@ -24,6 +25,11 @@ _WEIGHT = "weight_grad_fused(Tensor grad, Tensor x, bool has_bias) -> (Tensor, T
 _NARROW = "narrow_linear_fused(Tensor x, Tensor weight, Tensor? bias) -> Tensor"
 _MAP = "map_rows_fused(Tensor x, Tensor weight, Tensor? bias, bool is_relu) -> Tensor"
 _ROWS = "rows_grad_fused(Tensor grad, Tensor weight, Tensor? more) -> Tensor"
+_SUMMED = (
+    "rows_grad_summed_fused(Tensor grad, Tensor weight, Tensor? more, Tensor kept, Tensor normed, "
+    "Tensor norm_weight, Tensor norm_bias, Tensor? seed, Tensor? count, str activation, "
+    "float rate, int site) -> (Tensor, Tensor, Tensor)"
+)
 _RELU = "relu_grad_fused(Tensor grad, Tensor weight, Tensor kept) -> Tensor"
 _SUMS = "column_sums_fused(Tensor grad) -> Tensor"
 
@@ -59,6 +65,15 @@ def _rows_grad(grad: Tensor, weight: Tensor, more: Tensor | None) -> Tensor:
         return product.rows_grad(grad, weight, more)
 
 
+def _rows_grad_summed(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    from graphmamba.encode.linear import summed
+
+    grad, weight, *others = arguments
+    grad, *others = as_dense((grad, *others))
+    with torch.cuda.device_of(grad):
+        return summed.rows_grad_summed(grad, weight, *others)
+
+
 def _relu_grad(grad: Tensor, weight: Tensor, kept: Tensor) -> Tensor:
     from graphmamba.encode.linear import product
 
@@ -91,6 +106,13 @@ def _fake_rows(grad: Tensor, weight: Tensor, _: Tensor | None) -> Tensor:
     return grad.new_empty(grad.shape[0], weight.shape[1])
 
 
+def _fake_summed(
+    grad: Tensor, weight: Tensor, _: Tensor | None, kept: Tensor, *__: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    sums = (kept.new_empty(kept.shape[1]) for _ in range(2))
+    return grad.new_empty(grad.shape[0], weight.shape[1]), *sums
+
+
 def _fake_sums(grad: Tensor) -> Tensor:
     return grad.new_empty(grad.shape[1])
 
@@ -100,6 +122,7 @@ for _schema, _compute, _fake in (
     (_WEIGHT, _weight_grad, _fake_weight_grad),
     (_MAP, _map_rows, _fake_map),
     (_ROWS, _rows_grad, _fake_rows),
+    (_SUMMED, _rows_grad_summed, _fake_summed),
     (_RELU, _relu_grad, _fake_rows),
     (_SUMS, _column_sums, _fake_sums),
 ):
@@ -137,7 +160,7 @@ class ThroughLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         """Map the rows."""
         ctx.save_for_backward(x, weight)
-        ctx.aside = note_use(weight)
+        ctx.aside, ctx.norm = note_use(weight), taker_of(x)
         ctx.set_materialize_grads(False)
         return mapped(x, weight, bias), x.view_as(x)
 
@@ -153,7 +176,7 @@ class ThroughLinear(torch.autograd.Function):
         needs_x, *needs = ctx.needs_input_grad
         rows = as_rows(grad)
         found = parameter_grads(ctx.aside, weight, rows, as_rows(x), *needs)
-        dx = grad_of_rows(rows, weight, more) if needs_x else None
+        dx = grad_through(ctx.norm, rows, weight, more) if needs_x else None
         return dx, *found
 
 
@@ -186,6 +209,18 @@ def grad_of_rows(rows: Tensor, weight: Tensor, more: Tensor | None) -> Tensor:
     else:
         dx = rows @ weight
         dx = dx if more is None else dx + more
+    return dx
+
+
+def grad_through(norm: Any, rows: Tensor, weight: Tensor, more: Tensor | None) -> Tensor:
+    """Find the same; the norm that made the rows, if there is one, is handed what it will sum."""
+    if norm is None or not is_ours_faster(rows, weight):
+        return grad_of_rows(rows, weight, more)
+    dx: Tensor
+    dx, *sums = torch.ops.graphmamba.rows_grad_summed_fused(
+        *(rows, weight, more, *norm.saved_tensors, *norm.settings)
+    )
+    norm.handed = HandedSums(dx, *sums)
     return dx
 
 

@@ -63,6 +63,13 @@ def in_two(size: int) -> tuple[int, int]:
     return (whole, 0) if whole // 2 + rest >= whole else (whole // 2, rest)
 
 
+def halves_of(inward: int) -> tuple[int, int]:
+    """Return the lines of the two pieces in which a matrix is held."""
+    first, second = in_two(inward)
+    half = max(first // 2, LEAST_BLOCK)
+    return (first, second) if second else (half, half)
+
+
 def map_rows(
     x: Float[Tensor, "rows in"],
     weight: Float[Tensor, "out in"],
@@ -126,13 +133,12 @@ def _multiply(
     }
     if tiles.programs:
         down = min(down, max(1, PROCESSORS * tiles.programs // across))
-        first, second = in_two(inward)
-        half = max(first // 2, LEAST_BLOCK)
+        first, second = halves_of(inward)
         held_product_kernel[(across * down,)](
             *(*tensors, rows),
             **sizes,
-            KA=first if second else half,
-            KB=second or half,
+            KA=first,
+            KB=second,
             NA=block_of(tiles.channels),
             num_warps=tiles.warps,
             num_stages=1,

@@ -111,7 +111,11 @@ class LinkedSum(torch.autograd.Function):
 
 
 class EdgeNorm(torch.autograd.Function):
-    """The norm in training; arguments from the link on as `norm_edges` has them."""
+    """The norm in training; arguments from the link on as `norm_edges` has them.
+
+    Where the new edges are mapped at once (`linear_through`), the sums are found with the product
+    that makes their gradient, and handed here (`handed_sums.py`).
+    """
 
     @staticmethod
     def forward(ctx: Any, link: Link, e_hat: Tensor, *arguments: Any) -> Tensor:
@@ -123,6 +127,7 @@ class EdgeNorm(torch.autograd.Function):
             *(activation, [0.0, rate], [0, site], True, momentum, eps),
         )
         ctx.link, ctx.settings = link, (activation, rate, site)
+        ctx.handed = None
         ctx.has_after = after is not None
         ctx.save_for_backward(kept, e_hat, weight, bias, seed, count)
         result: Tensor = out
@@ -133,9 +138,12 @@ class EdgeNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Find the sums, and leave the rest to the sum before it."""
         kept, _, weight, bias, *places = ctx.saved_tensors
-        d_weight, d_bias = torch.ops.graphmamba.edge_norm_sums_fused(
-            grad, *ctx.saved_tensors, *ctx.settings
-        )
+        sums = None if ctx.handed is None else ctx.handed.of(grad)
+        ctx.handed = None
+        if sums is None:
+            given = grad, *ctx.saved_tensors, *ctx.settings
+            sums = torch.ops.graphmamba.edge_norm_sums_fused(*given)
+        d_weight, d_bias = sums
         ctx.link.slopes = Slopes(kept, weight, bias, d_weight, d_bias, *places, *ctx.settings)
         given = d_weight.to(weight.dtype), d_bias.to(bias.dtype), grad if ctx.has_after else None
         return None, grad, *given, *[None] * 10

@@ -1,0 +1,102 @@
+"""The gradient of rows that a norm made, with the sums that the norm wants of it, on a GPU."""
+
+from dataclasses import replace
+from typing import Any
+
+import triton
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphmamba.encode.batch_norm.drop import site_key
+from graphmamba.encode.linear.product import PROCESSORS, Tiles, halves_of, in_two, tiles_of
+from graphmamba.encode.linear.summed_kernels import held_summed_kernel, pieces_summed_kernel
+from graphmamba.kernel_sizes import block_of
+from graphmamba.line_sums import add_lines
+from graphmamba.operators import either
+
+THREE_FIT = 168
+"""Registers of a thread with which three programs of four warps fit on a processor."""
+
+Rows = Float[Tensor, "rows in"]
+Channels = Float[Tensor, " in"]
+
+
+def rows_grad_summed(
+    grad: Float[Tensor, "rows out"],
+    weight: Float[Tensor, "out in"],
+    more: Rows | None,
+    kept: Float[Tensor, "2 in"],
+    normed: Rows,
+    norm_weight: Channels,
+    norm_bias: Channels,
+    seed: Int[Tensor, ""] | None,
+    count: Int[Tensor, ""] | None,
+    activation: str,
+    rate: float,
+    site: int,
+    tiles: Tiles | None = None,
+) -> tuple[Rows, Channels, Channels]:
+    """Grad W + more with TF32, and the gradients of weight and bias of the norm before it.
+
+    The rows were made by that norm, its activation and a dropout, of `normed`; `kept` has its mean
+    and 1 / deviation. The sums are those of `batch_norm.fused.backward_sums`.
+    """
+    (rows, inward), out = grad.shape, weight.shape[1]
+    y = grad.new_empty(rows, out)
+    d_weight, d_bias = (kept.new_empty(norm_weight.shape) for _ in range(2))
+    if not y.numel():
+        return y, d_weight.zero_(), d_bias.zero_()
+    tiles = tiles or summed_tiles_of(inward, out, is_turned=weight.stride(0) != 1)
+    across, down = triton.cdiv(out, tiles.channels), triton.cdiv(rows, tiles.rows)
+    if tiles.programs:
+        down = min(down, max(1, PROCESSORS * tiles.programs // across))
+    parts = kept.new_empty(down, 2 * out)
+    tensors = (
+        *(grad, weight, either(more, grad), y, normed, kept, norm_weight, norm_bias),
+        *(either(seed, grad), either(count, grad), parts),
+    )
+    sizes: dict[str, Any] = {
+        "K": inward,
+        "N": out,
+        "AT_K": weight.stride(0),
+        "AT_N": weight.stride(1),
+        "X_STRIDE": grad.stride(0),
+        "OTHER_STRIDE": 0 if more is None else more.stride(0),
+        "NORMED_STRIDE": normed.stride(0),
+        "R": tiles.rows,
+        "HAS_OTHER": more is not None,
+        "HAS_COUNT": count is not None,
+        "ACTIVATION": activation,
+        "THRESHOLD": round(rate * 2**32),
+        "SCALE": 1 / (1 - rate),
+        "num_warps": tiles.warps,
+    }
+    if tiles.programs:
+        first, second = halves_of(inward)
+        held_summed_kernel[(across * down,)](
+            *(*tensors, rows, site_key(site)),
+            **sizes,
+            KA=first,
+            KB=second,
+            NA=block_of(tiles.channels),
+            num_stages=1,
+            maxnreg=tiles.registers,
+        )
+    else:
+        first, second = in_two(tiles.channels)
+        pieces_summed_kernel[(across * down,)](
+            *(*tensors, rows, site_key(site)),
+            **sizes,
+            KB=tiles.piece,
+            NA=first,
+            NB=second,
+            STAGES=tiles.stages,
+        )
+    add_lines(parts, d_weight, d_bias)
+    return y, d_weight, d_bias
+
+
+def summed_tiles_of(inward: int, out: int, is_turned: bool) -> Tiles:
+    """Choose tiles: those of the product alone, but the sums want registers as well."""
+    tiles = tiles_of(inward, out, is_turned)
+    return replace(tiles, programs=3, registers=THREE_FIT) if tiles.programs else tiles
