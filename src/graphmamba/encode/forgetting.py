@@ -156,7 +156,9 @@ class Forgetting:
 
 
 def _save(saved: list[_Saved], tensor: Tensor) -> _Saved:
-    one = _Saved(tensor)
+    # Autograd hands over the tensor itself, also to the node that made it: with its graph the two
+    # would hold each other for good, out of the collector's sight, where no backward pass follows.
+    one = _Saved(tensor.detach())
     saved.append(one)
     return one
 

@@ -109,8 +109,8 @@ def _fake_rows(grad: Tensor, weight: Tensor, _: Tensor | None) -> Tensor:
 def _fake_summed(
     grad: Tensor, weight: Tensor, _: Tensor | None, kept: Tensor, *__: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    sums = (kept.new_empty(kept.shape[1]) for _ in range(2))
-    return grad.new_empty(grad.shape[0], weight.shape[1]), *sums
+    d_weight, d_bias = (kept.new_empty(kept.shape[1]) for _ in range(2))
+    return grad.new_empty(grad.shape[0], weight.shape[1]), d_weight, d_bias
 
 
 def _fake_sums(grad: Tensor) -> Tensor:
