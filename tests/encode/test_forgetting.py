@@ -59,6 +59,17 @@ def test_what_is_forgotten_is_held_by_nobody(is_on: bool) -> None:
     assert torch.equal(x.grad, 2 * X.exp() * X.exp())
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_pass_that_nobody_goes_back_through_is_held_by_nobody(is_on: bool) -> None:
+    x = X.clone().requires_grad_()
+    with Forgetting(is_on):
+        # saved by the operation that made it
+        wide = x.exp()
+    storage = weakref.ref(wide.untyped_storage())
+    del wide
+    assert storage() is None
+
+
 def test_a_part_of_other_extent_is_kept() -> None:
     x = X.clone().requires_grad_()
     with Forgetting(True) as kept:
