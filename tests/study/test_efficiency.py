@@ -12,10 +12,10 @@ import torch
 
 from graphmamba.config import load_experiment
 from graphmamba.study import efficiency as study
-from graphmamba.study.cost import Shelf, Subject, largest_batch, measure_cost
+from graphmamba.study.cost import LargestBatch, Shelf, Subject, largest_batch, measure_cost
 from graphmamba.study.efficiency import efficiency, run
 from graphmamba.study.efficiency_bench import Bench
-from graphmamba.study.efficiency_findings import Findings
+from graphmamba.study.efficiency_findings import Findings, FractionRow, MixerRow
 from graphmamba.study.efficiency_plan import FULL, QUICK, TITLES, experiment_of
 from graphmamba.study.efficiency_report import claims, print_findings, write_findings
 from graphmamba.study.graphs import study_graphs
@@ -106,6 +106,24 @@ def test_files_hold_every_row(findings: Findings, tmp_path: Path) -> None:
     assert "OOM" in shown
     assert "74 %" in shown
     assert (tmp_path / "new" / "malnet.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_figures_say_where_no_step_fits(findings: Findings, tmp_path: Path) -> None:
+    def out(row: FractionRow | MixerRow) -> FractionRow | MixerRow:
+        return replace(row, cost=replace(row.cost, peak_bytes=None, ms=None, counted_flops=None))
+
+    nowhere = replace(
+        findings,
+        fractions=tuple(map(out, findings.fractions)),
+        mixers=tuple(map(out, findings.mixers)),
+        batches=tuple(
+            replace(row, largest=LargestBatch(0, None, False)) for row in findings.batches
+        ),
+    )
+    write_findings(nowhere, tmp_path)
+    for name, panels in (("malnet", 2), ("mixers", 2)):
+        drawn = (tmp_path / f"{name}.svg").read_text()
+        assert drawn.count("OOM: no step fits") == panels
 
 
 def test_claims_compare_memory_and_operations(findings: Findings) -> None:

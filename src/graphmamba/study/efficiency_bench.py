@@ -9,6 +9,7 @@ from graphmamba.study.cost import Cost, Shelf, Subject, largest_batch, measure_c
 from graphmamba.study.efficiency_findings import BatchRow, FractionRow, MixerRow, Row
 from graphmamba.study.efficiency_plan import OURS, Cell, Plan, experiment_of
 from graphmamba.study.graphs import StudyGraphs, study_graphs
+from graphmamba.study.memory import released_bytes
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,21 @@ class Bench:
     )
 
     def measure(self, cell: Cell) -> Row:
-        """Make one measurement; running out of memory is an outcome as well."""
-        source = self.source(cell)
+        """Make one measurement; running out of memory is an outcome as well.
+
+        Raises:
+            HeldMemoryError: Memory of earlier measurements is not given back.
+        """
+        source, held = self.source(cell), released_bytes(self.device)
         match cell.figure:
             case "fractions":
-                return FractionRow(cell.model, cell.fraction, source, self._cost(cell))
+                return FractionRow(cell.model, cell.fraction, source, self._cost(cell), held)
             case "mixers":
-                return MixerRow(cell.benchmark, cell.model, cell.sizing, source, self._cost(cell))
+                names = cell.benchmark, cell.model, cell.sizing
+                return MixerRow(*names, source, self._cost(cell), held)
             case "batches":
                 found = largest_batch(self._subject(cell), self.plan.largest, self.memory_cap)
-                return BatchRow(cell.model, source, found)
+                return BatchRow(cell.model, source, found, held)
 
     def source(self, cell: Cell) -> str:
         """Say where the graphs of a cell come from."""

@@ -25,6 +25,8 @@ class FractionRow:
     fraction: float
     source: str
     cost: Cost
+    held_bytes: int = 0
+    """On a GPU before the cell was begun; in no peak."""
 
     @property
     def cell(self) -> Cell:
@@ -39,6 +41,8 @@ class BatchRow:
     model: str
     source: str
     largest: LargestBatch
+    held_bytes: int = 0
+    """On a GPU before the cell was begun; in no peak."""
 
     @property
     def cell(self) -> Cell:
@@ -55,6 +59,8 @@ class MixerRow:
     sizing: Sizing
     source: str
     cost: Cost
+    held_bytes: int = 0
+    """On a GPU before the cell was begun; in no peak."""
 
     @property
     def cell(self) -> Cell:

@@ -18,7 +18,7 @@ QUANTITIES: tuple[Quantity, ...] = (
         "peak memory of a step, MB a graph",
         lambda cost: None if cost.bytes_per_graph is None else cost.bytes_per_graph / 1e6,
     ),
-    ("time of a step, ms a graph", lambda cost: cost.ms),
+    ("time of a step, launches one by one, ms a graph", lambda cost: cost.ms),
 )
 COLOUR_OF = dict(zip(TITLES, COLOURS, strict=True))
 MARKERS = dict(zip(TITLES, "osD^vX", strict=True))
@@ -52,10 +52,21 @@ def _draw_quantity(panel: Any, rows: tuple[FractionRow, ...], quantity: Quantity
         if drawn:
             _name_line(panel, model, *drawn[-1], is_cut=len(drawn) < len(points))
         top = max([top, *values])
+    if not top:
+        _say_out(panel)
     panel.set_title(title, fontsize=9, loc="left", color=INK)
     panel.set(xlabel="share of the nodes", xlim=(0, 1.02 * max(row.fraction for row in rows)))
     # room for the name of the highest line
     panel.set_ylim(0, 1.12 * top or 1)
+
+
+def _say_out(panel: Any) -> None:
+    """Say of a whole panel that no step fits into memory; then its heights mean nothing."""
+    panel.set_yticks([])
+    panel.annotate(
+        f"{OUT}: no step fits", (0.5, 0.75), xycoords="axes fraction", ha="center", fontsize=9,
+        color=QUIET,
+    )  # fmt: skip
 
 
 def _name_line(panel: Any, model: str, share: float, value: float, *, is_cut: bool) -> None:
@@ -124,16 +135,19 @@ def plot_mixers(findings: Findings, folder: Path) -> None:
 
 def _draw_trade(panel: Any, costs: list[tuple[str, Cost]]) -> None:
     """Draw a point for each model, ours last, where no other can hide it."""
-    top = max((cost.bytes_per_graph or 0 for _, cost in costs), default=1) / 1e6
+    known = [cost.bytes_per_graph / 1e6 for _, cost in costs if cost.bytes_per_graph is not None]
+    top = max(known, default=1.0)
     for model, cost in reversed(costs):
         place = top if cost.bytes_per_graph is None else cost.bytes_per_graph / 1e6
         panel.scatter(
             cost.forward_flops / 1e6, place, s=52, label=TITLES[model], color=COLOUR_OF[model],
             marker=MARKERS[model], edgecolors="white", linewidths=0.8, zorder=3,
         )  # fmt: skip
-        if cost.bytes_per_graph is None:
+        if cost.bytes_per_graph is None and known:
             panel.annotate(
                 OUT, (cost.forward_flops / 1e6, place), xytext=(0, 6), textcoords="offset points",
                 ha="center", fontsize=8, color=COLOUR_OF[model],
             )  # fmt: skip
     log_axes(panel)
+    if costs and not known:
+        _say_out(panel)

@@ -10,7 +10,7 @@ from graphmamba.bench.tables import table
 from graphmamba.data.catalog import CATALOG
 from graphmamba.study.cost import OUT, Cost
 from graphmamba.study.csv_file import write_csv
-from graphmamba.study.efficiency_findings import FILE, BatchRow, Findings, MixerRow
+from graphmamba.study.efficiency_findings import FILE, BatchRow, Findings, MixerRow, Row
 from graphmamba.study.efficiency_plan import CLAIMS, OURS, PAPER_BATCH, TITLES, Cell, Claim, Sizing
 from graphmamba.study.efficiency_plots import plot_fractions, plot_mixers
 from graphmamba.train.files import write_json
@@ -32,7 +32,7 @@ def write_rows(findings: Findings, folder: Path) -> None:
     write_csv(
         folder / "malnet.csv",
         [
-            {"model": row.model, "fraction": row.fraction, **_cells(row.cost), "source": row.source}
+            {"model": row.model, "fraction": row.fraction, **_cells(row.cost), **_origin(row)}
             for row in findings.fractions
         ],
     )
@@ -82,19 +82,23 @@ def _cells(cost: Cost) -> dict[str, object]:
     return {name: OUT if value is None else value for name, value in cells.items()}
 
 
+def _origin(row: Row) -> dict[str, object]:
+    return {"held_bytes": row.held_bytes, "source": row.source}
+
+
 def _batch_cells(row: BatchRow) -> dict[str, object]:
     return {
         "model": row.model,
         "largest_batch": row.largest.batch_size,
         "peak_bytes": OUT if row.largest.peak_bytes is None else row.largest.peak_bytes,
         "ended_by": "the search's limit" if row.largest.is_limit else OUT,
-        "source": row.source,
+        **_origin(row),
     }
 
 
 def _mixer_cells(row: MixerRow) -> dict[str, object]:
     names = {"benchmark": row.benchmark, "model": row.model, "sizing": row.sizing}
-    return {**names, **_cells(row.cost), "source": row.source}
+    return {**names, **_cells(row.cost), **_origin(row)}
 
 
 def print_findings(
@@ -134,6 +138,10 @@ def _print_notes(findings: Findings, console: Console) -> None:
     costs = [row.cost for row in findings.fractions] + [row.cost for row in findings.mixers]
     if costs:
         console.print("Memory: " + ", ".join(sorted({cost.memory_measure for cost in costs})))
+        held = max(row.held_bytes for row in findings.rows.values())
+        if held:
+            console.print(f"Held before a cell, and in no peak: at most {held / 1e6:.1f} MB")
+        console.print("Time: of steps launched one by one; of small batches it is that of launches")
 
 
 COLUMNS = ("parameters", "batch", "nodes", "MFLOP", "counted", "MB", "ms")

@@ -18,14 +18,22 @@ MEASURES = {
     "cuda": "torch.cuda.max_memory_allocated",
     "cpu": "live tensor storage",
 }
-"""What the peak is, by the kind of device. On a CPU it is the bytes of all tensors alive at the
-same time, model and batch included: the same on every machine, but blind to what an operator takes
-for itself while it runs."""
+"""What the peak is, by the kind of device; model and batch are in it, and nothing else that was
+there before the step. On a CPU it is the bytes of all tensors alive at the same time: the same on
+every machine, but blind to what an operator takes for itself while it runs."""
+MOST_HELD = 256 * 2**20
+"""Bytes of a GPU that may be held before a measurement: workspaces of cuBLAS, which stay."""
+GRANULE = 512
+"""Bytes that PyTorch's allocator of a GPU rounds up to."""
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 class OverCapError(MemoryError):
     """More live tensors than the cap allows, on a device that does not enforce it by itself."""
+
+
+class HeldMemoryError(RuntimeError):
+    """Memory of an earlier measurement is still there, so that running out of it means nothing."""
 
 
 OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
@@ -74,9 +82,28 @@ def settled() -> Iterator[None]:
 def release(device: torch.device) -> None:
     """Give back what nobody refers to any more, as after running out of memory."""
     gc.collect()
+    # What a backward pass that broke off had still to do waits in autograd's queue, with its graph,
+    # for the next pass on this device, which drops it first.
+    torch.zeros((), device=device, requires_grad=True).neg().backward()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
+
+
+def released_bytes(device: torch.device) -> int:
+    """Give back what can be, and return what is held on a GPU all the same; 0 on a CPU.
+
+    Raises:
+        HeldMemoryError: It is more than `MOST_HELD`.
+    """
+    release(device)
+    held = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    if held > MOST_HELD:
+        raise HeldMemoryError(
+            f"{held:,} bytes are held on {device} before the measurement, and {MOST_HELD:,} may "
+            "be: the same command goes on in a new process"
+        )
+    return held
 
 
 def peak_bytes(
@@ -90,7 +117,8 @@ def peak_bytes(
     Args:
         step: What is measured.
         device: Where it runs.
-        resident: Tensors that are there before the step and stay; a GPU knows them by itself.
+        resident: Tensors that are there before the step and stay. What else is there, such as
+            other batches, is not in the peak.
         cap: Bytes beyond which a step on a CPU is stopped.
 
     Raises:
@@ -99,16 +127,23 @@ def peak_bytes(
     """
     if device.type == "cuda":
         release(device)
+        others = torch.cuda.memory_allocated(device) - _allocated(resident)
         torch.cuda.reset_peak_memory_stats(device)
         step()
         torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device)
+        return torch.cuda.max_memory_allocated(device) - max(0, others)
     live = LiveStorage(cap)
     for tensor in resident:
         live.follow(tensor)
     with live:
         step()
     return live.peak
+
+
+def _allocated(tensors: Iterable[Tensor]) -> int:
+    """Bytes of a GPU that tensors take, each storage once."""
+    storages = {each.untyped_storage()._cdata: each.untyped_storage() for each in tensors}
+    return sum(-(-each.nbytes() // GRANULE) * GRANULE for each in storages.values())
 
 
 class LiveStorage(TorchDispatchMode):
