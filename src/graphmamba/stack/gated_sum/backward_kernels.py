@@ -16,9 +16,9 @@ from graphmamba.scan.triton_math import sigmoid
 from graphmamba.stack.gated_sum.walk_kernels import (
     add_to,
     edge_at,
-    groups_of,
     load_rows,
     look_up,
+    place_program,
     places_of,
     rounds_of_rows,
     rows_apart,
@@ -115,7 +115,7 @@ def gated_sum_by_target_kernel(
     With a norm, `de` is the gradient of e_hat normalised, activated and dropped.
     """
     R: tl.constexpr = T * K
-    begin, step, c = groups_of(C, BLOCKS)
+    begin, step, c = place_program(nodes, T, C, BLOCKS)
     place, end = places_of(bounds_ptr, begin, nodes, T, K)
     next_place, next_end = places_of(bounds_ptr, begin + step, nodes, T, K)
     edge, source = look_up(source_ptr, order_ptr, place, end, HAS_ORDER)
@@ -197,7 +197,7 @@ def gated_sum_by_source_kernel(
 ):  # fmt: skip
     """Write the gradients of what a node adds as the source of its edges."""
     R: tl.constexpr = T * K
-    begin, step, c = groups_of(C, BLOCKS)
+    begin, step, c = place_program(nodes, T, C, BLOCKS)
     place, end = places_of(bounds_ptr, begin, nodes, T, K)
     next_place, next_end = places_of(bounds_ptr, begin + step, nodes, T, K)
     edge, target = look_up(target_ptr, order_ptr, place, end, True)

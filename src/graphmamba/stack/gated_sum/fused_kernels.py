@@ -11,9 +11,9 @@ import triton.language as tl
 from graphmamba.scan.triton_math import sigmoid
 from graphmamba.stack.gated_sum.walk_kernels import (
     add_to,
-    groups_of,
     load_rows,
     look_up,
+    place_program,
     places_of,
     rounds_of_rows,
     rows_apart,
@@ -63,7 +63,7 @@ def gated_sum_fwd_kernel(
 ):  # fmt: skip
     """Write x_hat and e_hat, and for each node 1 / sum of its gates and the quotient."""
     R: tl.constexpr = T * K
-    begin, step, c = groups_of(C, BLOCKS)
+    begin, step, c = place_program(nodes, T, C, BLOCKS)
     place, end = places_of(bounds_ptr, begin, nodes, T, K)
     next_place, next_end = places_of(bounds_ptr, begin + step, nodes, T, K)
     edge, source = look_up(source_ptr, order_ptr, place, end, HAS_ORDER)

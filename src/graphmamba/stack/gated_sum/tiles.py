@@ -7,6 +7,8 @@ import triton
 
 ALONE, TOGETHER = 96, 112
 """Registers of a program that walks over the edges of one node, and of one with several."""
+PROCESSORS = 132
+"""Of an H200."""
 AT_ONCE = 4
 """Numbers of a row that are loaded at once where all rows begin at multiples of them."""
 
@@ -22,8 +24,8 @@ class Tile:
     """Edges of a node that are walked side by side, where nodes have few."""
     rounds: int = 4
     """Rounds in which nodes are walked side by side; a node with more edges than that is a hub."""
-    programs: int | None = None
-    """At most, where a program goes on with other nodes; one for every few nodes if None."""
+    programs: int = 5 * PROCESSORS
+    """At most; each goes on with other nodes, and knows by then where their edges are."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def cut(nodes: int, edges: int, channels: int, tile: Tile) -> Grid:
         "C": tile.channels, "ROUNDS": tile.rounds, "num_warps": tile.warps,
     }  # fmt: skip
     groups = triton.cdiv(nodes, side_by_side)
-    most = groups if tile.programs is None else max(tile.programs // blocks, 1)
+    most = max(tile.programs // blocks, 1)
     # As many as make the rounds that the slowest of them would need anyway.
     programs = triton.cdiv(groups, triton.cdiv(groups, most)) if groups else 0
     return Grid(programs * blocks, constants)

@@ -2,7 +2,7 @@
 
 A program has T nodes and walks over their edges side by side, K = R / T of each at a time. After a
 few rounds only hubs have edges left: these come one after another then, R edges at a time. Then it
-may go on with other T nodes. Where a row lies is known after two loads that wait for each other,
+goes on with other T nodes. Where a row lies is known after two loads that wait for each other,
 longer than it takes to add it: they are made for the next nodes before these ones are walked over.
 
 Sums never meet in memory: those of a node are made by one program, in an order that depends on
@@ -55,24 +55,8 @@ def rounds_of(bounds_ptr, first, nodes, T: tl.constexpr, K: tl.constexpr, ROUNDS
 
 @no_type_check
 @triton.jit
-def place_program(
-    bounds_ptr, nodes, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, BLOCKS: tl.constexpr,
-    ROUNDS: tl.constexpr,
-):  # fmt: skip
-    """Return the first node, the channels, the rounds side by side, and if they leave a hub.
-
-    That is of a program that has T nodes and no others.
-    """
-    first = (tl.program_id(0) // BLOCKS) * T
-    c = (tl.program_id(0) % BLOCKS) * C + tl.arange(0, C)
-    rounds, has_hub = rounds_of(bounds_ptr, first, nodes, T, K, ROUNDS)
-    return first, c, rounds, has_hub
-
-
-@no_type_check
-@triton.jit
-def groups_of(C: tl.constexpr, BLOCKS: tl.constexpr):
-    """Return the first of a program's groups of nodes, the step to the next, and the channels."""
+def place_program(nodes, T: tl.constexpr, C: tl.constexpr, BLOCKS: tl.constexpr):
+    """Return the first of a program's groups of T nodes, the step to the next, and the channels."""
     c = (tl.program_id(0) % BLOCKS) * C + tl.arange(0, C)
     return tl.program_id(0) // BLOCKS, tl.num_programs(0) // BLOCKS, c
 
