@@ -17,11 +17,9 @@ from graphmamba.stack.gated_sum.walk_kernels import (
     add_to,
     edge_at,
     load_rows,
-    look_up,
     place_program,
-    places_of,
-    rounds_of_rows,
     rows_apart,
+    rows_together,
     store_rows,
     sum_of_each,
 )
@@ -60,7 +58,7 @@ def before_norm(
 @triton.jit
 def walk_targets(
     dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr, source_ptr, order_ptr,
-    d_edges_ptr, parts_ptr, node, place, end, edge, source, rounds, nodes, real, slopes, keys, c,
+    d_edges_ptr, parts_ptr, node, place, end, rounds, nodes, real, slopes, keys, c,
     STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr,
     SENT_STRIDE: tl.constexpr, DX_STRIDE: tl.constexpr, DE_STRIDE: tl.constexpr,
     HAS_SCALE: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_DE: tl.constexpr, HAS_NORM: tl.constexpr,
@@ -72,8 +70,10 @@ def walk_targets(
     dx = load_rows(dx_ptr, node, exists, c, DX_STRIDE, CHANNELS)
     dx *= load_rows(weight_ptr, node, exists, c, CHANNELS, CHANNELS)
     mean = load_rows(mean_ptr, node, exists, c, CHANNELS, CHANNELS)
+    inside = place < end
+    edge = edge_at(order_ptr, place, inside, HAS_ORDER)
+    source = tl.load(source_ptr + edge, mask=inside, other=0)
     for _ in range(rounds):
-        inside = place < end
         sent = load_rows(sent_ptr, source, inside, c, SENT_STRIDE, CHANNELS)
         e_hat = load_rows(e_hat_ptr, edge, inside, c, CHANNELS, CHANNELS)
         gate = sigmoid(e_hat)
@@ -93,7 +93,9 @@ def walk_targets(
         store_rows(d_edges_ptr, edge, inside, c, d_edge, CHANNELS, CHANNELS)
         total += tl.where(inside[:, None], d_edge, 0.0)
         place += STEP
-        edge, source = look_up(source_ptr, order_ptr, place, end, HAS_ORDER)
+        inside = place < end
+        edge = edge_at(order_ptr, place, inside, HAS_ORDER)
+        source = tl.load(source_ptr + edge, mask=inside, other=0)
     return total
 
 
@@ -115,10 +117,7 @@ def gated_sum_by_target_kernel(
     With a norm, `de` is the gradient of e_hat normalised, activated and dropped.
     """
     R: tl.constexpr = T * K
-    begin, step, c = place_program(nodes, T, C, BLOCKS)
-    place, end = places_of(bounds_ptr, begin, nodes, T, K)
-    next_place, next_end = places_of(bounds_ptr, begin + step, nodes, T, K)
-    edge, source = look_up(source_ptr, order_ptr, place, end, HAS_ORDER)
+    first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
     parts_ptr += (tl.program_id(0) % BLOCKS).to(tl.int64) * edges
     real, slopes, keys = edges, (), ()
     if HAS_NORM:
@@ -127,64 +126,57 @@ def gated_sum_by_target_kernel(
         slopes = load_slopes(
             kept_ptr, gain_ptr, shift_ptr, d_gain_ptr, d_shift_ptr, real, c, CHANNELS
         )
-    for group in range(begin, tl.cdiv(nodes, T), step):
-        first = group * T
-        t = first + tl.arange(0, T)
-        dx = load_rows(dx_ptr, t, t < nodes, c, DX_STRIDE, CHANNELS)
-        share = dx * load_rows(weight_ptr, t, t < nodes, c, CHANNELS, CHANNELS)
-        next_edge, next_source = look_up(source_ptr, order_ptr, next_place, next_end, HAS_ORDER)
-        far_place, far_end = places_of(bounds_ptr, group + 2 * step, nodes, T, K)
-        rounds, has_hub = rounds_of_rows(place, end, T, K, ROUNDS)
-        found = walk_targets(
-            dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr, source_ptr,
-            order_ptr, d_edges_ptr, parts_ptr, first + tl.arange(0, R) // K, place, end, edge,
-            source, rounds, nodes, real, slopes, keys, c, K, R, C, CHANNELS, SENT_STRIDE,
-            DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER, HAS_DE, HAS_NORM, ACTIVATION, THRESHOLD,
-            SCALE,
-        )  # fmt: skip
-        total = sum_of_each(found, T, K, C)
-        if has_hub:
-            for i in range(T):
-                node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
-                if rounds > 0:
-                    edge, source = look_up(source_ptr, order_ptr, place, end, HAS_ORDER)
-                    found = walk_targets(
-                        dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr,
-                        source_ptr, order_ptr, d_edges_ptr, parts_ptr, node, place, end, edge,
-                        source, rounds, nodes, real, slopes, keys, c, R, R, C, CHANNELS,
-                        SENT_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER, HAS_DE, HAS_NORM,
-                        ACTIVATION, THRESHOLD, SCALE,
-                    )  # fmt: skip
-                    total = add_to(total, found, i, T)
+    node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
+    found = walk_targets(
+        dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr, source_ptr,
+        order_ptr, d_edges_ptr, parts_ptr, node, place, end, rounds, nodes, real, slopes, keys, c,
+        K, R, C, CHANNELS, SENT_STRIDE, DX_STRIDE, DE_STRIDE, HAS_SCALE, HAS_ORDER, HAS_DE,
+        HAS_NORM, ACTIVATION, THRESHOLD, SCALE,
+    )  # fmt: skip
+    total = sum_of_each(found, T, K, C)
+    if has_hub:
+        for i in range(T):
+            node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
+            if rounds > 0:
+                found = walk_targets(
+                    dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr,
+                    source_ptr, order_ptr, d_edges_ptr, parts_ptr, node, place, end, rounds, nodes,
+                    real, slopes, keys, c, R, R, C, CHANNELS, SENT_STRIDE, DX_STRIDE, DE_STRIDE,
+                    HAS_SCALE, HAS_ORDER, HAS_DE, HAS_NORM, ACTIVATION, THRESHOLD, SCALE,
+                )  # fmt: skip
+                total = add_to(total, found, i, T)
 
-        store_rows(share_ptr, t, t < nodes, c, share, CHANNELS, CHANNELS)
-        store_rows(d_nodes_ptr, t, t < nodes, c, dx, 4 * CHANNELS, CHANNELS)
-        store_rows(d_nodes_ptr + 2 * CHANNELS, t, t < nodes, c, total, 4 * CHANNELS, CHANNELS)
-        place, end, edge, source = next_place, next_end, next_edge, next_source
-        next_place, next_end = far_place, far_end
+    t = first + tl.arange(0, T)
+    dx = load_rows(dx_ptr, t, t < nodes, c, DX_STRIDE, CHANNELS)
+    share = dx * load_rows(weight_ptr, t, t < nodes, c, CHANNELS, CHANNELS)
+    store_rows(share_ptr, t, t < nodes, c, share, CHANNELS, CHANNELS)
+    store_rows(d_nodes_ptr, t, t < nodes, c, dx, 4 * CHANNELS, CHANNELS)
+    store_rows(d_nodes_ptr + 2 * CHANNELS, t, t < nodes, c, total, 4 * CHANNELS, CHANNELS)
 
 
 @no_type_check
 @triton.jit
 def walk_sources(
-    e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end, edge, target,
-    rounds, c, STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr,
+    e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end, rounds, c,
+    STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr,
     HAS_SCALE: tl.constexpr,
 ):  # fmt: skip
     """Return the gradients of what is sent along the edges of some rows, added by row."""
     d_sent, total = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
+    inside = place < end
+    edge = edge_at(order_ptr, place, inside, True)
+    target = tl.load(target_ptr + edge, mask=inside, other=0)
     for _ in range(rounds):
-        inside = place < end
-        e_hat = load_rows(e_hat_ptr, edge, inside, c, CHANNELS, CHANNELS)
-        d_edge = load_rows(d_edges_ptr, edge, inside, c, CHANNELS, CHANNELS)
         share = load_rows(share_ptr, target, inside, c, CHANNELS, CHANNELS)
-        gate = sigmoid(e_hat)
+        gate = sigmoid(load_rows(e_hat_ptr, edge, inside, c, CHANNELS, CHANNELS))
         if HAS_SCALE:
             gate *= tl.load(scale_ptr + edge, mask=inside, other=0.0)[:, None]
         d_sent += gate * share
-        total += d_edge
+        total += load_rows(d_edges_ptr, edge, inside, c, CHANNELS, CHANNELS)
         place += STEP
-        edge, target = look_up(target_ptr, order_ptr, place, end, True)
+        inside = place < end
+        edge = edge_at(order_ptr, place, inside, True)
+        target = tl.load(target_ptr + edge, mask=inside, other=0)
     return d_sent, total
 
 
@@ -197,36 +189,23 @@ def gated_sum_by_source_kernel(
 ):  # fmt: skip
     """Write the gradients of what a node adds as the source of its edges."""
     R: tl.constexpr = T * K
-    begin, step, c = place_program(nodes, T, C, BLOCKS)
-    place, end = places_of(bounds_ptr, begin, nodes, T, K)
-    next_place, next_end = places_of(bounds_ptr, begin + step, nodes, T, K)
-    edge, target = look_up(target_ptr, order_ptr, place, end, True)
-    for group in range(begin, tl.cdiv(nodes, T), step):
-        first = group * T
-        next_inside = next_place < next_end
-        next_edge = edge_at(order_ptr, next_place, next_inside, True)
-        far_place, far_end = places_of(bounds_ptr, group + 2 * step, nodes, T, K)
-        rounds, has_hub = rounds_of_rows(place, end, T, K, ROUNDS)
-        sent, found = walk_sources(
-            e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end, edge,
-            target, rounds, c, K, R, C, CHANNELS, HAS_SCALE,
-        )  # fmt: skip
-        # Not sooner: it would wait for the edge, and all that comes after it as well.
-        next_target = tl.load(target_ptr + next_edge, mask=next_inside, other=0)
-        d_sent, total = sum_of_each(sent, T, K, C), sum_of_each(found, T, K, C)
-        if has_hub:
-            for i in range(T):
-                _, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
-                if rounds > 0:
-                    edge, target = look_up(target_ptr, order_ptr, place, end, True)
-                    sent, found = walk_sources(
-                        e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place,
-                        end, edge, target, rounds, c, R, R, C, CHANNELS, HAS_SCALE,
-                    )  # fmt: skip
-                    d_sent, total = add_to(d_sent, sent, i, T), add_to(total, found, i, T)
+    first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
+    _, place, end = rows_together(bounds_ptr, first, nodes, T, K)
+    sent, found = walk_sources(
+        e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end, rounds, c,
+        K, R, C, CHANNELS, HAS_SCALE,
+    )  # fmt: skip
+    d_sent, total = sum_of_each(sent, T, K, C), sum_of_each(found, T, K, C)
+    if has_hub:
+        for i in range(T):
+            _, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
+            if rounds > 0:
+                sent, found = walk_sources(
+                    e_hat_ptr, d_edges_ptr, share_ptr, scale_ptr, target_ptr, order_ptr, place, end,
+                    rounds, c, R, R, C, CHANNELS, HAS_SCALE,
+                )  # fmt: skip
+                d_sent, total = add_to(d_sent, sent, i, T), add_to(total, found, i, T)
 
-        t = first + tl.arange(0, T)
-        store_rows(d_nodes_ptr + CHANNELS, t, t < nodes, c, d_sent, 4 * CHANNELS, CHANNELS)
-        store_rows(d_nodes_ptr + 3 * CHANNELS, t, t < nodes, c, total, 4 * CHANNELS, CHANNELS)
-        place, end, edge, target = next_place, next_end, next_edge, next_target
-        next_place, next_end = far_place, far_end
+    t = first + tl.arange(0, T)
+    store_rows(d_nodes_ptr + CHANNELS, t, t < nodes, c, d_sent, 4 * CHANNELS, CHANNELS)
+    store_rows(d_nodes_ptr + 3 * CHANNELS, t, t < nodes, c, total, 4 * CHANNELS, CHANNELS)

@@ -11,12 +11,11 @@ import triton.language as tl
 from graphmamba.scan.triton_math import sigmoid
 from graphmamba.stack.gated_sum.walk_kernels import (
     add_to,
+    edge_at,
     load_rows,
-    look_up,
     place_program,
-    places_of,
-    rounds_of_rows,
     rows_apart,
+    rows_together,
     store_rows,
     sum_of_each,
 )
@@ -25,16 +24,18 @@ from graphmamba.stack.gated_sum.walk_kernels import (
 @no_type_check
 @triton.jit
 def walk_forward(
-    nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place, end, edge,
-    source, rounds, nodes, c, STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
-    CHANNELS: tl.constexpr, NODES_STRIDE: tl.constexpr, EDGES_STRIDE: tl.constexpr,
-    HAS_SCALE: tl.constexpr, HAS_ORDER: tl.constexpr,
+    nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place, end, rounds,
+    nodes, c, STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr,
+    NODES_STRIDE: tl.constexpr, EDGES_STRIDE: tl.constexpr, HAS_SCALE: tl.constexpr,
+    HAS_ORDER: tl.constexpr,
 ):  # fmt: skip
     """Write the edges of some rows; return what they send and how far they open, added by row."""
     received, opened = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
     to_target = load_rows(nodes_ptr + 2 * CHANNELS, node, node < nodes, c, NODES_STRIDE, CHANNELS)
+    inside = place < end
+    edge = edge_at(order_ptr, place, inside, HAS_ORDER)
+    source = tl.load(source_ptr + edge, mask=inside, other=0)
     for _ in range(rounds):
-        inside = place < end
         to_source = load_rows(nodes_ptr + 3 * CHANNELS, source, inside, c, NODES_STRIDE, CHANNELS)
         sent = load_rows(nodes_ptr + CHANNELS, source, inside, c, NODES_STRIDE, CHANNELS)
         e_hat = (
@@ -48,7 +49,9 @@ def walk_forward(
         opened += gate
         # Which rows come next is looked up while those of this round are on their way.
         place += STEP
-        edge, source = look_up(source_ptr, order_ptr, place, end, HAS_ORDER)
+        inside = place < end
+        edge = edge_at(order_ptr, place, inside, HAS_ORDER)
+        source = tl.load(source_ptr + edge, mask=inside, other=0)
     return received, opened
 
 
@@ -63,39 +66,28 @@ def gated_sum_fwd_kernel(
 ):  # fmt: skip
     """Write x_hat and e_hat, and for each node 1 / sum of its gates and the quotient."""
     R: tl.constexpr = T * K
-    begin, step, c = place_program(nodes, T, C, BLOCKS)
-    place, end = places_of(bounds_ptr, begin, nodes, T, K)
-    next_place, next_end = places_of(bounds_ptr, begin + step, nodes, T, K)
-    edge, source = look_up(source_ptr, order_ptr, place, end, HAS_ORDER)
-    for group in range(begin, tl.cdiv(nodes, T), step):
-        first = group * T
-        t = first + tl.arange(0, T)
-        own = load_rows(nodes_ptr, t, t < nodes, c, NODES_STRIDE, CHANNELS)
-        next_edge, next_source = look_up(source_ptr, order_ptr, next_place, next_end, HAS_ORDER)
-        far_place, far_end = places_of(bounds_ptr, group + 2 * step, nodes, T, K)
-        rounds, has_hub = rounds_of_rows(place, end, T, K, ROUNDS)
-        sent, gates = walk_forward(
-            nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr,
-            first + tl.arange(0, R) // K, place, end, edge, source, rounds, nodes, c, K, R, C,
-            CHANNELS, NODES_STRIDE, EDGES_STRIDE, HAS_SCALE, HAS_ORDER,
-        )  # fmt: skip
-        received, opened = sum_of_each(sent, T, K, C), sum_of_each(gates, T, K, C)
-        if has_hub:
-            for i in range(T):
-                node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
-                if rounds > 0:
-                    edge, source = look_up(source_ptr, order_ptr, place, end, HAS_ORDER)
-                    sent, gates = walk_forward(
-                        nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node,
-                        place, end, edge, source, rounds, nodes, c, R, R, C, CHANNELS,
-                        NODES_STRIDE, EDGES_STRIDE, HAS_SCALE, HAS_ORDER,
-                    )  # fmt: skip
-                    received, opened = add_to(received, sent, i, T), add_to(opened, gates, i, T)
+    first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
+    node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
+    sent, gates = walk_forward(
+        nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place, end,
+        rounds, nodes, c, K, R, C, CHANNELS, NODES_STRIDE, EDGES_STRIDE, HAS_SCALE, HAS_ORDER,
+    )  # fmt: skip
+    received, opened = sum_of_each(sent, T, K, C), sum_of_each(gates, T, K, C)
+    if has_hub:
+        for i in range(T):
+            node, place, end, rounds = rows_apart(bounds_ptr, first + i, nodes, ROUNDS * K, R)
+            if rounds > 0:
+                sent, gates = walk_forward(
+                    nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place,
+                    end, rounds, nodes, c, R, R, C, CHANNELS, NODES_STRIDE, EDGES_STRIDE,
+                    HAS_SCALE, HAS_ORDER,
+                )  # fmt: skip
+                received, opened = add_to(received, sent, i, T), add_to(opened, gates, i, T)
 
-        weight = 1.0 / (opened + EPSILON)
-        mean = received * weight
-        store_rows(x_hat_ptr, t, t < nodes, c, own + mean, CHANNELS, CHANNELS)
-        store_rows(weight_ptr, t, t < nodes, c, weight, CHANNELS, CHANNELS)
-        store_rows(mean_ptr, t, t < nodes, c, mean, CHANNELS, CHANNELS)
-        place, end, edge, source = next_place, next_end, next_edge, next_source
-        next_place, next_end = far_place, far_end
+    t = first + tl.arange(0, T)
+    weight = 1.0 / (opened + EPSILON)
+    mean = received * weight
+    x_hat = load_rows(nodes_ptr, t, t < nodes, c, NODES_STRIDE, CHANNELS) + mean
+    store_rows(x_hat_ptr, t, t < nodes, c, x_hat, CHANNELS, CHANNELS)
+    store_rows(weight_ptr, t, t < nodes, c, weight, CHANNELS, CHANNELS)
+    store_rows(mean_ptr, t, t < nodes, c, mean, CHANNELS, CHANNELS)

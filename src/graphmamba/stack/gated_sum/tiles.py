@@ -5,10 +5,8 @@ from typing import Any
 
 import triton
 
-ALONE, TOGETHER = 96, 112
+ALONE, TOGETHER = 80, 96
 """Registers of a program that walks over the edges of one node, and of one with several."""
-PROCESSORS = 132
-"""Of an H200."""
 AT_ONCE = 4
 """Numbers of a row that are loaded at once where all rows begin at multiples of them."""
 
@@ -24,8 +22,6 @@ class Tile:
     """Edges of a node that are walked side by side, where nodes have few."""
     rounds: int = 4
     """Rounds in which nodes are walked side by side; a node with more edges than that is a hub."""
-    programs: int = 5 * PROCESSORS
-    """At most; each goes on with other nodes, and knows by then where their edges are."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +52,4 @@ def cut(nodes: int, edges: int, channels: int, tile: Tile) -> Grid:
         "CHANNELS": channels, "BLOCKS": blocks, "T": side_by_side, "K": at_once,
         "C": tile.channels, "ROUNDS": tile.rounds, "num_warps": tile.warps,
     }  # fmt: skip
-    groups = triton.cdiv(nodes, side_by_side)
-    most = max(tile.programs // blocks, 1)
-    # As many as make the rounds that the slowest of them would need anyway.
-    programs = triton.cdiv(groups, triton.cdiv(groups, most)) if groups else 0
-    return Grid(programs * blocks, constants)
+    return Grid(triton.cdiv(nodes, side_by_side) * blocks, constants)

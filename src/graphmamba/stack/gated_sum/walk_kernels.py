@@ -1,12 +1,9 @@
 """Which rows of a tile belong to which node, for sums over the edges of nodes.
 
 A program has T nodes and walks over their edges side by side, K = R / T of each at a time. After a
-few rounds only hubs have edges left: these come one after another then, R edges at a time. Then it
-goes on with other T nodes. Where a row lies is known after two loads that wait for each other,
-longer than it takes to add it: they are made for the next nodes before these ones are walked over.
-
-Sums never meet in memory: those of a node are made by one program, in an order that depends on
-nothing but the edges.
+few rounds only hubs have edges left: these come one after another then, R edges at a time. Sums
+never meet in memory: those of a node are made by one program, in an order that depends on nothing
+but the edges.
 """
 
 from typing import no_type_check
@@ -55,38 +52,15 @@ def rounds_of(bounds_ptr, first, nodes, T: tl.constexpr, K: tl.constexpr, ROUNDS
 
 @no_type_check
 @triton.jit
-def place_program(nodes, T: tl.constexpr, C: tl.constexpr, BLOCKS: tl.constexpr):
-    """Return the first of a program's groups of T nodes, the step to the next, and the channels."""
+def place_program(
+    bounds_ptr, nodes, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, BLOCKS: tl.constexpr,
+    ROUNDS: tl.constexpr,
+):  # fmt: skip
+    """Return the first node, the channels, the rounds side by side, and if they leave a hub."""
+    first = (tl.program_id(0) // BLOCKS) * T
     c = (tl.program_id(0) % BLOCKS) * C + tl.arange(0, C)
-    return tl.program_id(0) // BLOCKS, tl.num_programs(0) // BLOCKS, c
-
-
-@no_type_check
-@triton.jit
-def places_of(bounds_ptr, group, nodes, T: tl.constexpr, K: tl.constexpr):
-    """Return place and end of each row of a group; without rows behind the last."""
-    _, place, end = rows_together(bounds_ptr, group * T, nodes, T, K)
-    return place, end
-
-
-@no_type_check
-@triton.jit
-def rounds_of_rows(place, end, T: tl.constexpr, K: tl.constexpr, ROUNDS: tl.constexpr):
-    """Return the rounds in which rows are walked side by side, and if they leave a hub."""
-    low = place - tl.arange(0, T * K) % K
-    rounds = tl.cdiv(tl.max(end - low, axis=0), K)
-    if T == 1:
-        return rounds, False
-    return tl.minimum(rounds, ROUNDS), rounds > ROUNDS
-
-
-@no_type_check
-@triton.jit
-def look_up(end_ptr, order_ptr, place, end, HAS_ORDER: tl.constexpr):
-    """Return the edge at each place, and the node at its other end."""
-    inside = place < end
-    edge = edge_at(order_ptr, place, inside, HAS_ORDER)
-    return edge, tl.load(end_ptr + edge, mask=inside, other=0)
+    rounds, has_hub = rounds_of(bounds_ptr, first, nodes, T, K, ROUNDS)
+    return first, c, rounds, has_hub
 
 
 @no_type_check
