@@ -149,7 +149,7 @@ def store_step(
 def selective_scan_bwd_kernel(
     grad_ptr, u_ptr, delta_ptr, A2_ptr, B_ptr, C_ptr, D_ptr, z_ptr, bias_ptr, starts_ptr,
     order_ptr, states_ptr, adjoints_ptr, scratch_ptr, du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr,
-    parts_ptr, steps, rows, chunks, first_block,
+    parts_ptr, steps, rows, chunks, FIRST_BLOCK: tl.constexpr,
     INNER: tl.constexpr, STATE: tl.constexpr, GRAD_STRIDE: tl.constexpr, U_STRIDE: tl.constexpr,
     DELTA_STRIDE: tl.constexpr, B_STRIDE: tl.constexpr, B_SHIFT: tl.constexpr,
     C_STRIDE: tl.constexpr, C_SHIFT: tl.constexpr,
@@ -163,7 +163,7 @@ def selective_scan_bwd_kernel(
     """Walk each chunk backwards, group by group: states anew from a kept one, then adjoints."""
     follow(PDL)
     chunk, n = tl.program_id(0), tl.arange(0, N)
-    c = (first_block + tl.program_id(1)) * C + tl.arange(0, C)
+    c = (FIRST_BLOCK + tl.program_id(1)) * C + tl.arange(0, C)
     first = chunk * CHUNK
     count = tl.minimum(CHUNK, steps - first)
     groups = tl.cdiv(count, GROUP)
@@ -175,7 +175,7 @@ def selective_scan_bwd_kernel(
     D = tl.load(D_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_D else 0.0
     bias = tl.load(bias_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_BIAS else 0.0
     states_ptr += chunk.to(tl.int64) * (CHUNK // INTERVAL) * N * WIDTH
-    corner = (first_block + tl.program_id(1)) * C
+    corner = (FIRST_BLOCK + tl.program_id(1)) * C
     program = chunk * tl.num_programs(1) + tl.program_id(1)
     scratch_ptr += program.to(tl.int64) * (PER_INTERVAL * N * C)
     scratch = scratch_ptr + n[:, None] * C + tl.arange(0, C)[None, :]

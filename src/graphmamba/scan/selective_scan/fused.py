@@ -149,16 +149,17 @@ def _walk_back(
     halves = arguments[0].is_cuda and is_plain
     for first_block in range(0, plan.blocks, grid[1]):
         shape = common | {
-            "INTERVAL": plan.interval, "GROUP": plan.group, "ACCUMULATE": first_block > 0,
+            "INTERVAL": plan.interval, "GROUP": plan.group, "FIRST_BLOCK": first_block,
+            "ACCUMULATE": first_block > 0,
         }  # fmt: skip
         launch = selective_scan_bwd_kernel[grid]
-        compiled = launch(*arguments, first_block, HALVES=halves, **shape)
+        compiled = launch(*arguments, HALVES=halves, **shape)
         if halves and not has_a_channel_a_thread(compiled.asm["ttgir"]):
             if first_block > 0:
                 raise RuntimeError("Triton laid out two blocks of channels in different ways")
             # Another version of Triton may lay tiles out in another way; plain sums are right then.
             halves = False
-            launch(*arguments, first_block, HALVES=False, **shape)
+            launch(*arguments, HALVES=False, **shape)
 
 
 def _finish(
