@@ -271,7 +271,6 @@ def selective_scan_bwd_kernel(
                 GRAD_STRIDE, Z_STRIDE, INNER, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, GROUP,
             )  # fmt: skip
             B_here, C_here = B_ptr + t * B_STRIDE, C_ptr + t * C_STRIDE
-            sums = load_sums(t, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, GROUP)
             dts = step_sizes(raws, bias, SOFTPLUS, GROUP)
             decayed = ()
             for i in tl.static_range(GROUP):
@@ -282,12 +281,19 @@ def selective_scan_bwd_kernel(
             # one. Not sooner: there are but six counters of loads on their way, so that what this
             # group wants would have to wait for it as well.
             hold_loads_here()
+            sums = load_sums(t, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, GROUP)
             before = (group - INTERVAL) * SIGN
             left = tl.where((group > 0) & (inward == 0), INTERVAL, 0)
             near = touch(
                 B_ptr + before * B_STRIDE, C_ptr + before * C_STRIDE, left, SIGN * B_STRIDE,
                 SIGN * C_STRIDE, STATE, INTERVAL,
             )  # fmt: skip
+            if HALVES and ACCUMULATE:
+                near_sums = touch(
+                    dB_ptr + before * STATE, dC_ptr + before * STATE, left, SIGN * STATE,
+                    SIGN * STATE, STATE, INTERVAL,
+                )  # fmt: skip
+                near = tl.maximum(near, near_sums)
             near_u = touch_rows(
                 u_ptr + before * U_STRIDE, corner, order_ptr, rows, left, U_STRIDE, SIGN, INNER, C,
                 False, False, INTERVAL,
