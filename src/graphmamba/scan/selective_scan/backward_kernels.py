@@ -216,10 +216,17 @@ def selective_scan_bwd_kernel(
     for back in range(groups):
         group = (groups - 1 - back) * GROUP
         inward = (groups - 1 - back) % PER_INTERVAL
-        h = tl.load(states_ptr + (group // INTERVAL) * N * WIDTH + tile)
-        if PER_INTERVAL > 1:
+        kept = states_ptr + (group // INTERVAL) * N * WIDTH + tile
+        if PER_INTERVAL == 1:
+            h = tl.load(kept)
+        else:
             # On entering an interval, walk through it once and note the state before each group.
+            if (inward == 0) & (back == 0):
+                tl.store(scratch, tl.load(kept))
+                tl.debug_barrier()
             if (inward > 0) & ((inward == PER_INTERVAL - 1) | (back == 0)):
+                h = tl.load(kept)
+                tl.store(scratch, h)
                 begin = group - inward * GROUP
                 way = in_vector_registers(begin * SIGN, NATIVE)
                 way_us = load_steps(u_ptr + way * U_STRIDE, c, SIGN * U_STRIDE, INNER, GROUP)
@@ -256,9 +263,7 @@ def selective_scan_bwd_kernel(
                     tl.store(scratch + (g + 1) * (N * C), h)
                     way_us, way_raws, way = next_us, next_raws, ahead
                 tl.debug_barrier()
-            noted = tl.load(scratch + inward * (N * C))
-            kept = tl.load(states_ptr + (group // INTERVAL) * N * WIDTH + tile)
-            h = tl.where(inward > 0, noted, kept)
+            h = tl.load(scratch + inward * (N * C))
 
         starts = load_starts(starts_ptr, first + group, GROUP)
         if (starts == 0) & (group + GROUP <= count):
@@ -318,7 +323,7 @@ def selective_scan_bwd_kernel(
                 left > 0, WIDTH, N, C,
             )  # fmt: skip
             if PER_INTERVAL > 1:
-                noted_tile = touch_tile(scratch_ptr + (inward - 1) * (N * C), inward > 1, C, N, C)
+                noted_tile = touch_tile(scratch_ptr + (inward - 1) * (N * C), inward > 0, C, N, C)
                 near_tile = tl.maximum(near_tile, noted_tile)
             for i in tl.static_range(GROUP - 1, -1, -1):
                 B = load_states(B_here + i * SIGN * B_STRIDE, n, STATE)
