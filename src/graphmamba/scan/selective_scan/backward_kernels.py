@@ -60,7 +60,7 @@ def step_back(
     """Take the adjoint from behind a step to before it.
 
     Returns it, dA so far, the gradients of u, of the raw delta and of the gate, dy before the gate,
-    and two tiles whose sums over the channels are the gradients of B and C.
+    and g, v, h: the sums of g v and h dy over the channels are the gradients of B and C.
     """
     u, dy = u.to(tl.float32), dy.to(tl.float32)
     x = dt[None, :] * A2
@@ -92,7 +92,7 @@ def step_back(
     draw = ddt
     if SOFTPLUS:
         draw = ddt * sigmoid(raw.to(tl.float32) + bias)
-    return a * g, dA, du + D * dy, draw, dz, dy, g * v, h * dy[None, :]
+    return a * g, dA, du + D * dy, draw, dz, dy, g, v, h
 
 
 @no_type_check
@@ -122,7 +122,7 @@ def load_sums(
 @no_type_check
 @triton.jit
 def store_step(
-    at, dz_row, c, n, du, draw, dz, to_B, to_C, sums, du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr,
+    at, dz_row, c, n, du, draw, dz, dy, g, v, h, sums, du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr,
     INNER: tl.constexpr, STATE: tl.constexpr, HAS_Z: tl.constexpr, ACCUMULATE: tl.constexpr,
     HALVES: tl.constexpr, DZ_STRIDE: tl.constexpr,
 ):  # fmt: skip
@@ -132,10 +132,10 @@ def store_step(
     if HAS_Z:
         store_channels(dz_ptr + dz_row * DZ_STRIDE, c, dz, INNER)
     if HALVES:
-        tl.store(both_sums(dB_ptr, dC_ptr, at, STATE), sum_lanes(to_B, to_C, n) + sums)
+        tl.store(both_sums(dB_ptr, dC_ptr, at, STATE), sum_lanes(g, v, h, dy[None, :], n) + sums)
     else:
-        dB = tl.sum(to_B, axis=1)
-        dC = tl.sum(to_C, axis=1)
+        dB = tl.sum(g * v, axis=1)
+        dC = tl.sum(h * dy[None, :], axis=1)
         own = n < STATE
         if ACCUMULATE:
             dB += tl.load(dB_ptr + at * STATE + n, mask=own, other=0.0)
@@ -331,7 +331,7 @@ def selective_scan_bwd_kernel(
                 # A select that the compiler cannot foresee: else it would keep the exponentials of
                 # all steps from above in registers that are not there, instead of taking them anew.
                 dt = tl.where(chunks > 0, dts[i], 0.0)
-                adjoint, dA, du, draw, dz, dy, to_B, to_C = step_back(
+                adjoint, dA, du, draw, dz, dy, g, v, after = step_back(
                     adjoint, dA, decayed[i], dt, raws[i], us[i], grads[i], zs[i], B, Ct, A2, D,
                     bias, HAS_Z, SOFTPLUS, ZOH,
                 )  # fmt: skip
@@ -342,8 +342,8 @@ def selective_scan_bwd_kernel(
                 if SCATTER:
                     dz_row = slots[i].to(tl.int64)
                 store_step(
-                    at, dz_row, c, n, du, draw, dz, to_B, to_C, sums[i], du_ptr, ddelta_ptr, dB_ptr,
-                    dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
+                    at, dz_row, c, n, du, draw, dz, dy, g, v, after, sums[i], du_ptr, ddelta_ptr,
+                    dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
                 )  # fmt: skip
             touched = tl.maximum(touched, near)
             touched_rows = tl.maximum(touched_rows, tl.maximum(near_u, near_delta))
@@ -369,7 +369,7 @@ def selective_scan_bwd_kernel(
                 )  # fmt: skip
                 B = load_states(B_ptr + at * B_STRIDE, n, STATE)
                 Ct = load_states(C_ptr + at * C_STRIDE, n, STATE)
-                adjoint, dA, du, draw, dz, dy, to_B, to_C = step_back(
+                adjoint, dA, du, draw, dz, dy, g, v, after = step_back(
                     adjoint, dA, p, step_size(raw, bias, SOFTPLUS), raw, u, grad[0], z[0], B, Ct,
                     A2, D, bias, HAS_Z, SOFTPLUS, ZOH,
                 )  # fmt: skip
@@ -381,8 +381,8 @@ def selective_scan_bwd_kernel(
                     dz_row = slot[0].to(tl.int64)
                 sum_here = load_sums(at, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, 1)
                 store_step(
-                    at, dz_row, c, n, du, draw, dz, to_B, to_C, sum_here[0], du_ptr, ddelta_ptr,
-                    dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
+                    at, dz_row, c, n, du, draw, dz, dy, g, v, after, sum_here[0], du_ptr,
+                    ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
                 )  # fmt: skip
     parts_ptr += chunk.to(tl.int64) * (N + 2) * WIDTH
     tl.store(parts_ptr + tile, dA)
