@@ -38,12 +38,21 @@ def within(index, bound, valid):
 
 
 @no_type_check
+@triton.constexpr_function
+def power_of_two_from(count):
+    """Return the least power of two that is not below `count`."""
+    return 1 << (count - 1).bit_length()
+
+
+@no_type_check
 @triton.jit
 def starts_in_chunk(starts_ptr, chunk, steps, CHUNK: tl.constexpr):
-    """Tell for each step of a chunk whether a sequence starts with it."""
-    tau = chunk * CHUNK + tl.arange(0, CHUNK)
-    word = tl.load(starts_ptr + tau // 32, mask=tau < steps, other=0)
-    return ((word >> (tau % 32)) & 1) != 0
+    """Return steps of a chunk, and a few behind, and whether a sequence starts with each there."""
+    step = tl.arange(0, power_of_two_from(CHUNK))
+    tau = chunk * CHUNK + step
+    count = tl.minimum(CHUNK, steps - chunk * CHUNK)
+    word = tl.load(starts_ptr + tau // 32, mask=step < count, other=0)
+    return step, ((word >> (tau % 32)) & 1) != 0
 
 
 @no_type_check
