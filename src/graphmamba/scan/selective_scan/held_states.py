@@ -35,10 +35,12 @@ def _vectors(first: int, address: str) -> list[tuple[str, str]]:
 
 
 def _put() -> str:
-    return "\n".join(
-        f"st.shared.v4.f32 {place}, {states};"
+    stores = [
+        f"@p st.shared.v4.f32 {place}, {states};"
         for place, states in _vectors(STATES, f"${2 * STATES}")
-    )
+    ]
+    test = f"setp.ge.s32 p, ${3 * STATES}, 0;"
+    return "\n".join(["{", ".reg .pred p;", test, *stores, "}"])
 
 
 def _take() -> str:
@@ -49,7 +51,7 @@ def _take() -> str:
 
 ROOM, PUT, TAKE = tl.constexpr(_room()), tl.constexpr(_put()), tl.constexpr(_take())
 TAKEN = tl.constexpr(",".join(["=f"] * STATES + ["r"] * STATES))
-GIVEN = tl.constexpr(",".join(["=f"] * STATES + ["f"] * STATES + ["r"] * STATES))
+GIVEN = tl.constexpr(",".join(["=f"] * STATES + ["f"] * STATES + ["r"] * (2 * STATES)))
 ROWS, ROW_BYTES = tl.constexpr(HELD * STATES * CHANNELS * _WORD), tl.constexpr(CHANNELS * _WORD)
 TILE_BYTES, VECTOR = tl.constexpr(STATES * CHANNELS * _WORD), tl.constexpr(_VECTOR)
 
@@ -66,9 +68,10 @@ def room_for_states(zero, C: tl.constexpr):
 @no_type_check
 @triton.jit
 def put_states(room, slot, states):
-    """Hold a tile [16, 32]."""
+    """Hold a tile [16, 32], unless the slot is below 0: a branch would cost more."""
     place = tl.broadcast_to(room + slot * TILE_BYTES, states.shape)
-    tl.inline_asm_elementwise(PUT, GIVEN, [states, place], dtype=tl.float32, is_pure=False, pack=16)
+    given = [states, place, tl.broadcast_to(slot, states.shape)]
+    tl.inline_asm_elementwise(PUT, GIVEN, given, dtype=tl.float32, is_pure=False, pack=16)
 
 
 @no_type_check
@@ -90,10 +93,11 @@ def row_place(room, slot, C: tl.constexpr):
 @no_type_check
 @triton.jit
 def put_row(room, slot, row):
-    """Hold one value for each channel."""
+    """Hold one value for each channel, likewise."""
+    place = row_place(room, slot, row.shape[0])
     tl.inline_asm_elementwise(
-        "st.shared.f32 [$2], $1;", "=f,f,r", [row, row_place(room, slot, row.shape[0])],
-        dtype=tl.float32, is_pure=False, pack=1,
+        "{ .reg .pred p; setp.ge.s32 p, $3, 0; @p st.shared.f32 [$2], $1; }", "=f,f,r,r",
+        [row, place, tl.broadcast_to(slot, place.shape)], dtype=tl.float32, is_pure=False, pack=1,
     )  # fmt: skip
 
 

@@ -46,11 +46,14 @@ from graphmamba.scan.selective_scan.step_kernels import (
 @no_type_check
 @triton.jit
 def hold(p, dt, slot, room, scratch, N: tl.constexpr, C: tl.constexpr, SHARED: tl.constexpr):
-    """Hold the decayed state of a step, and dt where that is cheaper than to take it anew."""
+    """Hold the decayed state of a step, and dt where that is cheaper than to take it anew.
+
+    Steps before the first that is wanted have slots below 0.
+    """
     if SHARED:
         put_states(room, slot, p)
         put_row(room, slot, dt)
-    else:
+    elif slot >= 0:
         tl.store(scratch + slot * (N * C), p)
 
 
@@ -95,8 +98,7 @@ def walk_whole(
             next_B = load_states(B_here + (i + 1) * B_STEP if i + 1 < GROUP else B_here, n, STATE)
             hold_loads_here()
             p, h = advance(h, dts[i], us[i].to(tl.float32), B, A2, ZOH)
-            if group >= piece:
-                hold(p, dts[i], group - piece + i, room, scratch, N, C, SHARED)
+            hold(p, dts[i], group - piece + i, room, scratch, N, C, SHARED)
             B = next_B
         us, raws, t = next_us, next_raws, ahead
     return tl.maximum(touched, touching)
@@ -116,8 +118,7 @@ def walk_cut(
         u = load_channels(u_ptr + step * U_STEP, c, INNER).to(tl.float32)
         B = load_states(B_ptr + step * B_STEP, n, STATE)
         p, h = advance(clear_at_start(h, starts, step - begin), dt, u, B, A2, ZOH)
-        if step >= piece:
-            hold(p, dt, step - piece, room, scratch, N, C, SHARED)
+        hold(p, dt, step - piece, room, scratch, N, C, SHARED)
 
 
 @no_type_check
