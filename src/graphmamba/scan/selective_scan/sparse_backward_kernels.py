@@ -42,6 +42,9 @@ from graphmamba.scan.selective_scan.step_kernels import (
     within,
 )
 
+ONCE = tl.constexpr(True)
+"""Whether rows are read past the first cache, which is small beside the held states."""
+
 
 @no_type_check
 @triton.jit
@@ -81,14 +84,14 @@ def walk_whole(
     """Walk from `begin` to the end of a whole piece without starts, and hold its states."""
     last = piece + HELD - GROUP
     t = in_vector_registers(begin, NATIVE)
-    us = load_steps(u_ptr + t * U_STEP, c, U_STEP, INNER, GROUP)
-    raws = load_steps(delta_ptr + t * DELTA_STEP, c, DELTA_STEP, INNER, GROUP)
+    us = load_steps(u_ptr + t * U_STEP, c, U_STEP, INNER, GROUP, ONCE)
+    raws = load_steps(delta_ptr + t * DELTA_STEP, c, DELTA_STEP, INNER, GROUP, ONCE)
     touched = touch(B_ptr + t * B_STEP, B_ptr + t * B_STEP, GROUP, B_STEP, B_STEP, STATE, GROUP)
     touching = touched
     for group in range(begin, piece + HELD, GROUP):
         ahead = in_vector_registers(tl.minimum(group + GROUP, last), NATIVE)
-        next_us = load_steps(u_ptr + ahead * U_STEP, c, U_STEP, INNER, GROUP)
-        next_raws = load_steps(delta_ptr + ahead * DELTA_STEP, c, DELTA_STEP, INNER, GROUP)
+        next_us = load_steps(u_ptr + ahead * U_STEP, c, U_STEP, INNER, GROUP, ONCE)
+        next_raws = load_steps(delta_ptr + ahead * DELTA_STEP, c, DELTA_STEP, INNER, GROUP, ONCE)
         touched = tl.maximum(touched, touching)
         B_ahead, B_here = B_ptr + ahead * B_STEP, B_ptr + t * B_STEP
         touching = touch(B_ahead, B_ahead, GROUP, B_STEP, B_STEP, STATE, GROUP)
@@ -139,12 +142,13 @@ def walk_back(
     touching = touched
     for k in range(end - 1, piece - 1, -1):
         ahead = in_vector_registers(tl.maximum(k - 1, piece) * SIGN, NATIVE)
-        next_u = load_channels(u_ptr + ahead * U_STRIDE, c, INNER)
-        next_raw = load_channels(delta_ptr + ahead * DELTA_STRIDE, c, INNER)
+        next_u = load_channels(u_ptr + ahead * U_STRIDE, c, INNER, ONCE)
+        next_raw = load_channels(delta_ptr + ahead * DELTA_STRIDE, c, INNER, ONCE)
         next_grad, next_z, next_slot = load_grads(
             grad_ptr if SCATTER else grad_ptr + ahead * GRAD_STRIDE,
             z_ptr if HAS_ORDER else z_ptr + ahead * Z_STRIDE, order_ptr + ahead, rows, c, SIGN,
             GRAD_STRIDE, Z_STRIDE, INNER, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, 1,
+            ONCE,
         )  # fmt: skip
         touched = tl.maximum(touched, touching)
         touching = touch(
@@ -261,12 +265,13 @@ def sparse_scan_bwd_kernel(
         starts = load_starts(starts_ptr, first + begin, INTERVAL)
         # The rows of the last step are on their way while the piece is walked.
         t = in_vector_registers((end - 1) * SIGN, NATIVE)
-        u = load_channels(u_ptr + t * U_STRIDE, c, INNER)
-        raw = load_channels(delta_ptr + t * DELTA_STRIDE, c, INNER)
+        u = load_channels(u_ptr + t * U_STRIDE, c, INNER, ONCE)
+        raw = load_channels(delta_ptr + t * DELTA_STRIDE, c, INNER, ONCE)
         grad, z, slot = load_grads(
             grad_ptr if SCATTER else grad_ptr + t * GRAD_STRIDE,
             z_ptr if HAS_ORDER else z_ptr + t * Z_STRIDE, order_ptr + t, rows, c, SIGN,
             GRAD_STRIDE, Z_STRIDE, INNER, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, 1,
+            ONCE,
         )  # fmt: skip
         sums = load_sums(t, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, 1)
         if (starts == 0) & (end == piece + HELD):

@@ -71,11 +71,14 @@ def fills_blocks(inner, block):
 
 @no_type_check
 @triton.jit
-def load_channels(ptr, c, INNER: tl.constexpr):
-    """Load one value for each channel; only a block that reaches past the last one needs a mask."""
+def load_channels(ptr, c, INNER: tl.constexpr, ONCE: tl.constexpr = False):
+    """Load one value for each channel; only a block that reaches past the last one needs a mask.
+
+    What is read ONCE leaves the first cache to others.
+    """
     if fills_blocks(INNER, c.shape[0]):
-        return tl.load(ptr + c)
-    return tl.load(ptr + c, mask=c < INNER, other=0.0)
+        return tl.load(ptr + c, cache_modifier=".cg" if ONCE else "")
+    return tl.load(ptr + c, mask=c < INNER, other=0.0, cache_modifier=".cg" if ONCE else "")
 
 
 @no_type_check
@@ -99,11 +102,14 @@ def load_states(ptr, n, STATE: tl.constexpr):
 
 @no_type_check
 @triton.jit
-def load_steps(ptr, c, STRIDE: tl.constexpr, INNER: tl.constexpr, COUNT: tl.constexpr):
+def load_steps(
+    ptr, c, STRIDE: tl.constexpr, INNER: tl.constexpr, COUNT: tl.constexpr,
+    ONCE: tl.constexpr = False,
+):  # fmt: skip
     """Load COUNT steps from `ptr` on as a tuple."""
     values = ()
     for i in tl.static_range(COUNT):
-        values += (load_channels(ptr + i * STRIDE, c, INNER),)
+        values += (load_channels(ptr + i * STRIDE, c, INNER, ONCE),)
     return values
 
 
@@ -128,13 +134,13 @@ def row_of(slot, rows, HAS_SAMPLES: tl.constexpr):
 @triton.jit
 def load_rows(
     ptr, slots, rows, c, STRIDE: tl.constexpr, INNER: tl.constexpr, HAS_SAMPLES: tl.constexpr,
-    COUNT: tl.constexpr,
+    COUNT: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Load the rows at COUNT slots as a tuple."""
     values = ()
     for i in tl.static_range(COUNT):
         at = ptr + row_of(slots[i], rows, HAS_SAMPLES) * STRIDE
-        values += (load_channels(at, c, INNER),)
+        values += (load_channels(at, c, INNER, ONCE),)
     return values
 
 
@@ -263,20 +269,21 @@ def load_grads(
     grad_ptr, z_ptr, order_ptr, rows, c, SIGN: tl.constexpr, GRAD_STRIDE: tl.constexpr,
     Z_STRIDE: tl.constexpr, INNER: tl.constexpr, HAS_Z: tl.constexpr, HAS_ORDER: tl.constexpr,
     HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr, COUNT: tl.constexpr,
+    ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Load the output's gradient, the gate and the slot of COUNT steps, as three tuples."""
     slots = ()
     if HAS_ORDER:
         slots = load_slots(order_ptr, SIGN, COUNT)
     if SCATTER:
-        grads = load_rows(grad_ptr, slots, rows, c, GRAD_STRIDE, INNER, False, COUNT)
+        grads = load_rows(grad_ptr, slots, rows, c, GRAD_STRIDE, INNER, False, COUNT, ONCE)
     else:
-        grads = load_steps(grad_ptr, c, SIGN * GRAD_STRIDE, INNER, COUNT)
+        grads = load_steps(grad_ptr, c, SIGN * GRAD_STRIDE, INNER, COUNT, ONCE)
     zs = grads
     if HAS_Z and HAS_ORDER:
-        zs = load_rows(z_ptr, slots, rows, c, Z_STRIDE, INNER, HAS_SAMPLES, COUNT)
+        zs = load_rows(z_ptr, slots, rows, c, Z_STRIDE, INNER, HAS_SAMPLES, COUNT, ONCE)
     elif HAS_Z:
-        zs = load_steps(z_ptr, c, SIGN * Z_STRIDE, INNER, COUNT)
+        zs = load_steps(z_ptr, c, SIGN * Z_STRIDE, INNER, COUNT, ONCE)
     return grads, zs, slots
 
 
