@@ -43,7 +43,7 @@ from graphmamba.scan.selective_scan.step_kernels import (
 )
 
 ONCE = tl.constexpr(True)
-"""Whether rows are read past the first cache, which is small beside the held states."""
+"""Whether rows and states are read past the first cache, which held states make small."""
 
 
 @no_type_check
@@ -261,7 +261,8 @@ def sparse_scan_bwd_kernel(
         piece = (pieces - 1 - back) * HELD
         begin = piece // INTERVAL * INTERVAL
         end = tl.minimum(piece + HELD, count)
-        h = tl.load(states_ptr + (piece // INTERVAL) * N * WIDTH + tile)
+        kept = states_ptr + (piece // INTERVAL) * N * WIDTH + tile
+        h = tl.load(kept, cache_modifier=".cg" if ONCE else "")
         starts = load_starts(starts_ptr, first + begin, INTERVAL)
         # The rows of the last step are on their way while the piece is walked.
         t = in_vector_registers((end - 1) * SIGN, NATIVE)
@@ -290,15 +291,16 @@ def sparse_scan_bwd_kernel(
             )  # fmt: skip
             near_u = touch_rows(
                 u_ptr + next_begin * U_STEP, corner, order_ptr, rows, left, U_STRIDE, SIGN, INNER,
-                C, False, False, GROUP,
+                C, False, False, GROUP, ONCE,
             )  # fmt: skip
             near_delta = touch_rows(
                 delta_ptr + next_begin * DELTA_STEP, corner, order_ptr, rows, left, DELTA_STRIDE,
-                SIGN, INNER, C, False, False, GROUP,
+                SIGN, INNER, C, False, False, GROUP, ONCE,
             )  # fmt: skip
             near_tile = touch_tile(
-                states_ptr + (next_begin // INTERVAL) * N * WIDTH + corner, piece > 0, WIDTH, N, C
-            )
+                states_ptr + (next_begin // INTERVAL) * N * WIDTH + corner, piece > 0, WIDTH, N, C,
+                ONCE,
+            )  # fmt: skip
             adjoint, dA, dD, dbias, near_steps = walk_back(
                 adjoint, dA, dD, dbias, t, u, raw, grad, z, slot, sums, begin, piece, end, starts,
                 room, scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr,

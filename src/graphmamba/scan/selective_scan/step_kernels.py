@@ -182,7 +182,7 @@ def touch(
 def touch_rows(
     ptr, corner, order_ptr, rows, left, STRIDE: tl.constexpr, SIGN: tl.constexpr,
     INNER: tl.constexpr, C: tl.constexpr, GATHERS: tl.constexpr, HAS_SAMPLES: tl.constexpr,
-    COUNT: tl.constexpr,
+    COUNT: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Read every sector of the rows that COUNT steps visit, from channel `corner` on, likewise."""
     lane = tl.arange(0, COUNT * C // 8)
@@ -195,16 +195,21 @@ def touch_rows(
     channel = corner + sector * 8
     # The last block of channels may reach past the end of a row.
     is_there = (step < left) & (channel < INNER)
-    return tl.load(ptr + row * STRIDE + channel, mask=is_there, other=0.0).to(tl.float32)
+    at = ptr + row * STRIDE + channel
+    cache: tl.constexpr = ".cg" if ONCE else ""
+    return tl.load(at, mask=is_there, other=0.0, cache_modifier=cache).to(tl.float32)
 
 
 @no_type_check
 @triton.jit
-def touch_tile(ptr, valid, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr):
+def touch_tile(
+    ptr, valid, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr, ONCE: tl.constexpr = False
+):
     """Read every sector of a tile of states, likewise."""
     lane = tl.arange(0, N * C // 8)
     row, sector = lane // (C // 8), lane % (C // 8)
-    return tl.load(ptr + row * WIDTH + sector * 8, mask=within(lane, N * C, valid), other=0.0)
+    at, own = ptr + row * WIDTH + sector * 8, within(lane, N * C, valid)
+    return tl.load(at, mask=own, other=0.0, cache_modifier=".cg" if ONCE else "")
 
 
 @no_type_check
