@@ -116,12 +116,20 @@ def walk_cut(
     ZOH: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
     """Walk to the end of a piece likewise, where there are starts or steps are missing."""
+    raw = load_channels(delta_ptr + begin * DELTA_STEP, c, INNER)
+    u = load_channels(u_ptr + begin * U_STEP, c, INNER)
+    B = load_states(B_ptr + begin * B_STEP, n, STATE)
     for step in range(begin, end):
-        dt = step_size(load_channels(delta_ptr + step * DELTA_STEP, c, INNER), bias, SOFTPLUS)
-        u = load_channels(u_ptr + step * U_STEP, c, INNER).to(tl.float32)
-        B = load_states(B_ptr + step * B_STEP, n, STATE)
-        p, h = advance(clear_at_start(h, starts, step - begin), dt, u, B, A2, ZOH)
+        ahead = tl.minimum(step + 1, end - 1)
+        next_raw = load_channels(delta_ptr + ahead * DELTA_STEP, c, INNER)
+        next_u = load_channels(u_ptr + ahead * U_STEP, c, INNER)
+        next_B = load_states(B_ptr + ahead * B_STEP, n, STATE)
+        hold_loads_here()
+        dt = step_size(raw, bias, SOFTPLUS)
+        h = clear_at_start(h, starts, step - begin)
+        p, h = advance(h, dt, u.to(tl.float32), B, A2, ZOH)
         hold(p, dt, step - piece, room, scratch, N, C, SHARED)
+        raw, u, B = next_raw, next_u, next_B
 
 
 @no_type_check
