@@ -64,6 +64,20 @@ def test_interpreted_kernels_are_right_as_for_large_inputs() -> None:
 
 
 @only_interpreted
+def test_interpreted_kernels_are_right_for_chunks_that_are_no_power_of_two() -> None:
+    run_apart(
+        UNUSUAL + "from dataclasses import replace\n"
+        "from tests.helpers.doors import assert_scan_right\n"
+        "from tests.helpers.scan_calls import Case, draw\n"
+        "fused = import_module('graphmamba.scan.selective_scan.fused')\n"
+        "powers = fused.cut\n"
+        "fused.cut = lambda *shape: replace(powers(*shape), chunk=48)\n"
+        "assert_scan_right(draw(Case((60, 2, 49), 2, 2, reverse=True)), 'fused')\n",
+        TRITON_INTERPRET="1",
+    )
+
+
+@only_interpreted
 def test_interpreted_kernels_write_all_they_own_and_keep_sequences_apart() -> None:
     run_apart(
         "from tests.scan.selective_scan.test_fused import check_apart\ncheck_apart('cpu')\n",

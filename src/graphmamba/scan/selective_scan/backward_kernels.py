@@ -31,7 +31,7 @@ from graphmamba.scan.selective_scan.step_kernels import (
 )
 from graphmamba.scan.triton_math import LN_2, hold_weight, hold_weight_slope, sigmoid
 
-UNALIGNED = ["A2_ptr", "states_ptr", "adjoints_ptr", "scratch_ptr", "parts_ptr"]
+UNALIGNED = ["A2_ptr", "states_ptr", "adjoints_ptr", "parts_ptr"]
 
 
 @no_type_check
@@ -60,7 +60,7 @@ def step_back(
     """Take the adjoint from behind a step to before it.
 
     Returns it, dA so far, the gradients of u, of the raw delta and of the gate, dy before the gate,
-    and two tiles whose sums over the channels are the gradients of B and C.
+    and g, v, h: the sums of g v and h dy over the channels are the gradients of B and C.
     """
     u, dy = u.to(tl.float32), dy.to(tl.float32)
     x = dt[None, :] * A2
@@ -92,7 +92,7 @@ def step_back(
     draw = ddt
     if SOFTPLUS:
         draw = ddt * sigmoid(raw.to(tl.float32) + bias)
-    return a * g, dA, du + D * dy, draw, dz, dy, g * v, h * dy[None, :]
+    return a * g, dA, du + D * dy, draw, dz, dy, g, v, h
 
 
 @no_type_check
@@ -122,7 +122,7 @@ def load_sums(
 @no_type_check
 @triton.jit
 def store_step(
-    at, dz_row, c, n, du, draw, dz, to_B, to_C, sums, du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr,
+    at, dz_row, c, n, du, draw, dz, dy, g, v, h, sums, du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr,
     INNER: tl.constexpr, STATE: tl.constexpr, HAS_Z: tl.constexpr, ACCUMULATE: tl.constexpr,
     HALVES: tl.constexpr, DZ_STRIDE: tl.constexpr,
 ):  # fmt: skip
@@ -132,10 +132,10 @@ def store_step(
     if HAS_Z:
         store_channels(dz_ptr + dz_row * DZ_STRIDE, c, dz, INNER)
     if HALVES:
-        tl.store(both_sums(dB_ptr, dC_ptr, at, STATE), sum_lanes(to_B, to_C, n) + sums)
+        tl.store(both_sums(dB_ptr, dC_ptr, at, STATE), sum_lanes(g, v, h, dy[None, :], n) + sums)
     else:
-        dB = tl.sum(to_B, axis=1)
-        dC = tl.sum(to_C, axis=1)
+        dB = tl.sum(g * v, axis=1)
+        dC = tl.sum(h * dy[None, :], axis=1)
         own = n < STATE
         if ACCUMULATE:
             dB += tl.load(dB_ptr + at * STATE + n, mask=own, other=0.0)
@@ -148,12 +148,12 @@ def store_step(
 @triton.jit(do_not_specialize_on_alignment=UNALIGNED)
 def selective_scan_bwd_kernel(
     grad_ptr, u_ptr, delta_ptr, A2_ptr, B_ptr, C_ptr, D_ptr, z_ptr, bias_ptr, starts_ptr,
-    order_ptr, states_ptr, adjoints_ptr, scratch_ptr, du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr,
-    parts_ptr, steps, rows, chunks, first_block,
+    order_ptr, states_ptr, adjoints_ptr, du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr,
+    parts_ptr, steps, rows, chunks, FIRST_BLOCK: tl.constexpr,
     INNER: tl.constexpr, STATE: tl.constexpr, GRAD_STRIDE: tl.constexpr, U_STRIDE: tl.constexpr,
     DELTA_STRIDE: tl.constexpr, B_STRIDE: tl.constexpr, B_SHIFT: tl.constexpr,
     C_STRIDE: tl.constexpr, C_SHIFT: tl.constexpr,
-    Z_STRIDE: tl.constexpr, CHUNK: tl.constexpr, INTERVAL: tl.constexpr, GROUP: tl.constexpr,
+    Z_STRIDE: tl.constexpr, CHUNK: tl.constexpr, GROUP: tl.constexpr,
     WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr, HAS_D: tl.constexpr,
     HAS_Z: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_ORDER: tl.constexpr,
     HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr, SOFTPLUS: tl.constexpr, ZOH: tl.constexpr,
@@ -163,22 +163,18 @@ def selective_scan_bwd_kernel(
     """Walk each chunk backwards, group by group: states anew from a kept one, then adjoints."""
     follow(PDL)
     chunk, n = tl.program_id(0), tl.arange(0, N)
-    c = (first_block + tl.program_id(1)) * C + tl.arange(0, C)
+    c = (FIRST_BLOCK + tl.program_id(1)) * C + tl.arange(0, C)
     first = chunk * CHUNK
     count = tl.minimum(CHUNK, steps - first)
     groups = tl.cdiv(count, GROUP)
     SIGN: tl.constexpr = -1 if REVERSE else 1
-    PER_INTERVAL: tl.constexpr = INTERVAL // GROUP
 
     tile = n[:, None] * WIDTH + c[None, :]
     A2 = tl.load(A2_ptr + tile)
     D = tl.load(D_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_D else 0.0
     bias = tl.load(bias_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_BIAS else 0.0
-    states_ptr += chunk.to(tl.int64) * (CHUNK // INTERVAL) * N * WIDTH
-    corner = (first_block + tl.program_id(1)) * C
-    program = chunk * tl.num_programs(1) + tl.program_id(1)
-    scratch_ptr += program.to(tl.int64) * (PER_INTERVAL * N * C)
-    scratch = scratch_ptr + n[:, None] * C + tl.arange(0, C)[None, :]
+    states_ptr += chunk.to(tl.int64) * (CHUNK // GROUP) * N * WIDTH
+    corner = (FIRST_BLOCK + tl.program_id(1)) * C
 
     base = steps - 1 - first if REVERSE else first
     far = base.to(tl.int64)
@@ -210,56 +206,12 @@ def selective_scan_bwd_kernel(
     dD = tl.zeros([C], tl.float32)
     dbias = tl.zeros([C], tl.float32)
 
-    touched = tl.zeros([8 * INTERVAL], tl.float32)
-    touched_rows = tl.zeros([INTERVAL * C // 8], tl.float32)
+    touched = tl.zeros([8 * GROUP], tl.float32)
+    touched_rows = tl.zeros([GROUP * C // 8], tl.float32)
     touched_tile = tl.zeros([N * C // 8], tl.float32)
     for back in range(groups):
         group = (groups - 1 - back) * GROUP
-        inward = (groups - 1 - back) % PER_INTERVAL
-        h = tl.load(states_ptr + (group // INTERVAL) * N * WIDTH + tile)
-        if PER_INTERVAL > 1:
-            # On entering an interval, walk through it once and note the state before each group.
-            if (inward > 0) & ((inward == PER_INTERVAL - 1) | (back == 0)):
-                begin = group - inward * GROUP
-                way = in_vector_registers(begin * SIGN, NATIVE)
-                way_us = load_steps(u_ptr + way * U_STRIDE, c, SIGN * U_STRIDE, INNER, GROUP)
-                way_raws = load_steps(
-                    delta_ptr + way * DELTA_STRIDE, c, SIGN * DELTA_STRIDE, INNER, GROUP
-                )
-                for g in range(inward):
-                    tau = begin + g * GROUP
-                    ahead = in_vector_registers(
-                        tl.minimum(tau + GROUP, group - GROUP) * SIGN, NATIVE
-                    )
-                    next_us = load_steps(u_ptr + ahead * U_STRIDE, c, SIGN * U_STRIDE, INNER, GROUP)
-                    next_raws = load_steps(
-                        delta_ptr + ahead * DELTA_STRIDE, c, SIGN * DELTA_STRIDE, INNER, GROUP
-                    )
-                    way_starts = load_starts(starts_ptr, first + tau, GROUP)
-                    B_way = B_ptr + way * B_STRIDE
-                    if way_starts == 0:
-                        dts = step_sizes(way_raws, bias, SOFTPLUS, GROUP)
-                        B = load_states(B_way, n, STATE)
-                        for i in tl.static_range(GROUP):
-                            B_next = B_way + (i + 1) * SIGN * B_STRIDE if i + 1 < GROUP else B_way
-                            next_B = load_states(B_next, n, STATE)
-                            hold_loads_here()
-                            h = advance(h, dts[i], way_us[i].to(tl.float32), B, A2, ZOH)[1]
-                            B = next_B
-                    else:
-                        h = walk_to(
-                            h, way_starts, GROUP, u_ptr + way * U_STRIDE,
-                            delta_ptr + way * DELTA_STRIDE, B_way, A2, bias, n, c,
-                            SIGN * U_STRIDE, SIGN * DELTA_STRIDE, SIGN * B_STRIDE, INNER, STATE,
-                            SOFTPLUS, ZOH,
-                        )[1]  # fmt: skip
-                    tl.store(scratch + (g + 1) * (N * C), h)
-                    way_us, way_raws, way = next_us, next_raws, ahead
-                tl.debug_barrier()
-            noted = tl.load(scratch + inward * (N * C))
-            kept = tl.load(states_ptr + (group // INTERVAL) * N * WIDTH + tile)
-            h = tl.where(inward > 0, noted, kept)
-
+        h = tl.load(states_ptr + (groups - 1 - back) * N * WIDTH + tile)
         starts = load_starts(starts_ptr, first + group, GROUP)
         if (starts == 0) & (group + GROUP <= count):
             t = in_vector_registers(group * SIGN, NATIVE)
@@ -271,56 +223,58 @@ def selective_scan_bwd_kernel(
                 GRAD_STRIDE, Z_STRIDE, INNER, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, GROUP,
             )  # fmt: skip
             B_here, C_here = B_ptr + t * B_STRIDE, C_ptr + t * C_STRIDE
-            sums = load_sums(t, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, GROUP)
             dts = step_sizes(raws, bias, SOFTPLUS, GROUP)
             decayed = ()
             for i in tl.static_range(GROUP):
                 B = load_states(B_here + i * SIGN * B_STRIDE, n, STATE)
                 p, h = advance(h, dts[i], us[i].to(tl.float32), B, A2, ZOH)
                 decayed += (p,)
-            # At the first group of an interval, the interval before it comes nearer, if there is
-            # one. Not sooner: there are but six counters of loads on their way, so that what this
-            # group wants would have to wait for it as well.
+            # The group before comes nearer, if there is one. Not sooner: there are but six counters
+            # of loads on their way, so that what this group wants would wait for it as well.
             hold_loads_here()
-            before = (group - INTERVAL) * SIGN
-            left = tl.where((group > 0) & (inward == 0), INTERVAL, 0)
+            sums = load_sums(t, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, GROUP)
+            before = (group - GROUP) * SIGN
+            left = tl.where(group > 0, GROUP, 0)
             near = touch(
                 B_ptr + before * B_STRIDE, C_ptr + before * C_STRIDE, left, SIGN * B_STRIDE,
-                SIGN * C_STRIDE, STATE, INTERVAL,
+                SIGN * C_STRIDE, STATE, GROUP,
             )  # fmt: skip
+            if HALVES and ACCUMULATE:
+                near_sums = touch(
+                    dB_ptr + before * STATE, dC_ptr + before * STATE, left, SIGN * STATE,
+                    SIGN * STATE, STATE, GROUP,
+                )  # fmt: skip
+                near = tl.maximum(near, near_sums)
             near_u = touch_rows(
                 u_ptr + before * U_STRIDE, corner, order_ptr, rows, left, U_STRIDE, SIGN, INNER, C,
-                False, False, INTERVAL,
+                False, False, GROUP,
             )  # fmt: skip
             near_delta = touch_rows(
                 delta_ptr + before * DELTA_STRIDE, corner, order_ptr, rows, left, DELTA_STRIDE,
-                SIGN, INNER, C, False, False, INTERVAL,
+                SIGN, INNER, C, False, False, GROUP,
             )  # fmt: skip
             near_grad = touch_rows(
                 grad_ptr if SCATTER else grad_ptr + before * GRAD_STRIDE, corner,
                 order_ptr + before, rows, left, GRAD_STRIDE, SIGN, INNER, C, SCATTER, False,
-                INTERVAL,
+                GROUP,
             )  # fmt: skip
             near_z = near_u
             if HAS_Z:
                 near_z = touch_rows(
                     z_ptr if HAS_ORDER else z_ptr + before * Z_STRIDE, corner, order_ptr + before,
-                    rows, left, Z_STRIDE, SIGN, INNER, C, HAS_ORDER, HAS_SAMPLES, INTERVAL,
+                    rows, left, Z_STRIDE, SIGN, INNER, C, HAS_ORDER, HAS_SAMPLES, GROUP,
                 )  # fmt: skip
             near_tile = touch_tile(
-                states_ptr + (tl.maximum(group - INTERVAL, 0) // INTERVAL) * N * WIDTH + corner,
+                states_ptr + (tl.maximum(group - GROUP, 0) // GROUP) * N * WIDTH + corner,
                 left > 0, WIDTH, N, C,
             )  # fmt: skip
-            if PER_INTERVAL > 1:
-                noted_tile = touch_tile(scratch_ptr + (inward - 1) * (N * C), inward > 1, C, N, C)
-                near_tile = tl.maximum(near_tile, noted_tile)
             for i in tl.static_range(GROUP - 1, -1, -1):
                 B = load_states(B_here + i * SIGN * B_STRIDE, n, STATE)
                 Ct = load_states(C_here + i * SIGN * C_STRIDE, n, STATE)
                 # A select that the compiler cannot foresee: else it would keep the exponentials of
                 # all steps from above in registers that are not there, instead of taking them anew.
                 dt = tl.where(chunks > 0, dts[i], 0.0)
-                adjoint, dA, du, draw, dz, dy, to_B, to_C = step_back(
+                adjoint, dA, du, draw, dz, dy, g, v, after = step_back(
                     adjoint, dA, decayed[i], dt, raws[i], us[i], grads[i], zs[i], B, Ct, A2, D,
                     bias, HAS_Z, SOFTPLUS, ZOH,
                 )  # fmt: skip
@@ -331,8 +285,8 @@ def selective_scan_bwd_kernel(
                 if SCATTER:
                     dz_row = slots[i].to(tl.int64)
                 store_step(
-                    at, dz_row, c, n, du, draw, dz, to_B, to_C, sums[i], du_ptr, ddelta_ptr, dB_ptr,
-                    dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
+                    at, dz_row, c, n, du, draw, dz, dy, g, v, after, sums[i], du_ptr, ddelta_ptr,
+                    dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
                 )  # fmt: skip
             touched = tl.maximum(touched, near)
             touched_rows = tl.maximum(touched_rows, tl.maximum(near_u, near_delta))
@@ -358,7 +312,7 @@ def selective_scan_bwd_kernel(
                 )  # fmt: skip
                 B = load_states(B_ptr + at * B_STRIDE, n, STATE)
                 Ct = load_states(C_ptr + at * C_STRIDE, n, STATE)
-                adjoint, dA, du, draw, dz, dy, to_B, to_C = step_back(
+                adjoint, dA, du, draw, dz, dy, g, v, after = step_back(
                     adjoint, dA, p, step_size(raw, bias, SOFTPLUS), raw, u, grad[0], z[0], B, Ct,
                     A2, D, bias, HAS_Z, SOFTPLUS, ZOH,
                 )  # fmt: skip
@@ -370,15 +324,16 @@ def selective_scan_bwd_kernel(
                     dz_row = slot[0].to(tl.int64)
                 sum_here = load_sums(at, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, 1)
                 store_step(
-                    at, dz_row, c, n, du, draw, dz, to_B, to_C, sum_here[0], du_ptr, ddelta_ptr,
-                    dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
+                    at, dz_row, c, n, du, draw, dz, dy, g, v, after, sum_here[0], du_ptr,
+                    ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES,
+                    DZ_STRIDE,
                 )  # fmt: skip
     parts_ptr += chunk.to(tl.int64) * (N + 2) * WIDTH
     tl.store(parts_ptr + tile, dA)
     tl.store(parts_ptr + N * WIDTH + c, dD)
     tl.store(parts_ptr + (N + 1) * WIDTH + c, dbias)
-    keep_alive(parts_ptr, touched, steps, 8 * INTERVAL)
-    keep_alive(parts_ptr, touched_rows, steps, INTERVAL * C // 8)
+    keep_alive(parts_ptr, touched, steps, 8 * GROUP)
+    keep_alive(parts_ptr, touched_rows, steps, GROUP * C // 8)
     keep_alive(parts_ptr, touched_tile, steps, N * C // 8)
 
 

@@ -8,6 +8,10 @@ TARGET_PROGRAMS = 2400
 """Warps that keep a large GPU busy; the packed axis is cut until there are about so many."""
 LONGEST_CHUNK = 512
 """Steps of a chunk beyond which too few programs would be left."""
+EVEN_CHUNKS = range(640, 319, -32)
+"""Steps of a chunk instead of the longest, so that programs come in whole waves."""
+WAVE = 132 * 12
+"""Programs of the last backward kernel that an H200 has room for at a time."""
 LONG_CHUNK, SMALL_LINKS = 128, 64 << 20
 """Steps beyond which chunks grow only to save memory: when what they pass on takes more bytes."""
 SMALL_STATES = 24 << 20
@@ -21,7 +25,7 @@ class Cut:
     """One way to divide the work."""
 
     chunk: int
-    """Steps of one program, a power of two."""
+    """Steps of one program: a power of two up to 32, a multiple of 32 beyond."""
     group: int
     """Steps whose states the backward pass holds in registers."""
     interval: int
@@ -53,6 +57,8 @@ def cut(steps: int, inner: int, state: int) -> Cut:
         if chunk >= LONG_CHUNK and links <= SMALL_LINKS * chunk:
             break
         chunk *= 2
+    if chunk == LONGEST_CHUNK:
+        chunk = max(EVEN_CHUNKS, key=lambda even: _filled(-(-steps // even)))
     return Cut(chunk, group, _interval(steps, inner, state), states, block, blocks)
 
 
@@ -70,6 +76,11 @@ def states_shape(steps: int, inner: int, state: int) -> tuple[int, int, int]:
 def start_words(steps: int) -> int:
     """Return how many words of 32 bits tell the steps that start a sequence."""
     return -(-steps // 32)
+
+
+def _filled(programs: int) -> float:
+    """Return which share of their waves so many programs fill."""
+    return programs / (-(-programs // WAVE) * WAVE)
 
 
 def _tile(inner: int, state: int) -> tuple[int, int, int, int]:

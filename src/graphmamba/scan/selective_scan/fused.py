@@ -23,8 +23,10 @@ from graphmamba.scan.selective_scan.chunk_links import (
 )
 from graphmamba.scan.selective_scan.cut import Cut, cut, states_shape
 from graphmamba.scan.selective_scan.forward_kernels import selective_scan_fwd_kernel
+from graphmamba.scan.selective_scan.held_states import HELD
 from graphmamba.scan.selective_scan.lane_sums import CHANNELS, STATES, has_a_channel_a_thread
 from graphmamba.scan.selective_scan.local_kernels import local_bwd_kernel, local_fwd_kernel
+from graphmamba.scan.selective_scan.sparse_backward_kernels import sparse_scan_bwd_kernel
 
 __all__ = ["backward", "forward", "states_shape"]
 
@@ -32,6 +34,10 @@ UNROLL = 4
 """Steps that a kernel walks before it loops."""
 SMALL_PARTS = 64 << 20
 """Up to so many bytes, all blocks of channels write their share of dB and dC side by side."""
+
+
+SPARSE_REGISTERS = 168
+"""Registers of a thread where states are held in shared memory: three warps to a scheduler."""
 
 
 def forward(
@@ -127,9 +133,8 @@ def backward(
     parts = u.new_empty((chunks, plan.states + 2, plan.width), dtype=torch.float32)
     _walk_back(
         (grad, u, delta, A2, _aligned(B), _aligned(C), either(D, u), either(z, u),
-         either(delta_bias, u), starts, either(order, starts), states, adjoints,
-         _scratch(plan, chunks * across, u),
-         du, ddelta, dBs, dCs, dz, parts, steps, _rows(z), chunks),
+         either(delta_bias, u), starts, either(order, starts), states, adjoints, du,
+         ddelta, dBs, dCs, dz, parts, steps, _rows(z), chunks),
         (chunks, across), plan,
         (common if chunks > 1 else late(common))
         | {"U_STRIDE": u.stride(0), "B_STRIDE": B.stride(0), "B_SHIFT": _shift(B),
@@ -149,16 +154,30 @@ def _walk_back(
     halves = arguments[0].is_cuda and is_plain
     for first_block in range(0, plan.blocks, grid[1]):
         shape = common | {
-            "INTERVAL": plan.interval, "GROUP": plan.group, "ACCUMULATE": first_block > 0,
+            "GROUP": plan.group, "FIRST_BLOCK": first_block, "ACCUMULATE": first_block > 0,
         }  # fmt: skip
-        launch = selective_scan_bwd_kernel[grid]
-        compiled = launch(*arguments, first_block, HALVES=halves, **shape)
+        compiled = _launch_back(arguments, grid, plan, shape, halves=halves)
         if halves and not has_a_channel_a_thread(compiled.asm["ttgir"]):
             if first_block > 0:
                 raise RuntimeError("Triton laid out two blocks of channels in different ways")
             # Another version of Triton may lay tiles out in another way; plain sums are right then.
             halves = False
-            launch(*arguments, first_block, HALVES=False, **shape)
+            _launch_back(arguments, grid, plan, shape, halves=False)
+
+
+def _launch_back(
+    arguments: tuple[Any, ...], grid: tuple[int, int], plan: Cut, shape: dict[str, Any], *,
+    halves: bool,
+) -> Any:  # fmt: skip
+    """Run the backward kernel once, and return what Triton compiled for it."""
+    if plan.interval == plan.group:
+        return selective_scan_bwd_kernel[grid](*arguments, HALVES=halves, **shape)
+    tiles = 0 if halves else grid[0] * grid[1] * HELD
+    scratch = arguments[0].new_empty((tiles, plan.states, plan.block), dtype=torch.float32)
+    registers = {"maxnreg": SPARSE_REGISTERS} if halves else {}
+    return sparse_scan_bwd_kernel[grid](
+        *arguments, scratch, INTERVAL=plan.interval, HELD=HELD, HALVES=halves, **shape, **registers
+    )
 
 
 def _finish(
@@ -194,13 +213,6 @@ def _parts_of(gradient: Tensor, across: int) -> Tensor:
 
 def _is_part(parts: Tensor, gradient: Tensor) -> bool:
     return parts.data_ptr() == gradient.data_ptr()
-
-
-def _scratch(plan: Cut, programs: int, u: Tensor) -> Tensor:
-    """Return room for the states of one interval, a program each, where groups are shorter."""
-    per_interval = plan.interval // plan.group
-    size = programs * per_interval * plan.states * plan.block if per_interval > 1 else 1
-    return u.new_empty(size, dtype=torch.float32)
 
 
 def _has_samples(z: Tensor | None, order: Tensor | None, scatter: bool, steps: int) -> bool:

@@ -19,38 +19,53 @@ STATES, CHANNELS = 16, 32
 
 
 def _halving() -> str:
-    """Return PTX that leaves in thread t the sum of value t over all threads."""
-    values = [f"${STATES + i}" for i in range(2 * STATES)]
+    """Return PTX that leaves in thread t the sum of value t over all threads.
+
+    The first level gets what a thread hands over, and what it keeps as two factors.
+    """
+    send, kept, scale = ([f"${STATES * k + i}" for i in range(STATES)] for k in (1, 2, 3))
     lines = ["{", ".reg .pred p;", ".reg .b32 lane, bit;", ".reg .f32 keep, send;"]
     lines += [f".reg .f32 v{i};" for i in range(STATES)]
     lines += ["mov.u32 lane, %laneid;"]
     half = STATES
-    while half:
+    for i in range(half):
+        lines += [_exchange(send[i], half), f"fma.rn.f32 v{i}, {kept[i]}, {scale[i]}, send;"]
+    while half := half // 2:
         lines += [f"and.b32 bit, lane, {half};", "setp.ne.u32 p, bit, 0;"]
         for i in range(half):
             lines += [
-                f"selp.f32 send, {values[i]}, {values[i + half]}, p;",
-                f"selp.f32 keep, {values[i + half]}, {values[i]}, p;",
-                f"shfl.sync.bfly.b32 send, send, {half}, 0x1f, 0xffffffff;",
+                f"selp.f32 send, v{i}, v{i + half}, p;",
+                f"selp.f32 keep, v{i + half}, v{i}, p;",
+                _exchange("send", half),
                 f"add.f32 v{i}, keep, send;",
             ]
-        values = [f"v{i}" for i in range(half)]
-        half //= 2
     lines += [f"mov.f32 ${i}, v0;" for i in range(STATES)]
     return "\n".join([*lines, "}"])
 
 
+def _exchange(value: str, distance: int) -> str:
+    return f"shfl.sync.bfly.b32 send, {value}, {distance}, 0x1f, 0xffffffff;"
+
+
 HALVING = tl.constexpr(_halving())
-CONSTRAINTS = tl.constexpr(",".join(["=f"] * STATES + ["f"] * (2 * STATES)))
+CONSTRAINTS = tl.constexpr(",".join(["=f"] * STATES + ["f"] * (3 * STATES)))
 
 
 @no_type_check
 @triton.jit
-def sum_lanes(first, second, n):
-    """Sum two tiles [16, 32] over their channels: 16 sums of the first, then 16 of the second."""
+def sum_lanes(g, v, h, dy, n):
+    """Sum g v and h dy, tiles [16, 32], over their channels: 16 sums of the first, then 16 more.
+
+    A thread of the upper half hands over g v and keeps h dy, the others do it the other way about:
+    the factors are chosen, not the products, so that half of these are joined to the sums.
+    """
+    is_upper = (tl.arange(0, h.shape[1]) >= h.shape[1] // 2)[None, :]
+    send = tl.where(is_upper, g, h) * tl.where(is_upper, v, dy)
+    kept, scale = tl.where(is_upper, h, g), tl.where(is_upper, dy, v)
     sums = tl.inline_asm_elementwise(
-        HALVING, CONSTRAINTS, [first, second], dtype=tl.float32, is_pure=True, pack=16
-    )
+        HALVING, CONSTRAINTS, [send, kept, tl.broadcast_to(scale, kept.shape)], dtype=tl.float32,
+        is_pure=True, pack=16,
+    )  # fmt: skip
     # All 16 registers of a thread hold the same sum: take the first.
     return tl.sum(tl.where(n[:, None] == 0, sums, 0.0), axis=0)
 

@@ -41,8 +41,8 @@ def local_fwd_kernel(
     chunk, n = tl.program_id(0), tl.arange(0, N)
     c = tl.program_id(1) * C + tl.arange(0, C)
     # Only what follows the last start in the chunk reaches its end.
-    is_start = starts_in_chunk(starts_ptr, chunk, steps, CHUNK)
-    last_start = tl.max(tl.where(is_start, tl.arange(0, CHUNK), -1))
+    place, is_start = starts_in_chunk(starts_ptr, chunk, steps, CHUNK)
+    last_start = tl.max(tl.where(is_start, place, -1))
     tl.store(keeps_ptr + chunk, (last_start < 0).to(tl.int8), mask=tl.program_id(1) == 0)
     begin = tl.maximum(last_start, 0)
     # Whole groups go fast, those steps before the first of them one by one.
@@ -118,8 +118,8 @@ def local_bwd_kernel(
     c = tl.program_id(1) * C + tl.arange(0, C)
     first = chunk * CHUNK
     # Only what comes before the first start in the chunk hangs on the state it was entered with.
-    is_start = starts_in_chunk(starts_ptr, chunk, steps, CHUNK)
-    first_start = tl.min(tl.where(is_start, tl.arange(0, CHUNK), CHUNK))
+    place, is_start = starts_in_chunk(starts_ptr, chunk, steps, CHUNK)
+    first_start = tl.min(tl.where(is_start, place, CHUNK))
     tl.store(keeps_ptr + chunk, (first_start == CHUNK).to(tl.int8), mask=tl.program_id(1) == 0)
     count = tl.minimum(first_start, steps - first)
 

@@ -38,12 +38,21 @@ def within(index, bound, valid):
 
 
 @no_type_check
+@triton.constexpr_function
+def power_of_two_from(count):
+    """Return the least power of two that is not below `count`."""
+    return 1 << (count - 1).bit_length()
+
+
+@no_type_check
 @triton.jit
 def starts_in_chunk(starts_ptr, chunk, steps, CHUNK: tl.constexpr):
-    """Tell for each step of a chunk whether a sequence starts with it."""
-    tau = chunk * CHUNK + tl.arange(0, CHUNK)
-    word = tl.load(starts_ptr + tau // 32, mask=tau < steps, other=0)
-    return ((word >> (tau % 32)) & 1) != 0
+    """Return steps of a chunk, and a few behind, and whether a sequence starts with each there."""
+    step = tl.arange(0, power_of_two_from(CHUNK))
+    tau = chunk * CHUNK + step
+    count = tl.minimum(CHUNK, steps - chunk * CHUNK)
+    word = tl.load(starts_ptr + tau // 32, mask=step < count, other=0)
+    return step, ((word >> (tau % 32)) & 1) != 0
 
 
 @no_type_check
@@ -62,11 +71,14 @@ def fills_blocks(inner, block):
 
 @no_type_check
 @triton.jit
-def load_channels(ptr, c, INNER: tl.constexpr):
-    """Load one value for each channel; only a block that reaches past the last one needs a mask."""
+def load_channels(ptr, c, INNER: tl.constexpr, ONCE: tl.constexpr = False):
+    """Load one value for each channel; only a block that reaches past the last one needs a mask.
+
+    What is read ONCE leaves the first cache to others.
+    """
     if fills_blocks(INNER, c.shape[0]):
-        return tl.load(ptr + c)
-    return tl.load(ptr + c, mask=c < INNER, other=0.0)
+        return tl.load(ptr + c, cache_modifier=".cg" if ONCE else "")
+    return tl.load(ptr + c, mask=c < INNER, other=0.0, cache_modifier=".cg" if ONCE else "")
 
 
 @no_type_check
@@ -90,11 +102,14 @@ def load_states(ptr, n, STATE: tl.constexpr):
 
 @no_type_check
 @triton.jit
-def load_steps(ptr, c, STRIDE: tl.constexpr, INNER: tl.constexpr, COUNT: tl.constexpr):
+def load_steps(
+    ptr, c, STRIDE: tl.constexpr, INNER: tl.constexpr, COUNT: tl.constexpr,
+    ONCE: tl.constexpr = False,
+):  # fmt: skip
     """Load COUNT steps from `ptr` on as a tuple."""
     values = ()
     for i in tl.static_range(COUNT):
-        values += (load_channels(ptr + i * STRIDE, c, INNER),)
+        values += (load_channels(ptr + i * STRIDE, c, INNER, ONCE),)
     return values
 
 
@@ -119,13 +134,13 @@ def row_of(slot, rows, HAS_SAMPLES: tl.constexpr):
 @triton.jit
 def load_rows(
     ptr, slots, rows, c, STRIDE: tl.constexpr, INNER: tl.constexpr, HAS_SAMPLES: tl.constexpr,
-    COUNT: tl.constexpr,
+    COUNT: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Load the rows at COUNT slots as a tuple."""
     values = ()
     for i in tl.static_range(COUNT):
         at = ptr + row_of(slots[i], rows, HAS_SAMPLES) * STRIDE
-        values += (load_channels(at, c, INNER),)
+        values += (load_channels(at, c, INNER, ONCE),)
     return values
 
 
@@ -167,7 +182,7 @@ def touch(
 def touch_rows(
     ptr, corner, order_ptr, rows, left, STRIDE: tl.constexpr, SIGN: tl.constexpr,
     INNER: tl.constexpr, C: tl.constexpr, GATHERS: tl.constexpr, HAS_SAMPLES: tl.constexpr,
-    COUNT: tl.constexpr,
+    COUNT: tl.constexpr, ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Read every sector of the rows that COUNT steps visit, from channel `corner` on, likewise."""
     lane = tl.arange(0, COUNT * C // 8)
@@ -180,16 +195,21 @@ def touch_rows(
     channel = corner + sector * 8
     # The last block of channels may reach past the end of a row.
     is_there = (step < left) & (channel < INNER)
-    return tl.load(ptr + row * STRIDE + channel, mask=is_there, other=0.0).to(tl.float32)
+    at = ptr + row * STRIDE + channel
+    cache: tl.constexpr = ".cg" if ONCE else ""
+    return tl.load(at, mask=is_there, other=0.0, cache_modifier=cache).to(tl.float32)
 
 
 @no_type_check
 @triton.jit
-def touch_tile(ptr, valid, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr):
+def touch_tile(
+    ptr, valid, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr, ONCE: tl.constexpr = False
+):
     """Read every sector of a tile of states, likewise."""
     lane = tl.arange(0, N * C // 8)
     row, sector = lane // (C // 8), lane % (C // 8)
-    return tl.load(ptr + row * WIDTH + sector * 8, mask=within(lane, N * C, valid), other=0.0)
+    at, own = ptr + row * WIDTH + sector * 8, within(lane, N * C, valid)
+    return tl.load(at, mask=own, other=0.0, cache_modifier=".cg" if ONCE else "")
 
 
 @no_type_check
@@ -254,20 +274,21 @@ def load_grads(
     grad_ptr, z_ptr, order_ptr, rows, c, SIGN: tl.constexpr, GRAD_STRIDE: tl.constexpr,
     Z_STRIDE: tl.constexpr, INNER: tl.constexpr, HAS_Z: tl.constexpr, HAS_ORDER: tl.constexpr,
     HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr, COUNT: tl.constexpr,
+    ONCE: tl.constexpr = False,
 ):  # fmt: skip
     """Load the output's gradient, the gate and the slot of COUNT steps, as three tuples."""
     slots = ()
     if HAS_ORDER:
         slots = load_slots(order_ptr, SIGN, COUNT)
     if SCATTER:
-        grads = load_rows(grad_ptr, slots, rows, c, GRAD_STRIDE, INNER, False, COUNT)
+        grads = load_rows(grad_ptr, slots, rows, c, GRAD_STRIDE, INNER, False, COUNT, ONCE)
     else:
-        grads = load_steps(grad_ptr, c, SIGN * GRAD_STRIDE, INNER, COUNT)
+        grads = load_steps(grad_ptr, c, SIGN * GRAD_STRIDE, INNER, COUNT, ONCE)
     zs = grads
     if HAS_Z and HAS_ORDER:
-        zs = load_rows(z_ptr, slots, rows, c, Z_STRIDE, INNER, HAS_SAMPLES, COUNT)
+        zs = load_rows(z_ptr, slots, rows, c, Z_STRIDE, INNER, HAS_SAMPLES, COUNT, ONCE)
     elif HAS_Z:
-        zs = load_steps(z_ptr, c, SIGN * Z_STRIDE, INNER, COUNT)
+        zs = load_steps(z_ptr, c, SIGN * Z_STRIDE, INNER, COUNT, ONCE)
     return grads, zs, slots
 
 

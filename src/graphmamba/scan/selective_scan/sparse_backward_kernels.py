@@ -1,0 +1,348 @@
+"""The backward kernel where states are kept far apart: of an interval, HELD steps at a time.
+
+As in `local_kernels`, every thread has one channel with all its states. The decayed states of the
+steps in hand lie in shared memory, so that the walk back is a short loop over single steps.
+"""
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+from graphmamba.scan.selective_scan.backward_kernels import (
+    UNALIGNED,
+    load_sums,
+    step_back,
+    store_step,
+)
+from graphmamba.scan.selective_scan.held_states import (
+    put_row,
+    put_states,
+    room_for_states,
+    take_row,
+    take_states,
+)
+from graphmamba.scan.selective_scan.step_kernels import (
+    advance,
+    clear_at_start,
+    follow,
+    hold_loads_here,
+    in_vector_registers,
+    keep_alive,
+    load_channels,
+    load_grads,
+    load_starts,
+    load_states,
+    load_steps,
+    step_size,
+    step_sizes,
+    touch,
+    touch_rows,
+    touch_tile,
+    within,
+)
+
+ONCE = tl.constexpr(True)
+"""Whether rows and states are read past the first cache, which held states make small."""
+
+
+@no_type_check
+@triton.jit
+def hold(p, dt, slot, room, scratch, N: tl.constexpr, C: tl.constexpr, SHARED: tl.constexpr):
+    """Hold the decayed state of a step, and dt where that is cheaper than to take it anew.
+
+    Steps before the first that is wanted have slots below 0.
+    """
+    if SHARED:
+        put_states(room, slot, p)
+        put_row(room, slot, dt)
+    elif slot >= 0:
+        tl.store(scratch + slot * (N * C), p)
+
+
+@no_type_check
+@triton.jit
+def held(
+    slot, raw, bias, room, scratch, N: tl.constexpr, C: tl.constexpr, SOFTPLUS: tl.constexpr,
+    SHARED: tl.constexpr,
+):  # fmt: skip
+    """Return the decayed state and dt of a step."""
+    if SHARED:
+        return take_states(room, slot, N), take_row(room, slot, C)
+    return tl.load(scratch + slot * (N * C)), step_size(raw, bias, SOFTPLUS)
+
+
+@no_type_check
+@triton.jit
+def walk_whole(
+    h, begin, piece, room, scratch, u_ptr, delta_ptr, B_ptr, A2, bias, n, c,
+    U_STEP: tl.constexpr, DELTA_STEP: tl.constexpr, B_STEP: tl.constexpr, INNER: tl.constexpr,
+    STATE: tl.constexpr, GROUP: tl.constexpr, HELD: tl.constexpr, N: tl.constexpr,
+    C: tl.constexpr, SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, SHARED: tl.constexpr,
+    NATIVE: tl.constexpr,
+):  # fmt: skip
+    """Walk from `begin` to the end of a whole piece without starts, and hold its states."""
+    last = piece + HELD - GROUP
+    t = in_vector_registers(begin, NATIVE)
+    us = load_steps(u_ptr + t * U_STEP, c, U_STEP, INNER, GROUP, ONCE)
+    raws = load_steps(delta_ptr + t * DELTA_STEP, c, DELTA_STEP, INNER, GROUP, ONCE)
+    touched = touch(B_ptr + t * B_STEP, B_ptr + t * B_STEP, GROUP, B_STEP, B_STEP, STATE, GROUP)
+    touching = touched
+    for group in range(begin, piece + HELD, GROUP):
+        ahead = in_vector_registers(tl.minimum(group + GROUP, last), NATIVE)
+        next_us = load_steps(u_ptr + ahead * U_STEP, c, U_STEP, INNER, GROUP, ONCE)
+        next_raws = load_steps(delta_ptr + ahead * DELTA_STEP, c, DELTA_STEP, INNER, GROUP, ONCE)
+        touched = tl.maximum(touched, touching)
+        B_ahead, B_here = B_ptr + ahead * B_STEP, B_ptr + t * B_STEP
+        touching = touch(B_ahead, B_ahead, GROUP, B_STEP, B_STEP, STATE, GROUP)
+        dts = step_sizes(raws, bias, SOFTPLUS, GROUP)
+        B = load_states(B_here, n, STATE)
+        for i in tl.static_range(GROUP):
+            next_B = load_states(B_here + (i + 1) * B_STEP if i + 1 < GROUP else B_here, n, STATE)
+            hold_loads_here()
+            p, h = advance(h, dts[i], us[i].to(tl.float32), B, A2, ZOH)
+            hold(p, dts[i], group - piece + i, room, scratch, N, C, SHARED)
+            B = next_B
+        us, raws, t = next_us, next_raws, ahead
+    return tl.maximum(touched, touching)
+
+
+@no_type_check
+@triton.jit
+def walk_cut(
+    h, begin, piece, end, starts, room, scratch, u_ptr, delta_ptr, B_ptr, A2, bias, n, c,
+    U_STEP: tl.constexpr, DELTA_STEP: tl.constexpr, B_STEP: tl.constexpr, INNER: tl.constexpr,
+    STATE: tl.constexpr, N: tl.constexpr, C: tl.constexpr, SOFTPLUS: tl.constexpr,
+    ZOH: tl.constexpr, SHARED: tl.constexpr,
+):  # fmt: skip
+    """Walk to the end of a piece likewise, where there are starts or steps are missing."""
+    raw = load_channels(delta_ptr + begin * DELTA_STEP, c, INNER)
+    u = load_channels(u_ptr + begin * U_STEP, c, INNER)
+    B = load_states(B_ptr + begin * B_STEP, n, STATE)
+    for step in range(begin, end):
+        ahead = tl.minimum(step + 1, end - 1)
+        next_raw = load_channels(delta_ptr + ahead * DELTA_STEP, c, INNER)
+        next_u = load_channels(u_ptr + ahead * U_STEP, c, INNER)
+        next_B = load_states(B_ptr + ahead * B_STEP, n, STATE)
+        hold_loads_here()
+        dt = step_size(raw, bias, SOFTPLUS)
+        h = clear_at_start(h, starts, step - begin)
+        p, h = advance(h, dt, u.to(tl.float32), B, A2, ZOH)
+        hold(p, dt, step - piece, room, scratch, N, C, SHARED)
+        raw, u, B = next_raw, next_u, next_B
+
+
+@no_type_check
+@triton.jit
+def walk_back(
+    adjoint, dA, dD, dbias, t, u, raw, grad, z, slot, sums, begin, piece, end, starts, room,
+    scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr, ddelta_ptr,
+    dB_ptr, dC_ptr, dz_ptr, rows, A2, D, bias, n, c,
+    GRAD_STRIDE: tl.constexpr, U_STRIDE: tl.constexpr, DELTA_STRIDE: tl.constexpr,
+    B_STRIDE: tl.constexpr, C_STRIDE: tl.constexpr, Z_STRIDE: tl.constexpr,
+    DZ_STRIDE: tl.constexpr, INNER: tl.constexpr, STATE: tl.constexpr, N: tl.constexpr,
+    C: tl.constexpr, HAS_Z: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_SAMPLES: tl.constexpr,
+    SCATTER: tl.constexpr, SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, SIGN: tl.constexpr,
+    NATIVE: tl.constexpr, ACCUMULATE: tl.constexpr, HALVES: tl.constexpr, CLEARS: tl.constexpr,
+):  # fmt: skip
+    """Take the adjoint back through the steps of a piece, rows one step ahead of the arithmetic."""
+    touched = tl.zeros([8], tl.float32)
+    touching = touched
+    for k in range(end - 1, piece - 1, -1):
+        ahead = in_vector_registers(tl.maximum(k - 1, piece) * SIGN, NATIVE)
+        next_u = load_channels(u_ptr + ahead * U_STRIDE, c, INNER, ONCE)
+        next_raw = load_channels(delta_ptr + ahead * DELTA_STRIDE, c, INNER, ONCE)
+        next_grad, next_z, next_slot = load_grads(
+            grad_ptr if SCATTER else grad_ptr + ahead * GRAD_STRIDE,
+            z_ptr if HAS_ORDER else z_ptr + ahead * Z_STRIDE, order_ptr + ahead, rows, c, SIGN,
+            GRAD_STRIDE, Z_STRIDE, INNER, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, 1,
+            ONCE,
+        )  # fmt: skip
+        touched = tl.maximum(touched, touching)
+        touching = touch(
+            B_ptr + ahead * B_STRIDE, C_ptr + ahead * C_STRIDE, 1, B_STRIDE, C_STRIDE, STATE, 1
+        )
+        next_sums = load_sums(ahead, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, 1)
+        p, dt = held(k - piece, raw, bias, room, scratch, N, C, SOFTPLUS, HALVES)
+        B = load_states(B_ptr + t * B_STRIDE, n, STATE)
+        Ct = load_states(C_ptr + t * C_STRIDE, n, STATE)
+        hold_loads_here()
+        adjoint, dA, du, draw, dz, dy, g, v, after = step_back(
+            adjoint, dA, p, dt, raw, u, grad[0], z[0], B, Ct, A2, D, bias, HAS_Z, SOFTPLUS, ZOH
+        )
+        if CLEARS:
+            adjoint = clear_at_start(adjoint, starts, k - begin)
+        dD += dy * u.to(tl.float32)
+        dbias += draw
+        dz_row = t
+        if SCATTER:
+            dz_row = slot[0].to(tl.int64)
+        store_step(
+            t, dz_row, c, n, du, draw, dz, dy, g, v, after, sums[0], du_ptr, ddelta_ptr, dB_ptr,
+            dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
+        )  # fmt: skip
+        u, raw, grad, z, slot, sums, t = (
+            next_u, next_raw, next_grad, next_z, next_slot, next_sums, ahead
+        )  # fmt: skip
+    return adjoint, dA, dD, dbias, tl.maximum(touched, touching)
+
+
+@no_type_check
+@triton.jit(do_not_specialize_on_alignment=[*UNALIGNED, "scratch_ptr"])
+def sparse_scan_bwd_kernel(
+    grad_ptr, u_ptr, delta_ptr, A2_ptr, B_ptr, C_ptr, D_ptr, z_ptr, bias_ptr, starts_ptr,
+    order_ptr, states_ptr, adjoints_ptr, du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr,
+    parts_ptr, steps, rows, chunks, scratch_ptr, FIRST_BLOCK: tl.constexpr,
+    INNER: tl.constexpr, STATE: tl.constexpr, GRAD_STRIDE: tl.constexpr, U_STRIDE: tl.constexpr,
+    DELTA_STRIDE: tl.constexpr, B_STRIDE: tl.constexpr, B_SHIFT: tl.constexpr,
+    C_STRIDE: tl.constexpr, C_SHIFT: tl.constexpr,
+    Z_STRIDE: tl.constexpr, CHUNK: tl.constexpr, INTERVAL: tl.constexpr, GROUP: tl.constexpr,
+    HELD: tl.constexpr,
+    WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr, HAS_D: tl.constexpr,
+    HAS_Z: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_ORDER: tl.constexpr,
+    HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr, SOFTPLUS: tl.constexpr, ZOH: tl.constexpr,
+    REVERSE: tl.constexpr, NATIVE: tl.constexpr, PDL: tl.constexpr, ACCUMULATE: tl.constexpr,
+    HALVES: tl.constexpr, DZ_STRIDE: tl.constexpr,
+):  # fmt: skip
+    """Walk each chunk backwards, piece by piece: states anew from a kept one, then adjoints."""
+    follow(PDL)
+    chunk, n = tl.program_id(0), tl.arange(0, N)
+    c = (FIRST_BLOCK + tl.program_id(1)) * C + tl.arange(0, C)
+    first = chunk * CHUNK
+    count = tl.minimum(CHUNK, steps - first)
+    pieces = tl.cdiv(count, HELD)
+    SIGN: tl.constexpr = -1 if REVERSE else 1
+    U_STEP: tl.constexpr = SIGN * U_STRIDE
+    DELTA_STEP: tl.constexpr = SIGN * DELTA_STRIDE
+    B_STEP: tl.constexpr = SIGN * B_STRIDE
+    C_STEP: tl.constexpr = SIGN * C_STRIDE
+
+    tile = n[:, None] * WIDTH + c[None, :]
+    A2 = tl.load(A2_ptr + tile)
+    D = tl.load(D_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_D else 0.0
+    bias = tl.load(bias_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_BIAS else 0.0
+    states_ptr += chunk.to(tl.int64) * (CHUNK // INTERVAL) * N * WIDTH
+    corner = (FIRST_BLOCK + tl.program_id(1)) * C
+    program = chunk * tl.num_programs(1) + tl.program_id(1)
+    scratch = scratch_ptr + n[:, None] * C + tl.arange(0, C)[None, :]
+    room = 0
+    if HALVES:
+        room = room_for_states(chunk, C)
+    else:
+        scratch += program.to(tl.int64) * (HELD * N * C)
+
+    base = steps - 1 - first if REVERSE else first
+    far = base.to(tl.int64)
+    u_ptr += far * U_STRIDE
+    delta_ptr += far * DELTA_STRIDE
+    B_ptr += far * B_STRIDE + B_SHIFT
+    C_ptr += far * C_STRIDE + C_SHIFT
+    order_ptr += base
+    du_ptr += far * INNER
+    ddelta_ptr += far * INNER
+    part = tl.program_id(1).to(tl.int64) * steps
+    dB_ptr += (part + far) * STATE
+    dC_ptr += (part + far) * STATE
+    if not SCATTER:
+        grad_ptr += far * GRAD_STRIDE
+        dz_ptr += far * DZ_STRIDE
+    if not HAS_ORDER:
+        z_ptr += far * Z_STRIDE
+
+    adjoint = tl.zeros([N, C], tl.float32)
+    if chunk < chunks - 1:
+        # Where the next chunk begins with a start, nothing comes back from it, nor was written.
+        is_end = load_starts(starts_ptr, first + CHUNK, 1) != 0
+        adjoint = tl.load(
+            adjoints_ptr + chunk.to(tl.int64) * N * WIDTH + tile,
+            mask=within(tile, N * WIDTH, is_end == 0), other=0.0,
+        )  # fmt: skip
+    dA = tl.zeros([N, C], tl.float32)
+    dD = tl.zeros([C], tl.float32)
+    dbias = tl.zeros([C], tl.float32)
+
+    touched = tl.zeros([8 * GROUP], tl.float32)
+    touched_rows = tl.zeros([GROUP * C // 8], tl.float32)
+    touched_tile = tl.zeros([N * C // 8], tl.float32)
+    touched_steps = tl.zeros([8], tl.float32)
+    for back in range(pieces):
+        piece = (pieces - 1 - back) * HELD
+        begin = piece // INTERVAL * INTERVAL
+        end = tl.minimum(piece + HELD, count)
+        kept = states_ptr + (piece // INTERVAL) * N * WIDTH + tile
+        h = tl.load(kept, cache_modifier=".cg" if ONCE else "")
+        starts = load_starts(starts_ptr, first + begin, INTERVAL)
+        # The rows of the last step are on their way while the piece is walked.
+        t = in_vector_registers((end - 1) * SIGN, NATIVE)
+        u = load_channels(u_ptr + t * U_STRIDE, c, INNER, ONCE)
+        raw = load_channels(delta_ptr + t * DELTA_STRIDE, c, INNER, ONCE)
+        grad, z, slot = load_grads(
+            grad_ptr if SCATTER else grad_ptr + t * GRAD_STRIDE,
+            z_ptr if HAS_ORDER else z_ptr + t * Z_STRIDE, order_ptr + t, rows, c, SIGN,
+            GRAD_STRIDE, Z_STRIDE, INNER, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, 1,
+            ONCE,
+        )  # fmt: skip
+        sums = load_sums(t, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, 1)
+        if (starts == 0) & (end == piece + HELD):
+            near = walk_whole(
+                h, begin, piece, room, scratch, u_ptr, delta_ptr, B_ptr, A2, bias, n, c, U_STEP,
+                DELTA_STEP, B_STEP, INNER, STATE, GROUP, HELD, N, C, SOFTPLUS, ZOH, HALVES, NATIVE,
+            )  # fmt: skip
+            if not HALVES:
+                tl.debug_barrier()
+            # What the next walk begins with comes nearer in the meantime.
+            next_begin = tl.maximum(piece - HELD, 0) // INTERVAL * INTERVAL
+            left = tl.where(piece > 0, GROUP, 0)
+            near_B = touch(
+                B_ptr + next_begin * B_STEP, C_ptr + (end - 1) * C_STEP, left, B_STEP, -C_STEP,
+                STATE, GROUP,
+            )  # fmt: skip
+            near_u = touch_rows(
+                u_ptr + next_begin * U_STEP, corner, order_ptr, rows, left, U_STRIDE, SIGN, INNER,
+                C, False, False, GROUP, ONCE,
+            )  # fmt: skip
+            near_delta = touch_rows(
+                delta_ptr + next_begin * DELTA_STEP, corner, order_ptr, rows, left, DELTA_STRIDE,
+                SIGN, INNER, C, False, False, GROUP, ONCE,
+            )  # fmt: skip
+            near_tile = touch_tile(
+                states_ptr + (next_begin // INTERVAL) * N * WIDTH + corner, piece > 0, WIDTH, N, C,
+                ONCE,
+            )  # fmt: skip
+            adjoint, dA, dD, dbias, near_steps = walk_back(
+                adjoint, dA, dD, dbias, t, u, raw, grad, z, slot, sums, begin, piece, end, starts,
+                room, scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr,
+                ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, rows, A2, D, bias, n, c, GRAD_STRIDE, U_STRIDE,
+                DELTA_STRIDE, B_STRIDE, C_STRIDE, Z_STRIDE, DZ_STRIDE, INNER, STATE, N, C, HAS_Z,
+                HAS_ORDER, HAS_SAMPLES, SCATTER, SOFTPLUS, ZOH, SIGN, NATIVE, ACCUMULATE, HALVES,
+                CLEARS=False,
+            )  # fmt: skip
+            touched_steps = tl.maximum(touched_steps, near_steps)
+            touched = tl.maximum(touched, near)
+            touched = tl.maximum(touched, near_B)
+            touched_rows = tl.maximum(touched_rows, tl.maximum(near_u, near_delta))
+            touched_tile = tl.maximum(touched_tile, near_tile)
+        else:
+            walk_cut(
+                h, begin, piece, end, starts, room, scratch, u_ptr, delta_ptr, B_ptr, A2, bias, n,
+                c, U_STEP, DELTA_STEP, B_STEP, INNER, STATE, N, C, SOFTPLUS, ZOH, HALVES,
+            )  # fmt: skip
+            if not HALVES:
+                tl.debug_barrier()
+            adjoint, dA, dD, dbias, near_steps = walk_back(
+                adjoint, dA, dD, dbias, t, u, raw, grad, z, slot, sums, begin, piece, end, starts,
+                room, scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr,
+                ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, rows, A2, D, bias, n, c, GRAD_STRIDE, U_STRIDE,
+                DELTA_STRIDE, B_STRIDE, C_STRIDE, Z_STRIDE, DZ_STRIDE, INNER, STATE, N, C, HAS_Z,
+                HAS_ORDER, HAS_SAMPLES, SCATTER, SOFTPLUS, ZOH, SIGN, NATIVE, ACCUMULATE, HALVES,
+                CLEARS=True,
+            )  # fmt: skip
+            touched_steps = tl.maximum(touched_steps, near_steps)
+    parts_ptr += chunk.to(tl.int64) * (N + 2) * WIDTH
+    tl.store(parts_ptr + tile, dA)
+    tl.store(parts_ptr + N * WIDTH + c, dD)
+    tl.store(parts_ptr + (N + 1) * WIDTH + c, dbias)
+    keep_alive(parts_ptr, touched, steps, 8 * GROUP)
+    keep_alive(parts_ptr, touched_rows, steps, GROUP * C // 8)
+    keep_alive(parts_ptr, touched_tile, steps, N * C // 8)
+    keep_alive(parts_ptr, touched_steps, steps, 8)
