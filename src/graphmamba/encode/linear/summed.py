@@ -14,8 +14,8 @@ from graphmamba.kernel_sizes import block_of
 from graphmamba.line_sums import add_lines
 from graphmamba.operators import either
 
-THREE_FIT = 168
-"""Registers of a thread with which three programs of four warps fit on a processor."""
+HELD_ROWS = 16
+"""Of a tile of programs that hold the matrix: sums want registers as well, and four are to fit."""
 
 Rows = Float[Tensor, "rows in"]
 Channels = Float[Tensor, " in"]
@@ -97,6 +97,6 @@ def rows_grad_summed(
 
 
 def summed_tiles_of(inward: int, out: int, is_turned: bool) -> Tiles:
-    """Choose tiles: those of the product alone, but the sums want registers as well."""
+    """Choose tiles: those of the product alone, of fewer rows where programs hold the matrix."""
     tiles = tiles_of(inward, out, is_turned)
-    return replace(tiles, programs=3, registers=THREE_FIT) if tiles.programs else tiles
+    return replace(tiles, rows=HELD_ROWS) if tiles.programs else tiles
