@@ -12,11 +12,12 @@ from graphmamba.encode.batch_norm import Drop, Running, batch_norm_act
 from graphmamba.encode.batch_norm.drop import dropped
 from graphmamba.encode.norm import BatchNorm, norms_of, number_norms
 from graphmamba.errors import UserError
+from graphmamba.fusing import FusedBackend
 from graphmamba.stack import GatedGCN, GPSLayer
 from tests.helpers.agreement import assert_as_exact, max_error
 from tests.helpers.graphs import random_rows, random_topology
 from tests.helpers.norm_calls import SMALL, Case, compute
-from tests.helpers.processes import run_apart
+from tests.helpers.processes import only_interpreted, run_apart
 
 SEED = torch.tensor(77)
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -153,3 +154,33 @@ def test_refusals_name_the_argument(change: dict[str, object], message: str) -> 
     ones = torch.ones(4)
     with typecheck_off(), pytest.raises(UserError, match=message):
         batch_norm_act(rows, ones, ones, Running(ones.clone(), ones.clone()), **change)
+
+
+def check_rows_that_are_too_large(backend: FusedBackend) -> None:
+    """A channel whose squares are not finite is not remembered, nor are others forgotten."""
+    for count in (None, torch.tensor(30)):
+        norm, rows = BatchNorm(4), torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+        norm.backend = backend
+        rows[:, 1], rows[3, 2] = 1e25 * rows[:, 0], torch.nan
+        before = norm.running_mean.clone(), norm.running_var.clone()
+        norm(rows, count)
+        moved = [
+            now != then
+            for now, then in zip((norm.running_mean, norm.running_var), before, strict=True)
+        ]
+        assert [each.tolist() for each in moved] == [[True, False, False, True]] * 2
+        assert norm.num_batches_tracked == 1
+        assert norm.eval()(rows.nan_to_num(), count).isfinite().all()
+
+
+def test_rows_that_are_too_large_are_not_remembered() -> None:
+    check_rows_that_are_too_large("reference")
+
+
+@only_interpreted
+def test_kernels_do_not_remember_rows_that_are_too_large() -> None:
+    run_apart(
+        "from tests.encode.batch_norm.test_batch_norm import *\n"
+        "check_rows_that_are_too_large('fused')\n",
+        TRITON_INTERPRET="1",
+    )

@@ -107,11 +107,12 @@ def move_running(
     mean_ptr, var_ptr, batches_ptr, mean, variance, own, spread, real, momentum, c,
     HAS_BATCHES: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Move the running statistics towards those of the batch."""
+    """Move the running statistics towards those of the batch, where these are finite."""
     number = real.to(tl.float32)
     unbiased = spread * number / (number - 1.0)
-    tl.store(mean_ptr + c, mean + momentum * (own - mean), mask=c < CHANNELS)
-    tl.store(var_ptr + c, variance + momentum * (unbiased - variance), mask=c < CHANNELS)
+    moves = (c < CHANNELS) & (tl.abs(own) < float("inf")) & (unbiased < float("inf"))
+    tl.store(mean_ptr + c, mean + momentum * (own - mean), mask=moves)
+    tl.store(var_ptr + c, variance + momentum * (unbiased - variance), mask=moves)
     if HAS_BATCHES:
         if tl.program_id(1) == 0:
             tl.store(batches_ptr, tl.load(batches_ptr) + 1)

@@ -60,11 +60,14 @@ def _plain(
     """PyTorch's own; one row has no variance and is normalised with the running statistics."""
     if is_training and rows.shape[0] < 2:  # noqa: PLR2004
         is_training = False
-    if is_training and running.batches is not None:
-        running.batches.add_(1)
-    return functional.batch_norm(
-        rows, running.mean, running.variance, weight, bias, is_training, running.momentum, eps
-    )
+    mean, variance = running.mean, running.variance
+    if not is_training:
+        return functional.batch_norm(rows, mean, variance, weight, bias, eps=eps)
+    # PyTorch moves a copy the whole way, since it would take in what is not finite, too.
+    own = torch.zeros_like(mean), torch.zeros_like(variance)
+    out = functional.batch_norm(rows, *own, weight, bias, training=True, momentum=1.0, eps=eps)
+    running.move(*own, torch.ones((), dtype=torch.bool, device=rows.device))
+    return out
 
 
 def _statistics(

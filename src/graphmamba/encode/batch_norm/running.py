@@ -25,9 +25,15 @@ class Running:
         variance: Float[Tensor, " channels"],
         is_enough: Bool[Tensor, ""],
     ) -> None:
-        """Take in a batch, if it is large enough to have a variance."""
-        step = self.momentum * is_enough.to(self.mean.dtype)
-        self.mean.lerp_(mean.to(self.mean.dtype), step)
-        self.variance.lerp_(variance.to(self.variance.dtype), step)
+        """Take in a batch, if it is large enough to have a variance.
+
+        Rows may be so large that their squares are not finite. Such a channel is left out: it would
+        never be finite again.
+        """
+        mean, variance = mean.to(self.mean.dtype), variance.to(self.variance.dtype)
+        moves = is_enough & mean.isfinite() & variance.isfinite()
+        self.mean.copy_(torch.where(moves, self.mean.lerp(mean, self.momentum), self.mean))
+        moved = self.variance.lerp(variance, self.momentum)
+        self.variance.copy_(torch.where(moves, moved, self.variance))
         if self.batches is not None:
             self.batches.add_(is_enough)
