@@ -1,5 +1,7 @@
 """The gradients of a linear map on a GPU: which kernels run, on what tiles."""
 
+from dataclasses import dataclass
+
 import triton
 from jaxtyping import Float
 from torch import Tensor
@@ -12,19 +14,34 @@ from graphmamba.encode.linear.fused_kernels import (
 from graphmamba.kernel_sizes import block_of
 from graphmamba.line_sums import add_lines, share
 
-BLOCK_ROWS = 32
 NARROW_ROWS, NARROW_BLOCK = 32, 128
-MOST_BLOCK = 32
-"""Channels of a block that one warp holds."""
 WARPS = 1
 """With four, Triton takes products that want both operands turned round in shared memory, number
 by number: that took five times as long as all the rest."""
-PROGRAMS = 1056
-"""Eight for each of an H200's processors."""
 LEAST_LINES = 16
 """Programs that share the rows, however large the weight is."""
-STAGES = 3
+SUM_PROGRAMS = 1056
 SUM_ROWS, SUM_CHANNELS = 64, 32
+
+
+@dataclass(frozen=True)
+class Block:
+    """How the gradient of a weight is shared out."""
+
+    channels: int
+    """Of a block that one warp holds, out and in."""
+    rows: int
+    """That it takes at a time."""
+    stages: int
+    """Such rows that are on their way at a time."""
+    programs: int
+    """At most."""
+
+
+SMALL, LARGE = Block(32, 32, 3, 1056), Block(64, 16, 4, 528)
+"""Large ones read rows less often; eight and four programs for each of an H200's processors."""
+MOST_MORE = 4 / 3
+"""Numbers that large blocks may have beyond those of small ones, filled up to whole blocks."""
 
 Rows = Float[Tensor, "rows out"]
 Inputs = Float[Tensor, "rows in"]
@@ -55,11 +72,12 @@ def weight_grad(grad: Rows, x: Inputs, has_bias: bool) -> tuple[Weight, Float[Te
     (rows, out), inward = grad.shape, x.shape[1]
     if rows == 0:
         return grad.new_zeros(out, inward), grad.new_zeros(out if has_bias else 0)
-    height, width = block_of(out, MOST_BLOCK), block_of(inward, MOST_BLOCK)
+    block = weight_block(out, inward)
+    height, width = block_of(out, block.channels), block_of(inward, block.channels)
     across = triton.cdiv(out, height), triton.cdiv(inward, width)
     line = out * inward + (out if has_bias else 0)
-    most = PROGRAMS // (across[0] * across[1])
-    tiles, programs = share(rows, BLOCK_ROWS, most, line, LEAST_LINES)
+    most = block.programs // (across[0] * across[1])
+    tiles, programs = share(rows, block.rows, most, line, LEAST_LINES)
     lines = grad.new_empty(programs, line)
     weight_grad_kernel[(programs, *across)](
         *(grad, x, lines, rows, tiles),
@@ -68,10 +86,10 @@ def weight_grad(grad: Rows, x: Inputs, has_bias: bool) -> tuple[Weight, Float[Te
         GRAD_STRIDE=grad.stride(0),
         X_STRIDE=x.stride(0),
         LINE=line,
-        R=BLOCK_ROWS,
+        R=block.rows,
         OB=height,
         IB=width,
-        STAGES=STAGES,
+        STAGES=block.stages,
         HAS_BIAS=has_bias,
         num_warps=WARPS,
     )
@@ -80,13 +98,28 @@ def weight_grad(grad: Rows, x: Inputs, has_bias: bool) -> tuple[Weight, Float[Te
     return d_weight, d_bias
 
 
+def weight_block(out: int, inward: int) -> Block:
+    """Choose blocks; large ones must not be much emptier.
+
+    Example:
+        >>> weight_block(384, 96).channels, weight_block(96, 96).channels
+        (64, 32)
+    """
+
+    def filled(block: Block) -> int:
+        blocks = triton.cdiv(out, block.channels) * triton.cdiv(inward, block.channels)
+        return int(blocks * block.channels**2)
+
+    return LARGE if filled(LARGE) <= MOST_MORE * filled(SMALL) else SMALL
+
+
 def column_sums(grad: Rows) -> Float[Tensor, " out"]:
     """Gradient of the bias alone, in full precision."""
     rows, out = grad.shape
     if rows == 0:
         return grad.new_zeros(out)
     across = triton.cdiv(out, SUM_CHANNELS)
-    tiles, programs = share(rows, SUM_ROWS, PROGRAMS // across, out, LEAST_LINES)
+    tiles, programs = share(rows, SUM_ROWS, SUM_PROGRAMS // across, out, LEAST_LINES)
     lines = grad.new_empty(programs, out)
     column_sums_kernel[(programs, across)](
         *(grad, lines, rows, tiles),

@@ -8,7 +8,7 @@ TARGET_PROGRAMS = 2400
 """Warps that keep a large GPU busy; the packed axis is cut until there are about so many."""
 LONGEST_CHUNK = 512
 """Steps of a chunk beyond which too few programs would be left."""
-EVEN_CHUNKS = range(640, 319, -32)
+EVEN_CHUNKS = range(320, 481, 32)
 """Steps of a chunk instead of the longest, so that programs come in whole waves."""
 WAVE = 132 * 12
 """Programs of the last backward kernel that an H200 has room for at a time."""

@@ -42,7 +42,7 @@ from graphmamba.scan.selective_scan.step_kernels import (
     within,
 )
 
-ONCE = tl.constexpr(False)
+ONCE = tl.constexpr(True)
 """Whether rows and states are read past the first cache, which held states make small."""
 
 

@@ -126,6 +126,9 @@ def gated_sum_by_target_kernel(
         slopes = load_slopes(
             kept_ptr, gain_ptr, shift_ptr, d_gain_ptr, d_shift_ptr, real, c, CHANNELS
         )
+    t = first + tl.arange(0, T)
+    dx = load_rows(dx_ptr, t, t < nodes, c, DX_STRIDE, CHANNELS)
+    share = dx * load_rows(weight_ptr, t, t < nodes, c, CHANNELS, CHANNELS)
     node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
     found = walk_targets(
         dx_ptr, de_ptr, weight_ptr, mean_ptr, sent_ptr, e_hat_ptr, scale_ptr, source_ptr,
@@ -146,9 +149,6 @@ def gated_sum_by_target_kernel(
                 )  # fmt: skip
                 total = add_to(total, found, i, T)
 
-    t = first + tl.arange(0, T)
-    dx = load_rows(dx_ptr, t, t < nodes, c, DX_STRIDE, CHANNELS)
-    share = dx * load_rows(weight_ptr, t, t < nodes, c, CHANNELS, CHANNELS)
     store_rows(share_ptr, t, t < nodes, c, share, CHANNELS, CHANNELS)
     store_rows(d_nodes_ptr, t, t < nodes, c, dx, 4 * CHANNELS, CHANNELS)
     store_rows(d_nodes_ptr + 2 * CHANNELS, t, t < nodes, c, total, 4 * CHANNELS, CHANNELS)

@@ -67,6 +67,8 @@ def gated_sum_fwd_kernel(
     """Write x_hat and e_hat, and for each node 1 / sum of its gates and the quotient."""
     R: tl.constexpr = T * K
     first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
+    t = first + tl.arange(0, T)
+    own = load_rows(nodes_ptr, t, t < nodes, c, NODES_STRIDE, CHANNELS)
     node, place, end = rows_together(bounds_ptr, first, nodes, T, K)
     sent, gates = walk_forward(
         nodes_ptr, edges_ptr, scale_ptr, source_ptr, order_ptr, e_hat_ptr, node, place, end,
@@ -84,10 +86,8 @@ def gated_sum_fwd_kernel(
                 )  # fmt: skip
                 received, opened = add_to(received, sent, i, T), add_to(opened, gates, i, T)
 
-    t = first + tl.arange(0, T)
     weight = 1.0 / (opened + EPSILON)
     mean = received * weight
-    x_hat = load_rows(nodes_ptr, t, t < nodes, c, NODES_STRIDE, CHANNELS) + mean
-    store_rows(x_hat_ptr, t, t < nodes, c, x_hat, CHANNELS, CHANNELS)
+    store_rows(x_hat_ptr, t, t < nodes, c, own + mean, CHANNELS, CHANNELS)
     store_rows(weight_ptr, t, t < nodes, c, weight, CHANNELS, CHANNELS)
     store_rows(mean_ptr, t, t < nodes, c, mean, CHANNELS, CHANNELS)
