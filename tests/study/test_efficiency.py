@@ -126,6 +126,13 @@ def test_figures_say_where_no_step_fits(findings: Findings, tmp_path: Path) -> N
         assert drawn.count("OOM: no step fits") == panels
 
 
+def test_figures_say_what_is_not_measured_yet(findings: Findings, tmp_path: Path) -> None:
+    begun = [row for row in findings.mixers if row.sizing == "published"]
+    write_findings(replace(findings, batches=(), mixers=tuple(begun)), tmp_path)
+    for name in ("malnet", "mixers"):
+        assert (tmp_path / f"{name}.svg").read_text().count("not measured yet") == 1
+
+
 def test_claims_compare_memory_and_operations(findings: Findings) -> None:
     cost = {row.model: row.cost for row in findings.mixers if row.sizing == "published"}
     first = claims(findings)[0]

@@ -22,6 +22,7 @@ QUANTITIES: tuple[Quantity, ...] = (
 )
 COLOUR_OF = dict(zip(TITLES, COLOURS, strict=True))
 MARKERS = dict(zip(TITLES, "osD^vX", strict=True))
+NOTHING_FITS, NOT_YET = f"{OUT}: no step fits", "not measured yet"
 
 
 def plot_fractions(findings: Findings, folder: Path) -> None:
@@ -53,20 +54,19 @@ def _draw_quantity(panel: Any, rows: tuple[FractionRow, ...], quantity: Quantity
             _name_line(panel, model, *drawn[-1], is_cut=len(drawn) < len(points))
         top = max([top, *values])
     if not top:
-        _say_out(panel)
+        _say(panel, NOTHING_FITS)
     panel.set_title(title, fontsize=9, loc="left", color=INK)
     panel.set(xlabel="share of the nodes", xlim=(0, 1.02 * max(row.fraction for row in rows)))
     # room for the name of the highest line
     panel.set_ylim(0, 1.12 * top or 1)
 
 
-def _say_out(panel: Any) -> None:
-    """Say of a whole panel that no step fits into memory; then its heights mean nothing."""
+def _say(panel: Any, text: str) -> None:
+    """Say why a panel shows nothing; then its heights mean nothing."""
     panel.set_yticks([])
     panel.annotate(
-        f"{OUT}: no step fits", (0.5, 0.75), xycoords="axes fraction", ha="center", fontsize=9,
-        color=QUIET,
-    )  # fmt: skip
+        text, (0.5, 0.75), xycoords="axes fraction", ha="center", fontsize=9, color=QUIET
+    )
 
 
 def _name_line(panel: Any, model: str, share: float, value: float, *, is_cut: bool) -> None:
@@ -79,7 +79,12 @@ def _name_line(panel: Any, model: str, share: float, value: float, *, is_cut: bo
 
 
 def _draw_largest(panel: Any, findings: Findings) -> None:
+    """Draw a bar for each model."""
     panel.set_title("largest batch", fontsize=9, loc="left", color=INK)
+    if not findings.batches:
+        panel.set_xticks([])
+        _say(panel, NOT_YET)
+        return
     for place, row in enumerate(findings.batches):
         size = row.largest.batch_size
         panel.bar(place, size, width=0.6, color=COLOUR_OF[row.model])
@@ -149,5 +154,5 @@ def _draw_trade(panel: Any, costs: list[tuple[str, Cost]]) -> None:
                 ha="center", fontsize=8, color=COLOUR_OF[model],
             )  # fmt: skip
     log_axes(panel)
-    if costs and not known:
-        _say_out(panel)
+    if not known:
+        _say(panel, NOTHING_FITS if costs else NOT_YET)
