@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -27,7 +28,14 @@ class HandedSums:
     def of(self, grad: Float[Tensor, "rows channels"]) -> tuple[Channels, Channels] | None:
         """Return both if they are those of this gradient; None where autograd has added others."""
         is_same = grad.data_ptr() == self._grad.data_ptr() and grad.shape == self._grad.shape
-        return self._sums if is_same and grad._version == self._version else None
+        if not is_same or grad._version != self._version:
+            return None
+        if grad.is_cuda:
+            # Autograd makes this stream wait for the one that made the gradient, but knows of no
+            # other tensors from there.
+            for each in self._sums:
+                each.record_stream(torch.cuda.current_stream())
+        return self._sums
 
 
 def taker_of(x: Tensor) -> Any:
