@@ -18,6 +18,7 @@ from graphmamba.train.reporter import EpochRecord, Reporter, StepRecord
 from graphmamba.train.results import Ending, Scores
 from graphmamba.train.schedule import set_rate
 from graphmamba.train.scorer import Scorer
+from graphmamba.train.statistics import FreshStatistics
 from graphmamba.train.step import TrainStep
 from graphmamba.train.stops import Stops
 from graphmamba.train.watch import Watch
@@ -51,8 +52,22 @@ class Loop:
             self.is_captured,
             state.team,
         )
+        self._statistics = self._fresh_statistics()
         self._rows = rows_per_graph(self.store, state.model.task.level)
         self._earlier = state.progress.seconds
+
+    def _fresh_statistics(self) -> FreshStatistics | None:
+        state = self.state
+        if not state.experiment.recipe.statistics:
+            return None
+        return FreshStatistics(
+            state.scored,
+            self.store,
+            state.experiment,
+            seed=state.options.seed,
+            precision=state.options.precision,
+            is_captured=self.is_captured,
+        )
 
     def begin(self) -> None:
         """Write what is run, and the state before the first step: from now on it can be resumed."""
@@ -120,6 +135,8 @@ class Loop:
         loss_sum, rows = state.team.sum(sums).tolist()
         train_loss = loss_sum / max(rows, 1.0)
         state.team.share_buffers(state.scored)
+        if self._statistics:
+            self._statistics.take()
         validation, test = self._scores("validation"), self._scores("test")
         is_best = self._choose(train_loss, validation, test)
         state.schedule.observe(validation["loss"])

@@ -43,6 +43,9 @@ class Recipe:
     average: float = 0.0
     """How much of the moving average of the weights is left after a step; it is scored, chosen and
     kept in the place of the weights themselves. 0 averages nothing."""
+    statistics: int = 0
+    """Batches of training graphs over which norms take their statistics anew before each epoch is
+    scored; 0 scores with the running ones."""
 
     def __post_init__(self) -> None:
         check_choice("recipe.optimizer", self.optimizer, get_args(OptimizerName))
@@ -50,7 +53,7 @@ class Recipe:
         check_choice("recipe.loss", self.loss, (None, *get_args(LossName)))
         for name in ("batch_size", "epochs", "patience"):
             check_least(f"recipe.{name}", getattr(self, name), 1)
-        for name in ("warmup", "weight_decay", "clip", "least_learning_rate"):
+        for name in ("warmup", "weight_decay", "clip", "least_learning_rate", "statistics"):
             check_least(f"recipe.{name}", getattr(self, name), 0)
         check_fraction("recipe.average", self.average)
         if not 0 < self.learning_rate < float("inf"):

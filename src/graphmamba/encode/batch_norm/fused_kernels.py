@@ -111,8 +111,10 @@ def move_running(
     number = real.to(tl.float32)
     unbiased = spread * number / (number - 1.0)
     moves = (c < CHANNELS) & (tl.abs(own) < float("inf")) & (unbiased < float("inf"))
-    tl.store(mean_ptr + c, mean + momentum * (own - mean), mask=moves)
-    tl.store(var_ptr + c, variance + momentum * (unbiased - variance), mask=moves)
+    # Not by differences, of which a share of 1 would leave what it rounds off.
+    rest = 1.0 - momentum
+    tl.store(mean_ptr + c, rest * mean + momentum * own, mask=moves)
+    tl.store(var_ptr + c, rest * variance + momentum * unbiased, mask=moves)
     if HAS_BATCHES:
         if tl.program_id(1) == 0:
             tl.store(batches_ptr, tl.load(batches_ptr) + 1)
