@@ -18,7 +18,6 @@ class Running:
     momentum: float = 0.1
     """Share of a new batch."""
 
-    @torch.no_grad()
     def move(
         self,
         mean: Float[Tensor, " channels"],
@@ -32,8 +31,10 @@ class Running:
         """
         mean, variance = mean.to(self.mean.dtype), variance.to(self.variance.dtype)
         moves = is_enough & mean.isfinite() & variance.isfinite()
-        self.mean.copy_(torch.where(moves, self.mean.lerp(mean, self.momentum), self.mean))
-        moved = self.variance.lerp(variance, self.momentum)
-        self.variance.copy_(torch.where(moves, moved, self.variance))
-        if self.batches is not None:
-            self.batches.add_(is_enough)
+        # As a statement: compilers do not see through it as a decorator.
+        with torch.no_grad():
+            self.mean.copy_(torch.where(moves, self.mean.lerp(mean, self.momentum), self.mean))
+            moved = self.variance.lerp(variance, self.momentum)
+            self.variance.copy_(torch.where(moves, moved, self.variance))
+            if self.batches is not None:
+                self.batches.add_(is_enough)
