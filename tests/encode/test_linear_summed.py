@@ -9,16 +9,12 @@ from torch import Tensor
 
 from graphmamba.encode.batch_norm.handed_sums import HandedSums, taker_of
 from graphmamba.stack import GatedGCN
+from tests.encode.test_linear_product import TILES
 from tests.helpers.graphs import random_rows, random_topology
 from tests.helpers.processes import only_interpreted, run_apart
 
 SHAPES = ((70, 38, 20), (33, 40, 130), (0, 4, 8), (65, 48, 96))
 """Rows, columns of the gradient, columns of the rows."""
-TILES = (
-    {"rows": 16, "channels": 16, "warps": 4, "programs": 1},
-    {"rows": 64, "channels": 64, "warps": 4, "programs": 2},
-    {"rows": 32, "channels": 32, "warps": 2, "piece": 16, "stages": 2},
-)
 NORMS = (("relu", 0.0, None), ("gelu", 0.3, 25), ("none", 0.0, 0), ("relu", 0.4, 64))
 """Activation, rate of the dropout, real rows."""
 

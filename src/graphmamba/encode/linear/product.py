@@ -1,6 +1,7 @@
 """The products of rows and a small weight on a GPU: which kernel runs, on what tiles."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import triton
 from jaxtyping import Float
@@ -111,14 +112,36 @@ def _multiply(
     is_relu: bool = False,
     tiles: Tiles | None = None,
 ) -> Float[Tensor, "rows n"]:
-    (rows, inward), out = x.shape, matrix.shape[1]
-    y = x.new_empty(rows, out)
+    inward, out = matrix.shape
+    y = x.new_empty(x.shape[0], out)
     if not y.numel():
         return y
     tiles = tiles or tiles_of(inward, out, is_turned=matrix.stride(0) != 1)
+    across, down, constants = share_out(x, matrix, other, tiles)
+    kernel = held_product_kernel if tiles.programs else pieces_product_kernel
+    kernel[(across * down,)](
+        *(x, matrix, either(bias, x), either(other, x), y, x.shape[0]),
+        **constants,
+        HAS_BIAS=bias is not None,
+        IS_CUT=is_cut,
+        IS_RELU=is_relu,
+    )
+    return y
+
+
+def share_out(
+    x: Float[Tensor, "rows k"],
+    matrix: Float[Tensor, "k n"],
+    other: Float[Tensor, "rows n"] | None,
+    tiles: Tiles,
+) -> tuple[int, int, dict[str, Any]]:
+    """Return the programs across and down a product, and what they are compiled for.
+
+    Those that hold their block of the matrix and those that take it in pieces are other kernels.
+    """
+    (rows, inward), out = x.shape, matrix.shape[1]
     across, down = triton.cdiv(out, tiles.channels), triton.cdiv(rows, tiles.rows)
-    tensors = (x, matrix, either(bias, x), either(other, x), y)
-    sizes = {
+    constants = {
         "K": inward,
         "N": out,
         "AT_K": matrix.stride(0),
@@ -126,33 +149,15 @@ def _multiply(
         "X_STRIDE": x.stride(0),
         "OTHER_STRIDE": 0 if other is None else other.stride(0),
         "R": tiles.rows,
-        "HAS_BIAS": bias is not None,
         "HAS_OTHER": other is not None,
-        "IS_CUT": is_cut,
-        "IS_RELU": is_relu,
+        "num_warps": tiles.warps,
     }
     if tiles.programs:
         down = min(down, max(1, PROCESSORS * tiles.programs // across))
         first, second = halves_of(inward)
-        held_product_kernel[(across * down,)](
-            *(*tensors, rows),
-            **sizes,
-            KA=first,
-            KB=second,
-            NA=block_of(tiles.channels),
-            num_warps=tiles.warps,
-            num_stages=1,
-            maxnreg=tiles.registers,
-        )
-    else:
-        first, second = in_two(tiles.channels)
-        pieces_product_kernel[(across * down,)](
-            *(*tensors, rows),
-            **sizes,
-            KB=tiles.piece,
-            NA=first,
-            NB=second,
-            STAGES=tiles.stages,
-            num_warps=tiles.warps,
-        )
-    return y
+        width = block_of(tiles.channels)
+        held = {"KA": first, "KB": second, "NA": width, "num_stages": 1, "maxnreg": tiles.registers}
+        return across, down, constants | held
+    first, second = in_two(tiles.channels)
+    pieces = {"KB": tiles.piece, "NA": first, "NB": second, "STAGES": tiles.stages}
+    return across, down, constants | pieces

@@ -1,16 +1,13 @@
 """The gradient of rows that a norm made, with the sums that the norm wants of it, on a GPU."""
 
 from dataclasses import replace
-from typing import Any
 
-import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.encode.batch_norm.drop import site_key
-from graphmamba.encode.linear.product import PROCESSORS, Tiles, halves_of, in_two, tiles_of
+from graphmamba.encode.linear.product import Tiles, share_out, tiles_of
 from graphmamba.encode.linear.summed_kernels import held_summed_kernel, pieces_summed_kernel
-from graphmamba.kernel_sizes import block_of
 from graphmamba.line_sums import add_lines
 from graphmamba.operators import either
 
@@ -41,57 +38,25 @@ def rows_grad_summed(
     The rows were made by that norm, its activation and a dropout, of `normed`; `kept` has its mean
     and 1 / deviation. The sums are those of `batch_norm.fused.backward_sums`.
     """
-    (rows, inward), out = grad.shape, weight.shape[1]
-    y = grad.new_empty(rows, out)
+    inward, out = weight.shape
+    y = grad.new_empty(grad.shape[0], out)
     d_weight, d_bias = (kept.new_empty(norm_weight.shape) for _ in range(2))
     if not y.numel():
         return y, d_weight.zero_(), d_bias.zero_()
     tiles = tiles or summed_tiles_of(inward, out, is_turned=weight.stride(0) != 1)
-    across, down = triton.cdiv(out, tiles.channels), triton.cdiv(rows, tiles.rows)
-    if tiles.programs:
-        down = min(down, max(1, PROCESSORS * tiles.programs // across))
+    across, down, constants = share_out(grad, weight, more, tiles)
     parts = kept.new_empty(down, 2 * out)
-    tensors = (
+    kernel = held_summed_kernel if tiles.programs else pieces_summed_kernel
+    kernel[(across * down,)](
         *(grad, weight, either(more, grad), y, normed, kept, norm_weight, norm_bias),
-        *(either(seed, grad), either(count, grad), parts),
+        *(either(seed, grad), either(count, grad), parts, grad.shape[0], site_key(site)),
+        **constants,
+        NORMED_STRIDE=normed.stride(0),
+        HAS_COUNT=count is not None,
+        ACTIVATION=activation,
+        THRESHOLD=round(rate * 2**32),
+        SCALE=1 / (1 - rate),
     )
-    sizes: dict[str, Any] = {
-        "K": inward,
-        "N": out,
-        "AT_K": weight.stride(0),
-        "AT_N": weight.stride(1),
-        "X_STRIDE": grad.stride(0),
-        "OTHER_STRIDE": 0 if more is None else more.stride(0),
-        "NORMED_STRIDE": normed.stride(0),
-        "R": tiles.rows,
-        "HAS_OTHER": more is not None,
-        "HAS_COUNT": count is not None,
-        "ACTIVATION": activation,
-        "THRESHOLD": round(rate * 2**32),
-        "SCALE": 1 / (1 - rate),
-        "num_warps": tiles.warps,
-    }
-    if tiles.programs:
-        first, second = halves_of(inward)
-        held_summed_kernel[(across * down,)](
-            *(*tensors, rows, site_key(site)),
-            **sizes,
-            KA=first,
-            KB=second,
-            NA=block_of(tiles.channels),
-            num_stages=1,
-            maxnreg=tiles.registers,
-        )
-    else:
-        first, second = in_two(tiles.channels)
-        pieces_summed_kernel[(across * down,)](
-            *(*tensors, rows, site_key(site)),
-            **sizes,
-            KB=tiles.piece,
-            NA=first,
-            NB=second,
-            STAGES=tiles.stages,
-        )
     add_lines(parts, d_weight, d_bias)
     return y, d_weight, d_bias
 
