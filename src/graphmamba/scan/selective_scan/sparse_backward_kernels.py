@@ -137,7 +137,7 @@ def walk_cut(
 def walk_back(
     adjoint, dA, dD, dbias, t, u, raw, grad, z, slot, sums, begin, piece, end, starts, room,
     scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr, ddelta_ptr,
-    dB_ptr, dC_ptr, dz_ptr, rows, A2, D, bias, n, c,
+    dB_ptr, dC_ptr, dz_ptr, steps, rows, A2, D, bias, n, c,
     GRAD_STRIDE: tl.constexpr, U_STRIDE: tl.constexpr, DELTA_STRIDE: tl.constexpr,
     B_STRIDE: tl.constexpr, C_STRIDE: tl.constexpr, Z_STRIDE: tl.constexpr,
     DZ_STRIDE: tl.constexpr, INNER: tl.constexpr, STATE: tl.constexpr, N: tl.constexpr,
@@ -163,24 +163,27 @@ def walk_back(
             B_ptr + ahead * B_STRIDE, C_ptr + ahead * C_STRIDE, 1, B_STRIDE, C_STRIDE, STATE, 1
         )
         next_sums = load_sums(ahead, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, 1)
-        p, dt = held(k - piece, raw, bias, room, scratch, N, C, SOFTPLUS, HALVES)
-        B = load_states(B_ptr + t * B_STRIDE, n, STATE)
-        Ct = load_states(C_ptr + t * C_STRIDE, n, STATE)
-        hold_loads_here()
-        adjoint, dA, du, draw, dz, dy, g, v, after = step_back(
-            adjoint, dA, p, dt, raw, u, grad[0], z[0], B, Ct, A2, D, bias, HAS_Z, SOFTPLUS, ZOH
-        )
-        if CLEARS:
-            adjoint = clear_at_start(adjoint, starts, k - begin)
-        dD += dy * u.to(tl.float32)
-        dbias += draw
-        dz_row = t
-        if SCATTER:
-            dz_row = slot[0].to(tl.int64)
-        store_step(
-            t, dz_row, c, n, du, draw, dz, dy, g, v, after, sums[0], du_ptr, ddelta_ptr, dB_ptr,
-            dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
-        )  # fmt: skip
+        # Always so, but the compiler cannot foresee it: what is loaded ahead of a branch has a
+        # counter of its own, and nothing in this step waits for it.
+        if steps + k > 0:
+            p, dt = held(k - piece, raw, bias, room, scratch, N, C, SOFTPLUS, HALVES)
+            B = load_states(B_ptr + t * B_STRIDE, n, STATE)
+            Ct = load_states(C_ptr + t * C_STRIDE, n, STATE)
+            hold_loads_here()
+            adjoint, dA, du, draw, dz, dy, g, v, after = step_back(
+                adjoint, dA, p, dt, raw, u, grad[0], z[0], B, Ct, A2, D, bias, HAS_Z, SOFTPLUS, ZOH
+            )
+            if CLEARS:
+                adjoint = clear_at_start(adjoint, starts, k - begin)
+            dD += dy * u.to(tl.float32)
+            dbias += draw
+            dz_row = t
+            if SCATTER:
+                dz_row = slot[0].to(tl.int64)
+            store_step(
+                t, dz_row, c, n, du, draw, dz, dy, g, v, after, sums[0], du_ptr, ddelta_ptr, dB_ptr,
+                dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
+            )  # fmt: skip
         u, raw, grad, z, slot, sums, t = (
             next_u, next_raw, next_grad, next_z, next_slot, next_sums, ahead
         )  # fmt: skip
@@ -312,10 +315,10 @@ def sparse_scan_bwd_kernel(
             adjoint, dA, dD, dbias, near_steps = walk_back(
                 adjoint, dA, dD, dbias, t, u, raw, grad, z, slot, sums, begin, piece, end, starts,
                 room, scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr,
-                ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, rows, A2, D, bias, n, c, GRAD_STRIDE, U_STRIDE,
-                DELTA_STRIDE, B_STRIDE, C_STRIDE, Z_STRIDE, DZ_STRIDE, INNER, STATE, N, C, HAS_Z,
-                HAS_ORDER, HAS_SAMPLES, SCATTER, SOFTPLUS, ZOH, SIGN, NATIVE, ACCUMULATE, HALVES,
-                CLEARS=False,
+                ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, steps, rows, A2, D, bias, n, c, GRAD_STRIDE,
+                U_STRIDE, DELTA_STRIDE, B_STRIDE, C_STRIDE, Z_STRIDE, DZ_STRIDE, INNER, STATE, N, C,
+                HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, SOFTPLUS, ZOH, SIGN, NATIVE, ACCUMULATE,
+                HALVES, CLEARS=False,
             )  # fmt: skip
             touched_steps = tl.maximum(touched_steps, near_steps)
             touched = tl.maximum(touched, near)
@@ -332,10 +335,10 @@ def sparse_scan_bwd_kernel(
             adjoint, dA, dD, dbias, near_steps = walk_back(
                 adjoint, dA, dD, dbias, t, u, raw, grad, z, slot, sums, begin, piece, end, starts,
                 room, scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr,
-                ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, rows, A2, D, bias, n, c, GRAD_STRIDE, U_STRIDE,
-                DELTA_STRIDE, B_STRIDE, C_STRIDE, Z_STRIDE, DZ_STRIDE, INNER, STATE, N, C, HAS_Z,
-                HAS_ORDER, HAS_SAMPLES, SCATTER, SOFTPLUS, ZOH, SIGN, NATIVE, ACCUMULATE, HALVES,
-                CLEARS=True,
+                ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, steps, rows, A2, D, bias, n, c, GRAD_STRIDE,
+                U_STRIDE, DELTA_STRIDE, B_STRIDE, C_STRIDE, Z_STRIDE, DZ_STRIDE, INNER, STATE, N, C,
+                HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, SOFTPLUS, ZOH, SIGN, NATIVE, ACCUMULATE,
+                HALVES, CLEARS=True,
             )  # fmt: skip
             touched_steps = tl.maximum(touched_steps, near_steps)
     parts_ptr += chunk.to(tl.int64) * (N + 2) * WIDTH
