@@ -11,6 +11,7 @@ import triton.language as tl
 from graphmamba.scan.selective_scan.lane_sums import sum_lanes
 from graphmamba.scan.selective_scan.step_kernels import (
     advance,
+    by_state,
     clear_at_start,
     follow,
     hold_loads_here,
@@ -29,6 +30,7 @@ from graphmamba.scan.selective_scan.step_kernels import (
     touch_tile,
     within,
 )
+from graphmamba.scan.selective_scan.swapped_states import sum_swapped, swapped_sums
 from graphmamba.scan.triton_math import LN_2, hold_weight, hold_weight_slope, sigmoid
 
 UNALIGNED = ["A2_ptr", "states_ptr", "adjoints_ptr", "parts_ptr"]
@@ -54,31 +56,36 @@ def walk_to(
 @no_type_check
 @triton.jit
 def step_back(
-    adjoint, dA, p, dt, raw, u, dy, z, B, Ct, A2, D, bias, HAS_Z: tl.constexpr,
-    SOFTPLUS: tl.constexpr, ZOH: tl.constexpr,
+    adjoint, dA, before, h, dt, raw, u, dy, z, B, Ct, A2, D, bias, HAS_Z: tl.constexpr,
+    SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, DECAYED: tl.constexpr,
 ):  # fmt: skip
-    """Take the adjoint from behind a step to before it.
+    """Take the adjoint from behind a step, where the state is `h`, to before it.
+
+    If DECAYED, `before` is the state before the step after its decay, and tells `h`.
 
     Returns it, dA so far, the gradients of u, of the raw delta and of the gate, dy before the gate,
     and g, v, h: the sums of g v and h dy over the channels are the gradients of B and C.
     """
     u, dy = u.to(tl.float32), dy.to(tl.float32)
+    B, Ct = by_state(B), by_state(Ct)
     x = dt[None, :] * A2
     a = tl.exp2(x)
     weight = hold_weight(a, x * LN_2, dt[None, :], A2 * LN_2) if ZOH else dt[None, :]
     v = weight * u[None, :]
-    h = p + v * B[:, None]
+    if DECAYED:
+        h = before + v * B
     dz = dy
     if HAS_Z:
         z = z.to(tl.float32)
         gate = sigmoid(z)
-        y = tl.sum(h * Ct[:, None], axis=0) + D * u
+        y = tl.sum(h * Ct, axis=0) + D * u
         dz = dy * y * (gate * (1.0 + z * (1.0 - gate)))
         dy *= z * gate
 
-    g = Ct[:, None] * dy[None, :] + adjoint
-    gB = g * B[:, None]
-    gp = g * p
+    g = Ct * dy[None, :] + adjoint
+    gB = g * B
+    sent = a * g
+    gp = g * before if DECAYED else sent * before
     dA += dt[None, :] * gp
     if ZOH:
         du = tl.sum(gB * weight, axis=0)
@@ -92,13 +99,15 @@ def step_back(
     draw = ddt
     if SOFTPLUS:
         draw = ddt * sigmoid(raw.to(tl.float32) + bias)
-    return a * g, dA, du + D * dy, draw, dz, dy, g, v, h
+    return sent, dA, du + D * dy, draw, dz, dy, g, v, h
 
 
 @no_type_check
 @triton.jit
-def both_sums(dB_ptr, dC_ptr, at, STATE: tl.constexpr):
+def both_sums(dB_ptr, dC_ptr, at, STATE: tl.constexpr, SWAPS: tl.constexpr):
     """Point to the gradients of B, then of C, of one step."""
+    if SWAPS:
+        return swapped_sums(dB_ptr, dC_ptr, at, STATE)
     lane = tl.arange(0, 2 * STATE)
     return tl.where(lane < STATE, dB_ptr + lane, dC_ptr + lane - STATE) + at * STATE
 
@@ -107,13 +116,13 @@ def both_sums(dB_ptr, dC_ptr, at, STATE: tl.constexpr):
 @triton.jit
 def load_sums(
     at, dB_ptr, dC_ptr, SIGN: tl.constexpr, STATE: tl.constexpr, ACCUMULATE: tl.constexpr,
-    HALVES: tl.constexpr, COUNT: tl.constexpr,
+    HALVES: tl.constexpr, SWAPS: tl.constexpr, COUNT: tl.constexpr,
 ):  # fmt: skip
     """Load what other blocks of channels have left for the gradients of B and C, as a tuple."""
     sums = ()
     for i in tl.static_range(COUNT):
         if HALVES and ACCUMULATE:
-            sums += (tl.load(both_sums(dB_ptr, dC_ptr, at + i * SIGN, STATE)),)
+            sums += (tl.load(both_sums(dB_ptr, dC_ptr, at + i * SIGN, STATE, SWAPS)),)
         else:
             sums += (0.0,)
     return sums
@@ -124,15 +133,16 @@ def load_sums(
 def store_step(
     at, dz_row, c, n, du, draw, dz, dy, g, v, h, sums, du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr,
     INNER: tl.constexpr, STATE: tl.constexpr, HAS_Z: tl.constexpr, ACCUMULATE: tl.constexpr,
-    HALVES: tl.constexpr, DZ_STRIDE: tl.constexpr,
+    HALVES: tl.constexpr, SWAPS: tl.constexpr, DZ_STRIDE: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of one step."""
-    store_channels(du_ptr + at * INNER, c, du, INNER)
-    store_channels(ddelta_ptr + at * INNER, c, draw, INNER)
+    store_channels(du_ptr, c, du, INNER, at * INNER)
+    store_channels(ddelta_ptr, c, draw, INNER, at * INNER)
     if HAS_Z:
-        store_channels(dz_ptr + dz_row * DZ_STRIDE, c, dz, INNER)
+        store_channels(dz_ptr, c, dz, INNER, dz_row * DZ_STRIDE)
     if HALVES:
-        tl.store(both_sums(dB_ptr, dC_ptr, at, STATE), sum_lanes(g, v, h, dy[None, :], n) + sums)
+        own = sum_swapped(g, v, h, dy[None, :], n) if SWAPS else sum_lanes(g, v, h, dy[None, :], n)
+        tl.store(both_sums(dB_ptr, dC_ptr, at, STATE, SWAPS), own + sums)
     else:
         dB = tl.sum(g * v, axis=1)
         dC = tl.sum(h * dy[None, :], axis=1)
@@ -232,7 +242,7 @@ def selective_scan_bwd_kernel(
             # The group before comes nearer, if there is one. Not sooner: there are but six counters
             # of loads on their way, so that what this group wants would wait for it as well.
             hold_loads_here()
-            sums = load_sums(t, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, GROUP)
+            sums = load_sums(t, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, False, GROUP)
             before = (group - GROUP) * SIGN
             left = tl.where(group > 0, GROUP, 0)
             near = touch(
@@ -275,8 +285,8 @@ def selective_scan_bwd_kernel(
                 # all steps from above in registers that are not there, instead of taking them anew.
                 dt = tl.where(chunks > 0, dts[i], 0.0)
                 adjoint, dA, du, draw, dz, dy, g, v, after = step_back(
-                    adjoint, dA, decayed[i], dt, raws[i], us[i], grads[i], zs[i], B, Ct, A2, D,
-                    bias, HAS_Z, SOFTPLUS, ZOH,
+                    adjoint, dA, decayed[i], h, dt, raws[i], us[i], grads[i], zs[i], B, Ct, A2, D,
+                    bias, HAS_Z, SOFTPLUS, ZOH, DECAYED=True,
                 )  # fmt: skip
                 dD += dy * us[i].to(tl.float32)
                 dbias += draw
@@ -286,7 +296,8 @@ def selective_scan_bwd_kernel(
                     dz_row = slots[i].to(tl.int64)
                 store_step(
                     at, dz_row, c, n, du, draw, dz, dy, g, v, after, sums[i], du_ptr, ddelta_ptr,
-                    dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
+                    dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, False,
+                    DZ_STRIDE,
                 )  # fmt: skip
             touched = tl.maximum(touched, near)
             touched_rows = tl.maximum(touched_rows, tl.maximum(near_u, near_delta))
@@ -313,8 +324,8 @@ def selective_scan_bwd_kernel(
                 B = load_states(B_ptr + at * B_STRIDE, n, STATE)
                 Ct = load_states(C_ptr + at * C_STRIDE, n, STATE)
                 adjoint, dA, du, draw, dz, dy, g, v, after = step_back(
-                    adjoint, dA, p, step_size(raw, bias, SOFTPLUS), raw, u, grad[0], z[0], B, Ct,
-                    A2, D, bias, HAS_Z, SOFTPLUS, ZOH,
+                    adjoint, dA, p, h, step_size(raw, bias, SOFTPLUS), raw, u, grad[0], z[0], B, Ct,
+                    A2, D, bias, HAS_Z, SOFTPLUS, ZOH, DECAYED=True,
                 )  # fmt: skip
                 adjoint = clear_at_start(adjoint, starts, i)
                 dD += dy * u.to(tl.float32)
@@ -322,10 +333,11 @@ def selective_scan_bwd_kernel(
                 dz_row = at
                 if SCATTER:
                     dz_row = slot[0].to(tl.int64)
-                sum_here = load_sums(at, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, 1)
+                sum_here = load_sums(at, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, False, 1)
                 store_step(
                     at, dz_row, c, n, du, draw, dz, dy, g, v, after, sum_here[0], du_ptr,
                     ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES,
+                    False,
                     DZ_STRIDE,
                 )  # fmt: skip
     parts_ptr += chunk.to(tl.int64) * (N + 2) * WIDTH

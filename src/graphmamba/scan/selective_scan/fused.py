@@ -1,5 +1,6 @@
 """The selective scan on a GPU: which Triton kernels run, into what memory; README.md derives it."""
 
+from math import gcd
 from typing import Any
 
 import torch
@@ -175,9 +176,12 @@ def _launch_back(
     tiles = 0 if halves else grid[0] * grid[1] * HELD
     scratch = arguments[0].new_empty((tiles, plan.states, plan.block), dtype=torch.float32)
     registers = {"maxnreg": SPARSE_REGISTERS} if halves else {}
+    B, C = arguments[4:6]
     return sparse_scan_bwd_kernel[grid](
-        *arguments, scratch, INTERVAL=plan.interval, HELD=HELD, HALVES=halves, **shape, **registers
-    )
+        *arguments, scratch, INTERVAL=plan.interval, HELD=HELD, HALVES=halves,
+        B_VECTOR=_vector(B, shape["B_STRIDE"], shape["B_SHIFT"]),
+        C_VECTOR=_vector(C, shape["C_STRIDE"], shape["C_SHIFT"]), **shape, **registers,
+    )  # fmt: skip
 
 
 def _finish(
@@ -239,6 +243,11 @@ def _aligned(tensor: Tensor) -> Tensor:
     B and C are columns of one projection, so that their own pointers are seldom aligned.
     """
     return tensor.as_strided((1,), (1,), tensor.storage_offset() - _shift(tensor))
+
+
+def _vector(aligned: Tensor, stride: int, shift: int) -> int:
+    """Return how many values at most can be read at once, up to 4, wherever a row begins."""
+    return gcd(stride, shift, 4) if aligned.data_ptr() % 16 == 0 else 1
 
 
 def _shift(tensor: Tensor) -> int:

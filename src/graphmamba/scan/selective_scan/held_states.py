@@ -1,4 +1,4 @@
-"""Decayed states of a few steps, held in shared memory from the walk onward to the walk back.
+"""States before a few steps, held in shared memory from the walk onward to the walk back.
 
 Registers would do for four steps of one channel a thread, and then for nothing else. Each thread
 takes back what it put there itself, so that nobody waits for anybody. As in `lane_sums`, the PTX is

@@ -27,23 +27,30 @@ def _halving() -> str:
     lines = ["{", ".reg .pred p;", ".reg .b32 lane, bit;", ".reg .f32 keep, send;"]
     lines += [f".reg .f32 v{i};" for i in range(STATES)]
     lines += ["mov.u32 lane, %laneid;"]
-    half = STATES
-    for i in range(half):
-        lines += [_exchange(send[i], half), f"fma.rn.f32 v{i}, {kept[i]}, {scale[i]}, send;"]
+    for i in range(STATES):
+        lines += [exchange(send[i], STATES), f"fma.rn.f32 v{i}, {kept[i]}, {scale[i]}, send;"]
+    lines += halve(STATES)
+    lines += [f"mov.f32 ${i}, v0;" for i in range(STATES)]
+    return "\n".join([*lines, "}"])
+
+
+def halve(half: int) -> list[str]:
+    """Return PTX that leaves in v0 one of the sums of so many values over as many threads."""
+    lines = []
     while half := half // 2:
         lines += [f"and.b32 bit, lane, {half};", "setp.ne.u32 p, bit, 0;"]
         for i in range(half):
             lines += [
                 f"selp.f32 send, v{i}, v{i + half}, p;",
                 f"selp.f32 keep, v{i + half}, v{i}, p;",
-                _exchange("send", half),
+                exchange("send", half),
                 f"add.f32 v{i}, keep, send;",
             ]
-    lines += [f"mov.f32 ${i}, v0;" for i in range(STATES)]
-    return "\n".join([*lines, "}"])
+    return lines
 
 
-def _exchange(value: str, distance: int) -> str:
+def exchange(value: str, distance: int) -> str:
+    """Return PTX for what a thread so far away hands over."""
     return f"shfl.sync.bfly.b32 send, {value}, {distance}, 0x1f, 0xffffffff;"
 
 

@@ -1,6 +1,6 @@
 """The backward kernel where states are kept far apart: of an interval, HELD steps at a time.
 
-As in `local_kernels`, every thread has one channel with all its states. The decayed states of the
+As in `local_kernels`, every thread has one channel with all its states. The states before the
 steps in hand lie in shared memory, so that the walk back is a short loop over single steps.
 """
 
@@ -41,6 +41,7 @@ from graphmamba.scan.selective_scan.step_kernels import (
     touch_tile,
     within,
 )
+from graphmamba.scan.selective_scan.swapped_states import load_swapped, swapped_states
 
 ONCE = tl.constexpr(True)
 """Whether rows and states are read past the first cache, which held states make small."""
@@ -48,16 +49,16 @@ ONCE = tl.constexpr(True)
 
 @no_type_check
 @triton.jit
-def hold(p, dt, slot, room, scratch, N: tl.constexpr, C: tl.constexpr, SHARED: tl.constexpr):
-    """Hold the decayed state of a step, and dt where that is cheaper than to take it anew.
+def hold(h, dt, slot, room, scratch, N: tl.constexpr, C: tl.constexpr, SHARED: tl.constexpr):
+    """Hold the state before a step, and dt where that is cheaper than to take it anew.
 
     Steps before the first that is wanted have slots below 0.
     """
     if SHARED:
-        put_states(room, slot, p)
+        put_states(room, slot, h)
         put_row(room, slot, dt)
     elif slot >= 0:
-        tl.store(scratch + slot * (N * C), p)
+        tl.store(scratch + slot * (N * C), h)
 
 
 @no_type_check
@@ -66,10 +67,19 @@ def held(
     slot, raw, bias, room, scratch, N: tl.constexpr, C: tl.constexpr, SOFTPLUS: tl.constexpr,
     SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Return the decayed state and dt of a step."""
+    """Return the state before a step and its dt."""
     if SHARED:
         return take_states(room, slot, N), take_row(room, slot, C)
     return tl.load(scratch + slot * (N * C)), step_size(raw, bias, SOFTPLUS)
+
+
+@no_type_check
+@triton.jit
+def load_for_tile(
+    ptr, at, n, STATE: tl.constexpr, C: tl.constexpr, VECTOR: tl.constexpr, SHARED: tl.constexpr
+):
+    """Load B or C of a step, for swapped states where these are shared."""
+    return load_swapped(ptr, at, n, C, VECTOR) if SHARED else load_states(ptr + at, n, STATE)
 
 
 @no_type_check
@@ -79,7 +89,7 @@ def walk_whole(
     U_STEP: tl.constexpr, DELTA_STEP: tl.constexpr, B_STEP: tl.constexpr, INNER: tl.constexpr,
     STATE: tl.constexpr, GROUP: tl.constexpr, HELD: tl.constexpr, N: tl.constexpr,
     C: tl.constexpr, SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, SHARED: tl.constexpr,
-    NATIVE: tl.constexpr,
+    NATIVE: tl.constexpr, B_VECTOR: tl.constexpr,
 ):  # fmt: skip
     """Walk from `begin` to the end of a whole piece without starts, and hold its states."""
     last = piece + HELD - GROUP
@@ -93,18 +103,19 @@ def walk_whole(
         next_us = load_steps(u_ptr + ahead * U_STEP, c, U_STEP, INNER, GROUP, ONCE)
         next_raws = load_steps(delta_ptr + ahead * DELTA_STEP, c, DELTA_STEP, INNER, GROUP, ONCE)
         touched = tl.maximum(touched, touching)
-        B_ahead, B_here = B_ptr + ahead * B_STEP, B_ptr + t * B_STEP
+        B_ahead = B_ptr + ahead * B_STEP
         touching = touch(B_ahead, B_ahead, GROUP, B_STEP, B_STEP, STATE, GROUP)
         dts = step_sizes(raws, bias, SOFTPLUS, GROUP)
-        B = load_states(B_here, n, STATE)
+        B = load_for_tile(B_ptr, t * B_STEP, n, STATE, C, B_VECTOR, SHARED)
         for i in tl.static_range(GROUP):
-            next_B = load_states(B_here + (i + 1) * B_STEP if i + 1 < GROUP else B_here, n, STATE)
+            following = B_ptr + (i + 1 if i + 1 < GROUP else 0) * B_STEP
+            next_B = load_for_tile(following, t * B_STEP, n, STATE, C, B_VECTOR, SHARED)
             hold_loads_here()
-            p, h = advance(h, dts[i], us[i].to(tl.float32), B, A2, ZOH)
-            hold(p, dts[i], group - piece + i, room, scratch, N, C, SHARED)
+            hold(h, dts[i], group - piece + i, room, scratch, N, C, SHARED)
+            h = advance(h, dts[i], us[i].to(tl.float32), B, A2, ZOH)[1]
             B = next_B
         us, raws, t = next_us, next_raws, ahead
-    return tl.maximum(touched, touching)
+    return h, tl.maximum(touched, touching)
 
 
 @no_type_check
@@ -113,29 +124,30 @@ def walk_cut(
     h, begin, piece, end, starts, room, scratch, u_ptr, delta_ptr, B_ptr, A2, bias, n, c,
     U_STEP: tl.constexpr, DELTA_STEP: tl.constexpr, B_STEP: tl.constexpr, INNER: tl.constexpr,
     STATE: tl.constexpr, N: tl.constexpr, C: tl.constexpr, SOFTPLUS: tl.constexpr,
-    ZOH: tl.constexpr, SHARED: tl.constexpr,
+    ZOH: tl.constexpr, SHARED: tl.constexpr, B_VECTOR: tl.constexpr,
 ):  # fmt: skip
     """Walk to the end of a piece likewise, where there are starts or steps are missing."""
     raw = load_channels(delta_ptr + begin * DELTA_STEP, c, INNER)
     u = load_channels(u_ptr + begin * U_STEP, c, INNER)
-    B = load_states(B_ptr + begin * B_STEP, n, STATE)
+    B = load_for_tile(B_ptr, begin * B_STEP, n, STATE, C, B_VECTOR, SHARED)
     for step in range(begin, end):
         ahead = tl.minimum(step + 1, end - 1)
         next_raw = load_channels(delta_ptr + ahead * DELTA_STEP, c, INNER)
         next_u = load_channels(u_ptr + ahead * U_STEP, c, INNER)
-        next_B = load_states(B_ptr + ahead * B_STEP, n, STATE)
+        next_B = load_for_tile(B_ptr, ahead * B_STEP, n, STATE, C, B_VECTOR, SHARED)
         hold_loads_here()
         dt = step_size(raw, bias, SOFTPLUS)
+        hold(h, dt, step - piece, room, scratch, N, C, SHARED)
         h = clear_at_start(h, starts, step - begin)
-        p, h = advance(h, dt, u.to(tl.float32), B, A2, ZOH)
-        hold(p, dt, step - piece, room, scratch, N, C, SHARED)
+        h = advance(h, dt, u.to(tl.float32), B, A2, ZOH)[1]
         raw, u, B = next_raw, next_u, next_B
+    return h
 
 
 @no_type_check
 @triton.jit
 def walk_back(
-    adjoint, dA, dD, dbias, t, u, raw, grad, z, slot, sums, begin, piece, end, starts, room,
+    adjoint, dA, dD, dbias, h, t, u, raw, grad, z, slot, sums, begin, piece, end, starts, room,
     scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr, ddelta_ptr,
     dB_ptr, dC_ptr, dz_ptr, steps, rows, A2, D, bias, n, c,
     GRAD_STRIDE: tl.constexpr, U_STRIDE: tl.constexpr, DELTA_STRIDE: tl.constexpr,
@@ -143,36 +155,41 @@ def walk_back(
     DZ_STRIDE: tl.constexpr, INNER: tl.constexpr, STATE: tl.constexpr, N: tl.constexpr,
     C: tl.constexpr, HAS_Z: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_SAMPLES: tl.constexpr,
     SCATTER: tl.constexpr, SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, SIGN: tl.constexpr,
-    NATIVE: tl.constexpr, ACCUMULATE: tl.constexpr, HALVES: tl.constexpr, CLEARS: tl.constexpr,
+    NATIVE: tl.constexpr, ACCUMULATE: tl.constexpr, HALVES: tl.constexpr, B_VECTOR: tl.constexpr,
+    C_VECTOR: tl.constexpr, CLEARS: tl.constexpr,
 ):  # fmt: skip
     """Take the adjoint back through the steps of a piece, rows one step ahead of the arithmetic."""
     touched = tl.zeros([8], tl.float32)
     touching = touched
     for k in range(end - 1, piece - 1, -1):
         ahead = in_vector_registers(tl.maximum(k - 1, piece) * SIGN, NATIVE)
-        next_u = load_channels(u_ptr + ahead * U_STRIDE, c, INNER, ONCE)
-        next_raw = load_channels(delta_ptr + ahead * DELTA_STRIDE, c, INNER, ONCE)
+        next_u = load_channels(u_ptr, c, INNER, ONCE, ahead * U_STRIDE)
+        next_raw = load_channels(delta_ptr, c, INNER, ONCE, ahead * DELTA_STRIDE)
         next_grad, next_z, next_slot = load_grads(
-            grad_ptr if SCATTER else grad_ptr + ahead * GRAD_STRIDE,
-            z_ptr if HAS_ORDER else z_ptr + ahead * Z_STRIDE, order_ptr + ahead, rows, c, SIGN,
-            GRAD_STRIDE, Z_STRIDE, INNER, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, 1,
-            ONCE,
+            grad_ptr, z_ptr, order_ptr + ahead, rows, c, SIGN, GRAD_STRIDE, Z_STRIDE, INNER, HAS_Z,
+            HAS_ORDER, HAS_SAMPLES, SCATTER, 1, ONCE, ahead,
         )  # fmt: skip
         touched = tl.maximum(touched, touching)
         touching = touch(
             B_ptr + ahead * B_STRIDE, C_ptr + ahead * C_STRIDE, 1, B_STRIDE, C_STRIDE, STATE, 1
         )
-        next_sums = load_sums(ahead, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, 1)
+        next_sums = load_sums(ahead, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, HALVES, 1)
         # Always so, but the compiler cannot foresee it: what is loaded ahead of a branch has a
         # counter of its own, and nothing in this step waits for it.
         if steps + k > 0:
-            p, dt = held(k - piece, raw, bias, room, scratch, N, C, SOFTPLUS, HALVES)
-            B = load_states(B_ptr + t * B_STRIDE, n, STATE)
-            Ct = load_states(C_ptr + t * C_STRIDE, n, STATE)
+            B = load_for_tile(B_ptr, t * B_STRIDE, n, STATE, C, B_VECTOR, HALVES)
+            Ct = load_for_tile(C_ptr, t * C_STRIDE, n, STATE, C, C_VECTOR, HALVES)
+            # Held states are wanted late in a step, so that the loads above are early in it.
             hold_loads_here()
+            before, dt = held(k - piece, raw, bias, room, scratch, N, C, SOFTPLUS, HALVES)
+            own = before
+            if CLEARS:
+                # The sequence before ends with what is held, this one starts from zero.
+                own = clear_at_start(before, starts, k - begin)
             adjoint, dA, du, draw, dz, dy, g, v, after = step_back(
-                adjoint, dA, p, dt, raw, u, grad[0], z[0], B, Ct, A2, D, bias, HAS_Z, SOFTPLUS, ZOH
-            )
+                adjoint, dA, own, h, dt, raw, u, grad[0], z[0], B, Ct, A2, D, bias, HAS_Z, SOFTPLUS,
+                ZOH, DECAYED=False,
+            )  # fmt: skip
             if CLEARS:
                 adjoint = clear_at_start(adjoint, starts, k - begin)
             dD += dy * u.to(tl.float32)
@@ -182,8 +199,9 @@ def walk_back(
                 dz_row = slot[0].to(tl.int64)
             store_step(
                 t, dz_row, c, n, du, draw, dz, dy, g, v, after, sums[0], du_ptr, ddelta_ptr, dB_ptr,
-                dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, DZ_STRIDE,
+                dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES, HALVES, DZ_STRIDE,
             )  # fmt: skip
+            h = before
         u, raw, grad, z, slot, sums, t = (
             next_u, next_raw, next_grad, next_z, next_slot, next_sums, ahead
         )  # fmt: skip
@@ -205,7 +223,7 @@ def sparse_scan_bwd_kernel(
     HAS_Z: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_ORDER: tl.constexpr,
     HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr, SOFTPLUS: tl.constexpr, ZOH: tl.constexpr,
     REVERSE: tl.constexpr, NATIVE: tl.constexpr, PDL: tl.constexpr, ACCUMULATE: tl.constexpr,
-    HALVES: tl.constexpr, DZ_STRIDE: tl.constexpr,
+    HALVES: tl.constexpr, DZ_STRIDE: tl.constexpr, B_VECTOR: tl.constexpr, C_VECTOR: tl.constexpr,
 ):  # fmt: skip
     """Walk each chunk backwards, piece by piece: states anew from a kept one, then adjoints."""
     follow(PDL)
@@ -220,7 +238,10 @@ def sparse_scan_bwd_kernel(
     B_STEP: tl.constexpr = SIGN * B_STRIDE
     C_STEP: tl.constexpr = SIGN * C_STRIDE
 
-    tile = n[:, None] * WIDTH + c[None, :]
+    state = n[:, None]
+    if HALVES:
+        state = swapped_states(n, C)
+    tile = state * WIDTH + c[None, :]
     A2 = tl.load(A2_ptr + tile)
     D = tl.load(D_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_D else 0.0
     bias = tl.load(bias_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_BIAS else 0.0
@@ -285,11 +306,12 @@ def sparse_scan_bwd_kernel(
             GRAD_STRIDE, Z_STRIDE, INNER, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, 1,
             ONCE,
         )  # fmt: skip
-        sums = load_sums(t, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, 1)
+        sums = load_sums(t, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, HALVES, 1)
         if (starts == 0) & (end == piece + HELD):
-            near = walk_whole(
+            h, near = walk_whole(
                 h, begin, piece, room, scratch, u_ptr, delta_ptr, B_ptr, A2, bias, n, c, U_STEP,
                 DELTA_STEP, B_STEP, INNER, STATE, GROUP, HELD, N, C, SOFTPLUS, ZOH, HALVES, NATIVE,
+                B_VECTOR,
             )  # fmt: skip
             if not HALVES:
                 tl.debug_barrier()
@@ -313,12 +335,12 @@ def sparse_scan_bwd_kernel(
                 ONCE,
             )  # fmt: skip
             adjoint, dA, dD, dbias, near_steps = walk_back(
-                adjoint, dA, dD, dbias, t, u, raw, grad, z, slot, sums, begin, piece, end, starts,
-                room, scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr,
-                ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, steps, rows, A2, D, bias, n, c, GRAD_STRIDE,
-                U_STRIDE, DELTA_STRIDE, B_STRIDE, C_STRIDE, Z_STRIDE, DZ_STRIDE, INNER, STATE, N, C,
-                HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, SOFTPLUS, ZOH, SIGN, NATIVE, ACCUMULATE,
-                HALVES, CLEARS=False,
+                adjoint, dA, dD, dbias, h, t, u, raw, grad, z, slot, sums, begin, piece, end,
+                starts, room, scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr,
+                du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, steps, rows, A2, D, bias, n, c,
+                GRAD_STRIDE, U_STRIDE, DELTA_STRIDE, B_STRIDE, C_STRIDE, Z_STRIDE, DZ_STRIDE, INNER,
+                STATE, N, C, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, SOFTPLUS, ZOH, SIGN, NATIVE,
+                ACCUMULATE, HALVES, B_VECTOR, C_VECTOR, CLEARS=False,
             )  # fmt: skip
             touched_steps = tl.maximum(touched_steps, near_steps)
             touched = tl.maximum(touched, near)
@@ -326,19 +348,20 @@ def sparse_scan_bwd_kernel(
             touched_rows = tl.maximum(touched_rows, tl.maximum(near_u, near_delta))
             touched_tile = tl.maximum(touched_tile, near_tile)
         else:
-            walk_cut(
+            h = walk_cut(
                 h, begin, piece, end, starts, room, scratch, u_ptr, delta_ptr, B_ptr, A2, bias, n,
                 c, U_STEP, DELTA_STEP, B_STEP, INNER, STATE, N, C, SOFTPLUS, ZOH, HALVES,
+                B_VECTOR,
             )  # fmt: skip
             if not HALVES:
                 tl.debug_barrier()
             adjoint, dA, dD, dbias, near_steps = walk_back(
-                adjoint, dA, dD, dbias, t, u, raw, grad, z, slot, sums, begin, piece, end, starts,
-                room, scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr,
-                ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, steps, rows, A2, D, bias, n, c, GRAD_STRIDE,
-                U_STRIDE, DELTA_STRIDE, B_STRIDE, C_STRIDE, Z_STRIDE, DZ_STRIDE, INNER, STATE, N, C,
-                HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, SOFTPLUS, ZOH, SIGN, NATIVE, ACCUMULATE,
-                HALVES, CLEARS=True,
+                adjoint, dA, dD, dbias, h, t, u, raw, grad, z, slot, sums, begin, piece, end,
+                starts, room, scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr,
+                du_ptr, ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, steps, rows, A2, D, bias, n, c,
+                GRAD_STRIDE, U_STRIDE, DELTA_STRIDE, B_STRIDE, C_STRIDE, Z_STRIDE, DZ_STRIDE, INNER,
+                STATE, N, C, HAS_Z, HAS_ORDER, HAS_SAMPLES, SCATTER, SOFTPLUS, ZOH, SIGN, NATIVE,
+                ACCUMULATE, HALVES, B_VECTOR, C_VECTOR, CLEARS=True,
             )  # fmt: skip
             touched_steps = tl.maximum(touched_steps, near_steps)
     parts_ptr += chunk.to(tl.int64) * (N + 2) * WIDTH

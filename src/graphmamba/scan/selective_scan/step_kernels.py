@@ -71,24 +71,25 @@ def fills_blocks(inner, block):
 
 @no_type_check
 @triton.jit
-def load_channels(ptr, c, INNER: tl.constexpr, ONCE: tl.constexpr = False):
+def load_channels(ptr, c, INNER: tl.constexpr, ONCE: tl.constexpr = False, at=0):
     """Load one value for each channel; only a block that reaches past the last one needs a mask.
 
-    What is read ONCE leaves the first cache to others.
+    What is read ONCE leaves the first cache to others. The row begins `at` places behind `ptr`: so
+    written, a pointer is the same for all threads, and stays out of their registers.
     """
     if fills_blocks(INNER, c.shape[0]):
-        return tl.load(ptr + c, cache_modifier=".cg" if ONCE else "")
-    return tl.load(ptr + c, mask=c < INNER, other=0.0, cache_modifier=".cg" if ONCE else "")
+        return tl.load(ptr + (c + at), cache_modifier=".cg" if ONCE else "")
+    return tl.load(ptr + (c + at), mask=c < INNER, other=0.0, cache_modifier=".cg" if ONCE else "")
 
 
 @no_type_check
 @triton.jit
-def store_channels(ptr, c, values, INNER: tl.constexpr):
+def store_channels(ptr, c, values, INNER: tl.constexpr, at=0):
     """Store one value for each channel, likewise."""
     if fills_blocks(INNER, c.shape[0]):
-        tl.store(ptr + c, values)
+        tl.store(ptr + (c + at), values)
     else:
-        tl.store(ptr + c, values, mask=c < INNER)
+        tl.store(ptr + (c + at), values, mask=c < INNER)
 
 
 @no_type_check
@@ -102,14 +103,21 @@ def load_states(ptr, n, STATE: tl.constexpr):
 
 @no_type_check
 @triton.jit
+def by_state(values):
+    """Return B or C of a step as a column, unless it is a tile already."""
+    return values[:, None] if len(values.shape) == 1 else values
+
+
+@no_type_check
+@triton.jit
 def load_steps(
     ptr, c, STRIDE: tl.constexpr, INNER: tl.constexpr, COUNT: tl.constexpr,
-    ONCE: tl.constexpr = False,
+    ONCE: tl.constexpr = False, at=0,
 ):  # fmt: skip
     """Load COUNT steps from `ptr` on as a tuple."""
     values = ()
     for i in tl.static_range(COUNT):
-        values += (load_channels(ptr + i * STRIDE, c, INNER, ONCE),)
+        values += (load_channels(ptr + i * STRIDE, c, INNER, ONCE, at),)
     return values
 
 
@@ -264,8 +272,8 @@ def advance(h, dt, u, B, A2, ZOH: tl.constexpr):
     p = a * h
     if ZOH:
         w = hold_weight(a, x * LN_2, dt[None, :], A2 * LN_2)
-        return p, p + w * (u[None, :] * B[:, None])
-    return p, p + (dt * u)[None, :] * B[:, None]
+        return p, p + w * (u[None, :] * by_state(B))
+    return p, p + (dt * u)[None, :] * by_state(B)
 
 
 @no_type_check
@@ -274,7 +282,7 @@ def load_grads(
     grad_ptr, z_ptr, order_ptr, rows, c, SIGN: tl.constexpr, GRAD_STRIDE: tl.constexpr,
     Z_STRIDE: tl.constexpr, INNER: tl.constexpr, HAS_Z: tl.constexpr, HAS_ORDER: tl.constexpr,
     HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr, COUNT: tl.constexpr,
-    ONCE: tl.constexpr = False,
+    ONCE: tl.constexpr = False, at=0,
 ):  # fmt: skip
     """Load the output's gradient, the gate and the slot of COUNT steps, as three tuples."""
     slots = ()
@@ -283,12 +291,12 @@ def load_grads(
     if SCATTER:
         grads = load_rows(grad_ptr, slots, rows, c, GRAD_STRIDE, INNER, False, COUNT, ONCE)
     else:
-        grads = load_steps(grad_ptr, c, SIGN * GRAD_STRIDE, INNER, COUNT, ONCE)
+        grads = load_steps(grad_ptr, c, SIGN * GRAD_STRIDE, INNER, COUNT, ONCE, at * GRAD_STRIDE)
     zs = grads
     if HAS_Z and HAS_ORDER:
         zs = load_rows(z_ptr, slots, rows, c, Z_STRIDE, INNER, HAS_SAMPLES, COUNT, ONCE)
     elif HAS_Z:
-        zs = load_steps(z_ptr, c, SIGN * Z_STRIDE, INNER, COUNT, ONCE)
+        zs = load_steps(z_ptr, c, SIGN * Z_STRIDE, INNER, COUNT, ONCE, at * Z_STRIDE)
     return grads, zs, slots
 
 
