@@ -25,6 +25,7 @@ from graphmamba.scan.selective_scan.held_states import (
 from graphmamba.scan.selective_scan.step_kernels import (
     advance,
     clear_at_start,
+    fetch,
     follow,
     hold_loads_here,
     in_vector_registers,
@@ -34,11 +35,11 @@ from graphmamba.scan.selective_scan.step_kernels import (
     load_starts,
     load_states,
     load_steps,
+    row_sectors,
     step_size,
     step_sizes,
+    tile_sectors,
     touch,
-    touch_rows,
-    touch_tile,
     within,
 )
 from graphmamba.scan.selective_scan.swapped_states import load_swapped, swapped_states
@@ -209,6 +210,46 @@ def walk_back(
 
 
 @no_type_check
+@triton.jit
+def fetch_piece(
+    piece, corner, rows, grad_ptr, u_ptr, delta_ptr, z_ptr, order_ptr, GRAD_STRIDE: tl.constexpr,
+    U_STRIDE: tl.constexpr, DELTA_STRIDE: tl.constexpr, Z_STRIDE: tl.constexpr,
+    SIGN: tl.constexpr, INNER: tl.constexpr, C: tl.constexpr, HELD: tl.constexpr,
+    HAS_Z: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_SAMPLES: tl.constexpr,
+    SCATTER: tl.constexpr, NATIVE: tl.constexpr,
+):  # fmt: skip
+    """Let the rows of a piece come nearer; of those of u and delta, which go ahead, the one before.
+
+    Neither piece need exist. Rows that are gathered come when they are wanted.
+    """
+    left, left_before = tl.where(piece >= 0, HELD, 0), tl.where(piece >= HELD, HELD, 0)
+    t = piece * SIGN
+    before = t - HELD * SIGN
+    u_at, is_there = row_sectors(
+        u_ptr + before * U_STRIDE, corner, order_ptr, rows, left_before, U_STRIDE, SIGN, INNER, C,
+        False, False, HELD,
+    )  # fmt: skip
+    fetch(u_at, is_there, NATIVE)
+    delta_at, is_there = row_sectors(
+        delta_ptr + before * DELTA_STRIDE, corner, order_ptr, rows, left_before, DELTA_STRIDE, SIGN,
+        INNER, C, False, False, HELD,
+    )  # fmt: skip
+    fetch(delta_at, is_there, NATIVE)
+    if not SCATTER:
+        grad_at, is_there = row_sectors(
+            grad_ptr + t * GRAD_STRIDE, corner, order_ptr, rows, left, GRAD_STRIDE, SIGN, INNER, C,
+            False, False, HELD,
+        )  # fmt: skip
+        fetch(grad_at, is_there, NATIVE)
+    if HAS_Z and not HAS_ORDER:
+        z_at, is_there = row_sectors(
+            z_ptr + t * Z_STRIDE, corner, order_ptr, rows, left, Z_STRIDE, SIGN, INNER, C, False,
+            False, HELD,
+        )  # fmt: skip
+        fetch(z_at, is_there, NATIVE)
+
+
+@no_type_check
 @triton.jit(do_not_specialize_on_alignment=[*UNALIGNED, "scratch_ptr"])
 def sparse_scan_bwd_kernel(
     grad_ptr, u_ptr, delta_ptr, A2_ptr, B_ptr, C_ptr, D_ptr, z_ptr, bias_ptr, starts_ptr,
@@ -286,8 +327,6 @@ def sparse_scan_bwd_kernel(
     dbias = tl.zeros([C], tl.float32)
 
     touched = tl.zeros([8 * GROUP], tl.float32)
-    touched_rows = tl.zeros([GROUP * C // 8], tl.float32)
-    touched_tile = tl.zeros([N * C // 8], tl.float32)
     touched_steps = tl.zeros([8], tl.float32)
     for back in range(pieces):
         piece = (pieces - 1 - back) * HELD
@@ -315,25 +354,23 @@ def sparse_scan_bwd_kernel(
             )  # fmt: skip
             if not HALVES:
                 tl.debug_barrier()
-            # What the next walk begins with comes nearer in the meantime.
+            # What is wanted next comes nearer in the meantime. Every other walk begins a piece
+            # early, so that rows of the piece after the next come as well.
             next_begin = tl.maximum(piece - HELD, 0) // INTERVAL * INTERVAL
             left = tl.where(piece > 0, GROUP, 0)
             near_B = touch(
                 B_ptr + next_begin * B_STEP, C_ptr + (end - 1) * C_STEP, left, B_STEP, -C_STEP,
                 STATE, GROUP,
             )  # fmt: skip
-            near_u = touch_rows(
-                u_ptr + next_begin * U_STEP, corner, order_ptr, rows, left, U_STRIDE, SIGN, INNER,
-                C, False, False, GROUP, ONCE,
+            fetch_piece(
+                piece - HELD, corner, rows, grad_ptr, u_ptr, delta_ptr, z_ptr, order_ptr,
+                GRAD_STRIDE, U_STRIDE, DELTA_STRIDE, Z_STRIDE, SIGN, INNER, C, HELD, HAS_Z,
+                HAS_ORDER, HAS_SAMPLES, SCATTER, NATIVE,
             )  # fmt: skip
-            near_delta = touch_rows(
-                delta_ptr + next_begin * DELTA_STEP, corner, order_ptr, rows, left, DELTA_STRIDE,
-                SIGN, INNER, C, False, False, GROUP, ONCE,
-            )  # fmt: skip
-            near_tile = touch_tile(
-                states_ptr + (next_begin // INTERVAL) * N * WIDTH + corner, piece > 0, WIDTH, N, C,
-                ONCE,
-            )  # fmt: skip
+            kept_before, is_there = tile_sectors(
+                states_ptr + (next_begin // INTERVAL) * N * WIDTH + corner, piece > 0, WIDTH, N, C
+            )
+            fetch(kept_before, is_there, NATIVE)
             adjoint, dA, dD, dbias, near_steps = walk_back(
                 adjoint, dA, dD, dbias, h, t, u, raw, grad, z, slot, sums, begin, piece, end,
                 starts, room, scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr,
@@ -345,8 +382,6 @@ def sparse_scan_bwd_kernel(
             touched_steps = tl.maximum(touched_steps, near_steps)
             touched = tl.maximum(touched, near)
             touched = tl.maximum(touched, near_B)
-            touched_rows = tl.maximum(touched_rows, tl.maximum(near_u, near_delta))
-            touched_tile = tl.maximum(touched_tile, near_tile)
         else:
             h = walk_cut(
                 h, begin, piece, end, starts, room, scratch, u_ptr, delta_ptr, B_ptr, A2, bias, n,
@@ -369,6 +404,4 @@ def sparse_scan_bwd_kernel(
     tl.store(parts_ptr + N * WIDTH + c, dD)
     tl.store(parts_ptr + (N + 1) * WIDTH + c, dbias)
     keep_alive(parts_ptr, touched, steps, 8 * GROUP)
-    keep_alive(parts_ptr, touched_rows, steps, GROUP * C // 8)
-    keep_alive(parts_ptr, touched_tile, steps, N * C // 8)
     keep_alive(parts_ptr, touched_steps, steps, 8)

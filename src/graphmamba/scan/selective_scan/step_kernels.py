@@ -187,12 +187,15 @@ def touch(
 
 @no_type_check
 @triton.jit
-def touch_rows(
+def row_sectors(
     ptr, corner, order_ptr, rows, left, STRIDE: tl.constexpr, SIGN: tl.constexpr,
     INNER: tl.constexpr, C: tl.constexpr, GATHERS: tl.constexpr, HAS_SAMPLES: tl.constexpr,
-    COUNT: tl.constexpr, ONCE: tl.constexpr = False,
+    COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Read every sector of the rows that COUNT steps visit, from channel `corner` on, likewise."""
+    """Point to every sector of the rows that COUNT steps visit, from channel `corner` on.
+
+    Returns the pointers, and which of them lie in the `left` steps that there are.
+    """
     lane = tl.arange(0, COUNT * C // 8)
     step, sector = lane // (C // 8), lane % (C // 8)
     row = (step * SIGN).to(tl.int64)
@@ -202,22 +205,50 @@ def touch_rows(
             row = row % rows
     channel = corner + sector * 8
     # The last block of channels may reach past the end of a row.
-    is_there = (step < left) & (channel < INNER)
-    at = ptr + row * STRIDE + channel
-    cache: tl.constexpr = ".cg" if ONCE else ""
-    return tl.load(at, mask=is_there, other=0.0, cache_modifier=cache).to(tl.float32)
+    return ptr + row * STRIDE + channel, (step < left) & (channel < INNER)
 
 
 @no_type_check
 @triton.jit
-def touch_tile(
-    ptr, valid, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr, ONCE: tl.constexpr = False
-):
-    """Read every sector of a tile of states, likewise."""
+def touch_rows(
+    ptr, corner, order_ptr, rows, left, STRIDE: tl.constexpr, SIGN: tl.constexpr,
+    INNER: tl.constexpr, C: tl.constexpr, GATHERS: tl.constexpr, HAS_SAMPLES: tl.constexpr,
+    COUNT: tl.constexpr,
+):  # fmt: skip
+    """Read every sector of the rows that COUNT steps visit, from channel `corner` on, likewise."""
+    at, is_there = row_sectors(
+        ptr, corner, order_ptr, rows, left, STRIDE, SIGN, INNER, C, GATHERS, HAS_SAMPLES, COUNT
+    )
+    return tl.load(at, mask=is_there, other=0.0).to(tl.float32)
+
+
+@no_type_check
+@triton.jit
+def fetch(ptr, is_there, NATIVE: tl.constexpr):
+    """Let sectors come as near as the second cache, where nothing is kept of them or waited for."""
+    if NATIVE:
+        tl.inline_asm_elementwise(
+            "{ .reg .pred p; setp.ne.s32 p, $2, 0; @p prefetch.global.L2 [$1]; mov.u32 $0, 0; }",
+            "=r,l,r", [ptr.to(tl.int64), is_there.to(tl.int32)], dtype=tl.int32, is_pure=False,
+            pack=1,
+        )  # fmt: skip
+
+
+@no_type_check
+@triton.jit
+def tile_sectors(ptr, valid, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr):
+    """Point to every sector of a tile of states, likewise."""
     lane = tl.arange(0, N * C // 8)
     row, sector = lane // (C // 8), lane % (C // 8)
-    at, own = ptr + row * WIDTH + sector * 8, within(lane, N * C, valid)
-    return tl.load(at, mask=own, other=0.0, cache_modifier=".cg" if ONCE else "")
+    return ptr + row * WIDTH + sector * 8, within(lane, N * C, valid)
+
+
+@no_type_check
+@triton.jit
+def touch_tile(ptr, valid, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr):
+    """Read every sector of a tile of states, likewise."""
+    at, is_there = tile_sectors(ptr, valid, WIDTH, N, C)
+    return tl.load(at, mask=is_there, other=0.0)
 
 
 @no_type_check

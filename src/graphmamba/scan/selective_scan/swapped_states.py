@@ -37,8 +37,9 @@ def _swapped_sums() -> str:
     return "\n".join([*lines, "}"])
 
 
+@no_type_check
 @triton.constexpr_function
-def swapped_load(width: int, dtype: tl.dtype) -> str:
+def swapped_load(width, dtype):
     """Return PTX that loads 16 states, `width` at a time, from two places of 8 each."""
     kind = dtype.name
     size, is_single = (4, True) if kind == "fp32" else (2, False)
