@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from tests.helpers.processes import needs_triton
 
 STATES, CHANNELS = 16, 32
-Values = NDArray[np.float64]
+Values = NDArray[Any]
 Registers = dict[str, Values]
 LANE = np.arange(CHANNELS)
 OPERATIONS: dict[str, Callable[..., Values]] = {
