@@ -75,7 +75,6 @@ def local_fwd_kernel(
     B_here = B_ptr + here * B_STRIDE
     touching = touch(B_here, B_here, GROUP, SIGN * B_STRIDE, SIGN * B_STRIDE, STATE, GROUP)
     touched = touching
-    B = load_states(B_here, n, STATE)
     for group in range(whole, CHUNK, GROUP):
         ahead = tl.minimum(group + GROUP, CHUNK - GROUP) * SIGN
         next_us = load_steps(u_ptr + ahead * U_STRIDE, c, SIGN * U_STRIDE, INNER, GROUP)
@@ -85,14 +84,18 @@ def local_fwd_kernel(
         touched = tl.maximum(touched, touching)
         B_ahead = B_ptr + ahead * B_STRIDE
         touching = touch(B_ahead, B_ahead, GROUP, SIGN * B_STRIDE, SIGN * B_STRIDE, STATE, GROUP)
-        dts = step_sizes(raws, bias, SOFTPLUS, GROUP)
-        for i in tl.static_range(GROUP):
-            B_next = B_here + (i + 1) * SIGN * B_STRIDE if i + 1 < GROUP else B_ahead
-            next_B = load_states(B_next, n, STATE)
-            hold_loads_here()
-            total += dts[i]
-            h = advance(h, dts[i], us[i].to(tl.float32), B, A2, ZOH)[1]
-            B = next_B
+        # Always so, but the compiler cannot foresee it: what is loaded ahead of a branch has a
+        # counter of its own, and nothing in this group waits for it.
+        if steps + group > 0:
+            dts = step_sizes(raws, bias, SOFTPLUS, GROUP)
+            B = load_states(B_here, n, STATE)
+            for i in tl.static_range(GROUP):
+                B_next = B_here + (i + 1 if i + 1 < GROUP else 0) * SIGN * B_STRIDE
+                next_B = load_states(B_next, n, STATE)
+                hold_loads_here()
+                total += dts[i]
+                h = advance(h, dts[i], us[i].to(tl.float32), B, A2, ZOH)[1]
+                B = next_B
         us, raws, B_here = next_us, next_raws, B_ahead
     tl.store(ends_ptr + (chunk.to(tl.int64) * N + n[:, None]) * WIDTH + c[None, :], h)
     tl.store(sums_ptr + chunk * WIDTH + c, total)
@@ -151,7 +154,6 @@ def local_bwd_kernel(
     C_here = C_ptr + here * C_STRIDE
     touching = touch(C_here, C_here, GROUP, SIGN * C_STRIDE, SIGN * C_STRIDE, STATE, GROUP)
     touched = touching
-    Ct = load_states(C_here, n, STATE)
     for group in range(0, whole, GROUP):
         ahead = tl.minimum(group + GROUP, whole - GROUP) * SIGN
         next_raws = load_steps(
@@ -165,15 +167,18 @@ def local_bwd_kernel(
         touched = tl.maximum(touched, touching)
         C_ahead = C_ptr + ahead * C_STRIDE
         touching = touch(C_ahead, C_ahead, GROUP, SIGN * C_STRIDE, SIGN * C_STRIDE, STATE, GROUP)
-        dts = step_sizes(raws, bias, SOFTPLUS, GROUP)
-        for i in tl.static_range(GROUP):
-            C_next = C_here + (i + 1) * SIGN * C_STRIDE if i + 1 < GROUP else C_ahead
-            next_Ct = load_states(C_next, n, STATE)
-            hold_loads_here()
-            total += dts[i]
-            dy = through_gate(dys[i], zs[i], HAS_Z)
-            adjoint += tl.exp2(A2 * total[None, :]) * (Ct[:, None] * dy[None, :])
-            Ct = next_Ct
+        # As above: what is loaded ahead has a counter of its own.
+        if steps + group > 0:
+            dts = step_sizes(raws, bias, SOFTPLUS, GROUP)
+            Ct = load_states(C_here, n, STATE)
+            for i in tl.static_range(GROUP):
+                C_next = C_here + (i + 1 if i + 1 < GROUP else 0) * SIGN * C_STRIDE
+                next_Ct = load_states(C_next, n, STATE)
+                hold_loads_here()
+                total += dts[i]
+                dy = through_gate(dys[i], zs[i], HAS_Z)
+                adjoint += tl.exp2(A2 * total[None, :]) * (Ct[:, None] * dy[None, :])
+                Ct = next_Ct
         raws, dys, zs, C_here = next_raws, next_dys, next_zs, C_ahead
     for step in range(whole, count):
         t = step * SIGN
