@@ -250,6 +250,21 @@ def fetch_piece(
 
 
 @no_type_check
+@triton.jit
+def fetch_sums(
+    piece, dB_ptr, dC_ptr, STATE: tl.constexpr, SIGN: tl.constexpr, HELD: tl.constexpr,
+    NATIVE: tl.constexpr,
+):  # fmt: skip
+    """Let what other blocks of channels have left for a piece come nearer, if it exists."""
+    SECTORS: tl.constexpr = STATE // 8
+    lane = tl.arange(0, 2 * HELD * SECTORS)
+    step, sector = lane // SECTORS % HELD, lane % SECTORS
+    at = (piece + step) * SIGN * STATE + sector * 8
+    where = tl.where(lane < HELD * SECTORS, dB_ptr + at, dC_ptr + at)
+    fetch(where, within(lane, 2 * HELD * SECTORS, piece >= 0), NATIVE)
+
+
+@no_type_check
 @triton.jit(do_not_specialize_on_alignment=[*UNALIGNED, "scratch_ptr"])
 def sparse_scan_bwd_kernel(
     grad_ptr, u_ptr, delta_ptr, A2_ptr, B_ptr, C_ptr, D_ptr, z_ptr, bias_ptr, starts_ptr,
@@ -371,6 +386,8 @@ def sparse_scan_bwd_kernel(
                 states_ptr + (next_begin // INTERVAL) * N * WIDTH + corner, piece > 0, WIDTH, N, C
             )
             fetch(kept_before, is_there, NATIVE)
+            if HALVES and ACCUMULATE:
+                fetch_sums(piece - HELD, dB_ptr, dC_ptr, STATE, SIGN, HELD, NATIVE)
             adjoint, dA, dD, dbias, near_steps = walk_back(
                 adjoint, dA, dD, dbias, h, t, u, raw, grad, z, slot, sums, begin, piece, end,
                 starts, room, scratch, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr,
