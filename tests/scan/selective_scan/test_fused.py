@@ -71,8 +71,10 @@ def test_interpreted_kernels_are_right_for_chunks_that_are_no_power_of_two() -> 
         "from tests.helpers.scan_calls import Case, draw\n"
         "fused = import_module('graphmamba.scan.selective_scan.fused')\n"
         "powers = fused.cut\n"
-        "fused.cut = lambda *shape: replace(powers(*shape), chunk=48)\n"
-        "assert_scan_right(draw(Case((60, 2, 49), 2, 2, reverse=True)), 'fused')\n",
+        "for back in 48, 96:\n"
+        "    chunks = {False: 48, True: back}\n"
+        "    fused.cut = lambda *shape, back=False: replace(powers(*shape), chunk=chunks[back])\n"
+        "    assert_scan_right(draw(Case((60, 2, 49), 2, 2, reverse=True)), 'fused')\n",
         TRITON_INTERPRET="1",
     )
 

@@ -10,6 +10,8 @@ LONGEST_CHUNK = 512
 """Steps of a chunk beyond which too few programs would be left."""
 EVEN_CHUNKS = range(320, 481, 32)
 """Steps of a chunk instead of the longest, so that programs come in whole waves."""
+EVEN_CHUNKS_BACK = range(320, 641, 32)
+"""The same on the way back, where a wave of few long programs is as good as two of short ones."""
 WAVE = 132 * 12
 """Programs of the last backward kernel that an H200 has room for at a time."""
 LONG_CHUNK, SMALL_LINKS = 128, 64 << 20
@@ -47,8 +49,11 @@ class Cut:
         return -(-steps // self.chunk)
 
 
-def cut(steps: int, inner: int, state: int) -> Cut:
-    """Choose the cut from shapes alone, so that it never waits for the device."""
+def cut(steps: int, inner: int, state: int, *, back: bool = False) -> Cut:
+    """Choose the cut, or that of the way back, from shapes alone: it never waits for the device.
+
+    Both keep the same states, since chunks are whole intervals.
+    """
     states, block, blocks, group = _tile(inner, state)
     chunk = 16
     # Longer chunks mean fewer states passed on: on the way there, on the way back, and sums.
@@ -58,7 +63,8 @@ def cut(steps: int, inner: int, state: int) -> Cut:
             break
         chunk *= 2
     if chunk == LONGEST_CHUNK:
-        chunk = max(EVEN_CHUNKS, key=lambda even: _filled(-(-steps // even)))
+        evens = EVEN_CHUNKS_BACK if back else EVEN_CHUNKS
+        chunk = max(evens, key=lambda even: _filled(-(-steps // even)))
     return Cut(chunk, group, _interval(steps, inner, state), states, block, blocks)
 
 

@@ -106,7 +106,7 @@ def backward(
         dz = _empty_like(z, u)
         return du, ddelta, dA.zero_(), dB, dC, dD.zero_(), dz.zero_(), dbias.zero_()
 
-    plan = cut(steps, inner, state)
+    plan = cut(steps, inner, state, back=True)
     chunks = plan.chunks(steps)
     starts, A2 = prepared_in(states, steps)
     has_samples = _has_samples(z, order, scatter, steps)
