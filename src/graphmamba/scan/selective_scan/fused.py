@@ -39,6 +39,8 @@ SMALL_PARTS = 64 << 20
 
 SPARSE_REGISTERS = 168
 """Registers of a thread where states are held in shared memory: three warps to a scheduler."""
+SPARSE_UNROLL = 2
+"""Steps that the backward kernel of long inputs walks ahead before it loops."""
 
 
 def forward(
@@ -180,7 +182,8 @@ def _launch_back(
     return sparse_scan_bwd_kernel[grid](
         *arguments, scratch, INTERVAL=plan.interval, HELD=HELD, HALVES=halves,
         B_VECTOR=_vector(B, shape["B_STRIDE"], shape["B_SHIFT"]),
-        C_VECTOR=_vector(C, shape["C_STRIDE"], shape["C_SHIFT"]), **shape, **registers,
+        C_VECTOR=_vector(C, shape["C_STRIDE"], shape["C_SHIFT"]),
+        **shape | {"GROUP": min(plan.group, SPARSE_UNROLL)}, **registers,
     )  # fmt: skip
 
 
