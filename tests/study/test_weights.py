@@ -1,6 +1,7 @@
 """The best run of each model as weights with a card, found again by their name."""
 
 import json
+import math
 import shutil
 import tomllib
 from pathlib import Path
@@ -29,6 +30,7 @@ SMALL = {
     "recipe.warmup": 0,
 }
 NAME = "pattern/graph-mamba"
+PARTS = ("validation", "test")
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,7 @@ def test_the_card_says_what_a_user_has_to_know(runs: Path, tmp_path: Path) -> No
     ):
         assert words in card, words
     assert "patience" not in card
+    assert "statistics" not in card
     header = load_pretrained("pattern", tmp_path)
     assert header.options.seed == better_seed(runs)
     index = (tmp_path / "README.md").read_text()
@@ -128,6 +131,22 @@ def test_validation_chooses_and_the_test_score_does_not(runs: Path, tmp_path: Pa
         rescore(runs / NAME / f"seed-{seed}", scores=scores)
     weights(runs, tmp_path)
     assert load_pretrained(NAME, tmp_path).options.seed == 0
+
+
+@pytest.mark.parametrize(
+    ("losses", "chosen", "told"),
+    [((math.nan, 1.0), 1, "graph: seed 0."), ((math.nan, math.nan), 0, "no seed does better")],
+)
+def test_weights_that_find_no_number_are_passed_over(
+    runs: Path, tmp_path: Path, losses: tuple[float, float], chosen: int, told: str
+) -> None:
+    runs = copy_of(runs, tmp_path)
+    for seed, (validation, loss) in enumerate(zip((0.7, 0.6), losses, strict=True)):
+        scores = {part: {"loss": loss, "accuracy_sbm": validation} for part in PARTS}
+        rescore(runs / NAME / f"seed-{seed}", scores=scores)
+    weights(runs, tmp_path)
+    assert load_pretrained(NAME, tmp_path).options.seed == chosen
+    assert told in (tmp_path / NAME / "README.md").read_text()
 
 
 def test_an_unfinished_run_is_called_so(runs: Path, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ ONLY_FOR = {
     "least_learning_rate": "plateau",
 }
 """Entries of a recipe that mean something for one schedule alone."""
+OFF = {"average": 0.0, "statistics": 0}
+"""Entries of a recipe that have no part in it when they are so."""
 
 
 def card(name: str, runs: Sequence[StoredRun]) -> str:
@@ -69,6 +71,14 @@ def _choice(runs: Sequence[StoredRun]) -> Iterator[str]:
         f"Seed {best.found.seed}, {seeds}, and epoch {best.found.best_epoch + 1} have the best "
         f"validation {metric}. Test scores had no part in it."
     )
+    passed_over = [f"seed {run.found.seed}" for run in runs if best.is_sound and not run.is_sound]
+    if passed_over:
+        yield (
+            f"Passed over, since their weights find no number for some validation graph: "
+            f"{', '.join(passed_over)}."
+        )
+    if not best.is_sound:
+        yield "It finds no number for some validation graph, and no seed does better."
     yield ""
     yield f"| seed | validation {metric} | test {metric} | epochs |"
     yield "|---|---|---|---|"
@@ -119,7 +129,7 @@ def _training(name: str, run: StoredRun) -> Iterator[str]:
     recipe = ", ".join(
         f"{key} {value}"
         for key, value in asdict(run.experiment.recipe).items()
-        if value is not None and ONLY_FOR.get(key, schedule) == schedule
+        if value not in (None, OFF.get(key)) and ONLY_FOR.get(key, schedule) == schedule
     )
     ended = "" if found.is_done else f", stopped by {found.ending} before the last epoch"
     # only a CPU is described by its threads

@@ -31,6 +31,11 @@ class StoredRun(NamedTuple):
         return math.inf if math.isnan(value) else value, self.found.seed
 
     @property
+    def is_sound(self) -> bool:
+        """Whether its weights find a number for every validation graph, as far as is known."""
+        return not math.isnan(self.found.scores.get("validation", {}).get("loss", 0.0))
+
+    @property
     def epochs(self) -> str:
         """Epochs that were made, and of how many where some are missing."""
         made, planned = self.found.epochs, self.experiment.recipe.epochs

@@ -48,14 +48,15 @@ def _hint(name: str, found: Iterable[str]) -> str:
 
 
 def export(name: str, runs: Iterable[StoredRun], out: Path) -> StoredRun:
-    """Write weights and card of the run with the best validation score, and return it.
+    """Write weights and card of the best sound run by validation, and return it.
 
     Args:
         name: `BENCHMARK/MODEL`.
         runs: Of all its seeds.
         out: Gets the folder `BENCHMARK/MODEL`.
     """
-    ranked = sorted(runs, key=lambda run: run.rank)
+    # weights that find no number for some graphs serve nobody, whatever their score
+    ranked = sorted(runs, key=lambda run: (not run.is_sound, run.rank))
     best = ranked[0]
     source = RunFolder(best.found.folder).best
     tensors, about = read_tensors(source)
