@@ -51,3 +51,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def data_folder() -> Path:
     """The folder of real benchmark files; only for tests marked `realdata`."""
     return DATA
+
+
+def pytest_runtest_setup() -> None:
+    """Let a test draw the same numbers, whichever ran before it in its process."""
+    torch.manual_seed(0)

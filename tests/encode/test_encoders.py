@@ -142,7 +142,9 @@ class TestBatchNorm:
         ours, theirs = BatchNorm(4), nn.BatchNorm1d(4)
         x = torch.randn(7, 4)
         assert torch.equal(ours(x), theirs(x))
-        assert torch.equal(ours.running_var, theirs.running_var)
+        # ours are moved in two steps, which may round once more
+        torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+        torch.testing.assert_close(ours.running_var, theirs.running_var)
 
     @pytest.mark.parametrize("rows", [0, 1])
     def test_small_batches_use_what_was_seen(self, rows: int) -> None:

@@ -76,6 +76,28 @@ def held_product_kernel(
 
 
 @no_type_check
+@triton.jit
+def multiply_pieces(
+    x_ptr, matrix_ptr, row, n, m, rows, K: tl.constexpr, N: tl.constexpr, AT_K: tl.constexpr,
+    AT_N: tl.constexpr, X_STRIDE: tl.constexpr, R: tl.constexpr, KB: tl.constexpr,
+    NA: tl.constexpr, NB: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Multiply R rows by channels n, and m if there are NB of those, KB lines at a time."""
+    ya, yb = tl.zeros([R, NA], tl.float32), row
+    if NB > 0:
+        yb = tl.zeros([R, NB], tl.float32)
+    for first in tl.range(0, K, KB, num_stages=STAGES):
+        k = first + tl.arange(0, KB)
+        x = load_tile(x_ptr, row, k, rows, X_STRIDE, K)
+        piece = load_matrix(matrix_ptr, k, n, K, N, AT_K, AT_N)
+        ya = tl.dot(x, piece, ya, input_precision="tf32")
+        if NB > 0:
+            piece = load_matrix(matrix_ptr, k, m, K, N, AT_K, AT_N)
+            yb = tl.dot(x, piece, yb, input_precision="tf32")
+    return ya, yb
+
+
+@no_type_check
 @triton.jit(do_not_specialize=["rows"])
 def pieces_product_kernel(
     x_ptr, matrix_ptr, bias_ptr, other_ptr, y_ptr, rows, K: tl.constexpr, N: tl.constexpr,
@@ -88,18 +110,13 @@ def pieces_product_kernel(
     block = tl.program_id(0) % across * (NA + NB)
     n = block + tl.arange(0, NA)
     row = tl.program_id(0) // across * R + tl.arange(0, R)
-    ya, other_a = tl.zeros([R, NA], tl.float32), row
+    m = n
     if NB > 0:
         m = block + NA + tl.arange(0, NB)
-        yb, other_b = tl.zeros([R, NB], tl.float32), row
-    for first in tl.range(0, K, KB, num_stages=STAGES):
-        k = first + tl.arange(0, KB)
-        x = load_tile(x_ptr, row, k, rows, X_STRIDE, K)
-        piece = load_matrix(matrix_ptr, k, n, K, N, AT_K, AT_N)
-        ya = tl.dot(x, piece, ya, input_precision="tf32")
-        if NB > 0:
-            piece = load_matrix(matrix_ptr, k, m, K, N, AT_K, AT_N)
-            yb = tl.dot(x, piece, yb, input_precision="tf32")
+    ya, yb = multiply_pieces(
+        x_ptr, matrix_ptr, row, n, m, rows, K, N, AT_K, AT_N, X_STRIDE, R, KB, NA, NB, STAGES
+    )
+    other_a, other_b = row, row
     if HAS_OTHER:
         other_a = load_tile(other_ptr, row, n, rows, OTHER_STRIDE, N)
     write_part(ya, other_a, bias_ptr, y_ptr, row, n, rows, N, HAS_BIAS, HAS_OTHER, IS_CUT, IS_RELU)

@@ -12,7 +12,7 @@ import triton.language as tl
 from graphmamba.encode.batch_norm.backward_kernels import load_norm, slope
 from graphmamba.encode.batch_norm.tile_kernels import load_keys, real_rows
 from graphmamba.encode.linear.fused_kernels import load_tile
-from graphmamba.encode.linear.product_kernels import load_matrix, write_part
+from graphmamba.encode.linear.product_kernels import load_matrix, multiply_pieces, write_part
 
 
 @no_type_check
@@ -99,18 +99,12 @@ def pieces_summed_kernel(
     block, tile = tl.program_id(0) % across * (NA + NB), tl.program_id(0) // across
     n = block + tl.arange(0, NA)
     row = tile * R + tl.arange(0, R)
-    ya = tl.zeros([R, NA], tl.float32)
+    m = n
     if NB > 0:
         m = block + NA + tl.arange(0, NB)
-        yb = tl.zeros([R, NB], tl.float32)
-    for first in tl.range(0, K, KB, num_stages=STAGES):
-        k = first + tl.arange(0, KB)
-        x = load_tile(x_ptr, row, k, rows, X_STRIDE, K)
-        piece = load_matrix(matrix_ptr, k, n, K, N, AT_K, AT_N)
-        ya = tl.dot(x, piece, ya, input_precision="tf32")
-        if NB > 0:
-            piece = load_matrix(matrix_ptr, k, m, K, N, AT_K, AT_N)
-            yb = tl.dot(x, piece, yb, input_precision="tf32")
+    ya, yb = multiply_pieces(
+        x_ptr, matrix_ptr, row, n, m, rows, K, N, AT_K, AT_N, X_STRIDE, R, KB, NA, NB, STAGES
+    )
     keys = load_keys(seed_ptr, site, THRESHOLD)
     real = real_rows(count_ptr, rows, HAS_COUNT)
     finish_part(

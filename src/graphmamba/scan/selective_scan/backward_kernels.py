@@ -8,6 +8,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
+from graphmamba.scan.selective_scan.chunk_kernels import at_chunk, load_adjoint, store_parts
 from graphmamba.scan.selective_scan.lane_sums import sum_lanes
 from graphmamba.scan.selective_scan.step_kernels import (
     advance,
@@ -28,7 +29,6 @@ from graphmamba.scan.selective_scan.step_kernels import (
     touch,
     touch_rows,
     touch_tile,
-    within,
 )
 from graphmamba.scan.selective_scan.swapped_states import sum_swapped, swapped_sums
 from graphmamba.scan.triton_math import LN_2, hold_weight, hold_weight_slope, sigmoid
@@ -186,32 +186,15 @@ def selective_scan_bwd_kernel(
     states_ptr += chunk.to(tl.int64) * (CHUNK // GROUP) * N * WIDTH
     corner = (FIRST_BLOCK + tl.program_id(1)) * C
 
-    base = steps - 1 - first if REVERSE else first
-    far = base.to(tl.int64)
-    u_ptr += far * U_STRIDE
-    delta_ptr += far * DELTA_STRIDE
-    B_ptr += far * B_STRIDE + B_SHIFT
-    C_ptr += far * C_STRIDE + C_SHIFT
-    order_ptr += base
-    du_ptr += far * INNER
-    ddelta_ptr += far * INNER
-    part = tl.program_id(1).to(tl.int64) * steps
-    dB_ptr += (part + far) * STATE
-    dC_ptr += (part + far) * STATE
-    if not SCATTER:
-        grad_ptr += far * GRAD_STRIDE
-        dz_ptr += far * DZ_STRIDE
-    if not HAS_ORDER:
-        z_ptr += far * Z_STRIDE
-
-    adjoint = tl.zeros([N, C], tl.float32)
-    if chunk < chunks - 1:
-        # Where the next chunk begins with a start, nothing comes back from it, nor was written.
-        is_end = load_starts(starts_ptr, first + CHUNK, 1) != 0
-        adjoint = tl.load(
-            adjoints_ptr + chunk.to(tl.int64) * N * WIDTH + tile,
-            mask=within(tile, N * WIDTH, is_end == 0), other=0.0,
-        )  # fmt: skip
+    (
+        grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr, ddelta_ptr, dB_ptr,
+        dC_ptr, dz_ptr,
+    ) = at_chunk(
+        first, steps, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr,
+        ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, GRAD_STRIDE, U_STRIDE, DELTA_STRIDE, B_STRIDE, B_SHIFT,
+        C_STRIDE, C_SHIFT, Z_STRIDE, DZ_STRIDE, INNER, STATE, HAS_ORDER, SCATTER, REVERSE,
+    )  # fmt: skip
+    adjoint = load_adjoint(adjoints_ptr, starts_ptr, chunk, chunks, tile, CHUNK, WIDTH, N, C)
     dA = tl.zeros([N, C], tl.float32)
     dD = tl.zeros([C], tl.float32)
     dbias = tl.zeros([C], tl.float32)
@@ -337,13 +320,9 @@ def selective_scan_bwd_kernel(
                 store_step(
                     at, dz_row, c, n, du, draw, dz, dy, g, v, after, sum_here[0], du_ptr,
                     ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, INNER, STATE, HAS_Z, ACCUMULATE, HALVES,
-                    False,
-                    DZ_STRIDE,
+                    False, DZ_STRIDE,
                 )  # fmt: skip
-    parts_ptr += chunk.to(tl.int64) * (N + 2) * WIDTH
-    tl.store(parts_ptr + tile, dA)
-    tl.store(parts_ptr + N * WIDTH + c, dD)
-    tl.store(parts_ptr + (N + 1) * WIDTH + c, dbias)
+    parts_ptr = store_parts(parts_ptr, chunk, tile, c, dA, dD, dbias, WIDTH, N)
     keep_alive(parts_ptr, touched, steps, 8 * GROUP)
     keep_alive(parts_ptr, touched_rows, steps, GROUP * C // 8)
     keep_alive(parts_ptr, touched_tile, steps, N * C // 8)

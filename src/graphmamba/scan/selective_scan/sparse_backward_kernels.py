@@ -15,6 +15,7 @@ from graphmamba.scan.selective_scan.backward_kernels import (
     step_back,
     store_step,
 )
+from graphmamba.scan.selective_scan.chunk_kernels import at_chunk, load_adjoint, store_parts
 from graphmamba.scan.selective_scan.held_states import (
     put_row,
     put_states,
@@ -311,32 +312,15 @@ def sparse_scan_bwd_kernel(
     else:
         scratch += program.to(tl.int64) * (HELD * N * C)
 
-    base = steps - 1 - first if REVERSE else first
-    far = base.to(tl.int64)
-    u_ptr += far * U_STRIDE
-    delta_ptr += far * DELTA_STRIDE
-    B_ptr += far * B_STRIDE + B_SHIFT
-    C_ptr += far * C_STRIDE + C_SHIFT
-    order_ptr += base
-    du_ptr += far * INNER
-    ddelta_ptr += far * INNER
-    part = tl.program_id(1).to(tl.int64) * steps
-    dB_ptr += (part + far) * STATE
-    dC_ptr += (part + far) * STATE
-    if not SCATTER:
-        grad_ptr += far * GRAD_STRIDE
-        dz_ptr += far * DZ_STRIDE
-    if not HAS_ORDER:
-        z_ptr += far * Z_STRIDE
-
-    adjoint = tl.zeros([N, C], tl.float32)
-    if chunk < chunks - 1:
-        # Where the next chunk begins with a start, nothing comes back from it, nor was written.
-        is_end = load_starts(starts_ptr, first + CHUNK, 1) != 0
-        adjoint = tl.load(
-            adjoints_ptr + chunk.to(tl.int64) * N * WIDTH + tile,
-            mask=within(tile, N * WIDTH, is_end == 0), other=0.0,
-        )  # fmt: skip
+    (
+        grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr, ddelta_ptr, dB_ptr,
+        dC_ptr, dz_ptr,
+    ) = at_chunk(
+        first, steps, grad_ptr, u_ptr, delta_ptr, B_ptr, C_ptr, z_ptr, order_ptr, du_ptr,
+        ddelta_ptr, dB_ptr, dC_ptr, dz_ptr, GRAD_STRIDE, U_STRIDE, DELTA_STRIDE, B_STRIDE, B_SHIFT,
+        C_STRIDE, C_SHIFT, Z_STRIDE, DZ_STRIDE, INNER, STATE, HAS_ORDER, SCATTER, REVERSE,
+    )  # fmt: skip
+    adjoint = load_adjoint(adjoints_ptr, starts_ptr, chunk, chunks, tile, CHUNK, WIDTH, N, C)
     dA = tl.zeros([N, C], tl.float32)
     dD = tl.zeros([C], tl.float32)
     dbias = tl.zeros([C], tl.float32)
@@ -416,9 +400,6 @@ def sparse_scan_bwd_kernel(
                 ACCUMULATE, HALVES, B_VECTOR, C_VECTOR, CLEARS=True,
             )  # fmt: skip
             touched_steps = tl.maximum(touched_steps, near_steps)
-    parts_ptr += chunk.to(tl.int64) * (N + 2) * WIDTH
-    tl.store(parts_ptr + tile, dA)
-    tl.store(parts_ptr + N * WIDTH + c, dD)
-    tl.store(parts_ptr + (N + 1) * WIDTH + c, dbias)
+    parts_ptr = store_parts(parts_ptr, chunk, tile, c, dA, dD, dbias, WIDTH, N)
     keep_alive(parts_ptr, touched, steps, 8 * GROUP)
     keep_alive(parts_ptr, touched_steps, steps, 8)
