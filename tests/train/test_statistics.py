@@ -65,6 +65,37 @@ def test_they_are_the_mean_of_those_of_the_batches() -> None:
     assert all(map(torch.equal, found, statistics_of(model)))
 
 
+def test_what_is_not_finite_in_a_batch_is_left_out_there() -> None:
+    experiment = experiment_of(**{"model.dropout": 0.0})
+    store, model = tiny_store(experiment), experiment.build()
+    fresh, norm = FreshStatistics(model, store, experiment), norms_of(model)[0]
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def spoil(_: object, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        rows = given[0].clone()
+        # one channel in all batches, another in the first, a third is always the same
+        rows[:, 0] = 1e30
+        rows[0, 0] = -1e30
+        if not seen:
+            rows[:2, 1] = torch.tensor([1e30, -1e30])
+        rows[:, 2] = 0.0
+        seen.append((rows.mean(0), rows.var(0)))
+        return (rows, *given[1:])
+
+    before = statistics_of(model)[:2]
+    with norm.register_forward_pre_hook(spoil):
+        fresh.take()
+    assert len(seen) == BATCHES
+    mean, variance = statistics_of(model)[:2]
+    torch.testing.assert_close(mean[0], before[0][0])
+    torch.testing.assert_close(variance[0], before[1][0])
+    for at, batches in ((1, seen[1:]), (2, seen), (3, seen)):
+        own = torch.stack([each[0][at] for each in batches]).mean()
+        spread = torch.stack([each[1][at] for each in batches]).mean()
+        torch.testing.assert_close(mean[at], own)
+        torch.testing.assert_close(variance[at], spread)
+
+
 def test_batches_are_whole_training_batches() -> None:
     experiment = experiment_of(**{"recipe.statistics": 1000})
     store = tiny_store(experiment)

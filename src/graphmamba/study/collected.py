@@ -125,8 +125,11 @@ def collect(folder: Path) -> Collected:
             runs.setdefault((benchmark, model, run.found.is_done), []).append(run)
     if not runs:
         raise UserError(f"folder must hold runs with a score, and '{folder}' has none")
+    models: dict[str, list[StoredRun]] = {}
     for (benchmark, model, _), own in runs.items():
-        _check_same(f"{benchmark}/{model}", own)
+        models.setdefault(f"{benchmark}/{model}", []).extend(own)
+    for name, own in models.items():
+        _check_same(name, own)
     order = {name: place for place, name in enumerate(_order())}
     names = sorted(
         runs,

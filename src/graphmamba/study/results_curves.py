@@ -1,5 +1,6 @@
 """Validation scores by epoch: a picture for each data set (needs the extra `plots`)."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def _curve(run: StoredRun) -> Curve:
 
 def _limits(scores: Sequence[float], is_lower_better: bool) -> tuple[float, float]:
     """Leave out the worst scores, so that the first epochs do not flatten all others."""
-    ordered = sorted(scores)
+    ordered = sorted(score for score in scores if not math.isnan(score)) or [0.0]
     spare = int((1 - SHOWN) * len(ordered))
     low = ordered[0] if is_lower_better else ordered[spare]
     high = ordered[-1 - spare] if is_lower_better else ordered[-1]

@@ -40,6 +40,7 @@ def page(found: Collected, pictures: Mapping[str, str]) -> str:
             *_section("What differs in the training", _training_notes(lines)),
             *_section("Rows that fall short", _short_rows(lines)),
             *_section("Unfinished runs", _unfinished(found)),
+            *_section("Runs that find no number for some graphs", _unsound(lines)),
             *_section("Curves", _curves(lines, pictures)),
             *_section("Every run", _table(RUN_COLUMNS, _runs(lines))),
             "",
@@ -138,6 +139,13 @@ def _unfinished(found: Collected) -> Iterator[str]:
             yield f"- {where}: {run.epochs} epochs, ended by {run.found.ending}."
     for why in found.scoreless:
         yield f"- {why}; no score."
+
+
+def _unsound(lines: Iterable[Line]) -> Iterator[str]:
+    for line in lines:
+        for run in line.runs:
+            if not run.is_sound:
+                yield f"- {line.name}/seed-{run.found.seed}, at epoch {run.found.best_epoch + 1}."
 
 
 def _curves(lines: Iterable[Line], pictures: Mapping[str, str]) -> Iterator[str]:

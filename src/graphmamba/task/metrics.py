@@ -66,7 +66,8 @@ class _Rows:
 class AveragePrecision(_Rows):
     """Average precision of each column, sum of (R_n - R_{n-1}) P_n, then the plain mean.
 
-    NaN labels are skipped, and so are columns without a positive label, where it is undefined.
+    NaN labels are skipped, and so are columns without a positive label, where it is undefined. A
+    prediction that is no number has no rank: neither has the score then.
     """
 
     def compute(self) -> dict[str, float]:
@@ -76,7 +77,9 @@ class AveragePrecision(_Rows):
         scores = []
         for logits, label in zip(*(part.T for part in self._split()), strict=True):
             known = ~torch.isnan(label)
-            if (label[known] == 1).any():
+            if logits[known].isnan().any():
+                scores.append(math.nan)
+            elif (label[known] == 1).any():
                 scores.append(float(average_precision_score(label[known], logits[known])))
         return {"average_precision": math.fsum(scores) / len(scores) if scores else math.nan}
 

@@ -26,8 +26,10 @@ class FreshStatistics:
     step to step. Where few batches have rows that are far larger than those of the others, as
     Mamba makes them of raw coordinates, they follow these, and scores swing from epoch to epoch.
 
-    The batches are the same at each call, and seen as in training, dropout included. Counters and
-    generators are put back, so that training goes on as if nothing had happened.
+    The batches are the same at each call, and seen as in training, dropout included. A channel
+    whose statistics are not finite in a batch is left out there; one that never has any keeps what
+    it had. Counters and generators are put back, so that training goes on as if nothing had
+    happened.
 
     Args:
         model: On the store's device.
@@ -52,8 +54,7 @@ class FreshStatistics:
         self._level = experiment.data.task.level
         self._is_mixed = precision == "bf16-mixed"
         self._norms = norms_of(model)
-        self._statistics = [each for norm in self._norms for each in _statistics_of(norm)]
-        self._sums = [torch.zeros_like(each) for each in self._statistics]
+        self._taken = [_Taken(*_statistics_of(norm)) for norm in self._norms]
         self._counters = [each for each in model.buffers() if not each.is_floating_point()]
         self.batches = _drawn(
             store, experiment.recipe.batch_size, experiment.recipe.statistics, seed
@@ -64,17 +65,16 @@ class FreshStatistics:
     def take(self) -> None:
         """Look at all batches, and leave the statistics in the norms."""
         counters = [each.clone() for each in self._counters]
-        torch._foreach_zero_(self._sums)
-        for each in self._statistics:
-            # A share of nothing of what is no number would be none.
-            each.nan_to_num_(0.0, 0.0, 0.0)
+        for each in self._taken:
+            each.begin()
         with self._seen_as_in_training():
             for number, ids in enumerate(self.batches):
                 if self._captured:
                     self._captured.run(ids)
                 else:
                     self._see(labelled_batch(self._store, ids, self._level, (number,))[0])
-        torch._foreach_copy_(self._statistics, torch._foreach_div(self._sums, len(self.batches)))
+        for each in self._taken:
+            each.end()
         torch._foreach_copy_(self._counters, counters)
 
     def _capture(self) -> CapturedBatches:
@@ -90,10 +90,13 @@ class FreshStatistics:
 
     @torch.no_grad()
     def _see(self, graphs: object) -> None:
+        for each in self._taken:
+            each.mark()
         kind = self._store.device.type
         with torch.autocast(kind, torch.bfloat16, self._is_mixed, cache_enabled=False):
             self._model(graphs)
-        torch._foreach_add_(self._sums, self._statistics)
+        for each in self._taken:
+            each.add()
 
     @contextmanager
     def _seen_as_in_training(self) -> Iterator[None]:
@@ -110,6 +113,43 @@ class FreshStatistics:
             for norm, momentum in zip(self._norms, momenta, strict=True):
                 norm.momentum = momentum
             self._model.train(was_training)
+
+
+class _Taken:
+    """What some batches leave in one norm, added up channel by channel.
+
+    A norm leaves a channel alone where the batch's statistics are not finite. To tell, its variance
+    is marked before each batch: moved by so little that it would still do for a batch of one row,
+    which is normalised with it, but to where no variance is found by chance.
+    """
+
+    def __init__(self, mean: Tensor, variance: Tensor) -> None:
+        self._own = mean, variance
+        self._kept = torch.zeros_like(mean), torch.zeros_like(variance)
+        self._sums = torch.zeros_like(mean), torch.zeros_like(variance)
+        self._mark, self._count = torch.zeros_like(variance), torch.zeros_like(variance)
+
+    def begin(self) -> None:
+        for own, kept, total in zip(self._own, self._kept, self._sums, strict=True):
+            # A share of nothing of what is no number would be none.
+            kept.copy_(own.nan_to_num(0.0, 0.0, 0.0))
+            total.zero_()
+        self._mark.copy_((self._kept[1] * (1 + 1e-6) + 1e-12).nan_to_num())
+        self._count.zero_()
+
+    def mark(self) -> None:
+        self._own[0].copy_(self._kept[0])
+        self._own[1].copy_(self._mark)
+
+    def add(self) -> None:
+        is_seen = self._own[1] != self._mark
+        for own, total in zip(self._own, self._sums, strict=True):
+            total += torch.where(is_seen, own, 0.0)
+        self._count += is_seen
+
+    def end(self) -> None:
+        for own, kept, total in zip(self._own, self._kept, self._sums, strict=True):
+            own.copy_(torch.where(self._count > 0, total / self._count, kept))
 
 
 def _statistics_of(norm: torch.nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
