@@ -93,6 +93,18 @@ def test_several_seeds_have_one_table(capsys: pytest.CaptureFixture[str]) -> Non
     assert table["seeds"] == [0, 4]
 
 
+@pytest.mark.parametrize("seeds", ["0,4", "4,0"])
+def test_of_several_seeds_validation_chooses_everywhere(
+    seeds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["train", *SMALL, "--recipe.epochs", "1", "--seeds", seeds, "--folder", "runs"])
+    runs = json.loads(Path("runs/results.json").read_text())["runs"]
+    best = max(runs, key=lambda run: run["scores"]["validation"][run["metric"]])
+    shown = capsys.readouterr().out
+    assert f"best weights  runs/seed-{best['seed']}/best.safetensors" in shown
+    assert graphmamba.load("runs").path == Path(f"runs/seed-{best['seed']}/best.safetensors")
+
+
 def test_a_stopped_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     main(["train", *SMALL, "--recipe.epochs", "2", "--folder", "run", "--max-time", "0"])
     assert "graphmamba train --resume run" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Runs on disk as a page beside the published numbers."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.study.collected import Line, collect
 from graphmamba.study.data_notes import DATA_NOTES
+from graphmamba.study.keep import keep_runs
 from graphmamba.study.results import results
+from graphmamba.study.results_curves import limits
 from graphmamba.study.results_page import MARK, page
 from graphmamba.study.runs import read_run
 from graphmamba.train.folder import RunFolder, write_config
@@ -207,6 +210,45 @@ def test_a_later_state_replaces_an_earlier_one_and_not_the_other_way_round(tmp_p
         results(tmp_path / "first", out, kept, curves=False)
     with pytest.raises(ValueError, match="keep must be another folder"):
         results(kept, out, kept, curves=False)
+
+
+def test_nothing_is_laid_over_another_run_that_is_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    keep_runs(write_run(tmp_path / "first", FUNC, 0, 0.5).parents[2], kept)
+    before = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+    killed = write_run(tmp_path / "killed", FUNC, 0, 0.5, **{"recipe.weight_decay": 0.5})
+    (killed / "results.json").unlink()
+    with pytest.raises(ValueError, match="must not be older than what is kept"):
+        keep_runs(tmp_path / "killed", kept)
+    write_run(tmp_path / "other", FUNC, 0, 0.5, **{"recipe.weight_decay": 0.5})
+    with pytest.raises(ValueError, match=r"and has recipe.weight_decay 0.5 instead of 0.01"):
+        keep_runs(tmp_path / "other", kept)
+    assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("epochs", [200, 100])
+def test_runs_of_one_model_are_of_one_experiment(epochs: int, tmp_path: Path) -> None:
+    ending = {"ending": "signal", "epochs": epochs} if epochs < 200 else {}
+    write_run(tmp_path, FUNC, 0, 0.5)
+    write_run(tmp_path, FUNC, 1, 0.5, **ending, **{"recipe.weight_decay": 0.5})
+    with pytest.raises(ValueError, match="must be of the same experiment"):
+        collect(tmp_path)
+
+
+def test_runs_that_find_no_number_are_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path, FUNC, 0, 0.5) / "results.json"
+    content = json.loads(run.read_text())
+    content["scores"]["validation"]["loss"] = 0.3
+    run.write_text(json.dumps(content))
+    assert "find no number" not in page_of(tmp_path)
+    content["scores"]["validation"]["loss"] = None
+    run.write_text(json.dumps(content))
+    assert f"- {FUNC}/seed-0, at epoch" in page_of(tmp_path)
+
+
+def test_limits_of_curves_leave_out_what_is_no_number() -> None:
+    assert limits([math.nan, 0.1, 0.2, 0.3], False) == pytest.approx((0.092, 0.308))
+    assert limits([math.nan], True)[0] < limits([math.nan], True)[1]
 
 
 @pytest.mark.parametrize(

@@ -220,4 +220,4 @@ def test_runs_are_ranked_without_a_score_last() -> None:
     for metric, order in (("accuracy", [1, 0, 3, 2]), ("mean_absolute_error", [0, 3, 1, 2])):
         runs = [run(0, 0.5, metric), run(1, 0.7, metric), run(2, float("nan"), metric)]
         runs.append(run(3, 0.5, metric))
-        assert [each.found.seed for each in sorted(runs, key=lambda each: each.rank)] == order
+        assert [each.found.seed for each in sorted(runs, key=lambda each: each.found.rank)] == order

@@ -104,6 +104,12 @@ def test_average_precision_skips_missing_labels_and_columns_without_positives() 
     assert metric.compute()["average_precision"] == pytest.approx((first + 0.5) / 2)
 
 
+def test_average_precision_of_what_is_no_number_is_none() -> None:
+    metric = METRICS["average_precision"](CATALOG["peptides-func"].task)
+    metric.update(torch.tensor([[math.nan], [1.0]]), torch.tensor([[1.0], [0.0]]))
+    assert math.isnan(metric.compute()["average_precision"])
+
+
 def test_rows_without_a_class_are_skipped() -> None:
     metric = make("accuracy")
     metric.update(torch.eye(10)[:3], torch.tensor([0, -1, 0]))

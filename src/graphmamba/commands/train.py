@@ -129,18 +129,20 @@ def _conclude(experiment: Experiment, result: RunResult | SeedsResult) -> None:
     """Print the table, where the files are and what to type next."""
     from graphmamba.show.tables import results_table
 
-    last = result if isinstance(result, RunResult) else result.runs[-1]
-    if last.best_epoch < 0 and last.epochs:
-        say(f"no epoch has a number for the {last.metric} of validation: no weights were kept")
+    last, best = (
+        (result, result) if isinstance(result, RunResult) else (result.runs[-1], result.best)
+    )
+    if best.best_epoch < 0 and best.epochs:
+        say(f"no epoch has a number for the {best.metric} of validation: no weights were kept")
         return
-    if last.best_epoch < 0:
+    if best.best_epoch < 0:
         say(f"no epoch was finished; go on with: graphmamba train --resume {result.folder}")
         return
     say(results_table(result, published_for(experiment)))
-    say(f"best weights  {last.folder / 'best.safetensors'}")
-    if (last.folder / "curves.png").exists():
-        say(f"curves        {last.folder / 'curves.png'}")
+    say(f"best weights  {best.folder / 'best.safetensors'}")
+    if (best.folder / "curves.png").exists():
+        say(f"curves        {best.folder / 'curves.png'}")
     if not last.is_done:
         say(f"go on with    graphmamba train --resume {result.folder}")
     graphs = " --input GRAPHS" if experiment.own else ""
-    say(f"predict with  graphmamba predict {last.folder}{graphs} --output predictions.csv")
+    say(f"predict with  graphmamba predict {best.folder}{graphs} --output predictions.csv")

@@ -71,20 +71,22 @@ def _choice(runs: Sequence[StoredRun]) -> Iterator[str]:
         f"Seed {best.found.seed}, {seeds}, and epoch {best.found.best_epoch + 1} have the best "
         f"validation {metric}. Test scores had no part in it."
     )
-    passed_over = [f"seed {run.found.seed}" for run in runs if best.is_sound and not run.is_sound]
+    passed_over = [
+        f"seed {run.found.seed}" for run in runs if best.found.is_sound and not run.found.is_sound
+    ]
     if passed_over:
         yield (
             f"Passed over, since their weights find no number for some validation graph: "
             f"{', '.join(passed_over)}."
         )
-    if not best.is_sound:
+    if not best.found.is_sound:
         yield "It finds no number for some validation graph, and no seed does better."
     yield ""
     yield f"| seed | validation {metric} | test {metric} | epochs |"
     yield "|---|---|---|---|"
     for run in sorted(runs, key=lambda each: each.found.seed):
         yield (
-            f"| {run.found.seed} | {run.validation:.4f} | {run.found.test:.4f} | {run.epochs}"
+            f"| {run.found.seed} | {run.found.validation:.4f} | {run.found.test:.4f} | {run.epochs}"
             f"{'' if run.found.is_done else ', unfinished'} |"
         )
     tests = [run.found.test for run in runs if run.found.is_done]

@@ -50,7 +50,7 @@ def draw_set(lines: Sequence[Line], path: Path) -> None:
     panel.set_title(CATALOG[first.benchmark].title, fontsize=10, loc="left", color=INK)
     panel.set_xlabel("epoch", fontsize=9, color=QUIET)
     panel.set_ylabel(f"validation {metric_title(first.metric)}", fontsize=9, color=QUIET)
-    panel.set_ylim(*_limits(scores, first.metric in LOWER_IS_BETTER))
+    panel.set_ylim(*limits(scores, first.metric in LOWER_IS_BETTER))
     panel.set_xlim(left=0)
     handles, labels = panel.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
@@ -80,7 +80,7 @@ def _curve(run: StoredRun) -> Curve:
     return [int(row["epoch"]) + 1 for row in rows], [row[column] for row in rows]
 
 
-def _limits(scores: Sequence[float], is_lower_better: bool) -> tuple[float, float]:
+def limits(scores: Sequence[float], is_lower_better: bool) -> tuple[float, float]:
     """Leave out the worst scores, so that the first epochs do not flatten all others."""
     ordered = sorted(score for score in scores if not math.isnan(score)) or [0.0]
     spare = int((1 - SHOWN) * len(ordered))

@@ -144,7 +144,7 @@ def _unfinished(found: Collected) -> Iterator[str]:
 def _unsound(lines: Iterable[Line]) -> Iterator[str]:
     for line in lines:
         for run in line.runs:
-            if not run.is_sound:
+            if not run.found.is_sound:
                 yield f"- {line.name}/seed-{run.found.seed}, at epoch {run.found.best_epoch + 1}."
 
 
@@ -165,7 +165,7 @@ def _of_run(run: StoredRun) -> list[str]:
     found = run.found
     return [
         str(found.seed),
-        f"{run.validation:.4f}",
+        f"{run.found.validation:.4f}",
         f"{found.test:.4f}",
         str(found.best_epoch + 1),
         run.epochs,

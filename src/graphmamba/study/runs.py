@@ -1,10 +1,8 @@
 """Runs that are already on disk: what they were to do and what they found, read again."""
 
-import math
 from pathlib import Path
 from typing import NamedTuple
 
-from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.folder import RunFolder, read_config
 from graphmamba.train.options import RunOptions
@@ -17,23 +15,6 @@ class StoredRun(NamedTuple):
     experiment: Experiment
     options: RunOptions
     found: RunResult
-
-    @property
-    def validation(self) -> float:
-        """Validation score of the best epoch; NaN where there is none."""
-        return self.found.scores.get("validation", {}).get(self.found.metric, math.nan)
-
-    @property
-    def rank(self) -> tuple[float, int]:
-        """Sorts runs by their validation score, the best first; the lower seed among equals."""
-        sign = 1 if self.found.metric in LOWER_IS_BETTER else -1
-        value = sign * self.validation
-        return math.inf if math.isnan(value) else value, self.found.seed
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether its weights find a number for every validation graph, as far as is known."""
-        return not math.isnan(self.found.scores.get("validation", {}).get("loss", 0.0))
 
     @property
     def epochs(self) -> str:

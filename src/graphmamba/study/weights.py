@@ -38,7 +38,7 @@ def weights(folder: Path, out: Path = Path("weights"), names: str = "all") -> No
     console = Console(soft_wrap=True, highlight=False)
     for name in chosen:
         best = export(name, found[name], out)
-        told = f"seed {best.found.seed}, validation {best.validation:.4f}"
+        told = f"seed {best.found.seed}, validation {best.found.validation:.4f}"
         console.print(f"{out / name}: {told}, test {best.found.test:.4f}")
     write_text(out / CARD, index(out))
 
@@ -55,8 +55,7 @@ def export(name: str, runs: Iterable[StoredRun], out: Path) -> StoredRun:
         runs: Of all its seeds.
         out: Gets the folder `BENCHMARK/MODEL`.
     """
-    # weights that find no number for some graphs serve nobody, whatever their score
-    ranked = sorted(runs, key=lambda run: (not run.is_sound, run.rank))
+    ranked = sorted(runs, key=lambda run: run.found.rank)
     best = ranked[0]
     source = RunFolder(best.found.folder).best
     tensors, about = read_tensors(source)

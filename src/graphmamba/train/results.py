@@ -8,10 +8,27 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphmamba.errors import UserError
+from graphmamba.task.metrics import LOWER_IS_BETTER
 
 Scores = Mapping[str, float]
 """`loss`, and the metrics by their names."""
 Ending = Literal["finished", "early stopping", "max time", "signal"]
+Rank = tuple[bool, float, int]
+
+
+def is_sound(scores: Mapping[str, Scores]) -> bool:
+    """Tell whether there is a number for every validation graph, as far as the loss shows it."""
+    return not math.isnan(scores.get("validation", {}).get("loss", 0.0))
+
+
+def rank_of(scores: Mapping[str, Scores], metric: str, seed: int) -> Rank:
+    """Sort runs by their validation score, the best first; the lower seed among equals.
+
+    Weights that find no number for some graphs serve nobody, whatever their score: they come last.
+    """
+    value = scores.get("validation", {}).get(metric, math.nan)
+    value = value if metric in LOWER_IS_BETTER else -value
+    return not is_sound(scores), math.inf if math.isnan(value) else value, seed
 
 
 @dataclass(frozen=True)
@@ -45,6 +62,21 @@ class RunResult:
         return self.scores.get("test", {}).get(self.metric, math.nan)
 
     @property
+    def validation(self) -> float:
+        """Validation score of the best epoch; NaN where there is none."""
+        return self.scores.get("validation", {}).get(self.metric, math.nan)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether its weights find a number for every validation graph, as far as is known."""
+        return is_sound(self.scores)
+
+    @property
+    def rank(self) -> Rank:
+        """Sorts runs, the best first; see `rank_of`."""
+        return rank_of(self.scores, self.metric, self.seed)
+
+    @property
     def is_done(self) -> bool:
         """Whether nothing is left to resume."""
         return self.ending in ("finished", "early stopping")
@@ -68,11 +100,11 @@ def read_result(path: Path) -> RunResult:
     if not isinstance(content, dict) or needed - content.keys():
         raise UserError(f"'{path}' must be the results of one run, with {sorted(needed)}")
     known = {name: content[name] for name in needed}
-    return RunResult(**known | {"folder": path.parent, "scores": _scores(known["scores"])})
+    return RunResult(**known | {"folder": path.parent, "scores": read_scores(known["scores"])})
 
 
-def _scores(splits: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """JSON writes null for what is no number."""
+def read_scores(splits: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Take scores from JSON, which writes null for what is no number."""
     return {
         split: {name: math.nan if value is None else value for name, value in scores.items()}
         for split, scores in splits.items()
@@ -85,6 +117,11 @@ class SeedsResult:
 
     folder: Path
     runs: tuple[RunResult, ...]
+
+    @property
+    def best(self) -> RunResult:
+        """The one that validation chooses."""
+        return min(self.runs, key=lambda run: run.rank)
 
     def mean(self, split: str, name: str) -> float:
         """Mean over the seeds."""

@@ -144,7 +144,7 @@ class _Taken:
     def add(self) -> None:
         is_seen = self._own[1] != self._mark
         for own, total in zip(self._own, self._sums, strict=True):
-            total += torch.where(is_seen, own, 0.0)
+            total.add_(torch.where(is_seen, own, 0.0))
         self._count += is_seen
 
     def end(self) -> None:

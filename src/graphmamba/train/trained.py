@@ -111,7 +111,7 @@ def load(path: Path | str) -> Trained:
     """Read a trained model; nothing in the file is ever run.
 
     Args:
-        path: A run folder, or a file of weights.
+        path: A run folder, one of several seeds, or a file of weights.
     """
     path = weights_in(Path(path))
     weights = load_weights(path)
@@ -120,16 +120,17 @@ def load(path: Path | str) -> Trained:
 
 
 def weights_in(path: Path) -> Path:
-    """Find the weights of a run, or take the file that was named."""
+    """Find the weights of a run, of several the best by validation; or take the file itself."""
     if not path.is_dir():
         if not path.exists():
             raise UserError(f"a run folder or file of weights must be there, got no '{path}'")
         return path
-    found = [path / BEST, *sorted(path.glob(f"seed-*/{BEST}"))]
-    there = next((file for file in found if file.is_file()), None)
-    if there is None:
+    if (path / BEST).is_file():
+        return path / BEST
+    series = {file: load_weights(file) for file in path.glob(f"seed-*/{BEST}")}
+    if not series:
         raise UserError(f"'{path}' must hold {BEST}, which a run writes after its first epoch")
-    return there
+    return min(series, key=lambda file: series[file].rank)
 
 
 def with_read_columns(store: GraphStore, model: GraphMamba) -> GraphStore:

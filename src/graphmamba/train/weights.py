@@ -14,6 +14,7 @@ from graphmamba.task.model import GraphMamba
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.files import read_tensors, write_tensors
 from graphmamba.train.options import RunOptions
+from graphmamba.train.results import Rank, rank_of, read_scores
 
 KIND = "weights"
 FORMAT = 1
@@ -41,6 +42,13 @@ class Weights(NamedTuple):
         """How the run computed; the defaults for weights that say nothing about it."""
         content = self.metadata.get("options")
         return RunOptions.of(content, "options") if isinstance(content, dict) else RunOptions()
+
+    @property
+    def rank(self) -> Rank:
+        """Sorts weights by what validation says of them, the best first."""
+        scores = self.metadata.get("scores")
+        known = read_scores(scores) if isinstance(scores, dict) else {}
+        return rank_of(known, self.experiment.data.task.metric, self.options.seed)
 
 
 def save_weights(
