@@ -12,6 +12,7 @@ from torch_geometric.data import Batch, Data
 
 from graphmamba.data import gather
 from graphmamba.data.catalog import CATALOG
+from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.store import GraphStore
@@ -149,6 +150,22 @@ def test_graphs_without_node_columns_keep_their_number_of_nodes() -> None:
     batch = store.batch(torch.tensor([1, 0]))
     assert batch.num_nodes == 6
     assert batch.batch.tolist() == [0, 0, 1, 1, 1, 1]
+
+
+def test_edge_features_are_those_of_edges_where_there_are_as_many_as_nodes() -> None:
+    ring = torch.tensor([[2, 0, 1], [0, 1, 2]])
+    graph = Data(x=torch.rand(3, 2), edge_index=ring, edge_attr=torch.rand(3, 1), y=torch.rand(3))
+    graph.edge_label_index, graph.edge_label = ring.flip(0), torch.tensor([1, 0, 1])
+    columns = columns_of([graph])
+    assert set(columns.nodes) == {"x", "y"}
+    assert set(columns.edges) == {"edge_attr"}
+    assert set(columns.pairs["edge_label_index"].columns) == {"edge_label"}
+    found = GraphStore(columns)[0]
+    wanted = {
+        tuple(pair): value for pair, value in zip(ring.T.tolist(), graph.edge_attr, strict=True)
+    }
+    for pair, value in zip(found.edge_index.T.tolist(), found.edge_attr, strict=True):
+        assert torch.equal(value, wanted[tuple(pair)])
 
 
 def test_the_columns_come_back_as_they_went_in() -> None:

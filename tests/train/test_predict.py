@@ -184,6 +184,35 @@ def test_graphs_without_features_and_labels() -> None:
     assert set(found.labels) <= {"r", "g", "b"}
 
 
+def model_of_numbers(columns: int) -> Trained:
+    own = small_experiment("mnist")
+    features = replace(own.data.features, node_columns=columns, edges="none", edge_columns=0)
+    source = OwnSource(path="x", features=features, task=own.data.task)
+    experiment = Experiment(own=source, model=own.model)
+    return Trained(experiment, experiment.build())
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float64, torch.float16])
+def test_numbers_of_any_type_are_those_that_training_takes(dtype: torch.dtype) -> None:
+    model, ring = model_of_numbers(2), torch.tensor([[0, 1, 2], [1, 2, 0]])
+    x = torch.tensor([[0, 1], [1, 1], [1, 0]])
+    given, plain = (Data(x=x.to(kind), edge_index=ring) for kind in (dtype, torch.float32))
+    assert torch.equal(model.predict([given]).values, model.predict([plain]).values)
+    assert given.x.dtype == dtype
+
+
+@pytest.mark.parametrize("columns", [2, 5])
+def test_features_are_never_made_up(columns: int) -> None:
+    model, ring = model_of_numbers(columns), torch.tensor([[0, 1, 2], [1, 2, 0]])
+    with pytest.raises(UserError, match=f"x must have {columns} columns, as in training, got no x"):
+        model.predict([Data(edge_index=ring, num_nodes=3)])
+    odd = torch.zeros(3, columns)
+    odd[1, 0] = torch.nan
+    graphs = [Data(x=torch.zeros(3, columns), edge_index=ring), Data(x=odd, edge_index=ring)]
+    with pytest.raises(UserError, match=r"graphs\[1\]\.x must hold finite numbers"):
+        model.predict(graphs)
+
+
 @pytest.mark.parametrize(
     ("name", "header"),
     [

@@ -23,7 +23,8 @@ def columns_of(
     """Lay graphs end to end; each needs the same columns as the first.
 
     A column has a row for each node, each edge, each graph or each further pair; which of these is
-    read off all graphs together, since a single one may have as many nodes as edges.
+    read off all graphs together, since a single one may have as many nodes as edges. Where all of
+    them do, the name decides: `edge_...` belongs to the edges.
     """
     each = list(graphs)
     nodes = torch.tensor([int(graph.num_nodes or 0) for graph in each], dtype=torch.int64)
@@ -56,7 +57,8 @@ def columns_of(
 
 
 def _kind(name: str, rows: Int[Tensor, " graphs"], counts: Mapping[str, Tensor]) -> str:
-    kind = next((kind for kind, count in counts.items() if torch.equal(count, rows)), None)
+    asked = [f"{name}_index", *(["edges"] if name.startswith("edge_") else []), *counts]
+    kind = next((each for each in asked if each in counts and counts[each].equal(rows)), None)
     if kind is None:
         raise UserError(
             f"{name} must have a row for each of the {', '.join(counts)}, or be left out by "

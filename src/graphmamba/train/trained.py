@@ -1,6 +1,6 @@
 """A trained model, ready for use: `graphmamba.load(path).predict(graphs)`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -91,7 +91,7 @@ class Trained:
         store = graphs if isinstance(graphs, GraphStore) else self._store_of(graphs)
         return stream_predictions(
             self.model,
-            with_read_columns(store, self.model),
+            with_read_columns(store, self.model, has_profiles=self._has_profiles),
             ids,
             loss=self.experiment.loss,
             names=self.names,
@@ -104,7 +104,29 @@ class Trained:
         if not graphs:
             raise UserError("graphs must hold a graph, got none")
         found = {name for graph in graphs for name in graph.keys()}  # noqa: SIM118
-        return GraphStore.from_pyg(graphs, exclude=found - READ)
+        features = self.model.features
+        kinds = {"x": features.nodes, "edge_attr": features.edges}
+        return GraphStore.from_pyg(
+            [_as_trained(graph, number, kinds) for number, graph in enumerate(graphs)],
+            exclude=found - READ,
+        )
+
+    @property
+    def _has_profiles(self) -> bool:
+        """Whether nodes had their degrees for features, since the set has none."""
+        return self.experiment.own is None and self.experiment.benchmark == "malnet-tiny"
+
+
+def _as_trained(graph: Data, number: int, kinds: Mapping[str, str]) -> Data:
+    """Take numbers of any type as floats, as training does; those that are none are refused."""
+    numbers = {}
+    for name, kind in kinds.items():
+        values = graph.get(name)
+        if kind == "numbers" and isinstance(values, Tensor) and not values.is_complex():
+            numbers[name] = values.float()
+            if not bool(torch.isfinite(numbers[name]).all()):
+                raise UserError(f"graphs[{number}].{name} must hold finite numbers, got others")
+    return Data.from_dict({**graph.to_dict(), **numbers}) if numbers else graph
 
 
 def load(path: Path | str) -> Trained:
@@ -133,15 +155,25 @@ def weights_in(path: Path) -> Path:
     return min(series, key=lambda file: series[file].rank)
 
 
-def with_read_columns(store: GraphStore, model: GraphMamba) -> GraphStore:
-    """Return the store with the columns that the model reads, those that are missing computed."""
+def with_read_columns(
+    store: GraphStore, model: GraphMamba, *, has_profiles: bool = False
+) -> GraphStore:
+    """Return the store with the columns that the model reads, those that are missing computed.
+
+    Args:
+        store: Graphs.
+        model: What reads them.
+        has_profiles: Whether nodes without features have their degrees, as in training.
+    """
     columns: GraphColumns | None = None
     if "x" not in store.tables["nodes"].columns:
         columns = store.to("cpu").columns()
+        width = model.features.node_columns
+        if width != (DEGREE_PROFILE_COLUMNS if has_profiles else 1):
+            raise UserError(f"graphs.x must have {width} columns, as in training, got no x")
         # as in training: call graphs have their degrees, others nothing to tell nodes apart
-        is_profile = model.features.node_columns == DEGREE_PROFILE_COLUMNS
         nodes = int(columns.node_ptr[-1])
-        x = degree_profiles(columns) if is_profile else torch.ones(nodes, 1)
+        x = degree_profiles(columns) if has_profiles else torch.ones(nodes, 1)
         store = store.with_columns(nodes={"x": x})
     wanted = model.precompute.parts()
     have = {name for table in store.tables.values() for name in table.columns}
