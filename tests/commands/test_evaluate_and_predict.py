@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,16 @@ def test_scores_are_those_of_the_python_call(
     shown = capsys.readouterr().out
     assert f"{told['accuracy_sbm']:.4f}" in shown
     assert "PATTERN" in shown
+
+
+def test_json_has_a_word_for_what_is_no_number(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("graphmamba.train.scorer.Scorer.score", lambda *_: {"loss": math.nan})
+    main(["evaluate", str(run), "--json"])
+    out = capsys.readouterr().out
+    assert "NaN" not in out
+    assert json.loads(out)["loss"] is None
 
 
 def test_a_split_becomes_a_file(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,7 @@ def evaluate(  # noqa: PLR0913
     from graphmamba.train.captured_step import is_captured
     from graphmamba.train.engine import set_products
     from graphmamba.train.open_data import open_data
+    from graphmamba.train.results import json_numbers
     from graphmamba.train.scorer import Scorer
 
     check_choice("split", split, (*SPLITS, ALL))
@@ -76,7 +77,8 @@ def evaluate(  # noqa: PLR0913
     with bar("evaluating") as tell:
         scores = scorer.score(torch.arange(len(store)) if split == ALL else split, tell)
     if json:
-        told = {"checkpoint": str(trained.path), "data": data.title, "split": split, **scores}
-        sys.stdout.write(json_format.dumps(told, indent=2) + "\n")
+        where = {"checkpoint": str(trained.path), "data": data.title, "split": split}
+        told = where | json_numbers(scores)
+        sys.stdout.write(json_format.dumps(told, indent=2, allow_nan=False) + "\n")
     else:
         say(scores_table(f"{trained.path} on {data.title}", {split: scores}))

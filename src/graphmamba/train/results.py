@@ -85,7 +85,7 @@ class RunResult:
         """All entries as JSON can write them; numbers that are none become null."""
         return asdict(self) | {
             "folder": str(self.folder),
-            "scores": {split: _numbers(scores) for split, scores in self.scores.items()},
+            "scores": {split: json_numbers(scores) for split, scores in self.scores.items()},
             "environment": dict(self.environment),
         }
 
@@ -136,7 +136,7 @@ class SeedsResult:
         first = self.runs[0]
         table = {
             split: {
-                name: _numbers(
+                name: json_numbers(
                     {"mean": self.mean(split, name), "deviation": self.deviation(split, name)}
                 )
                 for name in scores
@@ -165,6 +165,6 @@ def deviation_of(values: Sequence[float]) -> float:
     return math.sqrt(mean_of([(value - mean) ** 2 for value in values]))
 
 
-def _numbers(scores: Scores) -> dict[str, float | None]:
-    """JSON has no word for NaN and infinity."""
+def json_numbers(scores: Scores) -> dict[str, float | None]:
+    """Return scores as JSON can write them, which has no word for NaN and infinity."""
     return {name: value if math.isfinite(value) else None for name, value in scores.items()}
