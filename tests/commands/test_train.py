@@ -156,6 +156,26 @@ def test_own_graphs_from_a_folder(form: str, capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out) == own | {"data": "more"}
 
 
+def test_own_graphs_that_have_changed_are_not_taken_for_those_of_the_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = write_rings(Path("rings")) / "graphs.csv"
+    words = ["train", "rings", "--own.label", "taste", *NARROW, "--recipe.epochs", "2"]
+    main([*words, "--folder", "whole"])
+    main([*words, "--folder", "part", "--max-time", "0"])
+    first, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([first, *reversed(rows)]) + "\n")
+    capsys.readouterr()
+    for later in (["evaluate", "whole"], ["train", "--resume", "part"]):
+        with pytest.raises(SystemExit):
+            main(later)
+        assert "own.path must hold the graphs of the training" in capsys.readouterr().err
+    main(["evaluate", "whole", "--input", "rings"])
+    file.write_text("\n".join([first, *rows]) + "\n")
+    main(["evaluate", "whole"])
+    main(["train", "--resume", "part"])
+
+
 def test_labels_of_nodes_and_of_pairs() -> None:
     folder = write_rings(Path("rings"))
     nodes = [line.split(",") for line in (folder / "nodes.csv").read_text().splitlines()[1:]]

@@ -52,6 +52,7 @@ def evaluate(  # noqa: PLR0913
     from graphmamba.show.tables import scores_table
     from graphmamba.train.captured_step import is_captured
     from graphmamba.train.engine import set_products
+    from graphmamba.train.identity import check_same_graphs, identity_of
     from graphmamba.train.open_data import open_data
     from graphmamba.train.results import json_numbers
     from graphmamba.train.scorer import Scorer
@@ -62,6 +63,9 @@ def evaluate(  # noqa: PLR0913
     experiment = on_other_data(trained, benchmark, input_)
     experiment, store = open_data(experiment, Path(root) if root else None)
     check_fits(trained, experiment)
+    if input_ is None:
+        use = "name them by --input, and a part by --split"
+        check_same_graphs(trained.graphs, identity_of(experiment, store), use)
     data, options = experiment.data, trained.options
     if batch_size is not None:
         recipe = replace(experiment.recipe, batch_size=batch_size)

@@ -10,6 +10,7 @@ from graphmamba.task.model import GraphMamba
 from graphmamba.train.average import WeightAverage
 from graphmamba.train.checkpoint import RunState
 from graphmamba.train.experiment import Experiment
+from graphmamba.train.identity import identity_of
 from graphmamba.train.options import RunOptions
 from graphmamba.train.progress import Progress
 from graphmamba.train.recipe import OptimizerName, Recipe
@@ -85,5 +86,14 @@ def make_state(
     schedule = Schedule(experiment.recipe)
     average = make_average(model, experiment, options)
     return RunState(
-        experiment, options, model, optimizer, schedule, sampler, progress, team, average
+        experiment,
+        options,
+        model,
+        optimizer,
+        schedule,
+        sampler,
+        progress,
+        team,
+        average,
+        identity_of(experiment, store),
     )

@@ -16,6 +16,7 @@ from graphmamba.train.average import WeightAverage
 from graphmamba.train.experiment import Experiment, flat_entries
 from graphmamba.train.files import read_tensors, write_tensors
 from graphmamba.train.generators import generator_tensors, generator_words, restore_generators
+from graphmamba.train.identity import check_same_graphs
 from graphmamba.train.options import FREE, RunOptions
 from graphmamba.train.progress import Best, Progress
 from graphmamba.train.schedule import Schedule
@@ -40,6 +41,8 @@ class RunState:
     progress: Progress
     team: Team
     average: WeightAverage | None = None
+    graphs: str = ""
+    """What tells own graphs from others; see `identity_of`."""
 
     @property
     def scored(self) -> GraphMamba:
@@ -82,6 +85,7 @@ class RunState:
             "kind": KIND,
             "format": FORMAT,
             **self.about(),
+            "graphs": self.graphs,
             "progress": self.progress.content(),
             "schedule": self.schedule.state_dict(),
             "sampler": self.sampler.state_dict(),
@@ -95,6 +99,8 @@ class RunState:
         state: Any = about
         try:
             _refuse_changes(path, state, self.experiment, self.options)
+            use = "put them back, or start another run"
+            check_same_graphs(state.get("graphs"), self.graphs, use)
             self.sampler.load_state_dict(state["sampler"])
             self.schedule.load_state_dict(state["schedule"])
             load_state(self.model, _under("model", tensors), path)

@@ -199,6 +199,7 @@ class Loop:
             options=self.state.options,
             epoch=best.epoch,
             scores=best.scores,
+            graphs=self.state.graphs,
         )
         self.state.team.let_first(write)
 

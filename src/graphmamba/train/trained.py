@@ -34,6 +34,7 @@ class Trained:
         names: Classes by their number, or label columns.
         path: Where it was read from, for messages.
         options: How its run computed; None for the defaults.
+        graphs: Which own graphs it was trained on; see `identity_of`.
     """
 
     def __init__(
@@ -43,9 +44,10 @@ class Trained:
         names: tuple[str, ...] = (),
         path: Path | str = "model",
         options: RunOptions | None = None,
+        graphs: str = "",
     ) -> None:
         self.experiment, self.model, self.names, self.path = experiment, model, names, Path(path)
-        self.options = options or RunOptions()
+        self.options, self.graphs = options or RunOptions(), graphs
 
     def to(self, device: torch.device | str) -> "Trained":
         """Move the model to a device; predictions are made there."""
@@ -138,7 +140,8 @@ def load(path: Path | str) -> Trained:
     path = weights_in(Path(path))
     weights = load_weights(path)
     model = build_model(weights, path)
-    return Trained(weights.experiment, model, weights.class_names, path, weights.options)
+    graphs = str(weights.metadata.get("graphs", ""))
+    return Trained(weights.experiment, model, weights.class_names, path, weights.options, graphs)
 
 
 def weights_in(path: Path) -> Path:

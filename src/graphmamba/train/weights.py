@@ -51,7 +51,7 @@ class Weights(NamedTuple):
         return rank_of(known, self.experiment.data.task.metric, self.options.seed)
 
 
-def save_weights(
+def save_weights(  # noqa: PLR0913
     path: Path | str,
     model: GraphMamba,
     experiment: Experiment,
@@ -61,6 +61,7 @@ def save_weights(
     options: RunOptions | None = None,
     epoch: int = -1,
     scores: Mapping[str, Mapping[str, float]] | None = None,
+    graphs: str = "",
 ) -> None:
     """Write a model, whole or not at all.
 
@@ -73,6 +74,7 @@ def save_weights(
         options: How the run was started, its seed included; None for the defaults.
         epoch: The weights' epoch, counted from 0; -1 for weights of no epoch.
         scores: What the model reached, by split.
+        graphs: Which own graphs it was trained on; see `identity_of`.
     """
     options = options or RunOptions()
     metadata = {
@@ -83,6 +85,7 @@ def save_weights(
         "task": asdict(model.task),
         "class_names": list(class_names),
         "options": options.content(),
+        "graphs": graphs,
         "seed": options.seed,
         "epoch": epoch,
         "scores": {split: dict(values) for split, values in (scores or {}).items()},

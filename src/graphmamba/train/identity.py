@@ -1,0 +1,42 @@
+"""Which graphs a run was trained on: own files can change between training and later use."""
+
+from hashlib import sha256
+
+from graphmamba.data.from_pyg import SPLITS
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.train.experiment import Experiment
+
+READ = {"x", "edge_index", "edge_attr", "edge_label", "y"}
+"""Columns that come from files; others are computed of these."""
+
+
+def identity_of(experiment: Experiment, store: GraphStore) -> str:
+    """Tell own graphs from others; empty for benchmarks, which are known by their recipe."""
+    if experiment.own is None:
+        return ""
+    digest = sha256()
+    for kind, table in sorted(store.tables.items()):
+        digest.update(f"{kind} {table.ptr.tolist()}".encode())
+        for name in sorted(table.columns.keys() & READ):
+            values = table.columns[name].values.cpu().contiguous()
+            digest.update(f"{name} {values.dtype} {list(values.shape)}".encode())
+            digest.update(values.numpy().tobytes())
+    for part in SPLITS if store.split is not None else ():
+        digest.update(f"{part} {store.split_ids(part).tolist()}".encode())
+    return digest.hexdigest()[:16]
+
+
+def check_same_graphs(known: object, found: str, use: str) -> None:
+    """Refuse graphs that are not those of the training, as far as that is known.
+
+    Args:
+        known: What the run has written down; nothing where it is older than this.
+        found: The identity of the graphs at hand.
+        use: What to do about it.
+    """
+    if known and found and known != found:
+        raise UserError(
+            "own.path must hold the graphs of the training, with the same parts and labels, got "
+            f"others: {use}"
+        )
