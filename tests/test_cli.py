@@ -63,7 +63,10 @@ def test_every_option_of_every_command_is_explained(
         (["bench", "scan", "--device", "mps"], "'mps'"),
         (["bench", "scan", "--json", "no/such/folder/out.json"], "'no/such/folder/out.json'"),
         (["bench", "scan", "--devise", "cpu"], "did you mean '--device'?"),
-        (["train", "mnst"], "no experiment 'mnst'; did you mean 'mnist'?"),
+        (
+            ["train", "mnst"],
+            "no experiment 'mnst', and no such folder or file; did you mean 'mnist'?",
+        ),
         (["train", "absent.yaml"], "absent.yaml"),
         (["train", "--model.layer", "2"], "did you mean '--model.layers'?"),
         (["train", "--model.layers", "two"], "--model.layers must be int, got 'two'"),

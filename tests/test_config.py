@@ -130,6 +130,19 @@ def test_unknown_experiment_names_the_nearest() -> None:
         load_experiment("mnist/gps-perfomer")
 
 
+def test_what_is_like_nothing_is_told_what_there_is(tmp_path: Path) -> None:
+    nothing = r"no experiment 'own/nofolder', and no such folder or file; there is: peptides-func,"
+    with pytest.raises(UserError, match=nothing):
+        load_experiment("own/nofolder")
+    with pytest.raises(UserError, match=r"there is: mnist/exphormer-upstream, mnist/exphormer, "):
+        load_experiment("mnist/a-model-of-my-own")
+    (tmp_path / "graphs.txt").write_text("")
+    with pytest.raises(UserError, match=r"graphs.txt': files are .yaml, own graphs .npz or .csv"):
+        load_experiment(str(tmp_path / "graphs.txt"))
+    with pytest.raises(UserError, match="no key 'colour'; there is: version, benchmark, "):
+        load_experiment(write(tmp_path, "colour: red"))
+
+
 def test_missing_file_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load_experiment(tmp_path / "absent.yaml")
@@ -157,6 +170,9 @@ def test_own_graphs_in_a_file(tmp_path: Path) -> None:
     named = experiment_of({"own.path": "here", "own.classes": "x,y"}).own
     assert named is not None
     assert named.classes == ("x", "y")
+    bracketed = experiment_of({"own.path": "here", "own.fractions": "[0.5, 0.25, 0.25]"}).own
+    assert bracketed is not None
+    assert bracketed.fractions == (0.5, 0.25, 0.25)
 
 
 def test_own_graphs_must_be_read_before_a_model_is_built() -> None:

@@ -4,7 +4,7 @@ The package carries one file per published row, `configs/BENCHMARK/MODEL.yaml`; 
 what differs from the defaults, under a first line that names the row.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from graphmamba.data.catalog import CATALOG
@@ -105,12 +105,19 @@ def _path_of(name_or_path: str | Path) -> Path:
     full = f"{name}/graph-mamba" if name in CATALOG else name
     known = config_names()
     if full not in known:
-        from graphmamba.parse import nearest
+        from graphmamba.parse import suggest
 
-        raise UserError(
-            f"no experiment '{name}'; did you mean '{nearest(name, [*CATALOG, *known])}'?"
-        )
+        if Path(name).is_file():
+            raise UserError(f"no experiment '{name}': files are .yaml, own graphs .npz or .csv")
+        told = suggest(name, [*CATALOG, *known], _listed(name.partition("/")[0], known))
+        raise UserError(f"no experiment '{name}', and no such folder or file; {told}")
     return CONFIGS / f"{full}.yaml"
+
+
+def _listed(benchmark: str, known: Iterable[str]) -> str:
+    """Name the models of a benchmark, or the benchmarks where there is none of this name."""
+    models = [name for name in known if name.startswith(f"{benchmark}/")]
+    return f"there is: {', '.join(models or CATALOG)}"
 
 
 def _put(content: dict[str, object], key: str, value: object) -> None:

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import re
 import textwrap
 import types
 from collections.abc import Collection, Mapping
@@ -10,10 +11,12 @@ from dataclasses import dataclass
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 from graphmamba.errors import UserError
-from graphmamba.parse import convert, nearest
+from graphmamba.parse import convert, similar, words_in
 
 FOUND = frozenset({"version", "own.features", "own.task", "own.names", "own.columns"})
 """What a program writes and no one types."""
+SEVERAL = re.compile(r",|^\[.*\]$")
+"""Marks a text that stands for several words: `a,b` or `[a, b]`."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +84,15 @@ def take(
         elif key in others:
             left.append(f"--{key}{equals}{text}")
         elif key not in known:
-            closest = nearest(key, [*known, *others])
-            raise UserError(f"no option '{option}'; did you mean '--{closest}'?")
+            closest = similar(key, [*known, *others])
+            told = (
+                f"did you mean '--{closest}'?" if closest else "--help lists those that there are"
+            )
+            raise UserError(f"no option '{option}'; {told}")
         else:
             parameter, entry = known[key]
             text = text if equals else _next(waiting, entry, option)
-            values[parameter][key] = _read(text, entry.hint)
+            values[parameter][key] = _read(text, entry.hint, option)
             convert(values[parameter][key], entry.hint, option)
     return values, left
 
@@ -100,15 +106,15 @@ def _next(waiting: list[str], entry: Entry, option: str) -> str:
     return waiting.pop()
 
 
-def _read(text: str, hint: object) -> object:
+def _read(text: str, hint: object, option: str) -> object:
     """Read a word as YAML would, but for words and lists, which stay as they are typed."""
     import yaml
 
     kinds = get_args(hint) if get_origin(hint) in {Union, types.UnionType} else (hint,)
     if types.NoneType in kinds and text == "null":
         return None
-    if "," in text and any(get_args(kind)[:1] == (str,) for kind in kinds):
-        return text.split(",")
+    if any(get_args(kind)[:1] == (str,) for kind in kinds) and SEVERAL.search(text):
+        return words_in(text, option)
     if kinds[0] is str or get_origin(kinds[0]) in {Literal, tuple}:
         return text
     try:

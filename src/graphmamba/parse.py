@@ -2,13 +2,16 @@
 
 import dataclasses
 import difflib
+import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from graphmamba.errors import UserError
 
 Config = TypeVar("Config")
+ALIKE = 0.7
+"""Share of letters from which one word may be meant for another: `patern` and `pattern`."""
 
 
 def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Config:
@@ -23,7 +26,7 @@ def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Conf
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     for key in content:
         if key not in names:
-            raise UserError(f"{where}: no key '{key}'; did you mean '{nearest(str(key), names)}'?")
+            raise UserError(f"{where}: no key '{key}'; {suggest(str(key), names)}")
     values = {key: convert(value, hints[key], f"{where}: {key}") for key, value in content.items()}
     try:
         return kind(**values)
@@ -34,6 +37,56 @@ def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Conf
 def nearest(word: str, words: Iterable[str]) -> str:
     """Find the most similar word."""
     return max(words, key=lambda each: difflib.SequenceMatcher(None, word, each).ratio())
+
+
+def suggest(word: str, words: Collection[str], otherwise: str | None = None) -> str:
+    """Say which word may have been meant; where none is similar, which there are.
+
+    Args:
+        word: What was typed.
+        words: What could have been typed.
+        otherwise: What to say instead of all the words where they are many.
+    """
+    closest = similar(word, words)
+    if closest is not None:
+        return f"did you mean '{closest}'?"
+    return otherwise or f"there is: {', '.join(words) or 'none'}"
+
+
+def similar(word: str, words: Iterable[str]) -> str | None:
+    """Find the word that may have been meant, by it all or by a part: `layers`, `model.layers`."""
+    closest = max(words, key=lambda each: (_likeness(word, each), -len(_parts(each))), default=None)
+    return closest if closest is not None and _likeness(word, closest) >= ALIKE else None
+
+
+def _likeness(word: str, other: str) -> float:
+    whole_and_parts = {other, *_parts(other)}
+    return max(difflib.SequenceMatcher(None, word, each).ratio() for each in whole_and_parts)
+
+
+def _parts(name: str) -> list[str]:
+    return re.split("[/.]", name)
+
+
+def words_in(text: str, where: str) -> list[str]:
+    """Take several words from one line: `a,b` or, as YAML has it, `[a, b]`; words stay as typed.
+
+    Args:
+        text: The line.
+        where: What a message calls it.
+    """
+    import yaml
+
+    if not (text.startswith("[") and text.endswith("]")):
+        return [part.strip() for part in text.split(",")] if text else []
+    try:
+        # the loader that makes no numbers of digits, and no answers of yes and no
+        found = yaml.load(text, yaml.BaseLoader)
+    except yaml.YAMLError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise UserError(f"{where} must be words such as a,b or [a, b], got {text!r}")
+    return found
 
 
 def convert(value: object, hint: object, where: str) -> object:
@@ -71,12 +124,12 @@ def _convert_optional(value: object, hint: object, where: str) -> object:
 
 
 def _convert_tuple(value: object, hint: object, where: str) -> tuple[object, ...]:
-    """A list, or on one line: words with commas between them."""
+    """A list, or on one line: words with commas between them, in brackets or not."""
     import yaml
 
     kinds = get_args(hint)
     if isinstance(value, str):
-        words = [part.strip() for part in value.split(",")] if value else []
+        words = words_in(value, where)
         value = words if kinds[0] is str else [yaml.safe_load(word) for word in words]
     elif not isinstance(value, list | tuple):
         value = [value]

@@ -11,7 +11,11 @@ import torch
 import graphmamba
 from graphmamba.cli import main
 from graphmamba.config import load_experiment
+from graphmamba.data.catalog import MOLECULES, PEPTIDE_FUNCTIONS, Features, Task
+from graphmamba.data.own.source import OwnSource
+from graphmamba.stack.config import StackConfig
 from graphmamba.train.evaluate import evaluate
+from graphmamba.train.experiment import Experiment
 from graphmamba.train.open_data import open_data
 from graphmamba.train.weights import save_weights
 from tests.helpers.own_files import write_rings, write_rows
@@ -69,7 +73,7 @@ def test_a_split_becomes_a_file(run: Path, capsys: pytest.CaptureFixture[str]) -
     rows = [*csv.DictReader(Path("found/them.csv").read_text().splitlines())]
     assert "rows written to found/them.csv" in capsys.readouterr().out
     assert {row["graph"] for row in rows} == {"9", "10", "11", "12"}
-    assert list(rows[0]) == ["graph", "node", "class", "p_0", "p_1", "spread"]
+    assert list(rows[0]) == ["graph", "node", "class", "p_host", "p_pattern", "spread"]
     assert all(0 <= float(row["spread"]) < 0.5 for row in rows)
     main(["predict", str(run), "--spread", "false", "--output", "plain.csv"])
     assert "spread" not in Path("plain.csv").read_text()
@@ -88,6 +92,8 @@ def test_pretrained_weights_are_found_by_name(
     capsys.readouterr()
     assert status_of(["evaluate", "--pretrained", "patern"]) == 2
     assert "did you mean 'pattern/graph-mamba'?" in capsys.readouterr().err
+    assert status_of(["evaluate", "--pretrained", "pcqm-contact"]) == 2
+    assert "; there is: pattern/graph-mamba\n" in capsys.readouterr().err
 
 
 def test_a_benchmark_s_model_predicts_new_molecules() -> None:
@@ -99,19 +105,72 @@ def test_a_benchmark_s_model_predicts_new_molecules() -> None:
     main(["predict", "peptides.safetensors", "--input", "new.csv", "--output", "out.csv"])
     rows = [*csv.DictReader(Path("out.csv").read_text().splitlines())]
     assert [row["graph"] for row in rows] == ["0", "1"]
-    assert all(0 < float(row[f"p_{number}"]) < 1 for row in rows for number in range(10))
+    assert all(0 < float(row[f"p_{name}"]) < 1 for row in rows for name in PEPTIDE_FUNCTIONS)
+
+
+def own_model(features: Features) -> str:
+    """A file of weights for own graphs with tastes."""
+    task = Task("graph", 2, "cross_entropy", "accuracy", classes=2)
+    own = OwnSource(
+        path="sweets", label="taste", features=features, task=task, names=("sour", "sweet")
+    )
+    experiment = Experiment(own=own, model=StackConfig(channels=24, layers=1))
+    save_weights("own.safetensors", experiment.build(), experiment, class_names=own.names)
+    return "own.safetensors"
+
+
+def predicted(words: list[str]) -> list[str]:
+    """The graphs in the file that a command writes."""
+    main(["predict", *words, "--output", "out.csv"])
+    return [row["graph"] for row in csv.DictReader(Path("out.csv").read_text().splitlines())]
+
+
+def test_a_part_of_an_input_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [own_model(Features(node_columns=1)), "--input", str(write_rings(Path("rings"), 4))]
+    assert predicted(words) == predicted([*words, "--split", "all"]) == ["g0", "g1", "g2", "g3"]
+    capsys.readouterr()
+    assert status_of(["predict", *words, "--split", "test"]) == 2
+    assert "rings must say in `split` which part" in capsys.readouterr().err
+    rows = [["g0", "train"], ["g1", "test"], ["g2", "train"], ["g3", "test"]]
+    write_rows(Path("rings/graphs.csv"), ["graph", "split"], rows)
+    assert predicted(words) == ["g0", "g1", "g2", "g3"]
+    assert predicted([*words, "--split", "test"]) == ["g1", "g3"]
+    capsys.readouterr()
+    assert status_of(["predict", *words, "--split", "validation"]) == 2
+    assert "a part of rings that holds graphs, got 'validation'" in capsys.readouterr().err
+
+
+def test_an_input_of_another_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["predict", own_model(MOLECULES), "--input", str(write_rings(Path("rings"), 4))]
+    assert status_of(words) == 2
+    assert (
+        "rings must have the columns of sweets, which the model was trained on: atoms of "
+        "molecules, bonds; got 1 number a node, no numbers an edge\n"
+    ) in capsys.readouterr().err
+
+
+def test_a_model_that_reads_no_edges_takes_graphs_that_have_some() -> None:
+    words = [own_model(Features(node_columns=1)), "--input", str(write_rings(Path("rings"), 1))]
+    rows = [["g0", "n0", "n1", 0.5], ["g0", "n1", "n2", 1.5]]
+    write_rows(Path("rings/edges.csv"), ["graph", "source", "target", "w"], rows)
+    assert predicted(words) == ["g0"]
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["evaluate", "RUN", "--benchmark", "mnist"], "graphs of MNIST must have the columns"),
+        (
+            ["evaluate", "RUN", "--benchmark", "mnist"],
+            "graphs of MNIST must have the columns and labels of the model, 3 numbers a node, "
+            "no numbers an edge and 2 classes of a node by accuracy_sbm, got 3 numbers a node, "
+            "1 number an edge and 10 classes of a graph by accuracy",
+        ),
         (["evaluate", "RUN", "--benchmark", "mnst"], "benchmark must be one of"),
         (["evaluate", "RUN", "--pretrained", "x"], "must be given"),
         (["evaluate", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
         (["predict", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
         (["predict", "RUN", "--input", "absent"], "got no 'absent'"),
-        (["predict", "RUN", "--input", "rings"], "graphs.x must have shape"),
+        (["predict", "RUN", "--input", "rings"], "rings must have the columns of PATTERN, which"),
         (["predict", "RUN", "--budget", "0"], "budget must be at least 1, got 0"),
         (["predict", "RUN", "--output", "rings"], "output must be a file"),
         (["predict", "broken.safetensors"], "broken.safetensors' is corrupt"),

@@ -10,6 +10,7 @@ from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.sbm import draw_pattern
 from graphmamba.data.summary import summarise
 from tests.data.own.test_open import write_folder, write_npz
+from tests.helpers.own_files import write_rings, write_rows
 from tests.helpers.raw_files import write_malnet
 
 pytest.importorskip("jsonargparse")
@@ -95,6 +96,28 @@ def test_own_graphs_are_shown_by_their_class_names(
     assert "target y0" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("label", ["bitter,hot", "[bitter, hot]"])
+def test_several_labels_are_spelt_as_in_training(
+    label: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_rings(tmp_path / "rings", graphs=3)
+    rows = [["g0", "0", "1"], ["g1", "1", "1"], ["g2", "1", "0"]]
+    write_rows(folder / "graphs.csv", ["graph", "bitter", "hot"], rows)
+    main(["data", "info", str(folder), "--label", label, "--root", str(tmp_path / "root")])
+    assert "graph: bitter, hot, average_precision" in capsys.readouterr().out
+    main(["train", str(folder), "--own.label", label, "--print_config"])
+    assert "label:\n  - bitter\n  - hot\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("classes", ["sour,sweet,no", "[sour, sweet, no]"])
+def test_classes_are_spelt_like_labels(
+    classes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(write_rings(tmp_path / "rings")), "--label=taste", f"--classes={classes}"]
+    main(["data", "info", *words, "--root", str(tmp_path / "root")])
+    assert "label no " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("file", ["info.png", "info.svg"])
 def test_a_plot_is_written(tmp_path: Path, file: str) -> None:
     pytest.importorskip("matplotlib")
@@ -107,7 +130,8 @@ def test_a_plot_is_written(tmp_path: Path, file: str) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["data", "info", "zinc"], "name must be one of"),
+        (["data", "info", "zinc"], "no such folder, .npz or .csv; there is: peptides-func, "),
+        (["data", "info", "patern"], "no such folder, .npz or .csv; did you mean 'pattern'?"),
         (
             ["data", "info", "cluster", "--root={folder}", "--plot={folder}/none/a.png"],
             "plot must be a file in a folder that exists",

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from graphmamba.config import load_experiment
+from graphmamba.data.catalog import CIFAR_CLASSES
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.evaluate import evaluate
@@ -94,6 +95,13 @@ def test_the_folder_tells_everything(tmp_path: Path) -> None:
     model = build_model(weights)
     assert evaluate(model, store, "test", batch_size=4) == written["scores"]["test"]
     assert weights.metadata["epoch"] == written["best_epoch"]
+
+
+def test_weights_hold_the_names_of_a_benchmark_s_classes(tmp_path: Path) -> None:
+    experiment = tiny_experiment("cifar10/graph-mamba", **{"recipe.epochs": 1})
+    fit(experiment, tiny_store(experiment), folder=tmp_path / "run")
+    weights = load_weights(tmp_path / "run" / "best.safetensors")
+    assert weights.metadata["class_names"] == list(CIFAR_CLASSES)
 
 
 def test_the_reporter_hears_of_every_step_and_epoch(tmp_path: Path) -> None:

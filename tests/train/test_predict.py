@@ -248,6 +248,15 @@ def test_csv_has_named_columns_and_a_line_for_each_row(
     assert [*tmp_path.rglob("*.partial")] == []
 
 
+def test_the_spread_of_a_single_number_needs_no_name(tmp_path: Path) -> None:
+    one = torch.tensor([[0.5]], dtype=torch.float64)
+    graph = torch.tensor([3])
+    found = Predictions("regression", ("logp",), graph, None, None, values=one, spread=one / 4)
+    file = tmp_path / "predictions.csv"
+    assert write_predictions(file, [found]) == 1
+    assert file.read_text().split() == ["graph,logp,spread", "3,0.5,0.125"]
+
+
 def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
     model = trained("mnist")
     file = tmp_path / "predictions.csv"

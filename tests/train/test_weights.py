@@ -60,6 +60,13 @@ def test_class_names_are_kept(saved: Path) -> None:
     assert load_weights(saved).class_names == ("a", "b")
 
 
+def test_weights_that_name_nothing_have_the_names_of_their_benchmark(tmp_path: Path) -> None:
+    for name, names in (("pattern", ("host", "pattern")), ("mnist", ())):
+        experiment = small_experiment(name)
+        save_weights(tmp_path / "old.safetensors", experiment.build(), experiment)
+        assert load_weights(tmp_path / "old.safetensors").class_names == names
+
+
 @pytest.mark.parametrize("name", config_names())
 def test_every_experiment_survives_json(name: str) -> None:
     experiment = load_experiment(name)

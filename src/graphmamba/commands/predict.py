@@ -9,12 +9,11 @@ from torch import Tensor
 
 from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
-from graphmamba.commands.source import ALL, ModelWords, on_other_data, options_of
+from graphmamba.commands.source import ALL, ModelWords, check_features, on_other_data, options_of
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.own.unlabelled import read_unlabelled
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.train.experiment import Experiment
 from graphmamba.train.options import DeviceName
 from graphmamba.train.predict import BUDGET
 
@@ -25,7 +24,7 @@ def predict(  # noqa: PLR0913
     input_: str | None = None,
     output: str = "predictions.csv",
     benchmark: str | None = None,
-    split: str = "test",
+    split: str | None = None,
     pretrained: str | None = None,
     weights: str | None = None,
     device: DeviceName = "auto",
@@ -41,7 +40,8 @@ def predict(  # noqa: PLR0913
             need not be there. Without it, a split of the set that the model was trained on.
         output: The file to write.
         benchmark: Predict a split of this data set instead.
-        split: Part of the set: train, validation, test, or all of it.
+        split: Part of the set: train, validation, test, or all of it; by default test, and all of
+            an input. The files of an input have to say which graph is in which part.
         pretrained: Name of weights that come with the package, instead of a checkpoint.
         weights: Folder of such weights; $GRAPHMAMBA_WEIGHTS or the package's own by default.
         device: Where to compute; auto is a GPU where there is one.
@@ -51,8 +51,10 @@ def predict(  # noqa: PLR0913
     """
     from graphmamba.environment import resolve_device
     from graphmamba.show.follow import follow
+    from graphmamba.train.open_data import open_data
     from graphmamba.train.prediction_file import write_predictions
 
+    split = split or ("test" if input_ is None else ALL)
     check_choice("split", split, (*SPLITS, ALL))
     place = resolve_device(device)
     trained = ModelWords(checkpoint, pretrained, weights).load().to(place)
@@ -61,22 +63,24 @@ def predict(  # noqa: PLR0913
         raise UserError(f"output must be a file, got the folder '{path}'")
     if input_ is not None and benchmark is None:
         own = trained.experiment.own
-        found = read_unlabelled(input_, options_of(trained), own.columns if own else ())
-        store, ids = GraphStore(found.columns), None
+        columns = own.columns if own else ()
+        found = read_unlabelled(input_, options_of(trained), columns, has_split=split != ALL)
+        check_features(trained, found.columns, input_)
+        store = GraphStore(found.columns)
+        ids = _ids_of(store, split, input_)
         names: tuple[Any, ...] = (found.graph_name, found.node_name)
     else:
-        store, ids = _split_of(on_other_data(trained, benchmark, input_), split, root)
+        experiment = on_other_data(trained, benchmark, input_)
+        experiment, store = open_data(experiment, Path(root) if root else None)
+        ids = _ids_of(store, split, experiment.data.title)
         names = ()
     parts = trained.stream(store, ids, has_spread=spread, budget=budget)
-    count = len(store) if ids is None else len(ids)
-    rows = write_predictions(path, follow(parts, count), *names)
+    rows = write_predictions(path, follow(parts, len(ids)), *names)
     say(f"{rows:,} rows written to {path}")
 
 
-def _split_of(
-    experiment: Experiment, split: str, root: str | None
-) -> tuple[GraphStore, Int[Tensor, " graphs"]]:
-    from graphmamba.train.open_data import open_data
-
-    _, store = open_data(experiment, Path(root) if root else None)
-    return store, torch.arange(len(store)) if split == ALL else store.split_ids(split)
+def _ids_of(store: GraphStore, split: str, where: str) -> Int[Tensor, " graphs"]:
+    ids = torch.arange(len(store)) if split == ALL else store.split_ids(split)
+    if not len(ids):
+        raise UserError(f"split must be a part of {where} that holds graphs, got '{split}'")
+    return ids

@@ -3,7 +3,11 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from graphmamba.data.catalog import MOLECULES
+from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.in_words import features_in_words, task_in_words
 from graphmamba.data.own.options import OwnOptions
+from graphmamba.data.own.own_data import numbers_of
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.pretrained import load_pretrained
@@ -68,5 +72,19 @@ def check_fits(trained: Trained, experiment: Experiment) -> None:
     if (data.features, data.task) != (model.features, model.task):
         raise UserError(
             f"graphs of {data.title} must have the columns and labels of the model, "
-            f"{model.features} and {model.task}, got {data.features} and {data.task}"
+            f"{features_in_words(model.features)} and {task_in_words(model.task)}, "
+            f"got {features_in_words(data.features)} and {task_in_words(data.task)}"
+        )
+
+
+def check_features(trained: Trained, columns: GraphColumns, where: str) -> None:
+    """Refuse graphs to predict whose columns the model does not know."""
+    wanted = trained.model.features
+    found = numbers_of(columns) if columns.nodes["x"].is_floating_point() else MOLECULES
+    # a model that reads none of edges takes graphs that have some
+    read = replace(found, edges="none", edge_columns=0) if wanted.edges == "none" else found
+    if read != wanted:
+        raise UserError(
+            f"{where} must have the columns of {trained.experiment.data.title}, which the model "
+            f"was trained on: {features_in_words(wanted)}; got {features_in_words(found)}"
         )

@@ -16,6 +16,7 @@ from graphmamba.data.sources import build_benchmark, default_root, open_benchmar
 from graphmamba.data.store import GraphStore
 from graphmamba.data.summary import Summary, summarise
 from graphmamba.errors import UserError
+from graphmamba.parse import suggest, words_in
 
 PARTS = ("training", "validation", "test")
 
@@ -61,7 +62,7 @@ def info(  # noqa: PLR0913
     seed: int = 0,
     label: list[str] | str | None = None,
     kind: Kind | None = None,
-    classes: list[str] | int | None = None,
+    classes: list[str] | int | str | None = None,
     level: Level | None = None,
     undirected: bool = False,
     smiles: str = "smiles",
@@ -74,9 +75,10 @@ def info(  # noqa: PLR0913
         plot: Also draw sizes, degrees, labels and diameters into this file, such as info.png.
         root: Where sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
         seed: Seed of a set that is drawn.
-        label: Own graphs: the label column, or several as [one, two].
+        label: Own graphs: the label column, or several as one,two or [one, two].
         kind: Own graphs: what labels are, where their values should not decide.
-        classes: Own graphs: how many classes there are, or their names as [one, two].
+        classes: Own graphs: how many classes there are, or their names as one,two or
+            [one, two].
         level: Own graphs: what is labelled, where the files should not decide.
         undirected: Own graphs: whether each edge is written once and goes both ways.
         smiles: Own graphs: the column of SMILES.
@@ -84,17 +86,24 @@ def info(  # noqa: PLR0913
     if plot is not None and not Path(plot).absolute().parent.is_dir():
         raise UserError(f"plot must be a file in a folder that exists, got '{plot}'")
     place = _root(root)
-    if name in CATALOG or not is_own(name):
-        check_choice("name", name, tuple(CATALOG))
+    if name not in CATALOG and not is_own(name):
+        told = suggest(name, CATALOG)
+        raise UserError(
+            f"name must be a data set or own graphs, got '{name}', and there is no such folder, "
+            f".npz or .csv; {told}"
+        )
+    if name in CATALOG:
         title = CATALOG[name].title
         store = open_benchmark(name, place, seed)
         summary = summarise(_columns_of(store), names=CATALOG[name].names)
         _print_table(f"{title}, in {place}", _rows(summary, CATALOG[name]))
     else:
         options = OwnOptions(
-            tuple(label) if isinstance(label, list) else label or (),
+            _several(label or "", "--label"),
             kind,
-            tuple(classes) if isinstance(classes, list) else classes,
+            classes
+            if classes is None or isinstance(classes, int)
+            else _several(classes, "--classes"),
             level,
             undirected,
             smiles,
@@ -106,6 +115,11 @@ def info(  # noqa: PLR0913
         from graphmamba.data.plot import plot_summary
 
         plot_summary(summary, title, Path(plot))
+
+
+def _several(given: list[str] | str, option: str) -> tuple[str, ...]:
+    """Names that were typed: the parser makes a list of brackets, and leaves commas alone."""
+    return tuple(words_in(given, option) if isinstance(given, str) else given)
 
 
 def _root(root: str | None) -> Path:

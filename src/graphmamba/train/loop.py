@@ -186,7 +186,7 @@ class Loop:
 
     def write_best(self) -> None:
         """Write the chosen weights, if there are any; every process has to call it."""
-        best, own = self.state.progress.best, self.state.experiment.own
+        best = self.state.progress.best
         if best is None:
             return
         write = partial(
@@ -195,7 +195,7 @@ class Loop:
             self.state.model,
             self.state.experiment,
             state=best.weights,
-            class_names=own.names if own else (),
+            class_names=self.state.experiment.data.names,
             options=self.state.options,
             epoch=best.epoch,
             scores=best.scores,

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from graphmamba.errors import UserError
-from graphmamba.parse import nearest
+from graphmamba.parse import suggest
 from graphmamba.train.trained import Trained, load
 
 PACKAGED = Path(__file__).parents[1] / "weights"
@@ -12,6 +12,8 @@ PACKAGED = Path(__file__).parents[1] / "weights"
 CLONED = Path(__file__).parents[3] / "weights"
 """Where they are in the repository, which a clone is run from."""
 SUFFIX = ".safetensors"
+MAIN = "/graph-mamba"
+"""What the name of a benchmark alone leaves out."""
 
 
 def weights_folder(folder: Path | str | None = None) -> Path:
@@ -38,7 +40,7 @@ def find_pretrained(name: str, folder: Path | str | None = None) -> Path:
         folder: Where `NAME/best.safetensors` or `NAME.safetensors` is; None for the default place.
     """
     where = weights_folder(folder)
-    for full in (name, f"{name}/graph-mamba"):
+    for full in (name, f"{name}{MAIN}"):
         for place in (where / full / f"best{SUFFIX}", where / f"{full}{SUFFIX}"):
             if place.is_file():
                 return place
@@ -46,5 +48,6 @@ def find_pretrained(name: str, folder: Path | str | None = None) -> Path:
         str(file.relative_to(where).with_suffix("")).removesuffix("/best")
         for file in where.rglob(f"*{SUFFIX}")
     )
-    hint = f"did you mean '{nearest(name, found)}'?" if found else "there are none"
-    raise UserError(f"no pretrained weights '{name}' in '{where}'; {hint}")
+    # a benchmark that is misspelt stands for Graph-Mamba on it
+    found.sort(key=lambda each: not each.endswith(MAIN))
+    raise UserError(f"no pretrained weights '{name}' in '{where}'; {suggest(name, found)}")

@@ -33,9 +33,12 @@ class Weights(NamedTuple):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes or label columns; empty where they have none."""
-        names = self.metadata.get("class_names")
-        return tuple(map(str, names)) if isinstance(names, list) else ()
+        """Names of the classes or label columns; empty where they have none.
+
+        Weights that do not say are called as their data are: older ones of a benchmark.
+        """
+        names, known = self.metadata.get("class_names"), self.experiment.data.names
+        return tuple(map(str, names)) if names and isinstance(names, list) else known
 
     @property
     def options(self) -> RunOptions:

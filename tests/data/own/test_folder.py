@@ -171,8 +171,9 @@ def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
     [
         ("mode", {}, "column 'mode' must be in one of"),
         ("graph", {}, "label must be none of"),
-        ([], {}, "label must name one column"),
-        (["mood", "mood"], {}, "label must name one column"),
+        ([], {}, "(--label, or --own.label where a model is trained) must name one column"),
+        ([], {}, "got none; graphs.csv has mood; pairs.csv has near"),
+        (["mood", "mood"], {}, "several different ones, got mood, mood; graphs.csv has mood"),
         (["mood", "split"], {}, "label must be none of"),
         (["mood", "near"], {}, "column 'near' must be there"),
         ("mood", {"level": "node"}, "nodes.csv, line 1: column 'mood' must be there"),

@@ -1,16 +1,20 @@
-"""The page about own data is true: its files are read by its code."""
+"""The page about own data is true: its files are read by its code, and its commands run."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from graphmamba.cli import main
+
 PAGE = (Path(__file__).parents[3] / "docs" / "own-data.md").read_text()
+SMALL = ["--model.channels", "8", "--model.layers", "1", "--recipe.epochs", "1"]
 
 
-def test_every_example_runs_and_prints_what_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture(autouse=True)
+def molecules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of the page, where its examples look for them."""
     (tmp_path / "molecules").mkdir()
     files = re.findall(r"`(\w+\.csv)`\n\n```csv\n(.*?)```", PAGE, flags=re.DOTALL)
     assert [name for name, _ in files] == ["graphs.csv", "nodes.csv", "edges.csv"]
@@ -18,6 +22,9 @@ def test_every_example_runs_and_prints_what_it_says(
         (tmp_path / "molecules" / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "sets"))
+
+
+def test_every_example_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     examples = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     assert len(examples) == 5
     for example in examples:
@@ -26,3 +33,15 @@ def test_every_example_runs_and_prints_what_it_says(
         promised = re.findall(r"print\(.*\)  # (.*)", example)
         for line, promise in zip(printed, promised, strict=False):
             assert line.replace("torch.Size(", "").replace("])", "]") == promise
+
+
+def test_its_commands_show_and_train_its_example(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jsonargparse")
+    pytest.importorskip("matplotlib")
+    (block,) = re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)
+    show, train = (shlex.split(line)[1:] for line in block.splitlines())
+    main(show)
+    assert Path("info.png").is_file()
+    main([*train, *SMALL, "--folder", "run"])
+    assert Path("run/best.safetensors").is_file()
+    assert "graphmamba predict run" in capsys.readouterr().out

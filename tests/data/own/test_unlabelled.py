@@ -122,3 +122,24 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "graphs.json").write_text("{}")
     with pytest.raises(UserError, match=r"\.npz or \.csv, got '.*graphs\.json'"):
         read_unlabelled(tmp_path / "graphs.json", OwnOptions())
+
+
+def test_parts_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
+    folder = write_rings(tmp_path / "rings", graphs=3)
+    with pytest.raises(UserError, match=r"rings must say in `split` .* got no such column"):
+        read_unlabelled(folder, TASTE, has_split=True)
+    rows = [["g0", "test"], ["g1", "train"], ["g2", "validation"]]
+    write_rows(folder / "graphs.csv", ["graph", "split"], rows)
+    split = read_unlabelled(folder, TASTE, has_split=True).columns.split
+    assert split is not None
+    assert split.tolist() == [2, 0, 1]
+    assert read_unlabelled(folder, TASTE).columns.split is None
+
+
+def test_molecules_may_have_other_words_for_parts_that_nobody_asks_for(tmp_path: Path) -> None:
+    pytest.importorskip("rdkit")
+    path = tmp_path / "molecules.csv"
+    write_rows(path, ["smiles", "split"], [["CC", "later"], ["CO", "test"]])
+    assert read_unlabelled(path, OwnOptions()).columns.split is None
+    with pytest.raises(UserError, match="line 2: split must be one of"):
+        read_unlabelled(path, OwnOptions(), has_split=True)

@@ -1,7 +1,7 @@
 """A folder of `nodes.csv`, `edges.csv`, `graphs.csv`, `pairs.csv` -> columns and a task."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,15 +37,34 @@ class Request:
     rule: LabelRule
 
     @classmethod
-    def of(cls, label: str | Sequence[str], level: Level | None, rule: LabelRule) -> "Request":
-        """Check what was said."""
+    def of(
+        cls,
+        label: str | Sequence[str],
+        level: Level | None,
+        rule: LabelRule,
+        tables: Iterable[CsvTable],
+    ) -> "Request":
+        """Check what was said; `tables` are those that may hold labels."""
         names = (label,) if isinstance(label, str) else tuple(label)
         check_choice("level", level, (None, *LEVEL_FILES))
         if not names or len(set(names)) < len(names):
-            raise UserError(f"label must name one column or several different ones, got {label!r}")
+            raise UserError(
+                "label (--label, or --own.label where a model is trained) must name one column or "
+                f"several different ones, got {', '.join(names) or 'none'}; {_listed(tables)}"
+            )
         if wrong := [name for name in names if name in KEYS]:
             raise UserError(f"label must be none of {sorted(KEYS)}, got {wrong[0]!r}")
         return cls(names, level, rule)
+
+
+def _listed(tables: Iterable[CsvTable]) -> str:
+    """Say which columns could be labels."""
+    found = {
+        table.path.name: ", ".join(name for name in table.columns if name not in KEYS)
+        for table in tables
+    }
+    told = [f"{file} has {names}" for file, names in found.items() if names]
+    return "; ".join(told) or f"there is no column but {', '.join(sorted(KEYS))}"
 
 
 def read_folder(
@@ -64,8 +83,9 @@ def read_folder(
         level: What is labelled, where the file that has the label column should not decide.
         is_undirected: Whether each edge is written once and goes both ways.
     """
-    request = Request.of(label, level, rule or LabelRule())
     tables = read_tables(Path(folder))
+    may_hold = [tables[file] for file in LEVEL_FILES.values() if file in tables]
+    request = Request.of(label, level, rule or LabelRule(), may_hold)
     level = _find_level(tables, request)
     labels = _read_labels(tables[LEVEL_FILES[level]], request, level)
     graphs, nodes = tables.get("graphs.csv"), tables["nodes.csv"]

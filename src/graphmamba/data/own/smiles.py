@@ -27,8 +27,8 @@ def read_smiles_csv(
         rule: What labels are, where their values should not decide.
         smiles: The column of SMILES.
     """
-    request = Request.of(label, "graph", rule or LabelRule())
     table = read_csv(Path(path))
+    request = Request.of(label, "graph", rule or LabelRule(), [table])
     molecules = table.filled(smiles)
     cells = {name: table.cells(name) for name in request.label}
     labels = read_labels(cells, request.rule, table.where)

@@ -39,4 +39,4 @@ class OwnSource(OwnOptions):
         if self.features is None or self.task is None:
             raise UserError(f"own graphs of '{self.path}' must be read before a model is built")
         title = self.path or "own graphs"
-        return Benchmark(title, self.features, self.task, 0, 0, 0, 0.0, 0.0)
+        return Benchmark(title, self.features, self.task, 0, 0, 0, 0.0, 0.0, self.names)

@@ -12,7 +12,7 @@ from graphmamba.data.own.arrays import load_arrays
 from graphmamba.data.own.assemble import assemble_pairs, assemble_unlabelled
 from graphmamba.data.own.csv_table import read_csv
 from graphmamba.data.own.feature_names import feature_names
-from graphmamba.data.own.folder import columns_of_tables, read_tables
+from graphmamba.data.own.folder import columns_of_tables, read_split, read_tables
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.roster import list_graphs, list_nodes
 from graphmamba.data.progress import track
@@ -41,7 +41,7 @@ class Unlabelled:
 
 
 def read_unlabelled(
-    path: Path | str, options: OwnOptions, columns: tuple[str, ...] = ()
+    path: Path | str, options: OwnOptions, columns: tuple[str, ...] = (), has_split: bool = False
 ) -> Unlabelled:
     """Read graphs to predict.
 
@@ -51,6 +51,7 @@ def read_unlabelled(
             no features here either.
         columns: Feature columns that the model knows, as `feature_names` gives them; files
             that name others, or these in another order, are refused. Empty takes any.
+        has_split: Whether to keep which part each graph is in; files that do not say are refused.
     """
     path = Path(path)
     if not path.exists():
@@ -60,7 +61,15 @@ def read_unlabelled(
         raise UserError(f"graphs to predict must be a folder, .npz or .csv, got '{path}'")
     if columns:
         _check_features(path, options, columns)
-    return READERS[suffix](path, options)
+    found = READERS[suffix](path, options, has_split)
+    if not has_split:
+        return replace(found, columns=replace(found.columns, split=None))
+    if found.columns.split is None:
+        raise UserError(
+            f"{path} must say in `split` which part each graph is in where one part of it is asked "
+            "for, got no such column"
+        )
+    return found
 
 
 def _check_features(path: Path, options: OwnOptions, columns: tuple[str, ...]) -> None:
@@ -73,7 +82,7 @@ def _check_features(path: Path, options: OwnOptions, columns: tuple[str, ...]) -
         )
 
 
-def _read_folder(path: Path, options: OwnOptions) -> Unlabelled:
+def _read_folder(path: Path, options: OwnOptions, _has_split: bool) -> Unlabelled:
     tables = read_tables(path)
     nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
     roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
@@ -85,30 +94,33 @@ def _read_folder(path: Path, options: OwnOptions) -> Unlabelled:
         columns.pairs["edge_label_index"] = Pairs(ptr, index[:, order], {})
     names = nodes.filled("node")
     return Unlabelled(
-        replace(columns, split=None),
+        columns,
         tuple(roster.graph_number),
         tuple(names[row] for row in roster.order.tolist()),
     )
 
 
-def _read_npz(path: Path, _options: OwnOptions) -> Unlabelled:
+def _read_npz(path: Path, _options: OwnOptions, _has_split: bool) -> Unlabelled:
     arrays = load_arrays(path)
-    columns = replace(assemble_unlabelled(arrays, str(path)), split=None)
+    columns = assemble_unlabelled(arrays, str(path))
     if "pair_ptr" in arrays and "edge_label_index" in arrays:
         ptr, index = assemble_pairs(arrays, columns, str(path))
         columns.pairs["edge_label_index"] = Pairs(ptr, index, {})
     return Unlabelled(columns)
 
 
-def _read_smiles(path: Path, options: OwnOptions) -> Unlabelled:
+def _read_smiles(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled:
     table = read_csv(path)
     molecules = table.filled(options.smiles)
-    return Unlabelled(
-        read_smiles(molecules, table.where, lambda texts: track(texts, "Molecules", len(texts)))
+    # a column of this name may hold other words where nobody asks for a part
+    split = read_split(table) if has_split else None
+    columns = read_smiles(
+        molecules, table.where, lambda texts: track(texts, "Molecules", len(texts))
     )
+    return Unlabelled(replace(columns, split=split))
 
 
-READERS: dict[str, Callable[[Path, OwnOptions], Unlabelled]] = {
+READERS: dict[str, Callable[[Path, OwnOptions, bool], Unlabelled]] = {
     "": _read_folder,
     ".npz": _read_npz,
     ".csv": _read_smiles,
