@@ -34,11 +34,6 @@ def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Conf
         raise UserError(f"{where}: {mistake}") from mistake
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
-    """Find the most similar word."""
-    return max(words, key=lambda each: difflib.SequenceMatcher(None, word, each).ratio())
-
-
 def suggest(word: str, words: Collection[str], otherwise: str | None = None) -> str:
     """Say which word may have been meant; where none is similar, which there are.
 

@@ -51,6 +51,7 @@ def predict(  # noqa: PLR0913
     """
     from graphmamba.environment import resolve_device
     from graphmamba.show.follow import follow
+    from graphmamba.train.identity import check_same_graphs, identity_of
     from graphmamba.train.open_data import open_data
     from graphmamba.train.prediction_file import write_predictions
 
@@ -72,6 +73,9 @@ def predict(  # noqa: PLR0913
     else:
         experiment = on_other_data(trained, benchmark, input_)
         experiment, store = open_data(experiment, Path(root) if root else None)
+        if input_ is None and split != ALL:
+            use = "name them by --input, and a part by --split"
+            check_same_graphs(trained.graphs, identity_of(experiment, store), use)
         ids = _ids_of(store, split, experiment.data.title)
         names = ()
     parts = trained.stream(store, ids, has_spread=spread, budget=budget)

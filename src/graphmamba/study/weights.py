@@ -5,7 +5,7 @@ from pathlib import Path
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
-from graphmamba.parse import nearest
+from graphmamba.parse import suggest
 from graphmamba.show.units import metric_title
 from graphmamba.study.collected import collect
 from graphmamba.study.data_notes import DATA_NOTES
@@ -34,17 +34,13 @@ def weights(folder: Path, out: Path = Path("weights"), names: str = "all") -> No
     chosen = list(found) if names == "all" else [word.strip() for word in names.split(",")]
     for name in chosen:
         if name not in found:
-            raise UserError(f"names must be among the runs, got '{name}'; {_hint(name, found)}")
+            raise UserError(f"names must be among the runs, got '{name}'; {suggest(name, found)}")
     console = Console(soft_wrap=True, highlight=False)
     for name in chosen:
         best = export(name, found[name], out)
         told = f"seed {best.found.seed}, validation {best.found.validation:.4f}"
         console.print(f"{out / name}: {told}, test {best.found.test:.4f}")
     write_text(out / CARD, index(out))
-
-
-def _hint(name: str, found: Iterable[str]) -> str:
-    return f"did you mean '{nearest(name, list(found))}'?"
 
 
 def export(name: str, runs: Iterable[StoredRun], out: Path) -> StoredRun:
