@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphmamba.cli import main
-from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.sbm import draw_pattern
 from graphmamba.data.summary import summarise
 from tests.data.own.test_open import write_folder, write_npz
@@ -53,10 +53,21 @@ def test_labels_that_are_missing_are_counted_apart() -> None:
     graphs.graphs["y"] = torch.tensor([[1.0, torch.nan], [1, 0]])
     summary = summarise(graphs)
     assert (summary.labels, summary.unlabelled) == ({"0": 2, "1": 0}, 1)
+    assert summary.answers == {"0": 2, "1": 1}
     graphs.graphs["y"] = torch.tensor([[3.0, torch.nan], [torch.nan, torch.nan]])
     summary = summarise(graphs)
     assert summary.targets["0"] == (3.0, 0.0)
+    assert summary.values["0"].tolist() == [3.0]
     assert summary.unlabelled == 3
+
+
+def test_pairs_to_tell_apart_are_counted() -> None:
+    graphs = two_graphs()
+    assert summarise(graphs).pairs is None
+    graphs.pairs["edge_label_index"] = Pairs(torch.tensor([0, 2, 3]), torch.zeros(2, 3).long())
+    pairs = summarise(graphs).pairs
+    assert pairs is not None
+    assert pairs.tolist() == [2, 1]
 
 
 def test_diameters_are_of_a_sample() -> None:
@@ -118,13 +129,36 @@ def test_classes_are_spelt_like_labels(
     assert "label no " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("file", ["info.png", "info.svg"])
-def test_a_plot_is_written(tmp_path: Path, file: str) -> None:
-    pytest.importorskip("matplotlib")
-    from graphmamba.data.plot import plot_summary
+def test_shares_are_of_the_graphs_that_have_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ("1,1", "1,0", "1,", "0,")
+    text = "".join(f"g{graph},{rows[graph % 4]}\n" for graph in range(9))
+    folder = write_folder(tmp_path / "fruit", f"graph,sweet,red\n{text}")
+    main(["data", "info", str(folder), "--label=[sweet, red]", f"--root={tmp_path}"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "label sweet 7 (77.8%)" in shown
+    assert "label red 3 (60.0%)" in shown
 
-    plot_summary(summarise(two_graphs()), "Two graphs", tmp_path / file)
-    assert (tmp_path / file).stat().st_size > 1_000
+
+def test_what_is_told_of_own_links_reads_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    folder = write_folder(tmp_path / ("fruit_" * 20))
+    pairs = "".join(f"g{graph},0,{1 + part},{part}\n" for graph in range(9) for part in range(2))
+    (folder / "pairs.csv").write_text(f"graph,source,target,near\n{pairs}")
+    main(["data", "info", str(folder), "--label=near", f"--root={tmp_path}"])
+    out = capsys.readouterr().out
+    shown = " ".join(out.split())
+    for told in (
+        "features of a node 1 number features of an edge none",
+        "labelled pairs in all 18 labelled pairs a graph 2.00 from - to 2 - 2",
+    ):
+        assert told in shown
+    assert "…" not in out
+    _, _, source = out.partition("source:")
+    assert "".join(source.split()) == f"readfrom{folder.name}"
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from pathlib import Path
 import torch
 
 from graphmamba.checks import check_choice
-from graphmamba.data.catalog import CATALOG, Benchmark, Level
-from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKind
+from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.own.labels import Kind
 from graphmamba.data.own.open import OwnStore, is_own, open_own
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.sources import build_benchmark, default_root, open_benchmark
-from graphmamba.data.store import GraphStore
-from graphmamba.data.summary import Summary, summarise
+from graphmamba.data.store import PAIRS, GraphStore
+from graphmamba.data.summary import LINKS, Summary, summarise
 from graphmamba.errors import UserError
 from graphmamba.parse import suggest, words_in
 
@@ -51,7 +51,7 @@ def build(
     place = _root(root)
     store = build_benchmark(name, Path(from_) if from_ else None, place, seed, download)
     summary = summarise(_columns_of(store), sample=0, names=CATALOG[name].names)
-    _print_table(f"{CATALOG[name].title}, in {place}", _rows(summary, CATALOG[name]))
+    _print_table(f"{CATALOG[name].title}, in {place}", _rows(summary, CATALOG[name]), store.source)
 
 
 def info(  # noqa: PLR0913
@@ -96,7 +96,7 @@ def info(  # noqa: PLR0913
         title = CATALOG[name].title
         store = open_benchmark(name, place, seed)
         summary = summarise(_columns_of(store), names=CATALOG[name].names)
-        _print_table(f"{title}, in {place}", _rows(summary, CATALOG[name]))
+        _print_table(f"{title}, in {place}", _rows(summary, CATALOG[name]), store.source)
     else:
         options = OwnOptions(
             _several(label or "", "--label"),
@@ -110,7 +110,7 @@ def info(  # noqa: PLR0913
         )
         own, title = open_own(name, options, place), Path(name).name
         summary = summarise(_columns_of(own.store), names=own.names)
-        _print_table(f"{title}, in {place}", [*_task_rows(own), *_rows(summary)])
+        _print_table(f"{title}, in {place}", [*_task_rows(own), *_rows(summary)], own.store.source)
     if plot is not None:
         from graphmamba.data.plot import plot_summary
 
@@ -132,12 +132,14 @@ def _root(root: str | None) -> Path:
 def _columns_of(store: GraphStore) -> GraphColumns:
     """Take what a summary needs; edges stay sorted, which spares sorting them back."""
     nodes, edges, graphs = (store.tables[kind] for kind in ("nodes", "edges", "graphs"))
+    links = store.tables.get(PAIRS + LINKS)
     return GraphColumns(
         node_ptr=torch.from_numpy(nodes.ptr),
         edge_ptr=torch.from_numpy(edges.ptr),
         edge_index=edges.given("edge_index"),
         nodes={"y": nodes.given("y")} if "y" in nodes.columns else {},
         graphs={"y": graphs.given("y")} if "y" in graphs.columns else {},
+        pairs={LINKS: Pairs(torch.from_numpy(links.ptr), links.given(LINKS))} if links else {},
         split=store.split,
         source=store.source,
     )
@@ -148,8 +150,16 @@ def _task_rows(own: OwnStore) -> Iterable[tuple[str, str, str]]:
     labels = f"{own.task.classes} classes" if own.task.classes else ", ".join(own.names)
     yield "task", f"{own.task.level}: {labels or 'pairs'}, {own.task.metric}", ""
     features = own.features
-    yield "features of a node", f"{features.node_columns} {features.nodes}", ""
-    yield "features of an edge", f"{features.edge_columns} {features.edges}", ""
+    yield "features of a node", _features(features.node_columns, features.nodes), ""
+    yield "features of an edge", _features(features.edge_columns, features.edges), ""
+
+
+def _features(columns: int, kind: NodeKind | EdgeKind) -> str:
+    if kind == "none":
+        return "none"
+    if kind == "numbers":
+        return f"{columns:,} number{'s' * (columns != 1)}"
+    return f"{columns:,}, those of OGB's {kind}"
 
 
 def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tuple[str, str, str]]:
@@ -161,7 +171,10 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
     for name, sizes, mean in (
         ("nodes", summary.nodes, published.nodes),
         ("directed edges", summary.edges, published.edges),
+        ("labelled pairs", summary.pairs, ""),
     ):
+        if sizes is None:
+            continue
         low, high = (int(end) for end in torch.aminmax(sizes))
         yield f"{name} in all", f"{int(sizes.sum()):,}", ""
         yield f"{name} a graph", f"{sizes.double().mean():,.2f}", mean
@@ -173,14 +186,13 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
     if len(summary.diameters):
         diameter = f"{summary.diameters.double().mean():,.1f}"
         yield f"diameter, {len(summary.diameters)} graphs", diameter, ""
-    total = sum(summary.labels.values())
     for label, count in summary.labels.items():
-        yield f"label {label}", f"{count:,} ({count / max(total, 1):.1%})", ""
+        share = count / max(summary.answers[label], 1)
+        yield f"label {label}", f"{count:,} ({share:.1%})", ""
     for target, (middle, deviation) in summary.targets.items():
         yield f"target {target}", f"{round(middle, 6) + 0.0:,.4g} ± {deviation:,.4g}", ""
     if summary.unlabelled:
         yield "without label", f"{summary.unlabelled:,}", ""
-    yield "source", summary.source, ""
 
 
 @dataclass(frozen=True)
@@ -207,17 +219,22 @@ class Published:
         )
 
 
-def _print_table(title: str, rows: Iterable[tuple[str, str, str]]) -> None:
+def _print_table(title: str, rows: Iterable[tuple[str, str, str]], source: str) -> None:
     from rich import box
     from rich.console import Console
+    from rich.padding import Padding
     from rich.table import Table
+    from rich.text import Text
 
     listed = list(rows)
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("")
-    table.add_column("here", justify="right")
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("", overflow="fold")
+    table.add_column("here", justify="right", overflow="fold")
     if any(there for _, _, there in listed):
         table.add_column("published", justify="right")
     for row in listed:
-        table.add_row(*row[: len(table.columns)])
-    Console().print(table)
+        # names are a user's own words, no markup
+        table.add_row(*map(Text, row[: len(table.columns)]))
+    # both may be longer than a table of numbers is wide
+    origin = Padding(Text(f"source: {source}"), (0, 2, 1, 2), expand=False)
+    Console(highlight=False).print(Text(title, style="bold"), table, origin)

@@ -1,59 +1,214 @@
 """A picture of a data set: sizes, degrees, labels, diameters (needs the extra `plots`)."""
 
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
+from graphmamba.data.plot_bins import BINS, even_bins, log_bins
 from graphmamba.data.summary import Summary
 from graphmamba.errors import UserError
 
-BINS = 60
+FIRST, SECOND = "#4477aa", "#ee8866"
+"""Colours that also people who confuse red and green can tell apart."""
+RULE = "#e6e6e6"
+SPAN = 10
+"""Times that the largest number is the smallest where the axis of sizes becomes logarithmic."""
+STEEP = 100
+"""Times that the largest count is the smallest where their axis becomes logarithmic."""
+DECADES = 2.6
+"""Powers of ten that a logarithmic axis spans where numbers between them no longer fit."""
+FEW = 20
+"""Bars that stand apart."""
+MOST_NAMES = 22
+"""Classes or targets that are named in a panel."""
+LONGEST = 24
+"""Letters of a name."""
 
 
 def plot_summary(summary: Summary, title: str, path: Path) -> None:
-    """Draw four panels into a file; its ending says which format."""
+    """Draw the set into a file; its ending says which format."""
+    figure = draw_summary(summary, title)
     try:
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise UserError("plots need matplotlib: pip install 'graphmamba[plots]'") from missing
-    figure = Figure(figsize=(10, 7), layout="constrained")
-    panels = figure.subplots(2, 2)
-    figure.suptitle(title)
-    _draw_sizes(panels[0, 0], summary)
-    _draw_degrees(panels[0, 1], summary)
-    _draw_labels(panels[1, 0], summary)
-    _draw_diameters(panels[1, 1], summary)
-    try:
-        figure.savefig(path)
+        figure.savefig(path, dpi=160)
     except ValueError as mistake:
         raise UserError(f"plot must end in .png, .pdf or .svg, got '{path}'") from mistake
 
 
-def _draw_sizes(panel: Any, summary: Summary) -> None:
-    for name, sizes in (("nodes", summary.nodes), ("directed edges", summary.edges)):
-        # equally wide on the logarithmic axis, which has no place for graphs without edges
-        ends = torch.aminmax(sizes.clamp_min(1).double().log10())
-        bins = torch.logspace(float(ends.min), float(ends.max) + 1e-3, BINS, dtype=torch.float64)
-        panel.hist(sizes.clamp_min(1).numpy(), bins=bins.numpy(), histtype="step", label=name)
-    panel.set(xlabel="in a graph", ylabel="graphs", xscale="log")
-    panel.legend()
+def draw_summary(summary: Summary, title: str) -> Any:
+    """Make a figure with a panel for each thing that the set has."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as missing:
+        raise UserError("plots need matplotlib: pip install 'graphmamba[plots]'") from missing
+    figure: Any = Figure(figsize=(10, 7), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    draws = list(_panels(summary))
+    panels = figure.subplots(2, 2).flat
+    for panel in panels[len(draws) :]:
+        panel.remove()
+    for panel, draw in zip(panels, draws, strict=False):
+        _tidy(panel)
+        draw(panel)
+    return figure
 
 
-def _draw_degrees(panel: Any, summary: Summary) -> None:
-    panel.bar(torch.arange(len(summary.degrees)).numpy(), summary.degrees.numpy(), width=1.0)
-    panel.set(xlabel="outgoing edges", ylabel="nodes", yscale="log")
-
-
-def _draw_labels(panel: Any, summary: Summary) -> None:
-    panel.set(xlabel="label", ylabel="count")
+def _panels(summary: Summary) -> Iterator[Callable[[Any], None]]:
+    yield partial(_draw_sizes, summary=summary)
+    yield partial(_draw_degrees, counts=summary.degrees)
     if summary.labels:
-        panel.bar(list(summary.labels), list(summary.labels.values()))
-    else:
-        panel.text(0.5, 0.5, "labels are no classes", ha="center", transform=panel.transAxes)
+        yield partial(_draw_labels, labels=summary.labels)
+    elif len(summary.values) == 1:
+        ((name, values),) = summary.values.items()
+        yield partial(_draw_target, name=name, values=values)
+    elif summary.values:
+        yield partial(_draw_targets, summary=summary)
+    elif summary.pairs is not None:
+        yield partial(_draw_counts, title="labelled pairs of a graph", counts=summary.pairs)
+    if measured := len(summary.diameters):
+        title = f"diameter of a graph, {measured:,} measured"
+        yield partial(_draw_counts, title=title, counts=summary.diameters)
 
 
-def _draw_diameters(panel: Any, summary: Summary) -> None:
-    panel.set(xlabel="diameter", ylabel=f"graphs, {len(summary.diameters)} measured")
-    counts = summary.diameters.bincount()
-    panel.bar(torch.arange(len(counts)).numpy(), counts.numpy(), width=1.0)
+def _draw_sizes(panel: Any, summary: Summary) -> None:
+    panel.set_title("size of a graph", loc="left", fontsize=10)
+    panel.set_ylabel("graphs", fontsize=9)
+    # a logarithmic axis has no place for graphs without edges
+    both = torch.cat([summary.nodes, summary.edges]).clamp_min(1)
+    span = float(both.max() / both.min())
+    for name, sizes, colour in (
+        ("nodes", summary.nodes, FIRST),
+        ("directed edges", summary.edges, SECOND),
+    ):
+        shown = sizes.clamp_min(1) if span >= SPAN else sizes
+        is_wide = span >= SPAN and bool(shown.max() >= SPAN * shown.min())
+        bins = log_bins(shown) if is_wide else even_bins(shown)
+        panel.hist(shown.numpy(), bins, color=colour, alpha=0.35)
+        panel.hist(shown.numpy(), bins, color=colour, histtype="step", label=name, linewidth=1.2)
+    if span >= SPAN:
+        _log_axis(panel, "x", subs=(1, 2, 5) if math.log10(span) < DECADES else (1,))
+    # above the panel, where it covers nothing
+    panel.legend(
+        frameon=False, fontsize=9, ncols=2, loc="lower right", bbox_to_anchor=(1, 0.99), borderpad=0
+    )
+
+
+def _draw_degrees(panel: Any, counts: Int[Tensor, " degrees"]) -> None:
+    panel.set_title("outgoing edges of a node", loc="left", fontsize=10)
+    panel.set_ylabel("nodes", fontsize=9)
+    degrees = torch.arange(len(counts))
+    heights = _draw_bars(panel, degrees, weights=counts.numpy())
+    low, high = heights[heights > 0].min(), heights.max()
+    if high >= STEEP * low:
+        _log_axis(panel, "y", subs=(1,))
+        panel.set_ylim(bottom=0.7)
+
+
+def _draw_labels(panel: Any, labels: dict[str, int]) -> None:
+    most = sorted(labels, key=lambda name: -labels[name])[:MOST_NAMES]
+    names = [name for name in labels if name in set(most)]
+    counts = [labels[name] for name in names]
+    panel.set_title(_of_all("labels", len(names), len(labels)), loc="left", fontsize=10)
+    bars = panel.barh(range(len(names)), counts, color=FIRST)
+    panel.bar_label(bars, [f"{count:,}" for count in counts], padding=3, fontsize=7)
+    panel.set_xlim(0, max(1, *counts) * 1.16)
+    _name_rows(panel, names)
+
+
+def _draw_target(panel: Any, name: str, values: Float[Tensor, " known"]) -> None:
+    panel.set_title(f"target {_short(name)}", loc="left", fontsize=10)
+    panel.set_ylabel("labels", fontsize=9)
+    panel.xaxis.get_major_locator().set_params(integer=False)
+    panel.xaxis.set_major_formatter("{x:g}")
+    bins = min(BINS, math.ceil(2 * math.sqrt(max(len(values), 1))))
+    panel.hist(values.double().numpy(), bins, color=FIRST, rwidth=_share(bins))
+
+
+def _draw_targets(panel: Any, summary: Summary) -> None:
+    """Draw boxes on one scale, since targets have units of their own."""
+    names = list(summary.values)[:MOST_NAMES]
+    panel.set_title(_of_all("targets", len(names), len(summary.values)), loc="left", fontsize=10)
+    panel.set_xlabel("deviations from the mean (quartiles; lines from 5% to 95%)", fontsize=9)
+    boxes = [_scaled(summary.values[name], *summary.targets[name]).numpy() for name in names]
+    panel.boxplot(
+        boxes,
+        positions=range(len(names)),
+        orientation="horizontal",
+        whis=(5, 95),
+        showfliers=False,
+        patch_artist=True,
+        boxprops={"facecolor": FIRST, "edgecolor": FIRST, "alpha": 0.5},
+        whiskerprops={"color": FIRST},
+        capprops={"color": FIRST},
+        medianprops={"color": SECOND, "linewidth": 1.8},
+        manage_ticks=False,
+    )
+    _name_rows(panel, names)
+
+
+def _draw_counts(panel: Any, title: str, counts: Int[Tensor, " graphs"]) -> None:
+    panel.set_title(title, loc="left", fontsize=10)
+    panel.set_ylabel("graphs", fontsize=9)
+    _draw_bars(panel, counts)
+
+
+def _draw_bars(panel: Any, counts: Int[Tensor, " counts"], **options: Any) -> Any:
+    """Draw a histogram of whole numbers and return its heights."""
+    bins = even_bins(counts)
+    share = _share(len(bins) - 1)
+    return panel.hist(counts.numpy(), bins, color=FIRST, rwidth=share, **options)[0]
+
+
+def _share(bars: int) -> float:
+    """How much of its place a bar fills."""
+    return 0.9 if bars <= FEW else 1.0
+
+
+def _scaled(values: Float[Tensor, " n"], mean: float, deviation: float) -> Float[Tensor, " n"]:
+    return (values.double() - mean) / (deviation or 1.0)
+
+
+def _name_rows(panel: Any, names: list[str]) -> None:
+    panel.set_yticks(range(len(names)), [_short(name) for name in names])
+    panel.set_ylim(len(names) - 0.4, -0.6)
+    panel.grid(visible=False, axis="y")
+    panel.grid(axis="x", color=RULE, linewidth=0.8)
+
+
+def _of_all(what: str, shown: int, total: int) -> str:
+    return what if shown == total else f"{what}, {shown:,} of {total:,}"
+
+
+def _short(name: str) -> str:
+    """Leave out the middle of a long name, since names often differ at the end."""
+    half = LONGEST // 2
+    return name if len(name) <= LONGEST else f"{name[:half]}…{name[-half + 1 :]}"
+
+
+def _log_axis(panel: Any, which: str, subs: tuple[int, ...]) -> None:
+    """Make an axis logarithmic, with plain numbers at these times the powers of ten."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    panel.set(**{f"{which}scale": "log"})
+    axis = panel.xaxis if which == "x" else panel.yaxis
+    axis.set_major_locator(LogLocator(subs=subs, numticks=12))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:,.0f}")
+
+
+def _tidy(panel: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_locator(MaxNLocator(7, steps=(1, 2, 5, 10), integer=True, min_n_ticks=1))
+        axis.set_major_formatter("{x:,.0f}")
+    panel.grid(axis="y", color=RULE, linewidth=0.8)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.tick_params(labelsize=8)

@@ -1,17 +1,19 @@
 """What the graphs of a set look like: sizes, degrees, labels, diameters."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import nan
 from typing import TypeVar
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.data.graph_columns import GraphColumns
 
 Item = TypeVar("Item")
+LINKS = "edge_label_index"
+"""Pairs that are to be told apart."""
 DIAMETERS = 50
 """Graphs whose diameter is computed, spread evenly over the set."""
 
@@ -29,10 +31,16 @@ class Summary:
     """How many nodes have 0, 1, 2, ... outgoing edges."""
     labels: dict[str, int]
     """How often each class occurs; empty where labels are no classes."""
+    answers: dict[str, int]
+    """Out of how many: all labels, or, of several labels at once, where this one is known."""
     targets: dict[str, tuple[float, float]]
     """Mean and deviation of each target; empty where labels are classes."""
+    values: dict[str, Float[Tensor, " known"]]
+    """What is known of each target."""
     unlabelled: int
     """Labels that are not there."""
+    pairs: Int[Tensor, " graphs"] | None
+    """Pairs of nodes to tell apart in each graph; None where it is not links that are predicted."""
     diameters: Int[Tensor, " sampled"]
     """Longest shortest path of some graphs, taken as undirected; of their parts if they fall apart.
     """
@@ -48,7 +56,8 @@ def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[st
     """
     graphs = len(columns.node_ptr) - 1
     split = columns.split if columns.split is not None else torch.zeros(graphs, dtype=torch.int64)
-    labels, targets, unlabelled = _labels(columns, names)
+    labels = _labels(columns, names)
+    links = columns.pairs.get(LINKS)
     chosen = torch.linspace(0, graphs - 1, min(sample, graphs)).round().long().tolist()
     return Summary(
         source=columns.source,
@@ -56,9 +65,12 @@ def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[st
         nodes=columns.node_ptr.diff(),
         edges=columns.edge_ptr.diff(),
         degrees=_degrees(columns),
-        labels=labels,
-        targets=targets,
-        unlabelled=unlabelled,
+        labels=labels.counts,
+        answers=labels.answers,
+        targets={name: _spread(values) for name, values in labels.values.items()},
+        values=labels.values,
+        unlabelled=labels.missing,
+        pairs=None if links is None else links.ptr.diff(),
         diameters=torch.tensor([_diameter(columns, graph) for graph in chosen], dtype=torch.int64),
     )
 
@@ -69,27 +81,37 @@ def _degrees(columns: GraphColumns) -> Int[Tensor, " degrees"]:
     return torch.bincount(columns.edge_index[0] + first, minlength=total).bincount()
 
 
-def _labels(
-    columns: GraphColumns, names: Sequence[str]
-) -> tuple[dict[str, int], dict[str, tuple[float, float]], int]:
-    """Counts of classes, mean and deviation of targets, and how many labels are missing."""
+@dataclass(frozen=True)
+class _Labels:
+    counts: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, int] = field(default_factory=dict)
+    values: dict[str, Float[Tensor, " known"]] = field(default_factory=dict)
+    missing: int = 0
+
+
+def _labels(columns: GraphColumns, names: Sequence[str]) -> _Labels:
+    """Count classes, or take the values of targets; count labels that are missing apart."""
     y = columns.nodes.get("y", columns.graphs.get("y"))
     if y is None:
-        return {}, {}, 0
+        return _Labels()
     if not y.is_floating_point():
         known = y[y >= 0]
-        counts = known.bincount(minlength=len(names)).tolist()
-        return _named(counts, names), {}, y.numel() - known.numel()
+        counts = _named(known.bincount(minlength=len(names)).tolist(), names)
+        answers = dict.fromkeys(counts, known.numel())
+        return _Labels(counts, answers, missing=y.numel() - known.numel())
     rows, missing = y.reshape(len(y), -1), int(y.isnan().sum())
     if bool(((rows == 0) | (rows == 1) | rows.isnan()).all()):
         # of several labels at once: how often each of them is set
-        return _named(rows.nansum(dim=0).long().tolist(), names), {}, missing
-    columns_known = [column[~column.isnan()].double() for column in rows.T]
-    spread = [
-        (float(known.mean()), float(known.std(correction=0))) if known.numel() else (nan, nan)
-        for known in columns_known
-    ]
-    return {}, _named(spread, names), missing
+        counts = _named(rows.nansum(dim=0).long().tolist(), names)
+        answers = _named((~rows.isnan()).sum(dim=0).tolist(), names)
+        return _Labels(counts, answers, missing=missing)
+    values = [column[~column.isnan()] for column in rows.T]
+    return _Labels(values=_named(values, names), missing=missing)
+
+
+def _spread(values: Float[Tensor, " known"]) -> tuple[float, float]:
+    known = values.double()
+    return (float(known.mean()), float(known.std(correction=0))) if len(known) else (nan, nan)
 
 
 def _named(values: Sequence[Item], names: Sequence[str]) -> dict[str, Item]:

@@ -1,11 +1,17 @@
 """Results as a table: per split, over seeds, beside what others report."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import fill
+from typing import Any
 
 from graphmamba.published import Score
 from graphmamba.show.units import bytes_of, metric_title, time_of
 from graphmamba.train.results import RunResult, SeedsResult, deviation_of, mean_of
+
+GAP, FRAME = 3, 1
+"""Characters that rich puts between columns, and once more around them."""
 
 
 def results_table(result: RunResult | SeedsResult, published: Score | None = None) -> object:
@@ -42,19 +48,73 @@ def scores_table(title: str, scores: Mapping[str, Mapping[str, float]]) -> objec
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> object:
-    """Make a rich table under its title: names to the left, numbers to the right."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+    """Make a rich table under its title: names to the left, numbers to the right.
 
+    Where a row does not fit, rows and columns change places; columns that still do not fit follow
+    below. So no number is cut or broken while there is room for one beside its name.
+    """
+    return _FittingTable(title, columns, rows)
+
+
+@dataclass(frozen=True)
+class _FittingTable:
+    """A table that is laid out when it is printed, since only then the room is known."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def __rich_console__(self, _console: object, options: Any) -> Iterable[object]:
+        from rich.text import Text
+
+        # a title of the table itself would be wrapped to its width
+        yield Text(self.title, style="bold")
+        lines, room = [self.columns, *self.rows], options.max_width
+        if _width(map(_needed, zip(*lines, strict=True))) <= room:
+            yield _drawn(lines, room)
+        else:
+            for place, part in enumerate(_parts(lines, room)):
+                turned = zip(*part, strict=True)
+                # what has no number is told once
+                yield _drawn([line for line in turned if place == 0 or any(line[1:])], room)
+
+
+def _parts(columns: Sequence[Sequence[str]], room: int) -> list[list[Sequence[str]]]:
+    """Deal out columns to as few tables as have room for them, each beginning with the first."""
+    names, *others = columns
+    parts = [[names]]
+    for column in others:
+        if len(parts[-1]) > 1 and _width(map(_needed, [*parts[-1], column])) > room:
+            parts.append([names])
+        parts[-1].append(column)
+    return parts
+
+
+def _drawn(lines: Sequence[Sequence[str]], room: int) -> object:
+    from rich import box
+    from rich.table import Table
+
+    head, *rows = lines
+    needed = [_needed(column) for column in zip(*lines, strict=True)]
+    if _width(max(len(name), width) for name, width in zip(head, needed, strict=True)) > room:
+        # left to rich, numbers would be wrapped as well
+        head = [fill(name, max(width, 1)) for name, width in zip(head, needed, strict=True)]
     made = Table(box=box.SIMPLE_HEAD)
-    for place, column in enumerate(columns):
-        made.add_column(column, justify="right" if place else "left")
+    for place, name in enumerate(head):
+        made.add_column(name, justify="right" if place else "left", overflow="fold")
     for row in rows:
         made.add_row(*row)
-    # a title of the table itself would be wrapped to its width
-    return Group(Text(title, style="bold"), made)
+    return made
+
+
+def _needed(column: Sequence[str]) -> int:
+    """How wide a column is whose cells stay whole; its head may be wrapped between words."""
+    head, *cells = column
+    return max(map(len, [*head.split(), *cells]), default=0)
+
+
+def _width(columns: Iterable[int]) -> int:
+    return FRAME + sum(GAP + width for width in columns)
 
 
 def _over(values: Sequence[float]) -> str:

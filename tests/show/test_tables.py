@@ -1,0 +1,73 @@
+"""Tables with more numbers than fit beside one another."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from graphmamba.published import Score
+from graphmamba.show.tables import results_table, scores_table
+from graphmamba.show.units import metric_title
+from graphmamba.task.ranking import COLUMNS
+from graphmamba.train.results import RunResult, SeedsResult
+from tests.show.test_reporters import result
+
+NAMES = ("loss", *COLUMNS)
+PAPER = Score(0.3395, 0.0013, "Graph-Mamba paper")
+
+
+def printed(table: object, width: int) -> list[str]:
+    made = io.StringIO()
+    Console(file=made, width=width, soft_wrap=True, highlight=False).print(table)
+    lines = made.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    return [line.strip() for line in lines]
+
+
+def scores(first: int) -> dict[str, float]:
+    """A number for each metric that no other has."""
+    return {name: (first + place) / 10_000 for place, name in enumerate(NAMES)}
+
+
+def link_run(seed: int = 0) -> RunResult:
+    parts = {"train": {"loss": 0.1}, "validation": scores(2000), "test": scores(3000 + seed)}
+    return replace(result(seed), metric="mrr", scores=parts)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_more_metrics_than_fit_are_rows(width: int) -> None:
+    lines = printed(scores_table("a on b", {"test": scores(1000)}), width)
+    rows = [f"{metric_title(name)} {value:.4f}" for name, value in scores(1000).items()]
+    assert [" ".join(line.split()) for line in lines if "0." in line] == rows
+
+
+def test_splits_and_the_published_score_are_then_columns() -> None:
+    lines = [" ".join(line.split()) for line in printed(results_table(link_run(), PAPER), 80)]
+    assert "train validation test Graph-Mamba paper" in lines
+    assert "loss 0.1000 0.2000 0.3000" in lines
+    assert "MRR 0.2001 0.3001 0.3395 ± 0.0013" in lines
+    assert "hits@10 extended 0.2012 0.3012" in lines
+
+
+def test_columns_that_do_not_fit_follow_below() -> None:
+    runs = SeedsResult(Path("runs"), (link_run(0), link_run(2)))
+    lines = [" ".join(line.split()) for line in printed(results_table(runs, PAPER), 80)]
+    assert "train validation test" in lines
+    assert "MRR 0.2001 ± 0.0000 0.3002 ± 0.0001" in lines
+    below = lines[lines.index("Graph-Mamba paper") :]
+    assert [line for line in below if "0." in line] == ["MRR 0.3395 ± 0.0013"]
+
+
+def test_heads_are_wrapped_before_numbers_are() -> None:
+    lines = printed(scores_table("a on b", {"test": scores(1000)}), 150)
+    assert "0.1000   0.1001   0.1002" in " ".join(lines)
+    assert not any("hits@10 filtered" in line for line in lines)
+
+
+def test_few_metrics_stay_columns() -> None:
+    lines = [" ".join(line.split()) for line in printed(results_table(result(), PAPER), 80)]
+    assert "loss accuracy" in lines
+    assert "validation 0.5000 0.7500" in lines
+    assert "Graph-Mamba paper 0.3395 ± 0.0013" in lines
