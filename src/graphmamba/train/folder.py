@@ -83,12 +83,27 @@ class RunFolder:
         if not os.access(self.path, os.W_OK):
             raise UserError(f"folder must be writable, got '{self.path}'")
 
-    def go_on(self) -> None:
-        """Refuse a folder that holds no run to resume, or that cannot be written to."""
+    def go_on(self, is_series: bool = False) -> None:
+        """Refuse a folder without a run, or a series of them, to resume, or not to be written to."""
         if not (self.config.exists() or self.state.exists()):
             raise UserError(f"folder must hold a run to resume, and '{self.config}' is missing")
+        self._check_kind(is_series)
         if not os.access(self.path, os.W_OK):
             raise UserError(f"folder must be writable, got '{self.path}'")
+
+    def _check_kind(self, is_series: bool) -> None:
+        """Refuse one run where several are meant, and several where one is."""
+        has_seeds = self.config.exists() and bool(read_config(self.path).seeds)
+        if is_series and not has_seeds:
+            raise UserError(
+                f"seeds must be added to a series of them, and '{self.path}' holds a single run: "
+                "resume it without seeds, or name another folder"
+            )
+        if has_seeds and not is_series:
+            raise UserError(
+                f"folder must hold a single run, and '{self.path}' holds a series of seeds: "
+                "resume it with its seeds, or name the folder of one"
+            )
 
     def has_state(self) -> bool:
         """Whether there is something to go on with; a run that was killed too early has none."""
