@@ -92,8 +92,10 @@ def test_a_single_run_is_no_series_and_a_series_no_single_run(tmp_path: Path) ->
     fit(EXPERIMENT, STORE, folder=tmp_path / "one")
     fit_seeds(EXPERIMENT, [0], STORE, folder=tmp_path / "several")
     before = files_in(tmp_path)
-    with pytest.raises(UserError, match="seeds must be added to a series .*one' holds a single"):
+    with pytest.raises(UserError, match=r"seeds must be added to a series .*one' holds a single"):
         fit_seeds(EXPERIMENT, [5], STORE, folder=tmp_path / "one", resume=True)
-    with pytest.raises(UserError, match="folder must hold a single run, .*several' holds a series"):
+    with pytest.raises(
+        UserError, match=r"folder must hold a single run, .*several' holds a series"
+    ):
         fit(EXPERIMENT, STORE, folder=tmp_path / "several", resume=True)
     assert files_in(tmp_path) == before

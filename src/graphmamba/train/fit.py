@@ -82,8 +82,11 @@ def run_fit(
     _check_splits(store)
     team = team_of(fabric)
     fast = _is_fast(experiment, options, team)
-    with own_generators(options.seed), Stops(options.max_time, options.checkpoint_every) as stops:
-        team.let_first(folder.go_on if resume else folder.begin)
+    with (
+        own_generators(options.seed),
+        Stops(options.max_time, options.checkpoint_every) as stops,
+        folder.kept(team, resume),
+    ):
         # a run that was killed before its first state begins once more
         is_resumed = resume and folder.has_state()
         forget_peak(team.device)

@@ -48,31 +48,31 @@ def fit_seeds(
         experiment, store = open_data(experiment)
     team = team_of(fabric)
     whole = RunFolder(Path(folder) if folder else new_folder(experiment, team))
-    team.let_first(partial(whole.go_on, is_series=True) if resume else whole.begin)
-    if resume:
-        seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
-    places = {seed: RunFolder(whole.path / f"seed-{seed}") for seed in seeds}
-    # those that are done stay in the table, even where one before them stops
-    found = {seed: place.done() for seed, place in places.items() if resume}
-    for seed, place in places.items():
-        left = max(options.max_time - (time.monotonic() - begin), 0.0)
-        run = run_fit(
-            fabric,
-            experiment,
-            store,
-            replace(options, seed=seed, max_time=left),
-            place,
-            reporter,
-            resume and place.config.exists(),
-            partial(write_config, whole.config, experiment, options, seeds),
-        )
-        found[seed] = run
-        runs = (found.get(each) for each in seeds)
-        result = SeedsResult(whole.path, tuple(each for each in runs if each is not None))
-        if team.is_first:
-            whole.write_results(result)
-        if not run.is_done:
-            break
+    with whole.kept(team, resume, is_series=True):
+        if resume:
+            seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
+        places = {seed: RunFolder(whole.path / f"seed-{seed}") for seed in seeds}
+        # those that are done stay in the table, even where one before them stops
+        found = {seed: place.done() for seed, place in places.items() if resume}
+        for seed, place in places.items():
+            left = max(options.max_time - (time.monotonic() - begin), 0.0)
+            run = run_fit(
+                fabric,
+                experiment,
+                store,
+                replace(options, seed=seed, max_time=left),
+                place,
+                reporter,
+                resume and place.config.exists(),
+                partial(write_config, whole.config, experiment, options, seeds),
+            )
+            found[seed] = run
+            runs = (found.get(each) for each in seeds)
+            result = SeedsResult(whole.path, tuple(each for each in runs if each is not None))
+            if team.is_first:
+                whole.write_results(result)
+            if not run.is_done:
+                break
     return result
 
 

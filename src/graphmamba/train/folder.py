@@ -1,8 +1,8 @@
 """The folder of a run: what is in it, and how it begins and goes on."""
 
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from graphmamba.errors import UserError
 from graphmamba.parse import convert
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.files import write_json, write_text
+from graphmamba.train.lock import FolderLock
 from graphmamba.train.options import RunOptions
 from graphmamba.train.results import RunResult, SeedsResult, read_result
 from graphmamba.train.team import Team
@@ -70,29 +71,44 @@ class RunFolder:
         """State before a step that failed."""
         return self.path / f"failed-step-{step}" / "state.safetensors"
 
-    def begin(self) -> None:
-        """Make the folder; one that holds a run already, or cannot be made, is refused."""
-        if self.config.exists():
-            raise UserError(
-                f"folder must hold no run yet, got '{self.path}': resume it, or name another"
-            )
+    @contextmanager
+    def kept(self, team: Team, resume: bool, is_series: bool = False) -> Iterator[None]:
+        """Keep the folder for one run, or series of runs; others are refused until it is left.
+
+        Args:
+            team: All processes of the run; each has to enter, and the first one has the lock.
+            resume: Whether to go on with what the folder holds; or else it must hold no run.
+            is_series: Whether it is the folder of several seeds.
+        """
+        with FolderLock(self.path) as lock:
+
+            def take() -> None:
+                if resume:
+                    self._check_run(is_series)
+                else:
+                    self._make()
+                lock.take()
+                # only now nobody else can begin one
+                if not resume and self.config.exists():
+                    raise UserError(
+                        f"folder must hold no run yet, got '{self.path}': resume it, "
+                        "or name another"
+                    )
+
+            team.let_first(take)
+            yield
+
+    def _make(self) -> None:
+        """Make the folder; one that cannot be made, or written to, is refused."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as mistake:
             raise UserError(f"folder must be writable, got '{self.path}': {mistake}") from mistake
-        if not os.access(self.path, os.W_OK):
-            raise UserError(f"folder must be writable, got '{self.path}'")
 
-    def go_on(self, is_series: bool = False) -> None:
-        """Refuse a folder without a run, or a series of them, to resume, or not to be written to."""
+    def _check_run(self, is_series: bool) -> None:
+        """Refuse a folder that holds no run, or series of runs, to resume."""
         if not (self.config.exists() or self.state.exists()):
             raise UserError(f"folder must hold a run to resume, and '{self.config}' is missing")
-        self._check_kind(is_series)
-        if not os.access(self.path, os.W_OK):
-            raise UserError(f"folder must be writable, got '{self.path}'")
-
-    def _check_kind(self, is_series: bool) -> None:
-        """Refuse one run where several are meant, and several where one is."""
         has_seeds = self.config.exists() and bool(read_config(self.path).seeds)
         if is_series and not has_seeds:
             raise UserError(
