@@ -86,7 +86,7 @@ class RunFolder:
                 if resume:
                     self._check_run(is_series)
                 else:
-                    self._make()
+                    self.begin()
                 lock.take()
                 # only now nobody else can begin one
                 if not resume and self.config.exists():
@@ -98,8 +98,8 @@ class RunFolder:
             team.let_first(take)
             yield
 
-    def _make(self) -> None:
-        """Make the folder; one that cannot be made, or written to, is refused."""
+    def begin(self) -> None:
+        """Make the folder, or refuse one that cannot be made."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as mistake:
