@@ -206,11 +206,16 @@ def test_several_seeds_go_on_as_they_are_told_to(capsys: pytest.CaptureFixture[s
     assert "graphmamba train --resume runs" in capsys.readouterr().out
     main(["train", "--resume", "runs", "--max-time", "1000"])
     assert "seeds 0, 1" in capsys.readouterr().out
-    main(["train", "--resume", "runs", "--seeds", "0,1,2"])
+    assert status_of(["train", "--resume", "runs", "--precision", "bf16-mixed"]) == 2
+    assert "precision must be '32-true'" in capsys.readouterr().err
+    main(["train", "--resume", "runs", "--seeds", "2"])
+    assert "seeds 0, 1, 2" in capsys.readouterr().out
     assert read_config("runs").seeds == (0, 1, 2)
     assert load_experiment("runs/config.yaml") == read_config("runs/seed-2").experiment
     assert status_of(["train", *words, "--seeds", "3"]) == 2
     assert "must hold no run yet" in capsys.readouterr().err
+    assert status_of(["train", "--resume", "runs/seed-2", "--seeds", "5"]) == 2
+    assert "'runs/seed-2' holds a single run" in capsys.readouterr().err
 
 
 def test_of_several_processes_one_prints(tmp_path: Path) -> None:

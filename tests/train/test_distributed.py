@@ -49,6 +49,7 @@ from graphmamba.errors import UserError
 from graphmamba.train.engine import start_fabric, team_of
 from graphmamba.train.evaluate import evaluate
 from graphmamba.train.fit import fit
+from graphmamba.train.lock import FolderLock
 from graphmamba.train.options import RunOptions
 from tests.helpers.runs import tiny_experiment, tiny_store
 from tests.train.test_distributed import CASES, SCORED, UNLIKE
@@ -82,6 +83,14 @@ try:
     fit(experiment, tiny_store(experiment), folder=folder / name)
 except UserError as mistake:
     (folder / f"mistake-{team.rank}").write_text(type(mistake).__name__)
+(folder / "held").mkdir(exist_ok=True)
+with FolderLock(folder / "held") as lock:
+    if team.is_first:
+        lock.take()
+    try:
+        fit(experiment, tiny_store(experiment), folder=folder / "held")
+    except UserError as mistake:
+        (folder / f"held-{team.rank}").write_text(type(mistake).__name__)
 scores = {}
 for config in SCORED:
     torch.manual_seed(0)
@@ -169,8 +178,9 @@ def test_averages_of_two_processes_score_as_the_one_that_is_kept(folder: Path) -
 
 
 def test_a_mistake_of_the_first_process_stops_the_other_in_silence(folder: Path) -> None:
-    mistakes = [(folder / f"mistake-{rank}").read_text() for rank in (0, 1)]
-    assert mistakes == ["UserError", "ElsewhereError"]
+    for what in ("mistake", "held"):
+        mistakes = [(folder / f"{what}-{rank}").read_text() for rank in (0, 1)]
+        assert mistakes == ["UserError", "ElsewhereError"]
 
 
 def test_all_processes_have_the_same_folder(folder: Path) -> None:

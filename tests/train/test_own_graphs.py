@@ -2,15 +2,19 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 
 import graphmamba
+from graphmamba.cli import main
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
+from graphmamba.train.open_data import open_data
 from graphmamba.train.own_graphs import take_graphs
+from tests.test_cli import status_of
 
 RING = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
@@ -56,3 +60,37 @@ def test_graphs_of_another_kind_are_refused(tmp_path: Path) -> None:
     wide = [Data(x=torch.randn(4, 5), edge_index=RING)]
     with pytest.raises(UserError, match=r"graphs\.x must have shape \[4, 3\], got \[4, 5\]"):
         graphmamba.load(tmp_path / "run").predict(wide)
+
+
+def test_graphs_from_python_are_looked_for_in_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("jsonargparse")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "root"))
+    made, store = take_graphs(rings(), experiment())
+    graphmamba.fit(made, store, folder="run")
+    for words in (["evaluate", "run"], ["predict", "run"], ["train", "--resume", "run"]):
+        assert status_of(words) == 2
+        told = capsys.readouterr().err
+        assert "trained on graphs given from Python" in told
+        assert "--input" in told
+        assert "resume=True" in told
+    graphs = rings()
+    np.savez(
+        "rings.npz",
+        node_ptr=4 * np.arange(11),
+        edge_ptr=3 * np.arange(11),
+        edge_index=np.tile(RING.numpy(), 10),
+        x=torch.cat([graph.x for graph in graphs]).numpy(),
+        y=np.arange(10) % 3,
+    )
+    main(["evaluate", "run", "--input", "rings.npz", "--split", "all"])
+    main(["predict", "run", "--input", "rings.npz"])
+    assert "10 rows written" in capsys.readouterr().out
+    assert graphmamba.fit(made, store, folder="run", resume=True).is_done
+
+
+def test_own_graphs_that_nobody_names_are_asked_for() -> None:
+    with pytest.raises(UserError, match=r"own\.path must name a folder, .npz or .csv .* got ''"):
+        open_data(experiment(**{"own.label": "taste"}))

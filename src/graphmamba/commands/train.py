@@ -129,8 +129,8 @@ def _conclude(experiment: Experiment, result: RunResult | SeedsResult) -> None:
     """Print the table, where the files are and what to type next."""
     from graphmamba.show.tables import results_table
 
-    last, best = (
-        (result, result) if isinstance(result, RunResult) else (result.runs[-1], result.best)
+    runs, best = (
+        ((result,), result) if isinstance(result, RunResult) else (result.runs, result.best)
     )
     if best.best_epoch < 0 and best.epochs:
         say(f"no epoch has a number for the {best.metric} of validation: no weights were kept")
@@ -142,7 +142,7 @@ def _conclude(experiment: Experiment, result: RunResult | SeedsResult) -> None:
     say(f"best weights  {best.folder / 'best.safetensors'}")
     if (best.folder / "curves.png").exists():
         say(f"curves        {best.folder / 'curves.png'}")
-    if not last.is_done:
+    if not all(run.is_done for run in runs):
         say(f"go on with    graphmamba train --resume {result.folder}")
     graphs = " --input GRAPHS" if experiment.own else ""
     say(f"predict with  graphmamba predict {best.folder}{graphs} --output predictions.csv")

@@ -1,5 +1,6 @@
 """From an experiment to a trained model: the run's parts put together."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +72,21 @@ def run_fit(
     folder: RunFolder,
     reporter: Reporter,
     resume: bool,
+    before: Callable[[], None] | None = None,
 ) -> RunResult:
-    """Do what `fit` does, with the processes that were started and the graphs that were opened."""
+    """Do what `fit` does, with the processes that were started and the graphs that were opened.
+
+    The first process calls `before` when nothing is left that could be refused, and nothing has
+    been written.
+    """
     _check_splits(store)
     team = team_of(fabric)
     fast = _is_fast(experiment, options, team)
-    with own_generators(options.seed), Stops(options.max_time, options.checkpoint_every) as stops:
-        team.let_first(folder.go_on if resume else folder.begin)
+    with (
+        own_generators(options.seed),
+        Stops(options.max_time, options.checkpoint_every) as stops,
+        folder.kept(team, resume),
+    ):
         # a run that was killed before its first state begins once more
         is_resumed = resume and folder.has_state()
         forget_peak(team.device)
@@ -99,6 +108,8 @@ def run_fit(
         loop = Loop(state, store, step, watch, stops, folder, reporter, fast)
         # one that is done keeps its files: what it took, where and when
         done = folder.done() if is_resumed else None
+        if before is not None:
+            team.let_first(before)
         if not is_resumed:
             loop.begin()
         if done is None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from graphmamba.data.store import GraphStore
@@ -10,12 +11,12 @@ from graphmamba.errors import UserError
 from graphmamba.train.engine import start_fabric, team_of
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.fit import run_fit
-from graphmamba.train.folder import RunFolder, new_folder, write_config
+from graphmamba.train.folder import RunFolder, new_folder, read_config, write_config
 from graphmamba.train.loggers import with_loggers
 from graphmamba.train.open_data import open_data
 from graphmamba.train.options import RunOptions
 from graphmamba.train.reporter import Reporter
-from graphmamba.train.results import RunResult, SeedsResult
+from graphmamba.train.results import SeedsResult
 
 
 def fit_seeds(
@@ -31,7 +32,7 @@ def fit_seeds(
 
     Args:
         experiment: What is trained on what.
-        seeds: One run each.
+        seeds: One run each; to a series that is resumed they are added.
         store: As in `fit`.
         options: As in `fit`; their seed is not used, and `max_time` is that of all runs together.
         folder: Where sub-folders `seed-N` and the table of all seeds go.
@@ -47,28 +48,31 @@ def fit_seeds(
         experiment, store = open_data(experiment)
     team = team_of(fabric)
     whole = RunFolder(Path(folder) if folder else new_folder(experiment, team))
-    team.let_first(whole.go_on if resume else whole.begin)
-    team.let_first(lambda: write_config(whole.config, experiment, options, seeds))
-    runs: list[RunResult] = []
-    for seed in seeds:
-        left = max(options.max_time - (time.monotonic() - begin), 0.0)
-        where = RunFolder(whole.path / f"seed-{seed}")
-        runs.append(
-            run_fit(
+    with whole.kept(team, resume, is_series=True):
+        if resume:
+            seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
+        places = {seed: RunFolder(whole.path / f"seed-{seed}") for seed in seeds}
+        # those that are done stay in the table, even where one before them stops
+        found = {seed: place.done() for seed, place in places.items() if resume}
+        for seed, place in places.items():
+            left = max(options.max_time - (time.monotonic() - begin), 0.0)
+            run = run_fit(
                 fabric,
                 experiment,
                 store,
                 replace(options, seed=seed, max_time=left),
-                where,
+                place,
                 reporter,
-                resume and where.config.exists(),
+                resume and place.config.exists(),
+                partial(write_config, whole.config, experiment, options, seeds),
             )
-        )
-        result = SeedsResult(whole.path, tuple(runs))
-        if team.is_first:
-            whole.write_results(result)
-        if not runs[-1].is_done:
-            break
+            found[seed] = run
+            runs = (found.get(each) for each in seeds)
+            result = SeedsResult(whole.path, tuple(each for each in runs if each is not None))
+            if team.is_first:
+                whole.write_results(result)
+            if not run.is_done:
+                break
     return result
 
 

@@ -1,8 +1,8 @@
 """The folder of a run: what is in it, and how it begins and goes on."""
 
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from graphmamba.errors import UserError
 from graphmamba.parse import convert
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.files import write_json, write_text
+from graphmamba.train.lock import FolderLock
 from graphmamba.train.options import RunOptions
 from graphmamba.train.results import RunResult, SeedsResult, read_result
 from graphmamba.train.team import Team
@@ -70,25 +71,55 @@ class RunFolder:
         """State before a step that failed."""
         return self.path / f"failed-step-{step}" / "state.safetensors"
 
+    @contextmanager
+    def kept(self, team: Team, resume: bool, is_series: bool = False) -> Iterator[None]:
+        """Keep the folder for one run, or series of runs; others are refused until it is left.
+
+        Args:
+            team: All processes of the run; each has to enter, and the first one has the lock.
+            resume: Whether to go on with what the folder holds; or else it must hold no run.
+            is_series: Whether it is the folder of several seeds.
+        """
+        with FolderLock(self.path) as lock:
+
+            def take() -> None:
+                if resume:
+                    self._check_run(is_series)
+                else:
+                    self.begin()
+                lock.take()
+                # only now nobody else can begin one
+                if not resume and self.config.exists():
+                    raise UserError(
+                        f"folder must hold no run yet, got '{self.path}': resume it, "
+                        "or name another"
+                    )
+
+            team.let_first(take)
+            yield
+
     def begin(self) -> None:
-        """Make the folder; one that holds a run already, or cannot be made, is refused."""
-        if self.config.exists():
-            raise UserError(
-                f"folder must hold no run yet, got '{self.path}': resume it, or name another"
-            )
+        """Make the folder, or refuse one that cannot be made."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as mistake:
             raise UserError(f"folder must be writable, got '{self.path}': {mistake}") from mistake
-        if not os.access(self.path, os.W_OK):
-            raise UserError(f"folder must be writable, got '{self.path}'")
 
-    def go_on(self) -> None:
-        """Refuse a folder that holds no run to resume, or that cannot be written to."""
+    def _check_run(self, is_series: bool) -> None:
+        """Refuse a folder that holds no run, or series of runs, to resume."""
         if not (self.config.exists() or self.state.exists()):
             raise UserError(f"folder must hold a run to resume, and '{self.config}' is missing")
-        if not os.access(self.path, os.W_OK):
-            raise UserError(f"folder must be writable, got '{self.path}'")
+        has_seeds = self.config.exists() and bool(read_config(self.path).seeds)
+        if is_series and not has_seeds:
+            raise UserError(
+                f"seeds must be added to a series of them, and '{self.path}' holds a single run: "
+                "resume it without seeds, or name another folder"
+            )
+        if has_seeds and not is_series:
+            raise UserError(
+                f"folder must hold a single run, and '{self.path}' holds a series of seeds: "
+                "resume it with its seeds, or name the folder of one"
+            )
 
     def has_state(self) -> bool:
         """Whether there is something to go on with; a run that was killed too early has none."""

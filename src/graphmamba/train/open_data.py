@@ -7,7 +7,9 @@ import torch
 
 from graphmamba.data.open import open_with_columns
 from graphmamba.data.own.open import open_own
+from graphmamba.data.own.source import OwnSource
 from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
 from graphmamba.task.model import columns_read
 from graphmamba.train.experiment import Experiment
 
@@ -30,6 +32,20 @@ def open_data(
             experiment.benchmark, asked, root, sizes=experiment.sizes, device=device
         )
         return experiment, store
+    _check_path(experiment.own)
     found = open_own(experiment.own.path, experiment.own.options, root).with_columns(asked, device)
     own = experiment.own.described(found.features, found.task, found.names)
     return replace(experiment, own=own), found.store
+
+
+def _check_path(own: OwnSource) -> None:
+    """Refuse graphs that lie nowhere; an empty path would mean the folder one happens to be in."""
+    if own.path:
+        return
+    if own.task is None:
+        raise UserError("own.path must name a folder, .npz or .csv of graphs, got ''")
+    raise UserError(
+        "own.path must name the graphs, and the model was trained on graphs given from Python: "
+        "give others to evaluate or predict with --input, "
+        "and resume from Python, with fit(*take_graphs(graphs), folder=..., resume=True)"
+    )
