@@ -74,6 +74,7 @@ def run_fit(
 ) -> RunResult:
     """Do what `fit` does, with the processes that were started and the graphs that were opened."""
     _check_splits(store)
+    experiment.check_loss()
     team = team_of(fabric)
     fast = _is_fast(experiment, options, team)
     with own_generators(options.seed), Stops(options.max_time, options.checkpoint_every) as stops:
