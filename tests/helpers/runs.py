@@ -1,5 +1,6 @@
 """Runs that take a moment: small sets, a small model, and what two runs can be compared by."""
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from graphmamba.config import Experiment, load_experiment
+from graphmamba.data.catalog import Level
 from graphmamba.data.positional import add_columns
 from graphmamba.data.store import GraphStore
 from graphmamba.data.synthetic import synthetic_graphs
@@ -44,6 +46,35 @@ def tiny_store(
     generator = torch.Generator().manual_seed(0)
     split = torch.repeat_interleave(torch.arange(3), torch.tensor([train, others, others]))
     return GraphStore.from_pyg([add_columns(each, asked, generator) for each in graphs], split)
+
+
+def with_gaps(store: GraphStore, level: Level) -> GraphStore:
+    """The same graphs, of whose labels many are gone: all of the first graphs, some of the next."""
+    columns = store.columns()
+    ptr = {"graph": torch.arange(len(store) + 1), "node": columns.node_ptr}
+    if level == "link":
+        pairs = columns.pairs["edge_label_index"]
+        label, bounds = pairs.columns["edge_label"].float(), pairs.ptr
+        place, name = pairs.columns, "edge_label"
+    else:
+        place, name = columns.graphs if level == "graph" else columns.nodes, "y"
+        label, bounds = place[name].clone(), ptr[level]
+    number = torch.arange(label.numel()).view(label.shape)
+    # a third of all, and in each third part whole graphs
+    is_gone = number % 3 == 1
+    for graph in range(0, len(store), 3):
+        is_gone[bounds[graph] : bounds[graph + 1]] = True
+    place[name] = label.masked_fill(is_gone, math.nan if label.is_floating_point() else -1)
+    return GraphStore(columns)
+
+
+def without_labels(store: GraphStore, split: str) -> GraphStore:
+    """The same graphs, none of which in this split has a label."""
+    columns, ids = store.columns(), store.split_ids(split)
+    label = columns.graphs["y"].clone()
+    label[ids] = math.nan if label.is_floating_point() else -1
+    columns.graphs["y"] = label
+    return GraphStore(columns)
 
 
 class Notes(Silent):
