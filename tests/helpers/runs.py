@@ -49,21 +49,19 @@ def tiny_store(
 
 
 def with_gaps(store: GraphStore, level: Level) -> GraphStore:
-    """The same graphs, of whose labels many are gone: all of the first graphs, some of the next."""
+    """The same graphs without a third of their labels, and every third one without any."""
     columns = store.columns()
-    ptr = {"graph": torch.arange(len(store) + 1), "node": columns.node_ptr}
-    if level == "link":
-        pairs = columns.pairs["edge_label_index"]
-        label, bounds = pairs.columns["edge_label"].float(), pairs.ptr
-        place, name = pairs.columns, "edge_label"
+    pairs = columns.pairs.get("edge_label_index")
+    if level == "link" and pairs is not None:
+        place, name, ptr = pairs.columns, "edge_label", pairs.ptr
+    elif level == "node":
+        place, name, ptr = columns.nodes, "y", columns.node_ptr
     else:
-        place, name = columns.graphs if level == "graph" else columns.nodes, "y"
-        label, bounds = place[name].clone(), ptr[level]
-    number = torch.arange(label.numel()).view(label.shape)
-    # a third of all, and in each third part whole graphs
-    is_gone = number % 3 == 1
+        place, name, ptr = columns.graphs, "y", torch.arange(len(store) + 1)
+    label = place[name]
+    is_gone = (torch.arange(label.numel()) % 3 == 1).view(label.shape)
     for graph in range(0, len(store), 3):
-        is_gone[bounds[graph] : bounds[graph + 1]] = True
+        is_gone[ptr[graph] : ptr[graph + 1]] = True
     place[name] = label.masked_fill(is_gone, math.nan if label.is_floating_point() else -1)
     return GraphStore(columns)
 
