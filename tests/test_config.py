@@ -10,6 +10,7 @@ from graphmamba.config import CONFIGS, Experiment, config_names, experiment_of, 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
+from graphmamba.train.open_data import open_data
 
 MODELS = {
     "graph-mamba",
@@ -188,3 +189,23 @@ def test_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
 def test_loss_is_the_recipe_s_or_the_benchmark_s() -> None:
     assert load_experiment("pcqm-contact").loss == "link_cross_entropy"
     assert load_experiment("pcqm-contact/exphormer").loss == "link_l1"
+    weighted = {"recipe.loss": "weighted_cross_entropy"}
+    assert load_experiment("mnist", weighted).loss == "weighted_cross_entropy"
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "loss", "fitting"),
+    [
+        ("peptides-struct", "cross_entropy", "'l1' for a graph task"),
+        ("peptides-func", "l1", "'binary_cross_entropy' for a graph task"),
+        ("mnist", "link_l1", "'cross_entropy' or 'weighted_cross_entropy' for a graph task"),
+        ("cluster", "weighted_binary_cross_entropy", "'cross_entropy' or .* for a node task"),
+        ("pattern", "cross_entropy", "'weighted_binary_cross_entropy' for a node task"),
+        ("pcqm-contact", "l1", "'link_cross_entropy' or 'link_l1' for a link task"),
+    ],
+)
+def test_a_loss_for_other_labels_is_refused(benchmark: str, loss: str, fitting: str) -> None:
+    experiment = load_experiment(benchmark, {"recipe.loss": loss})
+    for refuse in (experiment.check_loss, lambda: experiment.loss, lambda: open_data(experiment)):
+        with pytest.raises(UserError, match=rf"recipe\.loss must be {fitting} .*, got '{loss}'"):
+            refuse()

@@ -1,5 +1,6 @@
 """Runs that take a moment: small sets, a small model, and what two runs can be compared by."""
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from graphmamba.config import Experiment, load_experiment
+from graphmamba.data.catalog import Level
 from graphmamba.data.positional import add_columns
 from graphmamba.data.store import GraphStore
 from graphmamba.data.synthetic import synthetic_graphs
@@ -44,6 +46,33 @@ def tiny_store(
     generator = torch.Generator().manual_seed(0)
     split = torch.repeat_interleave(torch.arange(3), torch.tensor([train, others, others]))
     return GraphStore.from_pyg([add_columns(each, asked, generator) for each in graphs], split)
+
+
+def with_gaps(store: GraphStore, level: Level) -> GraphStore:
+    """The same graphs without a third of their labels, and every third one without any."""
+    columns = store.columns()
+    pairs = columns.pairs.get("edge_label_index")
+    if level == "link" and pairs is not None:
+        place, name, ptr = pairs.columns, "edge_label", pairs.ptr
+    elif level == "node":
+        place, name, ptr = columns.nodes, "y", columns.node_ptr
+    else:
+        place, name, ptr = columns.graphs, "y", torch.arange(len(store) + 1)
+    label = place[name]
+    is_gone = (torch.arange(label.numel()) % 3 == 1).view(label.shape)
+    for graph in range(0, len(store), 3):
+        is_gone[ptr[graph] : ptr[graph + 1]] = True
+    place[name] = label.masked_fill(is_gone, math.nan if label.is_floating_point() else -1)
+    return GraphStore(columns)
+
+
+def without_labels(store: GraphStore, split: str) -> GraphStore:
+    """The same graphs, none of which in this split has a label."""
+    columns, ids = store.columns(), store.split_ids(split)
+    label = columns.graphs["y"].clone()
+    label[ids] = math.nan if label.is_floating_point() else -1
+    columns.graphs["y"] = label
+    return GraphStore(columns)
 
 
 class Notes(Silent):

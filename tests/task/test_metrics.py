@@ -154,6 +154,14 @@ class TestLinkRanking:
         assert scores["hits@3"] == pytest.approx(4 / 5)
         assert scores["hits@10"] == 1.0
 
+    def test_pairs_without_a_label_do_not_weigh(self) -> None:
+        metric = LinkRanking()
+        metric.update(self.Z, links_of([(0, 1)], [1], [4]))
+        alone = metric.compute()
+        metric.update(self.Z, links_of([(0, 2), (1, 2)], [math.nan, math.nan], [4]))
+        assert metric.compute() == alone
+        assert alone["mrr"] > 0
+
     def test_a_graph_without_right_pairs_counts_zero(self) -> None:
         metric = LinkRanking()
         two = torch.cat([self.Z, self.Z])

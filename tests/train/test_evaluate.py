@@ -1,14 +1,17 @@
 """Scores of whole splits."""
 
+import math
+
 import pytest
 import torch
 
+from graphmamba.data.catalog import LossName
 from graphmamba.errors import UserError
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.metrics import METRICS
 from graphmamba.train.evaluate import MeanLoss, evaluate
 from graphmamba.train.labels import labelled_batch
-from tests.helpers.runs import tiny_experiment, tiny_store
+from tests.helpers.runs import tiny_experiment, tiny_store, with_gaps, without_labels
 
 NAMES = ["peptides-func", "peptides-struct", "pascalvoc-sp", "mnist", "pattern", "pcqm-contact"]
 
@@ -37,6 +40,45 @@ def test_the_size_of_batches_does_not_matter(name: str) -> None:
     store, model = tiny_store(experiment), experiment.build()
     one, two = (evaluate(model, store, "train", batch_size=size) for size in (5, 14))
     assert one == pytest.approx(two, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        ("peptides-func", None),
+        ("peptides-struct", None),
+        ("mnist", None),
+        ("cluster", "cross_entropy"),
+        ("pcqm-contact", None),
+        ("pcqm-contact", "link_l1"),
+    ],
+)
+def test_the_size_of_batches_does_not_matter_to_the_loss_where_labels_are_missing(
+    name: str, loss: LossName | None
+) -> None:
+    experiment = tiny_experiment(f"{name}/graph-mamba")
+    task = experiment.data.task
+    store, model = with_gaps(tiny_store(experiment), task.level), experiment.build().eval()
+    ids = store.split_ids("train")
+    graphs, target = labelled_batch(store, ids, task.level, (0,))
+    whole = float(LOSSES[loss or task.loss](model(graphs).detach(), target))
+    for size in (1, 5, 14):
+        found = evaluate(model, store, "train", batch_size=size, loss=loss)["loss"]
+        assert found == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["peptides-struct", "mnist"])
+def test_a_split_without_labels_has_no_loss(name: str) -> None:
+    experiment = tiny_experiment(f"{name}/graph-mamba")
+    store, model = without_labels(tiny_store(experiment), "test"), experiment.build()
+    assert all(math.isnan(score) for score in evaluate(model, store, "test").values())
+    assert math.isfinite(evaluate(model, store, "validation")["loss"])
+
+
+def test_a_loss_for_other_labels_is_refused() -> None:
+    experiment = tiny_experiment("peptides-struct/graph-mamba")
+    with pytest.raises(UserError, match=r"^loss must be 'l1' for a graph task .*'cross_entropy'$"):
+        evaluate(experiment.build(), tiny_store(experiment), "test", loss="cross_entropy")
 
 
 def test_scoring_twice_gives_the_same_bits_and_draws_nothing() -> None:

@@ -19,7 +19,14 @@ from graphmamba.train.folder import read_config
 from graphmamba.train.metrics_file import read_rows
 from graphmamba.train.options import RunOptions
 from graphmamba.train.weights import build_model, load_weights
-from tests.helpers.runs import Notes, assert_same_run, tiny_experiment, tiny_store
+from tests.helpers.runs import (
+    Notes,
+    assert_same_run,
+    tiny_experiment,
+    tiny_store,
+    with_gaps,
+    without_labels,
+)
 from tests.helpers.typecheck import typecheck_off
 
 
@@ -212,6 +219,47 @@ def test_a_split_without_graphs_is_refused_before_anything_is_trained(tmp_path: 
     with pytest.raises(UserError, match="test must hold graphs, and all 24 are in other splits"):
         fit(experiment, store, folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_for_other_labels_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    experiment = tiny_experiment("peptides-struct/graph-mamba", **{"recipe.loss": "cross_entropy"})
+    with pytest.raises(UserError, match=r"recipe\.loss must be 'l1' .*, got 'cross_entropy'"):
+        fit(experiment, tiny_store(experiment), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "plateau"])
+def test_parts_without_labels_have_no_loss_and_do_not_stop_the_run(
+    tmp_path: Path, schedule: str
+) -> None:
+    experiment = tiny_experiment(**{"recipe.schedule": schedule, "recipe.patience": 1})
+    for split in ("train", "validation", "test"):
+        store = without_labels(tiny_store(experiment), split)
+        result = fit(experiment, store, folder=tmp_path / split)
+        assert (result.ending, result.epochs) == ("finished", 3)
+        # without validation there is nothing to choose by
+        assert (result.best_epoch == -1) == (split == "validation")
+        for row in read_rows(tmp_path / split / "metrics.csv"):
+            losses = {name: value for name, value in row.items() if name.endswith("_loss")}
+            missing = [name for name, value in losses.items() if math.isnan(value)]
+            assert missing == [f"{split}_loss"]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_training_loss_is_weighed_by_labels(tmp_path: Path, accumulate: int) -> None:
+    """Next to nothing is learned, so that losses of the same weights can be compared."""
+    settings = {"recipe.learning_rate": 1e-30, "model.norm": "layer", "model.local": "none"}
+    still = {"model.dropout": 0.0, "model.order.noise": "none", "model.order.bins": 1}
+    without_edges = {"encoder.has_edges": False, "recipe.epochs": 1}
+    experiment = tiny_experiment(
+        "peptides-struct/graph-mamba", **settings, **still, **without_edges
+    )
+    store, options = with_gaps(tiny_store(experiment), "graph"), RunOptions(accumulate=accumulate)
+    notes = Notes()
+    fit(experiment, store, options, tmp_path / "run", notes)
+    state = load_weights(tmp_path / "run" / "best.safetensors")
+    whole = evaluate(build_model(state), store, "train", batch_size=14)
+    assert notes.epochs[0].train_loss == pytest.approx(whole["loss"], rel=1e-5)
 
 
 def test_a_folder_holds_one_run(tmp_path: Path) -> None:

@@ -54,6 +54,26 @@ def test_what_was_learnt_predicts_without_the_training_data(tmp_path: Path) -> N
     assert result.folder == tmp_path / "run"
 
 
+def test_a_loss_must_fit_the_graphs_and_not_the_benchmark_before_them() -> None:
+    numbers = rings()
+    for graph in numbers:
+        graph.y = graph.y.float()
+    made, _ = take_graphs(numbers, experiment(**{"recipe.loss": "l1"}))
+    assert made.loss == "l1"
+    with pytest.raises(UserError, match=r"recipe\.loss must be 'cross_entropy' or .*, got 'l1'"):
+        take_graphs(rings(), experiment(**{"recipe.loss": "l1"}))
+
+
+def test_graphs_of_a_single_class_are_refused() -> None:
+    same = rings(4)
+    for graph in same:
+        graph.y = torch.tensor(0)
+    with pytest.raises(UserError, match="y must hold 2 classes at least, got 0 in all rows"):
+        take_graphs(same, experiment())
+    made, _ = take_graphs(same, experiment(), OwnOptions(classes=2))
+    assert made.data.task.classes == 2
+
+
 def test_graphs_of_another_kind_are_refused(tmp_path: Path) -> None:
     made, store = take_graphs(rings(), experiment())
     graphmamba.fit(made, store, folder=tmp_path / "run")

@@ -1,6 +1,6 @@
 """One step of training."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -12,11 +12,12 @@ from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.build import OPTIMIZERS
 from graphmamba.train.engine import start_fabric, team_of
-from graphmamba.train.labels import labelled_batch, rows_per_graph
+from graphmamba.train.labels import labelled_batch
 from graphmamba.train.options import RunOptions
 from graphmamba.train.step import PlainStep, TrainStep
+from graphmamba.train.team import Team
 from tests.helpers.experiments import small_experiment
-from tests.helpers.runs import tiny_experiment, tiny_store
+from tests.helpers.runs import tiny_experiment, tiny_store, with_gaps, without_labels
 from tests.helpers.typecheck import typecheck_off
 
 NO_BATCH_NORM = {
@@ -27,13 +28,19 @@ NO_BATCH_NORM = {
 }
 
 
-def make_step(experiment: Experiment, store: GraphStore) -> tuple[GraphMamba, PlainStep]:
+# each part of a batch would draw other line-ups
+SETTLED = {**NO_BATCH_NORM, "model.order.noise": "none", "model.order.bins": 1}
+
+
+def make_step(
+    experiment: Experiment, store: GraphStore, team: Team | None = None
+) -> tuple[GraphMamba, PlainStep]:
     torch.manual_seed(0)
     fabric, model = start_fabric(RunOptions(device="cpu")), experiment.build()
     kind = OPTIMIZERS[experiment.recipe.optimizer]
     optimizer = kind(model.parameters(), lr=experiment.recipe.learning_rate)
     return model, PlainStep(fabric, *fabric.setup(model, optimizer), store, experiment,
-                            team_of(fabric))  # fmt: skip
+                            team or team_of(fabric))  # fmt: skip
 
 
 @pytest.mark.parametrize("name", config_names())
@@ -54,22 +61,26 @@ def test_every_experiment_takes_two_steps(name: str) -> None:
     assert all(each.isfinite().all() for each in model.parameters())
 
 
+@pytest.mark.parametrize("has_gaps", [False, True], ids=["whole", "with gaps"])
 @pytest.mark.parametrize(
     ("name", "overrides"),
     [
         ("mnist/graph-mamba", {}),
+        ("peptides-func/graph-mamba", {}),
         ("cluster/graph-mamba", {"recipe.loss": "cross_entropy"}),
         ("pcqm-contact/graph-mamba", {}),
     ],
-    ids=["graphs", "nodes", "pairs"],
+    ids=["graphs", "answers", "nodes", "pairs"],
 )
-def test_parts_of_a_batch_add_up_to_the_whole(name: str, overrides: dict[str, object]) -> None:
+def test_parts_of_a_batch_add_up_to_the_whole(
+    name: str, overrides: dict[str, object], has_gaps: bool
+) -> None:
     def after_two_steps(batch_size: int) -> tuple[list[float], list[Tensor]]:
         sizes = {"recipe.batch_size": batch_size}
-        # of its passes each would draw other line-ups
-        settled = {"model.order.noise": "none", "model.order.bins": 1}
-        experiment = tiny_experiment(name, **NO_BATCH_NORM, **overrides, **sizes, **settled)
-        model, step = make_step(experiment, tiny_store(experiment))
+        experiment = tiny_experiment(name, **SETTLED, **overrides, **sizes)
+        store = tiny_store(experiment)
+        store = with_gaps(store, experiment.data.task.level) if has_gaps else store
+        model, step = make_step(experiment, store)
         losses = [float(step.step(torch.arange(14))) for _ in range(2)]
         return losses, [each.detach() for each in model.parameters()]
 
@@ -78,6 +89,44 @@ def test_parts_of_a_batch_add_up_to_the_whole(name: str, overrides: dict[str, ob
     assert in_parts == pytest.approx(losses, rel=1e-5)
     for one, other in zip(parameters, others, strict=True):
         assert torch.allclose(one, other, atol=1e-4)
+
+
+@dataclass(frozen=True)
+class HalfTeam(Team):
+    """One of two processes, which are not there, but whose labels are known."""
+
+    world: int = 2
+    labels: float = 0.0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        return torch.full_like(tensor, self.labels)
+
+
+def test_processes_are_weighed_by_their_labels() -> None:
+    experiment = tiny_experiment("peptides-struct/graph-mamba", **SETTLED, **{"recipe.clip": 0.0})
+    store = with_gaps(tiny_store(experiment), "graph")
+    known = float((~store.batch(torch.arange(4)).y.isnan()).sum())
+
+    def gradients(ids: list[int], team: Team | None) -> list[Tensor]:
+        model, step = make_step(experiment, store, team)
+        step.step(torch.tensor(ids))
+        return [each.grad for each in model.parameters() if each.grad is not None]
+
+    team = HalfTeam(labels=known)
+    whole = gradients([0, 1, 2, 3], None)
+    halves = [gradients(ids, team) for ids in ([0, 1], [2, 3])]
+    for one, first, second in zip(whole, *halves, strict=True):
+        # as all processes average their gradients
+        assert torch.allclose(one, (first + second) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mnist/graph-mamba", "peptides-struct/graph-mamba"])
+def test_graphs_without_labels_teach_nothing(name: str) -> None:
+    experiment = tiny_experiment(name)
+    store = without_labels(tiny_store(experiment), "train")
+    model, step = make_step(experiment, store)
+    assert float(step.step(torch.arange(8))) == 0.0
+    assert not any(each.grad.any() for each in model.parameters() if each.grad is not None)
 
 
 def test_the_gradient_is_clipped() -> None:
@@ -129,18 +178,3 @@ def test_wrong_pairs_follow_their_counters() -> None:
 
     assert torch.equal(pairs(1, 2), pairs(1, 2))
     assert not torch.equal(pairs(1, 2), pairs(1, 3))
-
-
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("mnist/graph-mamba", lambda graphs: graphs.num_graphs),
-        ("pattern/graph-mamba", lambda graphs: graphs.num_nodes),
-        ("pcqm-contact/graph-mamba", lambda graphs: graphs.edge_label_index.shape[1]),
-    ],
-)
-def test_batches_are_weighed_by_their_labelled_rows(name: str, count: Callable[..., int]) -> None:
-    experiment = tiny_experiment(name)
-    store, ids = tiny_store(experiment), torch.tensor([3, 0, 7])
-    rows = rows_per_graph(store, experiment.data.task.level)
-    assert int(rows[ids].sum()) == count(store.batch(ids))

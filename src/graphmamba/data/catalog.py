@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from graphmamba.errors import UserError
+
 NodeKind = Literal["atoms", "numbers"]
 """`atoms` are the nine integer columns of OGB, `numbers` any columns of floats."""
 EdgeKind = Literal["bonds", "numbers", "none"]
@@ -49,6 +51,10 @@ class Task:
     metric: MetricName
     classes: int = 0
     """Classes that a label can name; 0 where labels are not classes."""
+
+    def __post_init__(self) -> None:
+        if self.classes == 1 or self.classes < 0:
+            raise UserError(f"classes must be 0, or 2 at least, got {self.classes}")
 
 
 @dataclass(frozen=True)

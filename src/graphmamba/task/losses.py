@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from graphmamba.data.catalog import LossName
+from graphmamba.data.catalog import LossName, Task
+from graphmamba.errors import UserError
 from graphmamba.fusing import can_fuse_single
 from graphmamba.task.fused_losses import class_loss, entry_loss, two_class_loss
 from graphmamba.task.heads import pair_scores
@@ -89,6 +90,25 @@ LOSSES: dict[LossName, Callable[..., Scalar]] = {
     "link_cross_entropy": link_cross_entropy,
     "link_l1": link_l1,
 }
+ALIKE: tuple[tuple[LossName, ...], ...] = (
+    ("binary_cross_entropy",),
+    ("l1",),
+    ("cross_entropy", "weighted_cross_entropy"),
+    ("weighted_binary_cross_entropy",),
+    ("link_cross_entropy", "link_l1"),
+)
+"""Losses that read the same predictions and labels, so that one can take another's place."""
+
+
+def check_fits(argument: str, loss: LossName, task: Task) -> None:
+    """Refuse a loss that cannot read the labels of a task, or reads them as something else."""
+    fitting = next(losses for losses in ALIKE if task.loss in losses)
+    if loss not in fitting:
+        listed = " or ".join(repr(name) for name in fitting)
+        raise UserError(
+            f"{argument} must be {listed} for a {task.level} task with labels of this kind, "
+            f"got {loss!r}"
+        )
 
 
 def balanced_weights(

@@ -40,7 +40,7 @@ class LinkRanking:
         sums = scores.new_zeros(len(COLUMNS) + 1, target.num_graphs)
         sums.index_add_(1, graph, torch.cat([scores * is_right, is_right[None]]))
         means = (sums[:-1] / sums[-1].clamp_min(1.0)).mean(dim=1)
-        weight = means.new_full((1,), target.label.numel())
+        weight = (~target.label.isnan()).sum().to(means.dtype)[None]
         self._batches.append(torch.cat([weight, means])[None])
 
     def state(self) -> Float[Tensor, "batches columns"]:

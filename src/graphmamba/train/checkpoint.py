@@ -58,7 +58,7 @@ class RunState:
     def _tensors(self) -> dict[str, Tensor]:
         best = self.progress.best
         sums = torch.stack(
-            [self.progress.loss_sum, self.progress.loss_sum.new_tensor(self.progress.rows)]
+            [self.progress.loss_sum, self.progress.loss_sum.new_tensor(self.progress.labels)]
         )
         return {
             **_named("model", self.model.state_dict()),
@@ -122,8 +122,8 @@ class RunState:
         progress, best = self.progress, content["best"]
         for name in ("epoch", "step", "taken", "train_seconds", "seconds"):
             setattr(progress, name, content[name])
-        loss_sum, rows = tensors["sums"][self.team.rank]
-        progress.loss_sum, progress.rows = loss_sum.to(progress.loss_sum.device), int(rows)
+        loss_sum, labels = tensors["sums"][self.team.rank]
+        progress.loss_sum, progress.labels = loss_sum.to(progress.loss_sum.device), int(labels)
         if best:
             progress.best = Best(**best, weights=_under("best", tensors))
 

@@ -13,24 +13,28 @@ from graphmamba.data.catalog import LossName
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.task.losses import LOSSES
+from graphmamba.task.losses import LOSSES, check_fits
 from graphmamba.task.metrics import METRICS
 from graphmamba.task.model import GraphMamba
 from graphmamba.task.target import Target
-from graphmamba.train.labels import labelled_batch, rows_per_graph
+from graphmamba.train.labels import labelled_batch, labels_per_graph
 from graphmamba.train.options import Precision
 from graphmamba.train.team import Team
 
 
 class MeanLoss:
-    """Mean of the batches' losses, weighed by their labelled rows; a metric like any other."""
+    """Mean of the batches' losses, weighed by their labels; a metric like any other.
+
+    It is the loss of all graphs in one batch, unless the loss weighs classes by how often a batch
+    has them. Without any label it is NaN.
+    """
 
     def __init__(self) -> None:
         self._batches: list[Float[Tensor, "1 2"]] = []
 
-    def update(self, loss: Float[Tensor, ""], rows: int) -> None:
+    def update(self, loss: Float[Tensor, ""], labels: int) -> None:
         """Take in one batch."""
-        weighed = torch.stack([loss.detach(), torch.full_like(loss, rows)])
+        weighed = torch.stack([loss.detach(), torch.full_like(loss, labels)])
         self._batches.append(weighed.double()[None])
 
     def state(self) -> Float[Tensor, "batches 2"]:
@@ -43,9 +47,9 @@ class MeanLoss:
 
     def compute(self) -> float:
         """Average over the batches, rounded once."""
-        losses, rows = self.state().cpu().T
-        total = math.fsum(rows.tolist())
-        return math.fsum((losses * rows).tolist()) / total if total else math.nan
+        losses, labels = self.state().cpu().T
+        total = math.fsum(labels.tolist())
+        return math.fsum((losses * labels).tolist()) / total if total else math.nan
 
 
 def evaluate(  # noqa: PLR0913
@@ -70,7 +74,7 @@ def evaluate(  # noqa: PLR0913
         store: Graphs with the columns that the model reads.
         split: `train`, `validation` or `test`, or the graphs themselves.
         batch_size: Graphs at a time.
-        loss: Which loss to report; None takes the task's own.
+        loss: Which of the losses that fit the task to report; None takes the task's own.
         precision: `bf16-mixed` computes in bfloat16 what bears it.
         team: All processes; each takes every so many of the batches, the same ones as a single
             process would make.
@@ -84,8 +88,9 @@ def evaluate(  # noqa: PLR0913
     if not len(ids):
         raise UserError(f"split must hold graphs, got none in '{split}'")
     task, name = model.task, loss or model.task.loss
+    check_fits("loss", name, task)
     metric, mean_loss = METRICS[task.metric](task), MeanLoss()
-    counts = rows_per_graph(store, task.level)
+    counts = labels_per_graph(store, task.level)
     batches = list(enumerate(ids.cpu().split(batch_size)))[team.rank :: team.world]
     is_mixed = precision == "bf16-mixed"
     with torch.no_grad(), _evaluated(model):

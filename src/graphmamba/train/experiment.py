@@ -12,6 +12,7 @@ from graphmamba.errors import UserError
 from graphmamba.parse import parse
 from graphmamba.stack.config import StackConfig
 from graphmamba.task.heads import HeadConfig
+from graphmamba.task.losses import check_fits
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.recipe import Recipe
 
@@ -59,7 +60,13 @@ class Experiment:
     @property
     def loss(self) -> LossName:
         """What is minimised: the recipe's choice, or else the benchmark's own."""
+        self.check_loss()
         return self.recipe.loss or self.data.task.loss
+
+    def check_loss(self) -> None:
+        """Refuse a recipe whose loss does not fit the data; own graphs must have been read."""
+        if self.recipe.loss is not None:
+            check_fits("recipe.loss", self.recipe.loss, self.data.task)
 
     def build(self, seed: int = 0) -> GraphMamba:
         """Make the model; its random line-ups follow `seed`, its weights torch's generator."""

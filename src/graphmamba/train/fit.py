@@ -80,6 +80,7 @@ def run_fit(
     been written.
     """
     _check_splits(store)
+    experiment.check_loss()
     team = team_of(fabric)
     fast = _is_fast(experiment, options, team)
     with (

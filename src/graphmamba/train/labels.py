@@ -1,6 +1,7 @@
 """A batch of a store with its labels: where only right pairs are known, wrong ones are drawn."""
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 from torch_geometric.data import Batch
@@ -11,9 +12,12 @@ from graphmamba.data.contacts import with_negatives
 from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import PAIRS, GraphStore
+from graphmamba.errors import UserError
 from graphmamba.task.target import Target, target_of
 
 LABELLED = "edge_label_index"
+TABLES: dict[Level, str] = {"graph": "graphs", "node": "nodes", "link": PAIRS + LABELLED}
+"""Where a store has the labels of each level."""
 
 
 def labelled_batch(
@@ -44,9 +48,23 @@ def _stream_of(counters: Sequence[int]) -> int:
     return int(stream)
 
 
-def rows_per_graph(store: GraphStore, level: Level) -> Ids:
-    """Labelled rows of each graph, on the CPU: what batches are weighed by."""
-    if level == "graph":
-        return torch.ones(len(store), dtype=torch.int64)
-    table = store.tables["nodes" if level == "node" else PAIRS + LABELLED]
-    return torch.from_numpy(table.ptr).diff()
+def labels_per_graph(store: GraphStore, level: Level) -> Ids:
+    """Labels of each graph, on the CPU: what losses divide by, and so what batches are weighed by.
+
+    A class is one label, a row of targets as many as are known. Wrong pairs that are drawn do not
+    count: each right one has as many, but for a few in graphs that have hardly any.
+    """
+    table, name = store.tables[TABLES[level]], "edge_label" if level == "link" else "y"
+    rows = torch.from_numpy(table.ptr).diff()
+    if name not in table.columns:
+        if level == "link":
+            return rows
+        raise UserError(f"graphs must have labels '{name}' for each {level}, got none")
+    kept = table.columns[name]
+    is_known = ~kept.values.isnan() if kept.values.is_floating_point() else kept.values >= 0
+    counts = is_known.reshape(len(is_known), prod(is_known.shape[1:])).sum(dim=1)
+    if kept.is_constant:
+        return counts.cpu() * rows
+    # On the device but for the result: rows are many, graphs are few.
+    ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return ends[torch.from_numpy(table.ptr).to(ends.device)].diff().cpu()

@@ -1,5 +1,6 @@
 """The loop: batches become steps, steps epochs, and every epoch is scored."""
 
+import math
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.train.checkpoint import RunState
 from graphmamba.train.folder import RunFolder, write_config
-from graphmamba.train.labels import rows_per_graph
+from graphmamba.train.labels import labels_per_graph
 from graphmamba.train.memory import peak_memory
 from graphmamba.train.metrics_file import append_row
 from graphmamba.train.progress import Best
@@ -53,7 +54,7 @@ class Loop:
             state.team,
         )
         self._statistics = self._fresh_statistics()
-        self._rows = rows_per_graph(self.store, state.model.task.level)
+        self._labels = labels_per_graph(self.store, state.model.task.level)
         self._earlier = state.progress.seconds
 
     def _fresh_statistics(self) -> FreshStatistics | None:
@@ -102,7 +103,7 @@ class Loop:
         before = progress.train_seconds
         for ids in sampler:
             loss = self.step.step(ids)
-            progress.count(loss, int(self._rows[ids].sum()))
+            progress.count(loss, int(self._labels[ids].sum()))
             progress.train_seconds = before + time.monotonic() - begin
             self.watch.saw(progress.taken, ids, loss)
             if self.state.team.is_first:
@@ -131,9 +132,9 @@ class Loop:
         """Evaluate, choose, write and report; then the next epoch can begin, or there is none."""
         state, progress = self.state, self.state.progress
         begin = time.monotonic()
-        sums = torch.stack([progress.loss_sum, torch.full_like(progress.loss_sum, progress.rows)])
-        loss_sum, rows = state.team.sum(sums).tolist()
-        train_loss = loss_sum / max(rows, 1.0)
+        sums = torch.stack([progress.loss_sum, torch.full_like(progress.loss_sum, progress.labels)])
+        loss_sum, labels = state.team.sum(sums).tolist()
+        train_loss = loss_sum / labels if labels else math.nan
         state.team.share_buffers(state.scored)
         if self._statistics:
             self._statistics.take()

@@ -28,6 +28,7 @@ def open_data(
     """
     asked = columns_read(experiment.model, experiment.encoder)
     if experiment.own is None:
+        experiment.check_loss()
         store = open_with_columns(
             experiment.benchmark, asked, root, sizes=experiment.sizes, device=device
         )
@@ -35,7 +36,9 @@ def open_data(
     _check_path(experiment.own)
     found = open_own(experiment.own.path, experiment.own.options, root).with_columns(asked, device)
     own = experiment.own.described(found.features, found.task, found.names)
-    return replace(experiment, own=own), found.store
+    experiment = replace(experiment, own=own)
+    experiment.check_loss()
+    return experiment, found.store
 
 
 def _check_path(own: OwnSource) -> None:

@@ -35,25 +35,25 @@ class Progress:
     taken: int = 0
     """Steps made in all."""
     loss_sum: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
-    """Losses of this process's steps in this epoch times their rows; stays on the device."""
-    rows: int = 0
-    """Labelled rows of this process's steps in this epoch."""
+    """Losses of this process's steps in this epoch times their labels; stays on the device."""
+    labels: int = 0
+    """Labels of this process's steps in this epoch."""
     train_seconds: float = 0.0
     """Time of this epoch's steps."""
     seconds: float = 0.0
     """Time of the whole run, as far as it was saved."""
     best: Best | None = None
 
-    def count(self, loss: Tensor, rows: int) -> None:
+    def count(self, loss: Tensor, labels: int) -> None:
         """Take in a step; reads nothing from the device."""
-        self.loss_sum += loss.double() * rows
-        self.rows += rows
+        self.loss_sum += loss.double() * labels
+        self.labels += labels
         self.step += 1
         self.taken += 1
 
     def next_epoch(self) -> None:
         """Begin another epoch."""
-        self.epoch, self.step, self.rows, self.train_seconds = self.epoch + 1, 0, 0, 0.0
+        self.epoch, self.step, self.labels, self.train_seconds = self.epoch + 1, 0, 0, 0.0
         self.loss_sum = torch.zeros_like(self.loss_sum)
 
     @property

@@ -11,7 +11,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.task.losses import LOSSES
 from graphmamba.train.average import WeightAverage
 from graphmamba.train.experiment import Experiment
-from graphmamba.train.labels import labelled_batch, rows_per_graph
+from graphmamba.train.labels import labelled_batch, labels_per_graph
 from graphmamba.train.team import Team
 
 Loss = Float[Tensor, ""]
@@ -30,7 +30,7 @@ class TrainStep(Protocol):
         Returns:
             The mean loss over this process's graphs before the step: a tensor of its own on the
             device, detached, which later steps leave alone. It is not finite where the gradient
-            was not.
+            was not, and 0 where no graph has a label.
         """
 
 
@@ -38,7 +38,8 @@ class PlainStep:
     """Forward, backward, clip, update, one batch after another.
 
     Graphs beyond the batch size are split up and their gradients added, each part weighed by its
-    labelled rows: as if they had been one batch.
+    labels: as if they had been one batch, but for norms over a batch, and for losses that weigh
+    classes (`weighted_...`), whose weights are those of each part.
 
     Args:
         fabric: Lightning's Fabric, which `model` and `optimizer` were set up by.
@@ -70,7 +71,7 @@ class PlainStep:
         self._level = experiment.data.task.level
         self._loss = LOSSES[experiment.loss]
         self._size, self._clip = experiment.recipe.batch_size, experiment.recipe.clip
-        self._rows = rows_per_graph(store, self._level)
+        self._labels = labels_per_graph(store, self._level)
         self.taken, self._average = taken, average
 
     def step(self, ids: Ids) -> Loss:
@@ -104,12 +105,12 @@ class PlainStep:
 
     def _weight(self, part: Ids, ids: Ids) -> float:
         """Share of the part in its step."""
-        return float(self._rows[part].sum()) / max(float(self._rows[ids].sum()), 1.0)
+        return float(self._labels[part].sum()) / max(float(self._labels[ids].sum()), 1.0)
 
     def _share(self, ids: Ids) -> Tensor | None:
-        """How much more rows than the mean process this one has, which averages its gradient."""
+        """How much more labels than the mean process this one has, which averages its gradient."""
         if self._team.world == 1:
             return None
-        own = float(self._rows[ids].sum())
+        own = float(self._labels[ids].sum())
         total = self._team.sum(torch.full((), own, dtype=torch.float64, device=self._team.device))
         return (own * self._team.world / total.clamp_min(1.0)).float()

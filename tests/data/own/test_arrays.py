@@ -105,9 +105,10 @@ def test_what_is_stated_counts(tmp_path: Path) -> None:
         ({"split": [0]}, "split must be whole numbers [2]"),
         ({"y": [0, 1, 2]}, "y must have a row for each of 2 graphs or 4 nodes, got 3"),
         ({"y": 1}, "y must have a row"),
-        ({"y": [0, -2]}, "graph 1, row 0: y must be in 0 to 0"),
+        ({"y": [1, -2]}, "graph 1, row 0: y must be in 0 to 1"),
         ({"y": [0, 5000]}, "y must be below 1000"),
         ({"y": [-1, -1]}, "y must hold a label somewhere"),
+        ({"y": [0, -1]}, "y must hold 2 classes at least, got 0 in all rows"),
         ({"y": [0.5, np.inf]}, "graph 1, row 0: y must be finite"),
         ({"y": None}, "array 'pair_ptr' must be there"),
         ({"y": None, **LINKS, "edge_label": [2]}, "graph 0, row 0: y must be 0 or 1, got 2"),
@@ -124,15 +125,15 @@ def test_what_is_wrong_is_told(tmp_path: Path, arrays: dict[str, Any], told: str
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        (LabelRule(classes=1), "graph 0, row 0: y must be in 0 to 0, or -1 for no label, got 1"),
-        (LabelRule(classes=("a",)), "y must be in 0 to 0"),
+        (LabelRule(classes=2), "graph 0, row 0: y must be in 0 to 1, or -1 for no label, got 2"),
+        (LabelRule(classes=("a", "b")), "y must be in 0 to 1"),
     ],
 )
 def test_labels_out_of_the_stated_range_are_told(
     tmp_path: Path, rule: LabelRule, told: str
 ) -> None:
     with pytest.raises(UserError) as refused:
-        read_npz(save(tmp_path), rule)
+        read_npz(save(tmp_path, y=[2, 0]), rule)
     assert told in str(refused.value)
 
 

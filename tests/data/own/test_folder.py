@@ -130,7 +130,7 @@ PLAIN = "graph,node\np,1\np,z\nq,1\nq,2\n"
     [
         ({"nodes": "graph,a\np,1\n"}, r"nodes\.csv, line 1: column 'node' must be there"),
         ({"edges": "graph,source\np,1\n"}, r"edges\.csv, line 1: column 'target' must be there"),
-        ({"graphs": "mood\ngood\n"}, r"graphs\.csv, line 1: column 'graph' must be there"),
+        ({"graphs": "mood\ngood\nbad\n"}, r"graphs\.csv, line 1: column 'graph' must be there"),
         ({"edges": None}, r"edges\.csv must be there"),
         ({"nodes": None}, r"nodes\.csv must be there"),
         ({"nodes": PLAIN + "r,1\n"}, r"nodes\.csv, line 6: graph must be .* got 'r'"),
@@ -178,7 +178,7 @@ def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
         (["mood", "near"], {}, "column 'near' must be there"),
         ("mood", {"level": "node"}, "nodes.csv, line 1: column 'mood' must be there"),
         ("near", {"rule": LabelRule("regression")}, "pairs have one label"),
-        ("mood", {"rule": LabelRule(classes=("bad",))}, "got 'good'"),
+        ("mood", {"rule": LabelRule(classes=("bad", "so so"))}, "got 'good'"),
         ("mood", {"rule": LabelRule("regression")}, "line 2: mood must be a finite number"),
         ("mood", {"rule": LabelRule("multi-label")}, "line 2: mood must be a finite number"),
     ],

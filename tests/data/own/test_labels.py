@@ -51,6 +51,12 @@ def test_stated_classes_keep_their_order() -> None:
         (["0", "2"], LabelRule("multi-label"), "line 3: y must be 0 or 1, got 2.0"),
         (["1.5", "inf"], LabelRule(), "line 3: y must be all numbers or all words, got 'inf'"),
         (["0.5", "-inf"], LabelRule(), "line 3: y must be a finite number, got '-inf'"),
+        (
+            ["", "b", "b"],
+            LabelRule(),
+            "line 3: y must hold 2 classes at least, got 'b' in all rows",
+        ),
+        (["3", "3"], LabelRule("classes"), "line 2: y must hold 2 classes at least, got '3'"),
         ([str(n) for n in range(1001)], LabelRule(), "at most 1000 classes, got 1001"),
     ],
 )
@@ -63,9 +69,10 @@ def test_what_is_out_of_range_is_told(cells: list[str], rule: LabelRule, told: s
     ("kind", "classes", "told"),
     [
         ("regression", 3, "classes must be left out"),
-        (None, 0, "classes must be at least 1"),
-        (None, (), "classes must be different names"),
-        (None, ("a", "a"), "classes must be different names"),
+        (None, 1, "classes must be at least 2, got 1"),
+        (None, (), "classes must be 2 different names at least"),
+        (None, ("a",), "classes must be 2 different names at least"),
+        (None, ("a", "a", "b"), "classes must be 2 different names at least"),
     ],
 )
 def test_rules_are_checked(kind: object, classes: object, told: str) -> None:

@@ -72,6 +72,18 @@ def test_what_is_kept_is_opened_without_reading(
         assert torch.equal(again.store[2].y, before.store[2].y)
 
 
+def test_a_single_class_that_was_kept_is_refused(tmp_path: Path) -> None:
+    """As programs did that saw nothing wrong in it."""
+    folder = write_folder(tmp_path / "fruit")
+    own = open_own(folder, TASTE, tmp_path / "sets")
+    (about,) = [each for each in own.folder.glob("*.json") if "task" in each.read_text()]
+    content = json.loads(about.read_text())
+    content["task"] |= {"outputs": 1, "classes": 1}
+    about.write_text(json.dumps(content))
+    with pytest.raises(UserError, match="classes must be 0, or 2 at least, got 1"):
+        open_own(folder, TASTE, tmp_path / "sets")
+
+
 def test_other_content_or_options_are_read_anew(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "fruit")
     open_own(folder, TASTE, tmp_path)

@@ -41,7 +41,7 @@ def test_a_molecule_that_is_none_is_told(tmp_path: Path) -> None:
         ("smile,heavy\nC,1\n", "line 1: column 'smiles' must be there"),
         ("smiles,weight\nC,1\n", "line 1: column 'heavy' must be there"),
         ("smiles,heavy\nC,1.5\n,2\n", "line 3: smiles must not be empty"),
-        ("smiles,heavy,split\nC,1,later\n", "line 2: split must be one of"),
+        ("smiles,heavy,split\nC,1,later\nC,2,train\n", "line 2: split must be one of"),
         ("smiles,heavy\nC,1.5\nC,x\n", "line 3: heavy must be all numbers"),
     ],
 )

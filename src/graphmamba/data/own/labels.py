@@ -18,6 +18,8 @@ KINDS: tuple[Kind, ...] = ("classes", "regression", "multi-label")
 UNKNOWN = -2
 LONGEST = 18
 """Digits of the largest whole number that is read as a class."""
+LEAST_CLASSES = 2
+"""Of a single class there is nothing to learn."""
 MOST_CLASSES = 1000
 """More whole numbers than this are taken for a slip: they are counts, or names of rows."""
 
@@ -41,9 +43,11 @@ class LabelRule:
         if self.kind not in (None, "classes"):
             raise UserError(f"classes must be left out where kind={self.kind!r}")
         if isinstance(self.classes, int):
-            check_least("classes", self.classes, 1)
-        elif len(set(self.classes)) < max(len(self.classes), 1):
-            raise UserError(f"classes must be different names, got {self.classes!r}")
+            check_least("classes", self.classes, LEAST_CLASSES)
+        elif len(set(self.classes)) < max(len(self.classes), LEAST_CLASSES):
+            raise UserError(
+                f"classes must be {LEAST_CLASSES} different names at least, got {self.classes!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,12 @@ def _class_names(
     found = set(cells) - {""}
     if not found:
         raise UserError(f"{where(0)}: {name} must hold a label somewhere, got none")
+    if len(found) < LEAST_CLASSES:
+        (alone,) = found
+        raise UserError(
+            f"{where(cells.index(alone))}: {name} must hold {LEAST_CLASSES} classes at least, "
+            f"got {alone!r} in all rows; state the classes if there are others"
+        )
     if len(found) > MOST_CLASSES:
         raise UserError(
             f"{where(0)}: {name} must hold at most {MOST_CLASSES} classes, got {len(found)}; "

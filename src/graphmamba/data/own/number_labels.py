@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.own.labels import MOST_CLASSES, Kind, LabelRule, Labels, Where
+from graphmamba.data.own.labels import LEAST_CLASSES, MOST_CLASSES, Kind, LabelRule, Labels, Where
 from graphmamba.errors import UserError
 
 
@@ -53,6 +53,11 @@ def _class_names(stated: int | tuple[str, ...] | None, highest: int) -> tuple[st
         )
     if stated is None and highest < 0:
         raise UserError("y must hold a label somewhere, got none")
+    if stated is None and highest + 1 < LEAST_CLASSES:
+        raise UserError(
+            f"y must hold {LEAST_CLASSES} classes at least, got {highest} in all rows; state the "
+            "number of classes if there are others"
+        )
     return tuple(str(place) for place in range(highest + 1 if stated is None else stated))
 
 
