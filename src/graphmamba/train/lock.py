@@ -1,7 +1,6 @@
 """A lock that keeps the folder of a run to one run at a time."""
 
 import errno
-import fcntl
 import os
 import warnings
 from contextlib import suppress
@@ -77,9 +76,12 @@ class FolderLock:
 
 def _lock(handle: int, folder: Path) -> None:
     try:
+        # not there on Windows
+        import fcntl
+
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as mistake:
-        if mistake.errno in HELD:
+    except (OSError, ImportError) as mistake:
+        if isinstance(mistake, OSError) and mistake.errno in HELD:
             raise UserError(
                 f"folder must not be in use, and another process trains in '{folder}': "
                 "wait for its end, or name another folder"
