@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from graphmamba.data.catalog import Task
 from graphmamba.data.own import LabelRule, read_npz
+from graphmamba.data.own.number_labels import number_labels
 from graphmamba.errors import UserError
 
 PATHS: dict[str, Any] = {
@@ -64,6 +65,13 @@ def test_arrays_become_columns(tmp_path: Path) -> None:
 )
 def test_labels_tell_the_task(tmp_path: Path, y: list[Any], task: Task) -> None:
     assert read_npz(save(tmp_path, y=y)).task == task
+
+
+def test_whole_answers_have_a_word_for_none() -> None:
+    found = number_labels(torch.tensor([[0, -1], [1, 1]]), LabelRule(), str)
+    assert found.kind == "multi-label"
+    assert found.values.isnan().tolist() == [[False, True], [False, False]]
+    assert number_labels(torch.tensor([[0, -2], [1, 1]]), LabelRule(), str).kind == "regression"
 
 
 def test_pairs_tell_a_link_task(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from graphmamba.data.catalog import Task
 from graphmamba.data.own import LabelRule, from_graphs
 from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.errors import UserError
+from tests.helpers.typecheck import typecheck_off
 
 LOOP = torch.tensor([[0, 1], [1, 1]])
 
@@ -87,3 +88,8 @@ def test_labels_of_two_kinds_need_a_level() -> None:
     assert from_graphs([both], level="graph").task.level == "graph"
     with pytest.raises(UserError, match="graphs must hold a graph"):
         from_graphs([])
+
+
+def test_a_single_graph_is_no_list() -> None:
+    with typecheck_off(), pytest.raises(UserError, match="graphs must be a list of graphs"):
+        from_graphs(graph())  # type: ignore[arg-type]

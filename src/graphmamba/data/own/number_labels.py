@@ -9,13 +9,15 @@ from graphmamba.errors import UserError
 
 
 def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
-    """Read labels [rows] or [rows, columns]; class -1 and NaN are no label.
+    """Read labels [rows] or [rows, columns]; NaN is no label, nor is -1 as a class or an answer.
 
     Whole numbers in one column are classes, several columns of 0 and 1 yes-or-no answers, all else
     is regression, unless the rule states something.
     """
     values = values[:, None] if values.dim() == 1 else values
     kind = rule.kind or _read_kind(values, rule)
+    if kind == "multi-label" and not values.is_floating_point():
+        values = values.double().masked_fill(values == -1, torch.nan)
     if kind != "classes":
         names = tuple(f"y{column}" for column in range(values.shape[1]))
         return Labels(kind, _targets(values, kind, where), names)
@@ -39,7 +41,8 @@ def _read_kind(values: Tensor, rule: LabelRule) -> Kind:
         return "classes"
     if values.shape[1] == 1:
         return "regression" if values.is_floating_point() else "classes"
-    is_answer = (values == 0) | (values == 1) | torch.isnan(values)
+    is_none = torch.isnan(values) if values.is_floating_point() else values == -1
+    is_answer = (values == 0) | (values == 1) | is_none
     return "multi-label" if bool(is_answer.all()) else "regression"
 
 

@@ -27,9 +27,7 @@ def from_graphs(
         rule: What labels are, where their values should not decide.
         level: What is labelled, where the shape of `y` should not decide.
     """
-    graphs = list(graphs)
-    if not graphs:
-        raise UserError("graphs must hold a graph, got none")
+    graphs = _listed(graphs)
     columns = {
         name: _gather(graphs, name) for name in ("x", "edge_attr", "edge_label", "edge_label_index")
     }
@@ -47,6 +45,14 @@ def from_graphs(
         if parts:
             arrays[name] = _joined(name, parts)
     return assemble(arrays, rule or LabelRule(), level, SOURCE)
+
+
+def _listed(graphs: Sequence[Data]) -> list[Data]:
+    if isinstance(graphs, Data):
+        raise UserError("graphs must be a list of graphs, got a single one")
+    if not (found := list(graphs)):
+        raise UserError("graphs must hold a graph, got none")
+    return found
 
 
 def _gather(graphs: list[Data], name: str) -> list[Tensor]:
