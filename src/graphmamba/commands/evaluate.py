@@ -9,7 +9,7 @@ import torch
 
 from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
-from graphmamba.commands.source import ALL, ModelWords, check_fits, on_other_data
+from graphmamba.commands.source import ALL, ModelWords, check_fits, check_parts, on_other_data
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.train.options import DeviceName, Precision
 
@@ -52,7 +52,6 @@ def evaluate(  # noqa: PLR0913
     from graphmamba.show.tables import scores_table
     from graphmamba.train.captured_step import is_captured
     from graphmamba.train.engine import set_products
-    from graphmamba.train.identity import check_same_graphs, identity_of
     from graphmamba.train.open_data import open_data
     from graphmamba.train.results import json_numbers
     from graphmamba.train.scorer import Scorer
@@ -64,8 +63,7 @@ def evaluate(  # noqa: PLR0913
     experiment, store = open_data(experiment, Path(root) if root else None)
     check_fits(trained, experiment)
     if input_ is None:
-        use = "name them by --input, and a part by --split"
-        check_same_graphs(trained.graphs, identity_of(experiment, store), use)
+        check_parts(trained, experiment, store)
     data, options = experiment.data, trained.options
     if batch_size is not None:
         recipe = replace(experiment.recipe, batch_size=batch_size)

@@ -9,7 +9,14 @@ from torch import Tensor
 
 from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
-from graphmamba.commands.source import ALL, ModelWords, check_features, on_other_data, options_of
+from graphmamba.commands.source import (
+    ALL,
+    ModelWords,
+    check_features,
+    check_parts,
+    on_other_data,
+    options_of,
+)
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.own.unlabelled import read_unlabelled
 from graphmamba.data.store import GraphStore
@@ -51,7 +58,6 @@ def predict(  # noqa: PLR0913
     """
     from graphmamba.environment import resolve_device
     from graphmamba.show.follow import follow
-    from graphmamba.train.identity import check_same_graphs, identity_of
     from graphmamba.train.open_data import open_data
     from graphmamba.train.prediction_file import write_predictions
 
@@ -74,8 +80,7 @@ def predict(  # noqa: PLR0913
         experiment = on_other_data(trained, benchmark, input_)
         experiment, store = open_data(experiment, Path(root) if root else None)
         if input_ is None and split != ALL:
-            use = "name them by --input, and a part by --split"
-            check_same_graphs(trained.graphs, identity_of(experiment, store), use)
+            check_parts(trained, experiment, store)
         ids = _ids_of(store, split, experiment.data.title)
         names = ()
     parts = trained.stream(store, ids, has_spread=spread, budget=budget)

@@ -8,8 +8,10 @@ from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.in_words import features_in_words, task_in_words
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.own_data import numbers_of
+from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
+from graphmamba.train.identity import check_same_graphs, identity_of
 from graphmamba.train.pretrained import load_pretrained
 from graphmamba.train.trained import Trained, load
 
@@ -75,6 +77,12 @@ def check_fits(trained: Trained, experiment: Experiment) -> None:
             f"{features_in_words(model.features)} and {task_in_words(model.task)}, "
             f"got {features_in_words(data.features)} and {task_in_words(data.task)}"
         )
+
+
+def check_parts(trained: Trained, experiment: Experiment, store: GraphStore) -> None:
+    """Refuse own graphs that have changed since the training: their parts are others now."""
+    use = "name them by --input, and a part by --split"
+    check_same_graphs(trained.graphs, identity_of(experiment, store), use)
 
 
 def check_features(trained: Trained, columns: GraphColumns, where: str) -> None:

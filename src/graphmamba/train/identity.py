@@ -2,12 +2,11 @@
 
 from hashlib import sha256
 
-from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 
-READ = {"x", "edge_index", "edge_attr", "edge_label", "y"}
+READ = {"x", "edge_index", "edge_attr", "edge_label_index", "edge_label", "y"}
 """Columns that come from files; others are computed of these."""
 
 
@@ -17,13 +16,13 @@ def identity_of(experiment: Experiment, store: GraphStore) -> str:
         return ""
     digest = sha256()
     for kind, table in sorted(store.tables.items()):
-        digest.update(f"{kind} {table.ptr.tolist()}".encode())
+        digest.update(kind.encode() + table.ptr.tobytes())
         for name in sorted(table.columns.keys() & READ):
-            values = table.columns[name].values.cpu().contiguous()
+            values = table.columns[name].values
             digest.update(f"{name} {values.dtype} {list(values.shape)}".encode())
-            digest.update(values.numpy().tobytes())
-    for part in SPLITS if store.split is not None else ():
-        digest.update(f"{part} {store.split_ids(part).tolist()}".encode())
+            digest.update(values.numpy(force=True).tobytes())
+    if store.split is not None:
+        digest.update(store.split.numpy(force=True).tobytes())
     return digest.hexdigest()[:16]
 
 
