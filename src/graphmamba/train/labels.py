@@ -1,9 +1,9 @@
 """A batch of a store with its labels: where only right pairs are known, wrong ones are drawn."""
 
 from collections.abc import Sequence
-from math import prod
 
 import torch
+from torch.nn import functional
 from torch_geometric.data import Batch
 
 from graphmamba.data.catalog import Level
@@ -62,9 +62,9 @@ def labels_per_graph(store: GraphStore, level: Level) -> Ids:
         raise UserError(f"graphs must have labels '{name}' for each {level}, got none")
     kept = table.columns[name]
     is_known = ~kept.values.isnan() if kept.values.is_floating_point() else kept.values >= 0
-    counts = is_known.reshape(len(is_known), prod(is_known.shape[1:])).sum(dim=1)
+    counts = is_known if is_known.dim() == 1 else is_known.flatten(1).sum(dim=1)
     if kept.is_constant:
         return counts.cpu() * rows
     # On the device but for the result: rows are many, graphs are few.
-    ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    ends = functional.pad(counts.cumsum(0), (1, 0))
     return ends[torch.from_numpy(table.ptr).to(ends.device)].diff().cpu()
