@@ -1,8 +1,15 @@
 """Checks for public doors; every message names the argument, the rule and the value."""
 
+import dataclasses
+import types
 from collections.abc import Collection
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from graphmamba.errors import UserError
+
+NUMBERS = {int: (int,), float: (int, float)}
+"""What counts as a number of a type; NumPy's do not, since JSON cannot write them."""
 
 
 def check_choice(argument: str, value: object, choices: Collection[object]) -> None:
@@ -28,3 +35,51 @@ def check_divides(argument: str, value: int, name: str, total: int) -> None:
     """Refuse a count that does not divide a width evenly."""
     if value < 1 or total % value:
         raise UserError(f"{argument} must divide {name}={total}, got {value!r}")
+
+
+def check_types(config: Any, prefix: str = "") -> None:
+    """Refuse entries of a dataclass that are not of the types that it declares.
+
+    Args:
+        config: A dataclass, made in Python by whoever likes to.
+        prefix: What a message puts before the name of an entry.
+    """
+    kind: Any = type(config)
+    for name, hint in _entries(kind).items():
+        _check_type(prefix + name, getattr(config, name), hint)
+
+
+@cache
+def _entries(kind: Any) -> dict[str, Any]:
+    """Types of the entries, by name."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _check_type(argument: str, value: object, hint: Any) -> None:
+    if get_origin(hint) is tuple and isinstance(value, tuple):
+        for each in value:
+            _check_type(argument, each, get_args(hint)[0])
+        return
+    is_union = get_origin(hint) in {Union, types.UnionType}
+    kinds = get_args(hint) if is_union else (hint,)
+    if not any(_fits(value, kind) for kind in kinds):
+        raise UserError(f"{argument} must be {_listed(kinds)}, got {value!r}")
+
+
+def _fits(value: object, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    # True is an int to Python, but never what a person means by a number
+    if kind in NUMBERS:
+        return isinstance(value, NUMBERS[kind]) and not isinstance(value, bool)
+    return isinstance(value, get_origin(kind) or kind)
+
+
+def _listed(kinds: tuple[Any, ...]) -> str:
+    choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    if choices:
+        is_optional = types.NoneType in kinds
+        return "one of " + ", ".join(map(repr, [None] * is_optional + choices))
+    names = {types.NoneType: "None", float: "a number"}
+    return " or ".join(names.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds)

@@ -156,7 +156,8 @@ def test_a_run_that_was_stopped_goes_on(
 
     monkeypatch.setattr(study, "fit", fit)
     own.run(str, str)
-    assert calls == [(has_state, has_state)]
+    # one that had not saved anything begins anew inside of its folder, under the folder's lock
+    assert calls == [(True, True)]
 
 
 def test_a_run_that_stops_ends_the_study_and_says_how_to_go_on(

@@ -228,21 +228,29 @@ def test_a_loss_for_other_labels_is_refused_before_anything_is_trained(tmp_path:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_split_without_labels_is_refused_before_anything_is_trained(
+    tmp_path: Path, split: str
+) -> None:
+    experiment = tiny_experiment()
+    store = without_labels(tiny_store(experiment), split)
+    with pytest.raises(UserError, match=f"{split} must hold labels, and its graphs have none"):
+        fit(experiment, store, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("schedule", ["cosine", "plateau"])
-def test_parts_without_labels_have_no_loss_and_do_not_stop_the_run(
+def test_a_test_set_without_labels_has_no_loss_and_does_not_stop_the_run(
     tmp_path: Path, schedule: str
 ) -> None:
     experiment = tiny_experiment(**{"recipe.schedule": schedule, "recipe.patience": 1})
-    for split in ("train", "validation", "test"):
-        store = without_labels(tiny_store(experiment), split)
-        result = fit(experiment, store, folder=tmp_path / split)
-        assert (result.ending, result.epochs) == ("finished", 3)
-        # without validation there is nothing to choose by
-        assert (result.best_epoch == -1) == (split == "validation")
-        for row in read_rows(tmp_path / split / "metrics.csv"):
-            losses = {name: value for name, value in row.items() if name.endswith("_loss")}
-            missing = [name for name, value in losses.items() if math.isnan(value)]
-            assert missing == [f"{split}_loss"]
+    store = without_labels(tiny_store(experiment), "test")
+    result = fit(experiment, store, folder=tmp_path / "run")
+    assert (result.ending, result.epochs) == ("finished", 3)
+    assert result.best_epoch >= 0
+    for row in read_rows(tmp_path / "run" / "metrics.csv"):
+        losses = {name: value for name, value in row.items() if name.endswith("_loss")}
+        assert [name for name, value in losses.items() if math.isnan(value)] == ["test_loss"]
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 
 from graphmamba.errors import UserError
@@ -35,6 +36,12 @@ def test_options_survive_json(options: RunOptions) -> None:
         ({"seed": 1 << 63}, r"seed must be less than 2\*\*63"),
         ({"max_time": math.nan}, "max_time must be at least 0, got nan"),
         ({"early_stopping": -1}, "early_stopping must be at least 0, got -1"),
+        ({"seed": 1.5}, "seed must be int, got 1.5"),
+        ({"seed": np.int64(1)}, r"seed must be int, got np.int64\(1\)"),
+        ({"devices": True}, "devices must be int, got True"),
+        ({"tf32": "no"}, "tf32 must be bool, got 'no'"),
+        ({"max_time": "60"}, "max_time must be a number, got '60'"),
+        ({"loggers": "wandb"}, "loggers must be tuple, got 'wandb'"),
     ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, object], message: str) -> None:

@@ -1,9 +1,9 @@
 """Which encoders a model has, as data."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from graphmamba.checks import check_choice, check_divides, check_least
+from graphmamba.checks import check_divides, check_least, check_types
 
 LaplacianForm = Literal["deepset", "transformer"]
 RandomWalkForm = Literal["linear", "mlp"]
@@ -26,7 +26,7 @@ class LaplacianConfig:
     """Attention heads, where `form` is `transformer`."""
 
     def __post_init__(self) -> None:
-        check_choice("laplacian.form", self.form, get_args(LaplacianForm))
+        check_types(self, "laplacian.")
         for name in ("channels", "frequencies", "layers"):
             check_least(f"laplacian.{name}", getattr(self, name), 1)
         if self.form == "transformer":
@@ -49,7 +49,7 @@ class RandomWalkConfig:
     """Whether a BatchNorm comes before the first layer."""
 
     def __post_init__(self) -> None:
-        check_choice("random_walk.form", self.form, get_args(RandomWalkForm))
+        check_types(self, "random_walk.")
         for name in ("channels", "walks", "layers"):
             check_least(f"random_walk.{name}", getattr(self, name), 1)
 
@@ -76,7 +76,7 @@ class EncoderConfig:
     """Dense layers on the node rows before the first graph layer."""
 
     def __post_init__(self) -> None:
-        check_choice("standardization", self.standardization, get_args(StandardizationName))
+        check_types(self)
         check_least("gate_frequencies", self.gate_frequencies, 0)
         check_least("pre_layers", self.pre_layers, 0)
 

@@ -1,9 +1,9 @@
 """The rule by which the nodes of a graph are lined up, as data."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from graphmamba.checks import check_choice, check_least
+from graphmamba.checks import check_least, check_types
 from graphmamba.errors import UserError
 
 Key = Literal["degree", "eigenvector", "random_walk", "none"]
@@ -49,15 +49,7 @@ class OrderPolicy:
     """Along the line-up, against it, or the mean of both (the way back has its own weights)."""
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("key", Key),
-            ("noise", Noise),
-            ("noise_scope", NoiseScope),
-            ("clusters", Clusters),
-            ("deal", Deal),
-            ("direction", Direction),
-        ):
-            check_choice(name, getattr(self, name), get_args(choices))
+        check_types(self)
         for name in ("bins", "train_samples", "eval_samples"):
             check_least(name, getattr(self, name), 1)
         if not 0 < self.noise_width < float("inf"):

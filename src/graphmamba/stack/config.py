@@ -1,9 +1,9 @@
 """Which layers a model has, as data."""
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
-from graphmamba.checks import check_choice, check_fraction, check_least
+from graphmamba.checks import check_fraction, check_least, check_types
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.stack.graph_mamba_mixer import InputNorm
 from graphmamba.stack.mamba_block import MambaOptions
@@ -31,6 +31,7 @@ class AttentionConfig:
     """Nodes that Exphormer adds to each graph, joined with all others."""
 
     def __post_init__(self) -> None:
+        check_types(self, "attention.")
         check_least("attention.heads", self.heads, 1)
         check_fraction("attention.dropout", self.dropout)
         check_least("attention.expander_degree", self.expander_degree, 0)
@@ -53,8 +54,7 @@ class PlainConfig:
     """Whether GCN adds a bias."""
 
     def __post_init__(self) -> None:
-        check_choice("plain.activation", self.activation, get_args(Activation))
-        check_choice("plain.norm", self.norm, get_args(NormName))
+        check_types(self, "plain.")
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,7 @@ class StackConfig:
     """Where `mixer` is `none`."""
 
     def __post_init__(self) -> None:
+        check_types(self, "model.")
         check_least("model.channels", self.channels, 1)
         check_least("model.layers", self.layers, 1)
         check_fraction("model.dropout", self.dropout)
-        for name, choices in (
-            ("local", LocalName),
-            ("mixer", MixerName),
-            ("norm", NormName),
-            ("activation", Activation),
-            ("input_norm", InputNorm),
-        ):
-            check_choice(f"model.{name}", getattr(self, name), get_args(choices))

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from graphmamba.checks import check_choice, check_least
+from graphmamba.checks import check_choice, check_least, check_types
 from graphmamba.encode.forgetting import Forgetting, Make, is_worth_forgetting
 from graphmamba.encode.linear import Linear
 from graphmamba.order.policy import Direction
@@ -38,12 +38,11 @@ class MambaOptions:
     """Which implementation of the scan runs."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name in ("state", "width", "expand"):
             check_least(name, getattr(self, name), 1)
         if self.rank is not None:
             check_least("rank", self.rank, 1)
-        check_choice("discretization", self.discretization, get_args(Discretization))
-        check_choice("backend", self.backend, get_args(Backend))
 
 
 class SelectivePath(nn.Module):

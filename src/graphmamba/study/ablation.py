@@ -1,6 +1,5 @@
 """`graphmamba study ablation`: what each piece of a model is worth, over several seeds."""
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,7 +104,8 @@ class Ablation:
                     continue
                 if name not in opened:
                     opened[name] = open_data(experiment, self.root)[1]
-                yield name, _run(experiment, opened[name], replace(self.options, seed=seed), place)
+                options, goes_on = replace(self.options, seed=seed), place.config.exists()
+                yield name, fit(experiment, opened[name], options, place.path, resume=goes_on)
 
     def _finished(self, place: RunFolder, experiment: Experiment, seed: int) -> RunResult | None:
         """Read a run that came to its end, from its own folder or from another's."""
@@ -131,16 +131,6 @@ def is_finished(place: RunFolder, experiment: Experiment) -> bool:
             "name another folder"
         )
     return place.results.exists() and read_run(place.path).is_done
-
-
-def _run(
-    experiment: Experiment, store: GraphStore, options: RunOptions, place: RunFolder
-) -> RunResult:
-    can_go_on = place.state.exists()
-    if not can_go_on and place.config.exists():
-        # it was killed before it had saved anything
-        shutil.rmtree(place.path)
-    return fit(experiment, store, options, place.path, resume=can_go_on)
 
 
 def ablation(  # noqa: PLR0913

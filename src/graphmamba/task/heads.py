@@ -1,13 +1,13 @@
 """From node rows to predictions: for whole graphs, for nodes, for pairs of nodes."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from graphmamba.checks import check_choice, check_fraction, check_least
+from graphmamba.checks import check_fraction, check_least, check_types
 from graphmamba.data.catalog import Level, Task
 from graphmamba.data.topology import Topology
 from graphmamba.encode.linear import Linear
@@ -38,9 +38,8 @@ class HeadConfig:
     """Chance of each input of each layer to be dropped."""
 
     def __post_init__(self) -> None:
+        check_types(self, "head.")
         check_least("head.layers", self.layers, 1)
-        check_choice("head.pooling", self.pooling, get_args(Pooling))
-        check_choice("head.activation", self.activation, get_args(Activation))
         check_fraction("head.dropout", self.dropout)
 
 

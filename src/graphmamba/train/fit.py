@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from graphmamba.data.catalog import Level
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
@@ -18,6 +19,7 @@ from graphmamba.train.engine import move_store, start_fabric, team_of
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.folder import RunFolder, new_folder
 from graphmamba.train.generators import own_generators, seed_all
+from graphmamba.train.labels import labels_per_graph
 from graphmamba.train.loggers import with_loggers
 from graphmamba.train.loop import Loop
 from graphmamba.train.memory import forget_peak, peak_memory
@@ -30,6 +32,9 @@ from graphmamba.train.step import PlainStep, TrainStep
 from graphmamba.train.stops import Stops
 from graphmamba.train.team import Team
 from graphmamba.train.watch import Watch
+
+LABELLED = ("train", "validation")
+"""Splits without whose labels no epoch could be taken or chosen."""
 
 
 def fit(
@@ -79,7 +84,7 @@ def run_fit(
     The first process calls `before` when nothing is left that could be refused, and nothing has
     been written.
     """
-    _check_splits(store)
+    _check_splits(store, experiment.data.task.level)
     experiment.check_loss()
     team = team_of(fabric)
     fast = _is_fast(experiment, options, team)
@@ -125,11 +130,16 @@ def run_fit(
         return result
 
 
-def _check_splits(store: GraphStore) -> None:
+def _check_splits(store: GraphStore, level: Level) -> None:
     """Refuse what could be trained on but not scored, before an epoch is lost on it."""
+    labels = labels_per_graph(store, level)
     for split in SPLITS:
-        if not len(store.split_ids(split)):
+        ids = store.split_ids(split)
+        if not len(ids):
             raise UserError(f"{split} must hold graphs, and all {len(store)} are in other splits")
+        # a test set may keep its labels to itself: its score is no number then
+        if split in LABELLED and not labels[ids].any():
+            raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")
 
 
 def _found(loop: Loop, state: RunState, folder: RunFolder) -> RunResult:

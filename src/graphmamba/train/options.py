@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from graphmamba.checks import check_choice, check_least
+from graphmamba.checks import check_least, check_types
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
 
@@ -52,14 +52,7 @@ class RunOptions:
     """Where numbers go beside `metrics.csv`."""
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("device", DeviceName),
-            ("precision", Precision),
-            ("fast", FastName),
-        ):
-            check_choice(name, getattr(self, name), get_args(choices))
-        for logger in self.loggers:
-            check_choice("loggers", logger, get_args(LoggerName))
+        check_types(self)
         for name in ("devices", "nodes", "accumulate"):
             check_least(name, getattr(self, name), 1)
         for name in ("seed", "early_stopping", "max_time", "checkpoint_every"):

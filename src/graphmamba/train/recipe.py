@@ -1,9 +1,9 @@
 """How a model is trained, as data."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from graphmamba.checks import check_choice, check_fraction, check_least
+from graphmamba.checks import check_fraction, check_least, check_types
 from graphmamba.data.catalog import LossName
 from graphmamba.errors import UserError
 
@@ -48,9 +48,7 @@ class Recipe:
     scored; 0 scores with the running ones."""
 
     def __post_init__(self) -> None:
-        check_choice("recipe.optimizer", self.optimizer, get_args(OptimizerName))
-        check_choice("recipe.schedule", self.schedule, get_args(ScheduleName))
-        check_choice("recipe.loss", self.loss, (None, *get_args(LossName)))
+        check_types(self, "recipe.")
         for name in ("batch_size", "epochs", "patience"):
             check_least(f"recipe.{name}", getattr(self, name), 1)
         for name in ("warmup", "weight_decay", "clip", "least_learning_rate", "statistics"):

@@ -1,0 +1,41 @@
+"""Entries that are made in Python are checked as those of files are."""
+
+from collections.abc import Callable
+
+import pytest
+
+from graphmamba.encode.config import EncoderConfig, LaplacianConfig
+from graphmamba.errors import UserError
+from graphmamba.order.policy import OrderPolicy
+from graphmamba.stack.config import AttentionConfig, PlainConfig, StackConfig
+from graphmamba.stack.mamba_block import MambaOptions
+from graphmamba.task.heads import HeadConfig
+from graphmamba.train.recipe import Recipe
+from tests.helpers.typecheck import typecheck_off
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Recipe(batch_size="32"), "recipe.batch_size must be int, got '32'"),
+        (lambda: Recipe(loss="hinge"), "recipe.loss must be one of None, 'binary_cross_entropy'"),
+        (lambda: Recipe(average=True), "recipe.average must be a number, got True"),
+        (lambda: StackConfig(order="degree"), "model.order must be OrderPolicy, got 'degree'"),
+        (lambda: StackConfig(layers=2.0), "model.layers must be int, got 2.0"),
+        (lambda: AttentionConfig(head_width="8"), "head_width must be int or None, got '8'"),
+        (lambda: PlainConfig(has_residual=1), "plain.has_residual must be bool, got 1"),
+        (lambda: HeadConfig(pooling="median"), "head.pooling must be one of 'mean', 'max', 'sum'"),
+        (lambda: OrderPolicy(bins=None), "bins must be int, got None"),
+        (lambda: MambaOptions(rank=1.5), "rank must be int or None, got 1.5"),
+        (lambda: LaplacianConfig(form=[]), r"laplacian.form must be one of .*, got \[\]"),
+        (lambda: EncoderConfig(laplacian=16), "laplacian must be LaplacianConfig or None, got 16"),
+    ],
+)
+def test_entries_of_another_type_are_refused(make: Callable[[], object], message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        make()
+
+
+def test_whole_numbers_are_numbers() -> None:
+    with typecheck_off():
+        assert Recipe(learning_rate=1, weight_decay=0).learning_rate == 1
