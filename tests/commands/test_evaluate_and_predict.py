@@ -140,6 +140,28 @@ def test_a_part_of_an_input_is_predicted(capsys: pytest.CaptureFixture[str]) -> 
     assert "a part of rings that holds graphs, got 'validation'" in capsys.readouterr().err
 
 
+def test_targets_that_happen_to_be_whole_are_targets_still(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    task = Task("graph", 1, "l1", "mean_absolute_error")
+    features = Features(node_columns=1)
+    own = OwnSource(path="old", label="grams", features=features, task=task, names=("grams",))
+    experiment = Experiment(own=own, model=StackConfig(channels=24, layers=1))
+    save_weights("grams.safetensors", experiment.build(), experiment)
+    folder = write_rings(Path("rings"), 3)
+    write_rows(folder / "graphs.csv", ["graph", "grams"], [["g0", 1], ["g1", 2], ["g2", 2]])
+    main(["evaluate", "grams.safetensors", "--input", "rings", "--split", "all", "--json"])
+    assert json.loads(capsys.readouterr().out)["mean_absolute_error"] > 0
+
+
+def test_few_graphs_may_hold_few_of_the_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_rings(Path("rings"), 3)
+    write_rows(folder / "graphs.csv", ["graph", "taste"], [[f"g{n}", "sour"] for n in range(3)])
+    words = [own_model(Features(node_columns=1)), "--input", "rings", "--split", "all", "--json"]
+    main(["evaluate", *words])
+    assert json.loads(capsys.readouterr().out)["accuracy"] in (0, 1 / 3, 2 / 3, 1)
+
+
 def test_an_input_of_another_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["predict", own_model(MOLECULES), "--input", str(write_rings(Path("rings"), 4))]
     assert status_of(words) == 2

@@ -12,6 +12,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.identity import check_same_graphs, identity_of
+from graphmamba.train.predictions import kind_of
 from graphmamba.train.pretrained import load_pretrained
 from graphmamba.train.trained import Trained, load
 
@@ -40,12 +41,15 @@ class ModelWords:
 
 
 def options_of(trained: Trained) -> OwnOptions:
-    """How graphs like those that a model was trained on are read, classes numbered as they were."""
-    own = trained.experiment.own
+    """How graphs like those that a model was trained on are read: labels mean what they did."""
+    own, task = trained.experiment.own, trained.model.task
+    kind = kind_of(task)
+    if kind == "link":
+        return own.options if own else OwnOptions()
     if own is None:
-        return OwnOptions()
-    is_classes = bool(own.task and own.task.classes)
-    return replace(own.options, classes=own.names if is_classes else own.classes)
+        return OwnOptions(kind=kind, classes=task.classes or None)
+    # few graphs may hold few of the classes, and targets that happen to be whole
+    return replace(own.options, kind=kind, classes=own.names if task.classes else None)
 
 
 def on_other_data(trained: Trained, benchmark: str | None, input_: str | None) -> Experiment:
