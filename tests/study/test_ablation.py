@@ -236,6 +236,13 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
     assert len(json.loads((tmp_path / "new" / "ablation.json").read_text())["runs"]) == 30
 
 
+def test_one_run_has_no_spread(tmp_path: Path) -> None:
+    write_ablation([Entry("peptides-func", "none", (result(tmp_path, 0, 0.6),))], tmp_path)
+    (line,) = csv.DictReader((tmp_path / "ablation.csv").read_text().splitlines())
+    assert (line["mean"], line["deviation"]) == ("0.6", "")
+    assert "| 0.6000 |  | 0.6000 |" in (tmp_path / "ablation.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

@@ -43,8 +43,10 @@ class Entry:
         return SeedsResult(Path(), self.runs).mean("test", self.runs[0].metric)
 
     @property
-    def deviation(self) -> float:
-        """Standard deviation over the seeds, as in published tables."""
+    def deviation(self) -> float | None:
+        """Standard deviation over the seeds, as in published tables; one run has none."""
+        if len(self.runs) == 1:
+            return None
         return SeedsResult(Path(), self.runs).deviation("test", self.runs[0].metric)
 
     @property

@@ -1,0 +1,98 @@
+"""Score trained weights once more, and hold the scores against those that their runs reported.
+
+Run it in the repository; the package need not be installed:
+
+    PYTHONPATH=src python benchmarks/scores.py --device cuda --out FILE.json
+
+On the device of the run, with the same code, they are the same in all digits. Another device, or
+kernels that round otherwise, show here by how much they differ.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from graphmamba.bench.tables import table, write_json
+from graphmamba.environment import describe, resolve_device
+from graphmamba.errors import UserError
+from graphmamba.train.captured_step import is_captured
+from graphmamba.train.engine import set_products
+from graphmamba.train.open_data import open_data
+from graphmamba.train.scorer import Scorer
+from graphmamba.train.trained import load
+from graphmamba.train.weights import load_weights
+
+ROOT = Path(__file__).parents[1]
+WEIGHTS = ROOT / "weights"
+SPLITS = ("test", "validation")
+
+
+def main() -> None:
+    """Score, print the table, write the JSON; the exit status is 1 where a score differs."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("weights", nargs="*", type=Path, help="files; all of the repository else")
+    parser.add_argument("--root", type=Path, help="where data sets are kept")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "scores.json")
+    parser.add_argument("--commit", help="names the commit where the copy has no history")
+    options = parser.parse_args()
+
+    device = resolve_device(options.device)
+    files = options.weights or sorted(WEIGHTS.glob("*/*/best.safetensors"))
+    rows = list(score(files, options.root, device))
+    Console().print(
+        table(
+            f"scores on {device}",
+            ["weights", "split", "metric", "run", "now", "same"],
+            [_texts(row) for row in rows],
+        )
+    )
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    write_json(options.out, {"environment": describe(device, options.commit), "rows": rows})
+    if not all(row["is_same"] for row in rows):
+        raise SystemExit(1)
+
+
+def score(
+    files: Sequence[Path], root: Path | None, device: torch.device
+) -> Iterator[dict[str, Any]]:
+    """Score each file's model on the graphs that it was chosen and reported by."""
+    for file in files:
+        reported: Any = load_weights(file).metadata.get("scores")
+        if not reported:
+            raise UserError(f"weights must hold the scores of their run, got '{file}' without")
+        trained = load(file)
+        experiment, store = open_data(trained.experiment, root)
+        options = trained.options
+        set_products(device, options)
+        scorer = Scorer(
+            trained.model.to(device),
+            store.to(device),
+            experiment,
+            options.precision,
+            is_captured(experiment, options, device, options.devices * options.nodes),
+        )
+        for split in SPLITS:
+            now = scorer.score(split)
+            yield {
+                "weights": file.parent.relative_to(file.parents[2]).as_posix(),
+                "split": split,
+                "metric": trained.model.task.metric,
+                "is_same": now == reported[split],
+                "run": reported[split],
+                "now": now,
+            }
+
+
+def _texts(row: dict[str, Any]) -> list[str]:
+    metric = row["metric"]
+    scores = [f"{row[name][metric]:.6f}" for name in ("run", "now")]
+    return [row["weights"], row["split"], metric, *scores, "yes" if row["is_same"] else "no"]
+
+
+if __name__ == "__main__":
+    main()
