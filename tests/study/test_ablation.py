@@ -160,16 +160,22 @@ def test_a_run_that_was_stopped_goes_on(
     assert calls == [(True, True)]
 
 
-def test_a_run_that_stops_ends_the_study_and_says_how_to_go_on(
+def test_a_run_that_stops_ends_the_study_and_enters_no_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    endings = iter(["finished", "max time"])
+
     def fit(_e: Experiment, _s: Any, options: RunOptions, folder: Path, resume: bool) -> RunResult:
         assert not resume
-        return result(folder, options.seed, 0.5, "max time")
+        return result(folder, options.seed, 0.5, next(endings))
 
     monkeypatch.setattr(study, "fit", fit)
+    tables: list[list[str]] = []
     with pytest.raises(ValueError, match=r"stopped by max time.*the same command goes on"):
-        small_study(tmp_path).run(str, str)
+        small_study(tmp_path, ("degree", "none")).run(
+            str, lambda table: tables.append([entry.row for entry in table])
+        )
+    assert tables == [["degree"]]
 
 
 def test_runs_of_another_experiment_are_refused(tmp_path: Path) -> None:

@@ -77,13 +77,13 @@ class Ablation:
         """Make the runs that are missing; `measured` gets the table whenever a run is done."""
         done: dict[tuple[str, str], Entry] = {}
         for (benchmark, row), result in self._results(tell):
-            before = done.get((benchmark, row), Entry(benchmark, row, ()))
-            done[benchmark, row] = replace(before, runs=(*before.runs, result))
-            measured(self._table(done))
             if not result.is_done:
                 raise UserError(
                     f"stopped by {result.ending} in '{result.folder}': the same command goes on"
                 )
+            before = done.get((benchmark, row), Entry(benchmark, row, ()))
+            done[benchmark, row] = replace(before, runs=(*before.runs, result))
+            measured(self._table(done))
         return self._table(done)
 
     def _table(self, done: Mapping[tuple[str, str], Entry]) -> Table:
