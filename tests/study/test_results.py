@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CATALOG
+from graphmamba.study import keep
 from graphmamba.study.collected import Line, collect
 from graphmamba.study.data_notes import DATA_NOTES
 from graphmamba.study.keep import keep_runs
@@ -210,6 +212,30 @@ def test_a_later_state_replaces_an_earlier_one_and_not_the_other_way_round(tmp_p
         results(tmp_path / "first", out, kept, curves=False)
     with pytest.raises(ValueError, match="keep must be another folder"):
         results(kept, out, kept, curves=False)
+
+
+@pytest.mark.parametrize("written", range(3))
+def test_what_was_cut_off_while_it_was_kept_is_kept_by_the_next_go(
+    written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, kept = write_run(tmp_path / "runs", FUNC, 0, 0.5).parents[2], tmp_path / "kept"
+    left = iter(range(written))
+
+    def killed_after(write: Callable[..., None]) -> Callable[..., None]:
+        def until(*given: object) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            write(*given)
+
+        return until
+
+    with monkeypatch.context() as patch:
+        for name in ("write_json", "write_text"):
+            patch.setattr(keep, name, killed_after(getattr(keep, name)))
+        with pytest.raises(KeyboardInterrupt):
+            keep_runs(runs, kept)
+    keep_runs(runs, kept)
+    assert only_line(kept).mean == 0.5
 
 
 def test_nothing_is_laid_over_another_run_that_is_kept(tmp_path: Path) -> None:

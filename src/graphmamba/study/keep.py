@@ -30,13 +30,14 @@ def _keep(run: RunFolder, into: Path) -> Path:
     kept = RunFolder(into / name)
     if kept.results.exists():
         _check_later(run, kept)
+    for source, copy in ((run.config, kept.config), (run.metrics, kept.metrics)):
+        if source.exists():
+            write_text(copy, source.read_text(encoding="utf-8"))
+    # last, since whoever finds results reads the config beside them
     if run.results.exists():
         found = read_run(run.path)
         # the folder that the run was made in means nothing elsewhere
         write_json(kept.results, {**found.content(), "folder": name.as_posix()})
-    for source, copy in ((run.config, kept.config), (run.metrics, kept.metrics)):
-        if source.exists():
-            write_text(copy, source.read_text(encoding="utf-8"))
     return kept.path
 
 
