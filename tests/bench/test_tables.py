@@ -48,3 +48,20 @@ def test_json_spells_out_dataclasses_and_refuses_the_rest(tmp_path: Path) -> Non
     assert row["batch"]["tokens"] == 20_926
     with pytest.raises(TypeError, match="Path"):
         write_json(tmp_path / "out.json", {"where": tmp_path})
+
+
+def test_measurements_that_are_cut_off_leave_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_json(tmp_path / "out.json", {"times": [1.0]})
+    write = Path.write_text
+
+    def half(path: Path, text: str, *given: str, **options: str) -> int:
+        write(path, text[: len(text) // 2], *given, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(KeyboardInterrupt):
+        write_json(tmp_path / "out.json", {"times": [1.0, 2.0]})
+    assert json.loads((tmp_path / "out.json").read_text()) == {"times": [1.0]}
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]

@@ -14,10 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphmamba import whole_files
 from graphmamba.config import Experiment
 from graphmamba.errors import UserError
 from graphmamba.study.runs import read_run
-from graphmamba.train import files
 from graphmamba.train.files import read_tensors, write_tensors
 from graphmamba.train.fit import fit
 from graphmamba.train.metrics_file import read_rows
@@ -64,12 +64,12 @@ def test_a_crash_at_any_step_changes_no_bit(
 
 KILLED = """
 import os, signal, sys
-from graphmamba.train import files
+from graphmamba import whole_files
 from graphmamba.train.fit import fit
 from graphmamba.train.options import RunOptions
 from tests.helpers.runs import Notes, send, tiny_experiment, tiny_store
 
-kill, flush = send(signal.SIGKILL), files._flush
+kill, flush = send(signal.SIGKILL), whole_files._flush
 experiment = tiny_experiment(**{"model.dropout": 0.3})
 store = tiny_store(experiment)
 
@@ -83,7 +83,7 @@ def run(folder, what, number):
             kill()
         flush(path)
 
-    files._flush = flush_or_die
+    whole_files._flush = flush_or_die
     notes = Notes({number: kill} if what == "step" else {})
     is_begun = os.path.exists(folder)
     fit(experiment, store, RunOptions(checkpoint_every=0.0), folder, notes, resume=is_begun)
@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_the_saved_state_intact(
 ) -> None:
     folder, store = tmp_path / "run", tiny_store(EXPERIMENT)
     left = [writes]
-    flush = files._flush
+    flush = whole_files._flush
 
     def full(path: Path) -> None:
         # by now the file is there, under its other name, and perhaps cut short
@@ -248,7 +248,7 @@ def test_a_full_disk_leaves_the_saved_state_intact(
         flush(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "_flush", full)
+        patch.setattr(whole_files, "_flush", full)
         with pytest.raises(UserError, match=r"No space left on device.*before still is"):
             fit(EXPERIMENT, store, ALWAYS, folder)
     assert [file.name for file in (folder / "last").iterdir()] == ["state.safetensors"]

@@ -12,6 +12,7 @@ from rich.table import Table
 from graphmamba.bench.agreement import Agreement
 from graphmamba.bench.bound import Bound
 from graphmamba.bench.measure import PADDED_LOOP, ScanTimes
+from graphmamba.whole_files import write_text
 
 
 @runtime_checkable
@@ -129,8 +130,8 @@ def result_path(out: Path | None, folder: Path, name: str, environment: dict[str
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write measurements; dataclasses in them become objects."""
-    path.write_text(json.dumps(content, indent=2, default=_as_object) + "\n")
+    """Write measurements whole; dataclasses in them become objects."""
+    write_text(path, json.dumps(content, indent=2, default=_as_object) + "\n")
 
 
 def _as_object(value: object) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from graphmamba.study.ablation import Entry, Table
 from graphmamba.study.ablation_rows import ROWS
 from graphmamba.study.csv_file import write_csv
 from graphmamba.study.figure import COLOURS, INK, QUIET, new_figure, save_figure
-from graphmamba.train.files import write_json, write_text
+from graphmamba.whole_files import write_json, write_text
 
 OURS, PAPER = COLOURS[0], COLOURS[1]
 COLUMNS = ("model", "seeds", "mean", "std", "lowest", "highest", "paper, 1 run")

@@ -5,7 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from graphmamba.train.files import write_text
+from graphmamba.whole_files import write_text
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:

@@ -13,7 +13,7 @@ from graphmamba.study.csv_file import write_csv
 from graphmamba.study.efficiency_findings import FILE, BatchRow, Findings, MixerRow, Row
 from graphmamba.study.efficiency_plan import CLAIMS, OURS, PAPER_BATCH, TITLES, Cell, Claim, Sizing
 from graphmamba.study.efficiency_plots import plot_fractions, plot_mixers
-from graphmamba.train.files import write_json
+from graphmamba.whole_files import write_json
 
 
 def write_findings(findings: Findings, folder: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmamba.errors import UserError
-from graphmamba.train.files import write_whole
+from graphmamba.whole_files import write_whole
 
 INK, QUIET, RULE = "#22272e", "#7a828c", "#e3e6ea"
 COLOURS = ("#0b6e6e", "#d1495b", "#edae49", "#7a5195", "#3d7dca", "#8d99ae")

@@ -6,8 +6,8 @@ from graphmamba.errors import UserError
 from graphmamba.study.collected import run_folders
 from graphmamba.study.runs import read_run, read_stored
 from graphmamba.train.experiment import changed_entries
-from graphmamba.train.files import write_json, write_text
 from graphmamba.train.folder import RunFolder
+from graphmamba.whole_files import write_json, write_text
 
 
 def keep_runs(folder: Path, into: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from graphmamba.study.collected import collect
 from graphmamba.study.keep import keep_runs
 from graphmamba.study.results_curves import draw_sets
 from graphmamba.study.results_page import FLAG, MARK, page
-from graphmamba.train.files import write_text
+from graphmamba.whole_files import write_text
 
 
 def results(

@@ -11,9 +11,10 @@ from graphmamba.study.collected import collect
 from graphmamba.study.data_notes import DATA_NOTES
 from graphmamba.study.model_card import card
 from graphmamba.study.runs import StoredRun
-from graphmamba.train.files import read_tensors, write_tensors, write_text
+from graphmamba.train.files import read_tensors, write_tensors
 from graphmamba.train.folder import RunFolder
 from graphmamba.train.weights import Weights, load_weights
+from graphmamba.whole_files import write_text
 
 CARD = "README.md"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from graphmamba.errors import UserError
-from graphmamba.train.files import write_whole
 from graphmamba.train.metrics_file import read_rows
+from graphmamba.whole_files import write_whole
 
 TRAIN, VALIDATION, TEST = "#4477aa", "#ee8866", "#228833"
 """Colours that also people who confuse red and green can tell apart."""

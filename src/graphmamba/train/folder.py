@@ -10,11 +10,11 @@ from typing import NamedTuple
 from graphmamba.errors import UserError
 from graphmamba.parse import convert
 from graphmamba.train.experiment import Experiment
-from graphmamba.train.files import write_json, write_text
 from graphmamba.train.lock import FolderLock
 from graphmamba.train.options import RunOptions
 from graphmamba.train.results import RunResult, SeedsResult, read_result
 from graphmamba.train.team import Team
+from graphmamba.whole_files import write_json, write_text
 
 RUNS = Path("runs")
 """Where runs go that were given no folder."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from graphmamba.train.files import cannot_write, write_text
+from graphmamba.whole_files import cannot_write, write_text
 
 Row = Mapping[str, int | float]
 

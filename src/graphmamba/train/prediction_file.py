@@ -4,8 +4,8 @@ import csv
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from graphmamba.train.files import write_whole
 from graphmamba.train.predictions import Predictions
+from graphmamba.whole_files import write_whole
 
 Namer = Callable[[int, int], str]
 """Name of a node, by the numbers of its graph and of itself."""
