@@ -257,6 +257,21 @@ def test_the_spread_of_a_single_number_needs_no_name(tmp_path: Path) -> None:
     assert file.read_text().split() == ["graph,logp,spread", "3,0.5,0.125"]
 
 
+def test_graphs_without_pairs_have_no_rows_and_no_warning(tmp_path: Path) -> None:
+    model = trained("pcqm-contact")
+    alone = [
+        Data(x=graph.x[:1], edge_index=graph.edge_index[:, :0], edge_attr=graph.edge_attr[:0])
+        for graph in graphs_for(model, 2)
+    ]
+    found = model.predict(alone)
+    assert found.values.shape == (0, 1)
+    assert found.spread is not None
+    assert found.spread.shape == (0, 1)
+    file = tmp_path / "predictions.csv"
+    assert write_predictions(file, [found]) == 0
+    assert file.read_text().split() == ["graph,source,target,score,spread"]
+
+
 def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
     model = trained("mnist")
     file = tmp_path / "predictions.csv"

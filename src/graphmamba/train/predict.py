@@ -74,8 +74,7 @@ def stream_predictions(
             values_of(output, kind, loss or task.loss).double().cpu()
             for output in _outputs(model, single, graphs, rows)
         )
-        spread = torch.stack(others).std(dim=0, correction=0) if others else None
-        return Predictions(kind, columns, rows.graph, rows.node, rows.pair, first, spread)
+        return Predictions(kind, columns, rows.graph, rows.node, rows.pair, first, _spread(others))
 
     is_training = model.training
     model.eval()
@@ -135,6 +134,16 @@ def _outputs(
     if rows.joined is None:
         return outputs
     return [pair_scores(output, rows.joined)[:, None] for output in outputs]
+
+
+def _spread(
+    values: list[Float[Tensor, "rows columns"]],
+) -> Float[Tensor, "rows columns"] | None:
+    """Standard deviation over the line-ups; None where there are none."""
+    if not values:
+        return None
+    # without rows, such as pairs of lone nodes, torch complains of too few line-ups
+    return torch.stack(values).std(dim=0, correction=0) if len(values[0]) else values[0]
 
 
 def _costs(store: GraphStore) -> Int[Tensor, " graphs"]:
