@@ -4,12 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
+from graphmamba.data.own.options import OwnOptions
 from graphmamba.encode.config import EncoderConfig, LaplacianConfig
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.stack.config import AttentionConfig, PlainConfig, StackConfig
 from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.task.heads import HeadConfig
+from graphmamba.train.experiment import Experiment
 from graphmamba.train.recipe import Recipe
 from tests.helpers.typecheck import typecheck_off
 
@@ -28,6 +30,13 @@ from tests.helpers.typecheck import typecheck_off
         (lambda: OrderPolicy(bins=None), "bins must be int, got None"),
         (lambda: MambaOptions(rank=1.5), "rank must be int or None, got 1.5"),
         (lambda: LaplacianConfig(form=[]), r"laplacian.form must be one of .*, got \[\]"),
+        (lambda: OwnOptions(fractions=(0.5, 0.5)), "fractions must be tuple of 3 numbers"),
+        (lambda: OwnOptions(is_undirected="no"), "is_undirected must be bool, got 'no'"),
+        (lambda: OwnOptions(label=("a", 1)), r"label must be str or tuple of str, got \('a', 1\)"),
+        (lambda: OwnOptions(level="edge"), "level must be one of None, 'graph', 'node', 'link'"),
+        (lambda: Experiment(sizes=(4, 2)), "sizes must be tuple of 3 int or None, got"),
+        (lambda: Experiment(recipe={}), r"recipe must be Recipe, got \{\}"),
+        (lambda: Experiment(version="1"), "version must be int, got '1'"),
         (lambda: EncoderConfig(laplacian=16), "laplacian must be LaplacianConfig or None, got 16"),
     ],
 )

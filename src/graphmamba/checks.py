@@ -57,23 +57,32 @@ def _entries(kind: Any) -> dict[str, Any]:
 
 
 def _check_type(argument: str, value: object, hint: Any) -> None:
-    if get_origin(hint) is tuple and isinstance(value, tuple):
-        for each in value:
-            _check_type(argument, each, get_args(hint)[0])
-        return
     is_union = get_origin(hint) in {Union, types.UnionType}
     kinds = get_args(hint) if is_union else (hint,)
-    if not any(_fits(value, kind) for kind in kinds):
-        raise UserError(f"{argument} must be {_listed(kinds)}, got {value!r}")
+    if any(_fits(value, kind) for kind in kinds):
+        return
+    # of several entries, the one that is wrong is told
+    if get_origin(hint) is tuple and isinstance(value, tuple) and Ellipsis in get_args(hint):
+        for each in value:
+            _check_type(argument, each, get_args(hint)[0])
+    raise UserError(f"{argument} must be {_listed(kinds)}, got {value!r}")
 
 
 def _fits(value: object, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and _fit(value, get_args(kind))
     # True is an int to Python, but never what a person means by a number
     if kind in NUMBERS:
         return isinstance(value, NUMBERS[kind]) and not isinstance(value, bool)
-    return isinstance(value, get_origin(kind) or kind)
+    return isinstance(value, kind)
+
+
+def _fit(values: tuple[object, ...], kinds: tuple[Any, ...]) -> bool:
+    if Ellipsis in kinds:
+        kinds = kinds[:1] * len(values)
+    return len(values) == len(kinds) and all(map(_fits, values, kinds))
 
 
 def _listed(kinds: tuple[Any, ...]) -> str:
@@ -81,5 +90,13 @@ def _listed(kinds: tuple[Any, ...]) -> str:
     if choices:
         is_optional = types.NoneType in kinds
         return "one of " + ", ".join(map(repr, [None] * is_optional + choices))
+    return " or ".join(map(_name, kinds))
+
+
+def _name(kind: Any) -> str:
+    if get_origin(kind) is tuple:
+        first, *others = get_args(kind)
+        count = "" if Ellipsis in others else f"{1 + len(others)} "
+        return f"tuple of {count}{'numbers' if first is float else _listed((first,))}"
     names = {types.NoneType: "None", float: "a number"}
-    return " or ".join(names.get(kind, getattr(kind, "__name__", str(kind))) for kind in kinds)
+    return names.get(kind, getattr(kind, "__name__", str(kind)))

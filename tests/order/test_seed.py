@@ -25,5 +25,14 @@ def test_a_resumed_run_goes_on_where_it_stopped() -> None:
     assert torch.equal(first(), second())
 
 
+def test_dropouts_of_another_process_follow_another_seed() -> None:
+    seed, other = NoiseSeed(7), NoiseSeed(7)
+    other.process = 1
+    line_ups, same = seed(), other()
+    assert torch.equal(line_ups, same)
+    assert torch.equal(seed.of_dropouts(line_ups), line_ups)
+    assert not torch.equal(other.of_dropouts(same), line_ups)
+
+
 def test_runs_differ_by_their_seed() -> None:
     assert int(NoiseSeed(0)()) != int(NoiseSeed(1)())

@@ -60,6 +60,14 @@ def test_columns_that_do_not_fit_follow_below() -> None:
     assert [line for line in below if "0." in line] == ["MRR 0.3395 ± 0.0013"]
 
 
+def test_runs_that_are_not_finished_are_named_and_left_out() -> None:
+    stopped = replace(link_run(7), ending="max time", scores={})
+    runs = SeedsResult(Path("runs"), (stopped, link_run(0), link_run(2)))
+    lines = [" ".join(line.split()) for line in printed(results_table(runs), 150)]
+    assert any("seeds 0, 2 · without seed 7: stopped by max time" in line for line in lines)
+    assert any("0.3002 ± 0.0001" in line for line in lines)
+
+
 def test_heads_are_wrapped_before_numbers_are() -> None:
     lines = printed(scores_table("a on b", {"test": scores(1000)}), 150)
     assert "0.1000   0.1001   0.1002" in " ".join(lines)

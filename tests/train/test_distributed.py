@@ -36,8 +36,11 @@ CASES = {
     ),
 }
 """Experiments whose loss is a mean over rows, and options."""
-UNLIKE = {"recipe.average": 0.9}
-"""Each process has statistics of its own, and averages of them."""
+UNLIKE = {
+    "averages": ("mnist/graph-mamba", {"recipe.average": 0.9}),
+    "statistics": ("pattern/gin", {"recipe.statistics": 2, "model.dropout": 0.5}),
+}
+"""Experiments in which each process has statistics of its own, and averages of them."""
 SCORED = ("peptides-func/graph-mamba", "pattern/graph-mamba", "pcqm-contact/graph-mamba",
           "peptides-struct/graph-mamba")  # fmt: skip
 
@@ -71,8 +74,9 @@ for name, (config, overrides, options) in CASES.items():
     while not result.is_done:
         again = dict(store=tiny_store(experiment, train=16), options=RunOptions(**options))
         result = fit(experiment, folder=folder / f"{name}-stopped", resume=True, **again)
-experiment = tiny_experiment(**UNLIKE)
-fit(experiment, tiny_store(experiment, others=9), folder=folder / "unlike")
+for unlike, (config, overrides) in UNLIKE.items():
+    experiment = tiny_experiment(config, **overrides)
+    fit(experiment, tiny_store(experiment, others=9), folder=folder / unlike)
 os.chdir(folder)
 if os.environ["RANK"] == "1":
     time.time = lambda: 0.0  # the clocks of two machines differ
@@ -168,10 +172,11 @@ def test_two_processes_score_exactly_as_one(folder: Path, config: str) -> None:
     assert json.loads((folder / "scores.json").read_text())[config] == scores
 
 
-def test_averages_of_two_processes_score_as_the_one_that_is_kept(folder: Path) -> None:
-    trained = load(folder / "unlike")
+@pytest.mark.parametrize("case", UNLIKE)
+def test_two_processes_score_as_the_one_that_is_kept(folder: Path, case: str) -> None:
+    trained = load(folder / case)
     store, size = tiny_store(trained.experiment, others=9), trained.experiment.recipe.batch_size
-    scores = json.loads((folder / "unlike" / "results.json").read_text())["scores"]
+    scores = json.loads((folder / case / "results.json").read_text())["scores"]
     for split in ("validation", "test"):
         again = evaluate(trained.model, store, split, batch_size=size)
         assert again == scores[split]

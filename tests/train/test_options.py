@@ -41,7 +41,10 @@ def test_options_survive_json(options: RunOptions) -> None:
         ({"devices": True}, "devices must be int, got True"),
         ({"tf32": "no"}, "tf32 must be bool, got 'no'"),
         ({"max_time": "60"}, "max_time must be a number, got '60'"),
-        ({"loggers": "wandb"}, "loggers must be tuple, got 'wandb'"),
+        (
+            {"loggers": "wandb"},
+            "loggers must be tuple of one of 'tensorboard', 'wandb', got 'wandb'",
+        ),
     ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, object], message: str) -> None:

@@ -43,6 +43,24 @@ def test_mean_and_deviation_are_those_of_published_tables() -> None:
     assert written["scores"]["test"]["accuracy"]["mean"] == pytest.approx(0.8)
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_runs_that_are_not_done_do_not_count_beside_others(place: int) -> None:
+    runs = [*map(scored, (0.7, 0.9))]
+    for other in (replace(RUN, seed=5, ending="max time"), replace(RUN, seed=5, scores={})):
+        mixed = SeedsResult(Path("runs"), (*runs[:place], other, *runs[place:]))
+        assert mixed.mean("test", "accuracy") == pytest.approx(0.8)
+        written = json.loads(json.dumps(mixed.content(), allow_nan=False))
+        assert (len(written["seeds"]), len(written["counted"])) == (3, 2)
+        assert written["scores"]["test"]["accuracy"]["mean"] == pytest.approx(0.8)
+
+
+def test_where_no_run_is_done_those_with_scores_count() -> None:
+    stopped = replace(scored(0.7), ending="max time")
+    none = replace(stopped, scores={})
+    assert SeedsResult(Path("runs"), (none, stopped)).counted == (stopped,)
+    assert SeedsResult(Path("runs"), (none,)).content()["scores"] == {}
+
+
 def test_a_run_without_an_epoch_has_no_score() -> None:
     assert math.isnan(replace(RUN, scores={}).test)
 

@@ -10,7 +10,7 @@ from graphmamba.config import Experiment, config_names
 from graphmamba.data.store import GraphStore
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba
-from graphmamba.train.build import OPTIMIZERS
+from graphmamba.train.build import OPTIMIZERS, make_model
 from graphmamba.train.engine import start_fabric, team_of
 from graphmamba.train.labels import labelled_batch
 from graphmamba.train.options import RunOptions
@@ -142,8 +142,9 @@ def test_the_gradient_is_clipped() -> None:
     assert norm_of(whole * 2) == pytest.approx(whole)
 
 
-def test_a_gradient_that_is_no_number_shows_in_the_loss() -> None:
-    experiment = tiny_experiment()
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_a_gradient_that_is_no_number_shows_in_the_loss(clip: float) -> None:
+    experiment = tiny_experiment(**{"recipe.clip": clip})
     model, step = make_step(experiment, tiny_store(experiment))
     parameter = model.head.mlp[0].weight
     parameter.register_hook(lambda gradient: gradient * torch.nan)
@@ -178,3 +179,15 @@ def test_wrong_pairs_follow_their_counters() -> None:
 
     assert torch.equal(pairs(1, 2), pairs(1, 2))
     assert not torch.equal(pairs(1, 2), pairs(1, 3))
+
+
+@pytest.mark.parametrize(("rate", "are_alike"), [(0.0, True), (0.5, False)])
+def test_processes_line_up_alike_and_drop_apart(rate: float, are_alike: bool) -> None:
+    experiment = tiny_experiment("pattern/graph-mamba", **{"model.dropout": rate})
+    graphs = tiny_store(experiment).batch(torch.arange(4))
+    outputs = []
+    for rank in (0, 1):
+        torch.manual_seed(0)
+        model = make_model(experiment, RunOptions(), Team(rank=rank, world=2))
+        outputs.append(model(graphs))
+    assert torch.equal(*outputs) == are_alike

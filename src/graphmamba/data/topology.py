@@ -26,6 +26,8 @@ class Topology:
     """What names a graph for the random numbers, such as its place in the data set; 0 if absent."""
     seed: Int[Tensor, ""] | None = None
     """Seed of this forward pass, which random orders need (see `order.NoiseSeed`)."""
+    drop_seed: Int[Tensor, ""] | None = None
+    """Seed of its dropouts, where it is another one: see `dropout_seed`."""
     centrality: Float[Tensor, " nodes"] | None = None
     """Eigenvector centrality, where an order asks for it."""
     random_walk: Float[Tensor, "nodes walks"] | None = None
@@ -67,6 +69,11 @@ class Topology:
             return self.ptr
         every = torch.arange(self.num_graphs + 1, device=self.batch.device)
         return torch.searchsorted(self.batch, every)
+
+    @property
+    def dropout_seed(self) -> Int[Tensor, ""] | None:
+        """What dropouts of this pass follow, with the place of a row in the batch."""
+        return self.seed if self.drop_seed is None else self.drop_seed
 
     def lay_out(self) -> EdgeLayout:
         """Return the layout of the edges, looked up now where nobody has done it before."""

@@ -11,7 +11,9 @@ class NoiseSeed(nn.Module):
     """A fresh seed for every forward pass in training, always the same one at evaluation.
 
     Both numbers are buffers: a resumed run goes on where it stopped, a captured CUDA graph counts
-    on at every replay, and DDP keeps the ranks alike (their graphs differ by `graph_key`).
+    on at every replay, and DDP keeps the ranks alike. That is right for line-ups, which follow the
+    `graph_key` as well; dropouts follow the place of a row in its batch, and need a seed of their
+    own in each process.
 
     Args:
         seed: What the draws of one run are told apart by.
@@ -19,6 +21,8 @@ class NoiseSeed(nn.Module):
 
     seed: Tensor
     passes: Tensor
+    process: int = 0
+    """Which of the processes this is; no buffer, since these become alike."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -31,3 +35,8 @@ class NoiseSeed(nn.Module):
             return self.seed
         self.passes.add_(1)
         return draw_bits(self.seed, self.passes)
+
+    def of_dropouts(self, seed: Int[Tensor, ""]) -> Int[Tensor, ""]:
+        """Return the seed of a pass's dropouts, from the seed of the pass."""
+        # the other way round, or they would follow the bits that some line-up is drawn from
+        return draw_bits(~seed, self.process) if self.process else seed

@@ -21,7 +21,7 @@ def results_table(result: RunResult | SeedsResult, published: Score | None = Non
         result: One run, or runs with several seeds.
         published: What a paper reports for the test split.
     """
-    runs = (result,) if isinstance(result, RunResult) else result.runs
+    runs = (result,) if isinstance(result, RunResult) else result.counted
     first = runs[0]
     names = [name for name in first.scores.get("test", {}) if name != "loss"]
     columns = ["loss", *names]
@@ -30,6 +30,9 @@ def results_table(result: RunResult | SeedsResult, published: Score | None = Non
     title += f" · {bytes_of(max(run.peak_memory for run in runs))}"
     if len(runs) > 1:
         title += f" · seeds {_listed([run.seed for run in runs])}"
+    if isinstance(result, SeedsResult):
+        others = [run for run in result.runs if run not in runs]
+        title += "".join(f" · without seed {run.seed}: {_why(run)}" for run in others)
     rows = []
     for split in first.scores:
         cells = [_over([run.scores[split].get(name, math.nan) for run in runs]) for name in columns]
@@ -123,6 +126,10 @@ def _over(values: Sequence[float]) -> str:
         return ""
     mean = f"{mean_of(values):.4f}"
     return mean if len(values) == 1 else f"{mean} ± {deviation_of(values):.4f}"
+
+
+def _why(run: RunResult) -> str:
+    return "no score" if run.is_done else f"stopped by {run.ending}"
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -52,7 +52,7 @@ class Backbone(nn.Module):
         activation checkpointing runs a layer a second time. A seed in `topology` comes first.
         """
         seed = self.noise_seed() if topology.seed is None else topology.seed
-        topology = replace(topology, seed=seed)
+        topology = replace(topology, seed=seed, drop_seed=self.noise_seed.of_dropouts(seed))
         # Beside the encoder, which they do not read.
         branch = Branch([seed], is_on=bool(self._mixers))
         with branch:

@@ -89,7 +89,7 @@ class GatedGCN(LocalModel):
         scale = None if self.stable_gate is None else self._stability(topology)
         layout, source = topology.lay_out(), x.detach()
         follow: dict[str, Any] = {
-            "activation": self.activation, "rate_after": self.dropout, "seed": topology.seed
+            "activation": self.activation, "rate_after": self.dropout, "seed": topology.dropout_seed
         }  # fmt: skip
         forgets = is_worth_forgetting(x, x.shape[1], self.forgets)
         # Large batches fill a GPU as it is, and are short of memory.

@@ -152,7 +152,7 @@ class GPSLayer(nn.Module):
                         *(near, mixed, topology.num_real_nodes),
                         before=far_residual,
                         rate=self.dropout,
-                        seed=topology.seed,
+                        seed=topology.dropout_seed,
                     )
                 if again is not None:
                     kept.forget(mixed, again)
@@ -170,7 +170,7 @@ class GPSLayer(nn.Module):
     def _feed_forward(
         self, s: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
-        seed = topology.seed
+        seed = topology.dropout_seed
         # Without a seed, dropout would drop other entries when it runs again.
         is_repeatable = seed is not None or not self.dropout
         forgets = is_repeatable and self._forgets(s, LEAST_TO_FORGET_INSIDE)

@@ -83,7 +83,7 @@ class NodeNorm(nn.Module):
                 before=before,
                 after=after,
                 rate_before=rate,
-                seed=topology.seed,
+                seed=topology.dropout_seed,
             )
         rows = functional.dropout(x, rate, self.training)
         rows = rows if before is None else before + rows

@@ -26,6 +26,7 @@ OPTIMIZERS: dict[OptimizerName, type[torch.optim.AdamW] | type[torch.optim.Adam]
 def make_model(experiment: Experiment, options: RunOptions, team: Team) -> GraphMamba:
     """Build the model as the options ask: BatchNorm over all processes, compiled."""
     model = experiment.build(seed=options.seed)
+    model.backbone.noise_seed.process = team.rank
     if options.sync_batchnorm and team.world > 1:
         sync_norms(model)
     _compile(model, options)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from graphmamba.checks import check_choice, check_least
+from graphmamba.checks import check_choice, check_least, check_types
 from graphmamba.data.catalog import CATALOG, Benchmark, LossName
+from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.own.source import OwnSource
 from graphmamba.data.sbm import Sizes
 from graphmamba.encode.config import EncoderConfig
@@ -43,13 +44,14 @@ class Experiment:
     """How it is trained."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.version > VERSION:
             raise UserError(
                 f"version must be {VERSION} or older, got {self.version}: "
                 "it was written by a newer graphmamba"
             )
         check_choice("benchmark", self.benchmark, tuple(CATALOG))
-        for name, size in zip(("train", "validation", "test"), self.sizes or (), strict=False):
+        for name, size in zip(SPLITS, self.sizes or (), strict=False):
             check_least(f"sizes of {name}", size, 1)
 
     @property

@@ -135,9 +135,10 @@ class Loop:
         sums = torch.stack([progress.loss_sum, torch.full_like(progress.loss_sum, progress.labels)])
         loss_sum, labels = state.team.sum(sums).tolist()
         train_loss = loss_sum / labels if labels else math.nan
-        state.team.share_buffers(state.scored)
         if self._statistics:
             self._statistics.take()
+        # last, since each process has dropped other entries while it took them
+        state.team.share_buffers(state.scored)
         validation, test = self._scores("validation"), self._scores("test")
         is_best = self._choose(train_loss, validation, test)
         state.schedule.observe(validation["loss"])

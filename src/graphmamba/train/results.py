@@ -41,7 +41,7 @@ class RunResult:
     metric: str
     """What the best epoch was chosen by."""
     best_epoch: int
-    """Counted from 0; -1 where no epoch was finished."""
+    """Counted from 0; -1 where none was chosen."""
     scores: Mapping[str, Scores]
     """Scores of `train`, `validation` and `test` in the best epoch; of `train` the loss alone."""
     epochs: int
@@ -123,17 +123,23 @@ class SeedsResult:
         """The one that validation chooses."""
         return min(self.runs, key=lambda run: run.rank)
 
+    @property
+    def counted(self) -> tuple[RunResult, ...]:
+        """Runs whose scores are joined: those that are done; all with scores where none is."""
+        scored = tuple(run for run in self.runs if run.scores)
+        return tuple(run for run in scored if run.is_done) or scored
+
     def mean(self, split: str, name: str) -> float:
-        """Mean over the seeds."""
+        """Mean over the seeds that count."""
         return mean_of(self._values(split, name))
 
     def deviation(self, split: str, name: str) -> float:
-        """Standard deviation over the seeds."""
+        """Standard deviation over the seeds that count."""
         return deviation_of(self._values(split, name))
 
     def content(self) -> dict[str, object]:
         """Mean and deviation of each score, then all runs, as JSON can write them."""
-        first = self.runs[0]
+        counted = self.counted
         table = {
             split: {
                 name: json_numbers(
@@ -141,17 +147,19 @@ class SeedsResult:
                 )
                 for name in scores
             }
-            for split, scores in first.scores.items()
+            for split, scores in (counted[0].scores if counted else {}).items()
         }
         return {
-            "metric": first.metric,
+            "metric": self.runs[0].metric,
             "seeds": [run.seed for run in self.runs],
+            "counted": [run.seed for run in counted],
             "scores": table,
             "runs": [run.content() for run in self.runs],
         }
 
     def _values(self, split: str, name: str) -> Sequence[float]:
-        return [run.scores.get(split, {}).get(name, math.nan) for run in self.runs]
+        values = [run.scores.get(split, {}).get(name, math.nan) for run in self.counted]
+        return values or [math.nan]
 
 
 def mean_of(values: Sequence[float]) -> float:

@@ -1,5 +1,6 @@
 """One step of training: graphs in, weights changed, the loss out, and no wait for the GPU."""
 
+import math
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -87,11 +88,11 @@ class PlainStep:
                 self._fabric.backward(loss if share is None else loss * share)
             losses.append(loss.detach())
         whole = torch.stack(losses).sum()
-        if self._clip:
-            norm = self._fabric.clip_gradients(
-                self._model, self._optimizer, max_norm=self._clip, error_if_nonfinite=False
-            )
-            whole = torch.where(norm.isfinite(), whole, torch.nan)
+        # where nothing is clipped as well: a gradient that is no number must be seen
+        norm = self._fabric.clip_gradients(
+            self._model, self._optimizer, max_norm=self._clip or math.inf, error_if_nonfinite=False
+        )
+        whole = torch.where(norm.isfinite(), whole, torch.nan)
         self._optimizer.step()
         if self._average:
             self._average.update()

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from graphmamba.checks import check_choice
+from graphmamba.checks import check_types
 from graphmamba.data.catalog import Level
 from graphmamba.data.own.labels import Kind, LabelRule
 from graphmamba.errors import UserError
@@ -35,7 +35,7 @@ class OwnOptions:
     """What such a split is drawn from."""
 
     def __post_init__(self) -> None:
-        check_choice("level", self.level, (None, *LEVELS))
+        check_types(self)
         if min(self.fractions) < 0 or not math.isclose(sum(self.fractions), 1):
             raise UserError(f"fractions must be shares that add up to 1, got {self.fractions}")
         LabelRule(self.kind, self.classes)
