@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from graphmamba.data.catalog import CATALOG
-from graphmamba.study.figure import COLOURS, INK, QUIET, new_figure, save_figure
+from graphmamba.figures import new_figure
+from graphmamba.study.figure import COLOURS, INK, QUIET, save_figure
 
 RESULTS = Path(__file__).parent / "results"
 LEAST = 0.3

@@ -61,9 +61,28 @@ def test_a_plot_is_written(tmp_path: Path, file: str) -> None:
     assert (tmp_path / file).stat().st_size > 1_000
 
 
-def test_another_ending_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["info.word", "info"])
+def test_another_ending_is_refused(tmp_path: Path, file: str) -> None:
     with pytest.raises(UserError, match="plot must end in"):
-        plot_summary(summarise(paths(4, 2)), "Two graphs", tmp_path / "info.word")
+        plot_summary(summarise(paths(4, 2)), "Two graphs", tmp_path / file)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_plot_that_is_cut_off_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plot_summary(summarise(paths(4, 2)), "Two graphs", tmp_path / "info.png")
+    before = (tmp_path / "info.png").read_bytes()
+
+    def half(_figure: Any, path: Path, **_: object) -> None:
+        path.write_bytes(before[:100])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", half)
+    with pytest.raises(KeyboardInterrupt):
+        plot_summary(summarise(paths(4, 2)), "Two graphs", tmp_path / "info.png")
+    assert (tmp_path / "info.png").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["info.png"]
 
 
 def test_many_classes_with_long_names_stay_apart() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphmamba.data.plot_bins import BINS, even_bins, log_bins
 from graphmamba.data.summary import Summary
-from graphmamba.errors import UserError
+from graphmamba.figures import new_figure, write_figure
 
 FIRST, SECOND = "#4477aa", "#ee8866"
 """Colours that also people who confuse red and green can tell apart."""
@@ -33,20 +33,12 @@ LONGEST = 24
 
 def plot_summary(summary: Summary, title: str, path: Path) -> None:
     """Draw the set into a file; its ending says which format."""
-    figure = draw_summary(summary, title)
-    try:
-        figure.savefig(path, dpi=160)
-    except ValueError as mistake:
-        raise UserError(f"plot must end in .png, .pdf or .svg, got '{path}'") from mistake
+    write_figure(draw_summary(summary, title), path)
 
 
 def draw_summary(summary: Summary, title: str) -> Any:
     """Make a figure with a panel for each thing that the set has."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise UserError("plots need matplotlib: pip install 'graphmamba[plots]'") from missing
-    figure: Any = Figure(figsize=(10, 7), layout="constrained")
+    figure = new_figure(10.0, 7.0)
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     draws = list(_panels(summary))

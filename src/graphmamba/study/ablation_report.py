@@ -5,11 +5,12 @@ from typing import Any
 
 from graphmamba.bench.tables import table
 from graphmamba.data.catalog import CATALOG
+from graphmamba.figures import new_figure
 from graphmamba.show.units import metric_title
 from graphmamba.study.ablation import Entry, Table
 from graphmamba.study.ablation_rows import ROWS
 from graphmamba.study.csv_file import write_csv
-from graphmamba.study.figure import COLOURS, INK, QUIET, new_figure, save_figure
+from graphmamba.study.figure import COLOURS, INK, QUIET, save_figure
 from graphmamba.whole_files import write_json, write_text
 
 OURS, PAPER = COLOURS[0], COLOURS[1]

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from graphmamba.data.catalog import CATALOG
+from graphmamba.figures import new_figure
 from graphmamba.study.cost import OUT, Cost
 from graphmamba.study.efficiency_findings import Findings, FractionRow
 from graphmamba.study.efficiency_plan import FIRST_FIGURE, PAPER_BATCH, TITLES
-from graphmamba.study.figure import COLOURS, INK, QUIET, log_axes, new_figure, save_figure
+from graphmamba.study.figure import COLOURS, INK, QUIET, log_axes, save_figure
 
 Quantity = tuple[str, Callable[[Cost], float | None]]
 

@@ -4,22 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graphmamba.errors import UserError
-from graphmamba.whole_files import write_whole
+from graphmamba.figures import write_figure
 
 INK, QUIET, RULE = "#22272e", "#7a828c", "#e3e6ea"
 COLOURS = ("#0b6e6e", "#d1495b", "#edae49", "#7a5195", "#3d7dca", "#8d99ae")
 """Told apart also by those who see fewer colours; the first is ours."""
-DOTS_PER_INCH = 160
-
-
-def new_figure(width: float, height: float) -> Any:
-    """Make an empty figure that lays itself out; sizes in inches."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise UserError("plots need matplotlib: pip install 'graphmamba[plots]'") from missing
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def log_axes(panel: Any) -> None:
@@ -36,8 +25,6 @@ def log_axes(panel: Any) -> None:
 
 def save_figure(figure: Any, path: Path, endings: Sequence[str] = ("png", "svg")) -> None:
     """Write it as PNG and SVG, whole or not at all; the path comes without an ending."""
-    from matplotlib import rc_context
-
     for panel in figure.axes:
         panel.spines[["top", "right"]].set_visible(False)
         panel.spines[["left", "bottom"]].set_color(QUIET)
@@ -50,13 +37,4 @@ def save_figure(figure: Any, path: Path, endings: Sequence[str] = ("png", "svg")
         )
         panel.set_axisbelow(True)
     for ending in endings:
-
-        def write(partial: Path, ending: str = ending) -> None:
-            # without a date, and with names that are not drawn, the same numbers make the same file
-            with rc_context({"svg.hashsalt": "graphmamba"}):
-                figure.savefig(partial, format=ending, dpi=DOTS_PER_INCH, metadata=_UNDATED[ending])
-
-        write_whole(path.with_suffix(f".{ending}"), write)
-
-
-_UNDATED = {"png": {}, "svg": {"Date": None}}
+        write_figure(figure, path.with_suffix(f".{ending}"))

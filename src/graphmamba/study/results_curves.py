@@ -7,9 +7,10 @@ from typing import Any
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
+from graphmamba.figures import new_figure
 from graphmamba.show.units import metric_title
 from graphmamba.study.collected import Line
-from graphmamba.study.figure import COLOURS, INK, QUIET, new_figure, save_figure
+from graphmamba.study.figure import COLOURS, INK, QUIET, save_figure
 from graphmamba.study.runs import StoredRun
 from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.train.folder import RunFolder

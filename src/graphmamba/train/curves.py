@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from graphmamba.errors import UserError
+from graphmamba.figures import new_figure, write_figure
 from graphmamba.train.metrics_file import read_rows
-from graphmamba.whole_files import write_whole
 
 TRAIN, VALIDATION, TEST = "#4477aa", "#ee8866", "#228833"
 """Colours that also people who confuse red and green can tell apart."""
@@ -28,14 +28,10 @@ def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
         title: What stands above it.
         metric: The score that the best epoch was chosen by.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise UserError("plots need matplotlib: pip install 'graphmamba[plots]'") from missing
+    figure = new_figure(11.0, 3.6)
     rows = read_rows(metrics)
     if not rows:
         raise UserError(f"'{metrics}' must hold an epoch, got none")
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
     panels = figure.subplots(1, 3, width_ratios=(1, 1, 0.8))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     epochs = [int(row["epoch"]) + 1 for row in rows]
@@ -47,7 +43,7 @@ def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
         _tidy(panel)
         if best is not None:
             panel.axvline(epochs[best], color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-    write_whole(path, lambda partial: figure.savefig(partial, dpi=160, format=path.suffix[1:]))
+    write_figure(figure, path)
 
 
 def _draw_losses(panel: Any, epochs: Sequence[int], rows: Sequence[dict[str, float]]) -> None:
