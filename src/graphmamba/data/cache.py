@@ -85,7 +85,7 @@ def write_store(store: GraphStore, place: Path, recipe: Mapping[str, Any]) -> No
             "source": store.source,
             "counts": _counts(store),
             "bytes": (partial / COLUMNS).stat().st_size,
-            "content": _digest(partial / COLUMNS),
+            "content": file_hash(partial / COLUMNS),
         }
         (partial / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
         for name in (COLUMNS, ABOUT):
@@ -123,7 +123,8 @@ def content_of(place: Path) -> str:
     return str(_read_about(place / ABOUT)["content"])
 
 
-def _digest(path: Path) -> str:
+def file_hash(path: Path) -> str:
+    """Name a file by its content."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphmamba import whole_files
 from graphmamba.data import precomputed_store
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.own import OwnData, OwnOptions, open_own
@@ -131,6 +132,21 @@ def test_a_mistake_in_a_file_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not [
         path for path in (tmp_path / "sets").rglob("*") if path.suffix != ".lock" and path.is_file()
     ]
+
+
+def test_a_full_disk_leaves_nothing_that_would_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    path = write_npz(tmp_path / "three.npz")
+    monkeypatch.setattr(whole_files, "_flush", full)
+    with pytest.raises(UserError, match=r"json' cannot be written .*No space left on device"):
+        open_own(path, root=tmp_path)
+    assert [each.suffix for each in (tmp_path / "own").iterdir()] == [".lock"]
+    monkeypatch.undo()
+    assert open_own(path, root=tmp_path).task.loss == "l1"
 
 
 @pytest.mark.parametrize(

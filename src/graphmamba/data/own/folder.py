@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.checks import check_choice
@@ -174,11 +174,19 @@ def _place_labels(
     elif level == "node":
         columns.nodes["y"] = labels.values[roster.order]
     else:
-        graph, index = roster.pairs(tables["pairs.csv"])
-        order = graph.argsort(stable=True)
-        ptr = boundaries(torch.bincount(graph, minlength=roster.graphs))
-        answers = {"edge_label": labels.values[order, 0]}
-        columns.pairs["edge_label_index"] = Pairs(ptr, index[:, order], answers)
+        answers = labels.values[:, 0]
+        columns.pairs["edge_label_index"] = lay_pairs(tables["pairs.csv"], roster, answers)
+
+
+def lay_pairs(
+    pairs: CsvTable, roster: Roster, answers: Float[Tensor, " rows"] | None = None
+) -> Pairs:
+    """Lay the rows of `pairs.csv` out graph by graph, each with its answer if it has one."""
+    graph, index = roster.pairs(pairs)
+    order = graph.argsort(stable=True)
+    ptr = boundaries(torch.bincount(graph, minlength=roster.graphs))
+    columns = {} if answers is None else {"edge_label": answers[order]}
+    return Pairs(ptr, index[:, order], columns)
 
 
 def _features(table: CsvTable, label: tuple[str, ...]) -> list[str]:

@@ -4,13 +4,12 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from graphmamba.data.cache import open_or_build, recipe_hash
+from graphmamba.data.cache import file_hash, open_or_build, recipe_hash
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.own.arrays import read_npz
@@ -25,6 +24,7 @@ from graphmamba.data.sources import default_root
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
+from graphmamba.whole_files import write_json
 
 READING = 1
 """Counts changes in how files are read; what is kept then becomes stale."""
@@ -79,7 +79,7 @@ def open_own(
     recipe = {
         "own": path.name,
         "reading": READING,
-        "files": {file.name: _digest(file) for file in files},
+        "files": {file.name: file_hash(file) for file in files},
         "options": _options_that_matter(options),
     }
     folder = (root or default_root()) / OWN
@@ -88,8 +88,8 @@ def open_own(
     def build() -> GraphColumns:
         own = read()
         # Written before the graphs are, so that whoever finds them finds this.
-        _write(about, {"features": asdict(own.features), "task": asdict(own.task),
-                       "names": list(own.names)})  # fmt: skip
+        write_json(about, {"features": asdict(own.features), "task": asdict(own.task),
+                           "names": list(own.names)})  # fmt: skip
         return own.columns
 
     store = open_or_build(folder, recipe, build, rebuild=rebuild)
@@ -129,18 +129,6 @@ def _options_that_matter(options: OwnOptions) -> dict[str, Any]:
     left_out = {"fractions", "split_seed"}
     kept = {name: value for name, value in asdict(options).items() if name not in left_out}
     return kept | {"label": options.labels}
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    # One name is enough: who builds holds the lock.
-    partial_path = path.with_suffix(".json.partial")
-    partial_path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    partial_path.replace(path)
 
 
 def _read(path: Path) -> tuple[Features, Task, tuple[str, ...]]:

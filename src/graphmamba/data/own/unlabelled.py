@@ -4,19 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.molecules import read_smiles
 from graphmamba.data.own.arrays import load_arrays
 from graphmamba.data.own.assemble import assemble_pairs, assemble_unlabelled
 from graphmamba.data.own.csv_table import read_csv
 from graphmamba.data.own.feature_names import feature_names
-from graphmamba.data.own.folder import columns_of_tables, read_split, read_tables
+from graphmamba.data.own.folder import columns_of_tables, lay_pairs, read_split, read_tables
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.roster import list_graphs, list_nodes
 from graphmamba.data.progress import track
-from graphmamba.data.raw_files import boundaries
 from graphmamba.errors import UserError
 
 
@@ -88,10 +85,7 @@ def _read_folder(path: Path, options: OwnOptions, _has_split: bool) -> Unlabelle
     roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
     columns = columns_of_tables(tables, roster, options.labels, options.is_undirected)
     if "pairs.csv" in tables:
-        graph, index = roster.pairs(tables["pairs.csv"])
-        order = graph.argsort(stable=True)
-        ptr = boundaries(torch.bincount(graph, minlength=roster.graphs))
-        columns.pairs["edge_label_index"] = Pairs(ptr, index[:, order], {})
+        columns.pairs["edge_label_index"] = lay_pairs(tables["pairs.csv"], roster)
     names = nodes.filled("node")
     return Unlabelled(
         columns,
