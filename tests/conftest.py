@@ -39,7 +39,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "gpu": None if torch.cuda.is_available() else "needs a CUDA device",
         "realdata": None if DATA.is_dir() else "needs benchmark files: set GRAPHMAMBA_DATA",
         "network": None if "network" in asked_for else "runs when asked for by -m network",
-        "slow": None if "slow" in asked_for else "runs when asked for by -m slow",
     }
     for item in items:
         for marker, reason in missing.items():
