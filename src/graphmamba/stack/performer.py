@@ -14,7 +14,6 @@ from graphmamba.pack.dense import DenseLayout
 from graphmamba.stack.parts import GlobalMixer
 
 EPSILON = 1e-4
-PUBLISHED_HEAD_WIDTH = 64
 
 
 class Performer(GlobalMixer):

@@ -27,11 +27,6 @@ class Flops:
             self.elementwise + other.elementwise,
         )
 
-    def __mul__(self, times: int) -> "Flops":
-        return Flops(times * self.products, times * self.scan, times * self.elementwise)
-
-    __rmul__ = __mul__
-
     @property
     def total(self) -> int:
         """All kinds together."""
@@ -48,13 +43,3 @@ def count_flops(step: Callable[[], object]) -> Flops:
     return Flops(
         products=counter.get_total_flops() - scan, scan=scan, elementwise=elementwise.flops
     )
-
-
-def training_flops(forward: Flops) -> Flops:
-    """Estimate forward and backward together from the forward pass alone.
-
-    A product has two gradients, each as large as itself. The scan's backward pass runs the
-    recurrence once more and then once in reverse for two gradients. Of a pointwise function, the
-    backward pass takes about twice the work.
-    """
-    return 3 * forward + Flops(scan=forward.scan)
