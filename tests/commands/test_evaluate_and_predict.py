@@ -108,11 +108,16 @@ def test_a_benchmark_s_model_predicts_new_molecules() -> None:
     assert all(0 < float(row[f"p_{name}"]) < 1 for row in rows for name in PEPTIDE_FUNCTIONS)
 
 
-def own_model(features: Features) -> str:
-    """A file of weights for own graphs with tastes."""
+def own_model(features: Features, columns: tuple[str, ...] = ()) -> str:
+    """A file of weights for own graphs with tastes, whose feature columns may have names."""
     task = Task("graph", 2, "cross_entropy", "accuracy", classes=2)
     own = OwnSource(
-        path="sweets", label="taste", features=features, task=task, names=("sour", "sweet")
+        path="sweets",
+        label="taste",
+        features=features,
+        task=task,
+        names=("sour", "sweet"),
+        columns=columns,
     )
     experiment = Experiment(own=own, model=StackConfig(channels=24, layers=1))
     save_weights("own.safetensors", experiment.build(), experiment, class_names=own.names)
@@ -138,6 +143,18 @@ def test_a_part_of_an_input_is_predicted(capsys: pytest.CaptureFixture[str]) -> 
     capsys.readouterr()
     assert status_of(["predict", *words, "--split", "validation"]) == 2
     assert "a part of rings that holds graphs, got 'validation'" in capsys.readouterr().err
+
+
+def test_a_file_in_other_letters_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    model = own_model(Features(node_columns=1), ("nodes/size",))
+    words = [model, "--input", str(write_rings(Path("rings"), 2))]
+    nodes = Path("rings/nodes.csv")
+    nodes.write_bytes(nodes.read_bytes().replace(b"size", "größe".encode("latin-1")))
+    for command in ("evaluate", "predict"):
+        assert status_of([command, *words]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("graphmamba: rings/nodes.csv must be text in UTF-8")
+        assert err.count("\n") == 1
 
 
 def test_targets_that_happen_to_be_whole_are_targets_still(

@@ -93,6 +93,40 @@ def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
         read_unlabelled(tmp_path, OwnOptions(), known)
 
 
+def test_blank_lines_above_the_names_hide_none(tmp_path: Path) -> None:
+    folder = write_rings(tmp_path / "rings", graphs=2)
+    for file in ("nodes.csv", "edges.csv"):
+        (folder / file).write_text("\n\n" + (folder / file).read_text())
+    known = feature_names(folder, TASTE.labels)
+    assert known == ("nodes/size",)
+    assert read_unlabelled(folder, TASTE, known).columns.nodes["x"].shape == (9, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"graph,node,gr\xf6\xdfe\n", "nodes.csv must be text in UTF-8"),
+        (b"", "nodes.csv must begin with the names of its columns, got an empty file"),
+        (b'graph,node,"size\n', "nodes.csv, line 1: unexpected end of data"),
+        (b"\ngraph,node,size,size\n", "nodes.csv, line 2: column 'size' must occur once"),
+        (None, "nodes.csv must be there, got no such file"),
+    ],
+    ids=["other letters", "empty", "cut", "twice", "missing"],
+)
+def test_names_are_read_as_strictly_as_rows(
+    content: bytes | None, told: str, tmp_path: Path
+) -> None:
+    nodes = write_rings(tmp_path / "rings", graphs=2) / "nodes.csv"
+    if content is None:
+        nodes.unlink()
+    else:
+        nodes.write_bytes(content)
+    with pytest.raises(UserError, match=told):
+        feature_names(nodes.parent, TASTE.labels)
+    with pytest.raises(UserError, match=told):
+        read_folder(nodes.parent, "taste")
+
+
 def test_named_arrays_in_another_order_are_refused(tmp_path: Path) -> None:
     path, known = tmp_path / "graphs.npz", ("nodes/mass", "nodes/charge", "edges/w")
     arrays = {

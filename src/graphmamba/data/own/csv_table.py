@@ -1,10 +1,10 @@
 """A CSV file -> columns of text that know their lines; anything irregular is refused."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 import torch
@@ -74,10 +74,42 @@ class CsvTable:
 
 def read_csv(path: Path) -> CsvTable:
     """Read a file with a header; blank lines are skipped."""
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    with closing(_rows(path)) as found:
+        header = _header(path, found)
+        columns: list[list[str]] = [[] for _ in header]
+        for line, row in found:
+            if len(row) != len(header):
+                raise UserError(
+                    f"{path}, line {line}: a row must have {len(header)} cells, got {len(row)}"
+                )
+            rows.append(row)
+            lines.append(line)
+            if len(rows) == CHUNK:
+                _move(rows, columns)
+    _move(rows, columns)
+    return CsvTable(path, dict(zip(header, columns, strict=True)), lines)
+
+
+def read_header(path: Path) -> list[str]:
+    """Read the names of a file's columns, and nothing below them."""
+    with closing(_rows(path)) as found:
+        return _header(path, found)
+
+
+def _rows(path: Path) -> Generator[tuple[int, list[str]], None, None]:
+    """Rows that are not blank, each with the line on which it ends."""
     try:
         # a mark of the byte order, which spreadsheets write, is no part of the first name
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return _read_rows(path, file)
+            reader = csv.reader(file, strict=True)
+            try:
+                for row in reader:
+                    if row:
+                        yield reader.line_num, row
+            except csv.Error as mistake:
+                raise UserError(f"{path}, line {reader.line_num}: {mistake}") from mistake
     except FileNotFoundError as missing:
         raise UserError(f"{path} must be there, got no such file") from missing
     except OSError as mistake:
@@ -86,31 +118,19 @@ def read_csv(path: Path) -> CsvTable:
         raise UserError(f"{path} must be text in UTF-8: {mistake}") from mistake
 
 
-def _read_rows(path: Path, file: TextIO) -> CsvTable:
-    reader = csv.reader(file, strict=True)
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    try:
-        header = next((row for row in reader if row), None)
-        if header is None:
-            raise UserError(f"{path} must begin with the names of its columns, got an empty file")
-        _check_header(path, header)
-        columns: list[list[str]] = [[] for _ in header]
-        for row in reader:
-            if len(row) == len(header):
-                rows.append(row)
-                lines.append(reader.line_num)
-            elif row:
-                raise UserError(
-                    f"{path}, line {reader.line_num}: a row must have {len(header)} cells, "
-                    f"got {len(row)}"
-                )
-            if len(rows) == CHUNK:
-                _move(rows, columns)
-    except csv.Error as mistake:
-        raise UserError(f"{path}, line {reader.line_num}: {mistake}") from mistake
-    _move(rows, columns)
-    return CsvTable(path, dict(zip(header, columns, strict=True)), lines)
+def _header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
+    """Take the first row, which must name each column once."""
+    line, header = next(rows, (0, []))
+    if not header:
+        raise UserError(f"{path} must begin with the names of its columns, got an empty file")
+    for place, name in enumerate(header):
+        if not name.strip():
+            raise UserError(
+                f"{path}, line {line}: column {place + 1} must have a name, got {name!r}"
+            )
+        if name in header[:place]:
+            raise UserError(f"{path}, line {line}: column {name!r} must occur once, got two")
+    return header
 
 
 def _move(rows: list[list[str]], columns: list[list[str]]) -> None:
@@ -119,14 +139,6 @@ def _move(rows: list[list[str]], columns: list[list[str]]) -> None:
         for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
             column.extend(cells)
     rows.clear()
-
-
-def _check_header(path: Path, header: list[str]) -> None:
-    for place, name in enumerate(header):
-        if not name.strip():
-            raise UserError(f"{path}, line 1: column {place + 1} must have a name, got {name!r}")
-        if name in header[:place]:
-            raise UserError(f"{path}, line 1: column {name!r} must occur once, got two")
 
 
 def parse_number(cell: str, or_else: float) -> float:

@@ -1,6 +1,5 @@
 """A folder of `nodes.csv`, `edges.csv`, `graphs.csv`, `pairs.csv` -> columns and a task."""
 
-import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from torch import Tensor
 from graphmamba.checks import check_choice
 from graphmamba.data.catalog import Level
 from graphmamba.data.graph_columns import GraphColumns, Pairs
-from graphmamba.data.own.csv_table import CsvTable, read_csv
+from graphmamba.data.own.csv_table import CsvTable, read_csv, read_header
 from graphmamba.data.own.labels import LabelRule, Labels, read_labels
 from graphmamba.data.own.own_data import OwnData, numbers_of, task_of
 from graphmamba.data.own.roster import Roster, list_graphs, list_nodes
@@ -141,7 +140,7 @@ def columns_of_tables(
     """Lay the graphs of the files end to end, without their labels."""
     nodes, edges, graphs = tables["nodes.csv"], tables["edges.csv"], tables.get("graphs.csv")
     graph, index = roster.pairs(edges)
-    attributes = edges.numbers(_features(edges, label))
+    attributes = edges.numbers(_features("edges.csv", edges.columns, label))
     if is_undirected:
         # the way back of a self-loop is the self-loop
         back = (index[0] != index[1]).nonzero().flatten()
@@ -149,7 +148,7 @@ def columns_of_tables(
         index = torch.cat([index, index.flip(0)[:, back]], dim=1)
         attributes = torch.cat([attributes, attributes[back]])
     order = graph.argsort(stable=True)
-    x = nodes.numbers(_features(nodes, label))[roster.order]
+    x = nodes.numbers(_features("nodes.csv", nodes.columns, label))[roster.order]
     return GraphColumns(
         node_ptr=roster.node_ptr,
         edge_ptr=boundaries(torch.bincount(graph, minlength=roster.graphs)),
@@ -189,21 +188,18 @@ def lay_pairs(
     return Pairs(ptr, index[:, order], columns)
 
 
-def _features(table: CsvTable, label: tuple[str, ...]) -> list[str]:
-    """Every column that neither names a row nor, in whichever file, is the label."""
-    keys = KEYS_OF[table.path.name]
-    return [name for name in table.columns if name not in keys and name not in label]
-
-
 def folder_features(folder: Path, label: tuple[str, ...]) -> tuple[str, ...]:
     """Feature columns of a folder in their order, as `nodes/NAME`; reads the headers only."""
-    found = []
-    for name, keys in KEYS_OF.items():
-        with (folder / name).open(encoding="utf-8-sig", newline="") as file:
-            header = next(csv.reader(file), [])
-        table = name.removesuffix(".csv")
-        found += [f"{table}/{each}" for each in header if each not in keys and each not in label]
-    return tuple(found)
+    return tuple(
+        f"{file.removesuffix('.csv')}/{name}"
+        for file in KEYS_OF
+        for name in _features(file, read_header(folder / file), label)
+    )
+
+
+def _features(file: str, names: Iterable[str], label: tuple[str, ...]) -> list[str]:
+    """Every column that neither names a row nor, in whichever file, is the label."""
+    return [name for name in names if name not in KEYS_OF[file] and name not in label]
 
 
 def read_split(graphs: CsvTable) -> Int[Tensor, " graphs"] | None:
