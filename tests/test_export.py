@@ -16,7 +16,7 @@ SETUP = """
 import sys
 import torch
 from torch_geometric.data import Data
-from graphmamba.data.synthetic import synthetic_graphs
+from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.experiments import batch_of, loss_of, small_experiment
 
 LABELS = {"y", "edge_label", "edge_label_index"}

@@ -6,7 +6,6 @@ from torch_geometric.data import Batch, Data
 
 from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.task.metrics import METRICS
 from tests.helpers.experiments import (
     batch_of,
@@ -16,6 +15,7 @@ from tests.helpers.experiments import (
     small_experiment,
     target_in,
 )
+from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 
 ONE_OF_EACH = [

@@ -16,12 +16,12 @@ from graphmamba.data.positional import add_columns
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
-from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.metrics import METRICS
 from graphmamba.task.model import GraphMamba
 from graphmamba.task.target import target_of
 from tests.helpers.experiments import small_experiment
+from tests.helpers.synthetic import synthetic_graphs
 
 NAMES = [
     "peptides-func/graph-mamba",

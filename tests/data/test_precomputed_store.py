@@ -12,7 +12,7 @@ from graphmamba.data.positional import Precompute
 from graphmamba.data.precompute import add_precomputed
 from graphmamba.data.precomputed_store import with_precomputed
 from graphmamba.data.store import GraphStore
-from graphmamba.data.synthetic import synthetic_graphs
+from tests.helpers.synthetic import synthetic_graphs
 
 STORE = GraphStore.from_pyg(synthetic_graphs(CATALOG["peptides-func"], 5, nodes=(8, 14)))
 RECIPE = {"set": "five molecules"}

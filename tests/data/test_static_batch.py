@@ -13,8 +13,8 @@ from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
-from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.errors import UserError
+from tests.helpers.synthetic import synthetic_graphs
 
 EVERYTHING = Precompute(
     frequencies=3, walks=2, expander_degree=2, has_centrality=True, has_clusters=True

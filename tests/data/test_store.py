@@ -16,9 +16,9 @@ from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.store import GraphStore
-from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.errors import UserError
 from tests.helpers.experiments import small_experiment
+from tests.helpers.synthetic import synthetic_graphs
 
 EVERYTHING = Precompute(
     frequencies=4, walks=3, expander_degree=2, has_centrality=True, has_clusters=True

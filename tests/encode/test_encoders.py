@@ -7,7 +7,6 @@ from torch_geometric.data import Batch, Data
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, CATALOG, Features
 from graphmamba.data.positional import Precompute, add_columns
-from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.encode.categories import CategoryEncoder
 from graphmamba.encode.config import EncoderConfig, LaplacianConfig, RandomWalkConfig
 from graphmamba.encode.encoder import Concat, GraphEncoder, NodeFeatures, PreLayer
@@ -15,6 +14,7 @@ from graphmamba.encode.norm import BatchNorm
 from graphmamba.encode.numbers import NumberEncoder
 from graphmamba.encode.superpixels import EDGE_STATISTICS, NODE_STATISTICS
 from graphmamba.errors import UserError
+from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 
 ASKED = Precompute(frequencies=10, walks=20)

@@ -9,10 +9,10 @@ from torch_geometric.data import Batch, Data
 from graphmamba.config import Experiment, load_experiment
 from graphmamba.data.columns import topology_of
 from graphmamba.data.positional import Precompute, add_columns
-from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba
 from graphmamba.task.target import Target, target_of
+from tests.helpers.synthetic import synthetic_graphs
 
 SMALL = {"model.channels": 32, "model.layers": 2}
 

@@ -12,12 +12,12 @@ from graphmamba.config import Experiment, load_experiment
 from graphmamba.data.catalog import Level
 from graphmamba.data.positional import add_columns
 from graphmamba.data.store import GraphStore
-from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.task.model import columns_read
 from graphmamba.train.files import read_tensors
 from graphmamba.train.metrics_file import read_rows
 from graphmamba.train.reporter import EpochRecord, Silent, StartRecord, StepRecord
 from graphmamba.train.results import RunResult
+from tests.helpers.synthetic import synthetic_graphs
 
 TINY = {
     "model.channels": 8,

@@ -13,7 +13,6 @@ import pytest
 from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
-from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.order.policy import PUBLISHED
 from graphmamba.study import ablation as study
 from graphmamba.study.ablation import Ablation, Entry, ablation
@@ -28,6 +27,7 @@ from graphmamba.train.experiment import Experiment
 from graphmamba.train.folder import RunFolder, write_config
 from graphmamba.train.options import RunOptions
 from graphmamba.train.results import RunResult
+from tests.helpers.synthetic import synthetic_graphs
 
 SMALL = {
     "sizes": (3, 1, 1),

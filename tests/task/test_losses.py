@@ -7,9 +7,9 @@ import torch
 from torch.nn import functional
 
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.task import losses
 from graphmamba.task.target import Links, target_of
+from tests.helpers.synthetic import synthetic_graphs
 
 NAN = math.nan
 

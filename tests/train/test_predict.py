@@ -11,7 +11,6 @@ from torch_geometric.data import Batch, Data
 
 from graphmamba.data.own.source import OwnSource
 from graphmamba.data.store import GraphStore
-from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.prediction_file import write_predictions
@@ -19,6 +18,7 @@ from graphmamba.train.predictions import Predictions
 from graphmamba.train.trained import Trained, load, with_read_columns
 from graphmamba.train.weights import save_weights
 from tests.helpers.experiments import small_experiment
+from tests.helpers.synthetic import synthetic_graphs
 
 NAMES = {
     "mnist": tuple("abcdefghij"),

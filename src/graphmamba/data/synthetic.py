@@ -1,4 +1,4 @@
-"""Small random graphs with a benchmark's columns and labels, for tests and trial runs."""
+"""Random graphs with a benchmark's columns and labels, where its own are not at hand."""
 
 from collections.abc import Sequence
 
@@ -15,21 +15,8 @@ from graphmamba.data.catalog import (
     Task,
 )
 
-MEAN_DEGREE = 4
 NEGATIVES = 2
 """Wrong pairs for each right one."""
-
-
-def synthetic_graphs(
-    benchmark: Benchmark, count: int, seed: int = 0, nodes: tuple[int, int] = (6, 14)
-) -> list[Data]:
-    """Draw `count` graphs that look like those of `benchmark`, sizes uniform in `nodes`."""
-    generator = torch.Generator().manual_seed(seed)
-    sizes = torch.randint(nodes[0], nodes[1] + 1, (count,), generator=generator)
-    return [
-        _draw_graph(benchmark, int(size), _draw_edges(int(size), generator), generator)
-        for size in sizes
-    ]
 
 
 def sized_graphs(benchmark: Benchmark, sizes: Sequence[int], seed: int = 0) -> list[Data]:
@@ -37,17 +24,18 @@ def sized_graphs(benchmark: Benchmark, sizes: Sequence[int], seed: int = 0) -> l
     generator = torch.Generator().manual_seed(seed)
     degree = benchmark.mean_edges / benchmark.mean_nodes
     return [
-        _draw_graph(benchmark, size, _draw_pairs(size, degree, generator), generator)
+        draw_graph(benchmark, size, _draw_pairs(size, degree, generator), generator)
         for size in sizes
     ]
 
 
-def _draw_graph(
+def draw_graph(
     benchmark: Benchmark,
     nodes: int,
     edge_index: Int[Tensor, "2 edges"],
     generator: torch.Generator,
 ) -> Data:
+    """Draw columns and labels for given edges, as the benchmark has them."""
     graph = Data(
         x=_draw_nodes(benchmark.features, nodes, generator),
         edge_index=edge_index,
@@ -59,14 +47,6 @@ def _draw_graph(
         rows = nodes if benchmark.task.level == "node" else 1
         graph.y = _draw_labels(benchmark.task, rows, generator)
     return graph
-
-
-def _draw_edges(nodes: int, generator: torch.Generator) -> Int[Tensor, "2 edges"]:
-    """Each pair is joined, in both directions, with the same probability."""
-    pairs = torch.combinations(torch.arange(nodes)).T
-    chance = min(1.0, MEAN_DEGREE / max(nodes - 1, 1))
-    drawn = pairs[:, torch.rand(pairs.shape[1], generator=generator) < chance]
-    return torch.cat([drawn, drawn.flip(0)], dim=1)
 
 
 def _draw_pairs(nodes: int, degree: float, generator: torch.Generator) -> Int[Tensor, "2 edges"]:

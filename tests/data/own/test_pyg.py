@@ -7,8 +7,8 @@ from torch_geometric.data import Data
 from graphmamba.benchmarks import CATALOG
 from graphmamba.data.catalog import Task
 from graphmamba.data.own import LabelRule, from_graphs
-from graphmamba.data.synthetic import synthetic_graphs
 from graphmamba.errors import UserError
+from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 
 LOOP = torch.tensor([[0, 1], [1, 1]])
