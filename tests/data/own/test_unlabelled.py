@@ -1,5 +1,6 @@
 """Graphs to predict: read like those of the training, with or without labels."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -170,10 +171,40 @@ def test_parts_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
     assert read_unlabelled(folder, TASTE).columns.split is None
 
 
-def test_molecules_may_have_other_words_for_parts_that_nobody_asks_for(tmp_path: Path) -> None:
+def molecules(place: Path) -> tuple[Path, str]:
     pytest.importorskip("rdkit")
-    path = tmp_path / "molecules.csv"
-    write_rows(path, ["smiles", "split"], [["CC", "later"], ["CO", "test"]])
-    assert read_unlabelled(path, OwnOptions()).columns.split is None
-    with pytest.raises(UserError, match="line 2: split must be one of"):
+    write_rows(place / "graphs.csv", ["smiles", "split"], [["CC", "later"], ["CO", "test"]])
+    return place / "graphs.csv", "line 2: split must be one of train, validation, test, got 'later'"
+
+
+def rings(place: Path) -> tuple[Path, str]:
+    folder = write_rings(place / "rings", graphs=2)
+    write_rows(folder / "graphs.csv", ["graph", "split"], [["g0", "later"], ["g1", ""]])
+    return folder, "line 3: split must not be empty"
+
+
+def arrays(place: Path, split: object) -> tuple[Path, str]:
+    path = write_numbers(place / "numbers.npz", graphs=2)
+    with np.load(path) as file:
+        np.savez(path, **{**file, "split": np.array(split)})
+    return path, "split must"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        molecules,
+        rings,
+        lambda place: arrays(place, [3, 0]),
+        lambda place: arrays(place, ["later", "test"]),
+    ],
+    ids=["molecules", "folder", "numbers", "words"],
+)
+def test_parts_that_nobody_asks_for_may_be_anything(
+    write: Callable[[Path], tuple[Path, str]], tmp_path: Path
+) -> None:
+    path, told = write(tmp_path)
+    found = read_unlabelled(path, OwnOptions()).columns
+    assert (len(found.node_ptr), found.split) == (3, None)
+    with pytest.raises(UserError, match=told):
         read_unlabelled(path, OwnOptions(), has_split=True)

@@ -33,11 +33,16 @@ def read_npz(
     return assemble(load_arrays(Path(path)), rule or LabelRule(), level, str(path))
 
 
-def load_arrays(path: Path) -> Arrays:
-    """Read the arrays of a file by their names; those that name columns must name each once."""
-    arrays = _load(path)
+def load_arrays(path: Path, wanted: Collection[str] = KNOWN) -> Arrays:
+    """Read the arrays of a file by their names; those that name columns must name each once.
+
+    Args:
+        path: The file.
+        wanted: Which of the arrays that it may hold to read; others may be anything.
+    """
+    arrays = _load(path, (*wanted, *NAMES))
     tensors = {
-        name: _tensor(path, name, values) for name, values in arrays.items() if name in KNOWN
+        name: _tensor(path, name, values) for name, values in arrays.items() if name in wanted
     }
     for name, of in NAMES.items():
         if name in arrays:
@@ -55,7 +60,7 @@ def array_features(path: Path) -> tuple[str, ...]:
     )
 
 
-def _load(path: Path, names: Collection[str] = (*KNOWN, *NAMES)) -> dict[str, np.ndarray]:
+def _load(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise UserError(f"{path} must be there, got no such file")
     try:

@@ -17,6 +17,8 @@ from graphmamba.errors import UserError
 REQUIRED = ("node_ptr", "edge_ptr", "edge_index")
 LINKS = ("pair_ptr", "edge_label_index", "edge_label")
 KNOWN = (*REQUIRED, "x", "edge_attr", "y", "split", *LINKS)
+UNLABELLED = frozenset(KNOWN) - {"y", "edge_label"}
+"""What is read of graphs to predict."""
 LEVELS: tuple[Level, ...] = ("graph", "node", "link")
 LARGEST_SPLIT = 2
 Arrays = dict[str, Tensor]

@@ -1,7 +1,7 @@
 """A folder of `nodes.csv`, `edges.csv`, `graphs.csv`, `pairs.csv` -> columns and a task."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -92,6 +92,7 @@ def read_folder(
     columns = columns_of_tables(tables, roster, request.label, is_undirected)
     _place_labels(columns, tables, roster, level, labels)
     names = () if level == "link" else labels.names
+    columns = replace(columns, split=read_split(graphs))
     return OwnData(columns, numbers_of(columns), task_of(level, labels), names)
 
 
@@ -137,8 +138,8 @@ def _read_labels(table: CsvTable, request: Request, level: Level) -> Labels:
 def columns_of_tables(
     tables: dict[str, CsvTable], roster: Roster, label: tuple[str, ...], is_undirected: bool
 ) -> GraphColumns:
-    """Lay the graphs of the files end to end, without their labels."""
-    nodes, edges, graphs = tables["nodes.csv"], tables["edges.csv"], tables.get("graphs.csv")
+    """Lay the graphs of the files end to end, without their labels and parts."""
+    nodes, edges = tables["nodes.csv"], tables["edges.csv"]
     graph, index = roster.pairs(edges)
     attributes = edges.numbers(_features("edges.csv", edges.columns, label))
     if is_undirected:
@@ -156,7 +157,6 @@ def columns_of_tables(
         # a model needs some feature; without any, all nodes look alike
         nodes={"x": x if x.shape[1] else torch.ones(len(x), 1)},
         edges={"edge_attr": attributes[order]} if attributes.shape[1] else {},
-        split=None if graphs is None else read_split(graphs),
         source=f"read from {nodes.path.parent.name}",
     )
 
@@ -202,9 +202,9 @@ def _features(file: str, names: Iterable[str], label: tuple[str, ...]) -> list[s
     return [name for name in names if name not in KEYS_OF[file] and name not in label]
 
 
-def read_split(graphs: CsvTable) -> Int[Tensor, " graphs"] | None:
+def read_split(graphs: CsvTable | None) -> Int[Tensor, " graphs"] | None:
     """Part of each row by its word in the column `split`; None where there is no such column."""
-    if "split" not in graphs.columns:
+    if graphs is None or "split" not in graphs.columns:
         return None
     cells = graphs.filled("split")
     found = [SPLITS.get(cell, -1) for cell in cells]

@@ -7,7 +7,7 @@ from pathlib import Path
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.molecules import read_smiles
 from graphmamba.data.own.arrays import load_arrays
-from graphmamba.data.own.assemble import assemble_pairs, assemble_unlabelled
+from graphmamba.data.own.assemble import UNLABELLED, assemble_pairs, assemble_unlabelled
 from graphmamba.data.own.csv_table import read_csv
 from graphmamba.data.own.feature_names import feature_names
 from graphmamba.data.own.folder import columns_of_tables, lay_pairs, read_split, read_tables
@@ -48,7 +48,8 @@ def read_unlabelled(
             no features here either.
         columns: Feature columns that the model knows, as `feature_names` gives them; files
             that name others, or these in another order, are refused. Empty takes any.
-        has_split: Whether to keep which part each graph is in; files that do not say are refused.
+        has_split: Whether to read which part each graph is in; files that do not say are refused.
+            Where nobody asks, `split` may hold anything.
     """
     path = Path(path)
     if not path.exists():
@@ -59,9 +60,7 @@ def read_unlabelled(
     if columns:
         _check_features(path, options, columns)
     found = READERS[suffix](path, options, has_split)
-    if not has_split:
-        return replace(found, columns=replace(found.columns, split=None))
-    if found.columns.split is None:
+    if has_split and found.columns.split is None:
         raise UserError(
             f"{path} must say in `split` which part each graph is in where one part of it is asked "
             "for, got no such column"
@@ -79,7 +78,7 @@ def _check_features(path: Path, options: OwnOptions, columns: tuple[str, ...]) -
         )
 
 
-def _read_folder(path: Path, options: OwnOptions, _has_split: bool) -> Unlabelled:
+def _read_folder(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled:
     tables = read_tables(path)
     nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
     roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
@@ -88,14 +87,14 @@ def _read_folder(path: Path, options: OwnOptions, _has_split: bool) -> Unlabelle
         columns.pairs["edge_label_index"] = lay_pairs(tables["pairs.csv"], roster)
     names = nodes.filled("node")
     return Unlabelled(
-        columns,
+        replace(columns, split=read_split(graphs) if has_split else None),
         tuple(roster.graph_number),
         tuple(names[row] for row in roster.order.tolist()),
     )
 
 
-def _read_npz(path: Path, _options: OwnOptions, _has_split: bool) -> Unlabelled:
-    arrays = load_arrays(path)
+def _read_npz(path: Path, _options: OwnOptions, has_split: bool) -> Unlabelled:
+    arrays = load_arrays(path, UNLABELLED if has_split else UNLABELLED - {"split"})
     columns = assemble_unlabelled(arrays, str(path))
     if "pair_ptr" in arrays and "edge_label_index" in arrays:
         ptr, index = assemble_pairs(arrays, columns, str(path))
@@ -106,7 +105,6 @@ def _read_npz(path: Path, _options: OwnOptions, _has_split: bool) -> Unlabelled:
 def _read_smiles(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled:
     table = read_csv(path)
     molecules = table.filled(options.smiles)
-    # a column of this name may hold other words where nobody asks for a part
     split = read_split(table) if has_split else None
     columns = read_smiles(
         molecules, table.where, lambda texts: track(texts, "Molecules", len(texts))
