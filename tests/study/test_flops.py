@@ -11,7 +11,9 @@ from graphmamba.stack.edge_attention import attend, wire
 from graphmamba.study.batch_size import BatchSize
 from graphmamba.study.flops import Flops, count_flops
 from graphmamba.study.model_flops import forward_flops
-from graphmamba.study.operator_flops import OWN_ELEMENTWISE, PRODUCTS, SCAN_OPERATORS
+from graphmamba.study.operator_flops.own_elementwise import OWN_ELEMENTWISE
+from graphmamba.study.operator_flops.products import PRODUCTS
+from graphmamba.study.operator_flops.scan import SCAN_OPERATORS
 from graphmamba.study.stack_flops import layer_flops
 from graphmamba.task.model import GraphMamba
 from tests.helpers.experiments import generated_batch, loss_of

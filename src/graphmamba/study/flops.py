@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from torch.utils.flop_counter import FlopCounterMode
 
-from graphmamba.study.operator_flops import SCAN_OPERATORS, ElementwiseCounter, product_formulas
+from graphmamba.study.operator_flops.counter import ElementwiseCounter
+from graphmamba.study.operator_flops.products import PRODUCTS, TORCH_PRODUCTS
+from graphmamba.study.operator_flops.scan import SCAN_OPERATORS
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Flops:
 
 def count_flops(step: Callable[[], object]) -> Flops:
     """Run a step and count what its operators do; backward passes in it count too."""
-    counter = FlopCounterMode(display=False, custom_mapping=product_formulas())
+    known = {**SCAN_OPERATORS, **PRODUCTS, **TORCH_PRODUCTS}
+    counter = FlopCounterMode(display=False, custom_mapping=known)
     with ElementwiseCounter() as elementwise, counter:
         step()
     counts = counter.get_flop_counts().get("Global", {})

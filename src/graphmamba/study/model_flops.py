@@ -22,7 +22,7 @@ from graphmamba.encode.random_walk import RandomWalkEncoder
 from graphmamba.errors import UserError
 from graphmamba.study.batch_size import BatchSize
 from graphmamba.study.flops import Flops
-from graphmamba.study.operator_flops import DROPOUT, LENGTH
+from graphmamba.study.operator_flops.costs import DROPOUT, LENGTH
 from graphmamba.study.stack_flops import batch_norm, layer_flops, linear, pointwise
 from graphmamba.task.heads import GraphHead, Normalize
 from graphmamba.task.model import GraphMamba

@@ -18,15 +18,8 @@ from graphmamba.stack.norm import NodeNorm
 from graphmamba.stack.performer import Performer
 from graphmamba.study.batch_size import BatchSize
 from graphmamba.study.flops import Flops
-from graphmamba.study.operator_flops import (
-    DROPOUT,
-    KNOWN_NORM,
-    NORM,
-    SCORE,
-    SOFTMAX,
-    conv_step_flops,
-    scan_step_flops,
-)
+from graphmamba.study.operator_flops.costs import DROPOUT, KNOWN_NORM, NORM, SCORE, SOFTMAX
+from graphmamba.study.operator_flops.scan import conv_step_flops, scan_step_flops
 
 SPARSE_BLOCKS = 5
 """Blocks that one of BigBird's attends to beside the random ones: both ends, itself, both sides."""
