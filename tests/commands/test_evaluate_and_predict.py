@@ -42,12 +42,19 @@ def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def scored(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    """What an evaluation says, read from its JSON."""
+    capsys.readouterr()
+    main(["evaluate", *words, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
 @pytest.mark.parametrize("split", ["test", "all"])
 def test_scores_are_those_of_the_python_call(
     run: Path, split: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["evaluate", str(run), "--split", split, "--json"])
-    told = json.loads(capsys.readouterr().out)
+    told = scored([str(run), "--split", split], capsys)
+    assert (told["split"], told["graphs"]) == (split, 13 if split == "all" else 4)
     trained = graphmamba.load(run)
     _, store = open_data(trained.experiment)
     chosen = torch.arange(13) if split == "all" else split
@@ -145,6 +152,32 @@ def test_a_part_of_an_input_is_predicted(capsys: pytest.CaptureFixture[str]) -> 
     assert "a part of rings that holds graphs, got 'validation'" in capsys.readouterr().err
 
 
+def test_all_of_an_input_is_scored_unless_its_files_name_parts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = write_rings(Path("rings"), 20)
+    words = [own_model(Features(node_columns=1)), "--input", "rings"]
+    told = scored(words, capsys)
+    assert (told["split"], told["graphs"]) == ("all", 20)
+    assert told == scored([*words, "--split", "all"], capsys)
+    main(["evaluate", *words])
+    shown = capsys.readouterr().out
+    assert "rings, graphs scored: 20" in shown
+    assert "all" in shown
+    for command in ("evaluate", "predict"):
+        assert status_of([command, *words, "--split", "test"]) == 2
+        assert "rings must say in `split` which part" in capsys.readouterr().err
+    rows = [[f"g{n}", ["sweet", "sour"][n % 2], "test" if n < 3 else "train"] for n in range(20)]
+    write_rows(folder / "graphs.csv", ["graph", "taste", "split"], rows)
+    told = scored([*words, "--split", "test"], capsys)
+    assert (told["split"], told["graphs"]) == ("test", 3)
+    assert scored(words, capsys)["graphs"] == 20
+    for command in ("evaluate", "predict"):
+        assert status_of([command, *words, "--split", "validation"]) == 2
+        said = capsys.readouterr().err
+        assert "a part of rings that holds graphs, got 'validation'" in said
+
+
 def test_a_file_in_other_letters_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     model = own_model(Features(node_columns=1), ("nodes/size",))
     words = [model, "--input", str(write_rings(Path("rings"), 2))]
@@ -167,16 +200,15 @@ def test_targets_that_happen_to_be_whole_are_targets_still(
     save_weights("grams.safetensors", experiment.build(), experiment)
     folder = write_rings(Path("rings"), 3)
     write_rows(folder / "graphs.csv", ["graph", "grams"], [["g0", 1], ["g1", 2], ["g2", 2]])
-    main(["evaluate", "grams.safetensors", "--input", "rings", "--split", "all", "--json"])
-    assert json.loads(capsys.readouterr().out)["mean_absolute_error"] > 0
+    told = scored(["grams.safetensors", "--input", "rings"], capsys)
+    assert isinstance(told["mean_absolute_error"], float)
 
 
 def test_few_graphs_may_hold_few_of_the_classes(capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_rings(Path("rings"), 3)
     write_rows(folder / "graphs.csv", ["graph", "taste"], [[f"g{n}", "sour"] for n in range(3)])
-    words = [own_model(Features(node_columns=1)), "--input", "rings", "--split", "all", "--json"]
-    main(["evaluate", *words])
-    assert json.loads(capsys.readouterr().out)["accuracy"] in (0, 1 / 3, 2 / 3, 1)
+    words = [own_model(Features(node_columns=1)), "--input", "rings"]
+    assert scored(words, capsys)["accuracy"] in (0, 1 / 3, 2 / 3, 1)
 
 
 def test_an_input_of_another_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,12 +5,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
-from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
-from graphmamba.commands.source import ALL, ModelWords, check_fits, check_parts, on_other_data
-from graphmamba.data.from_pyg import SPLITS
+from graphmamba.commands.source import (
+    ModelWords,
+    check_fits,
+    check_parts,
+    graphs_of,
+    on_other_data,
+    part_asked,
+)
 from graphmamba.train.options import DeviceName, Precision
 
 
@@ -19,7 +22,7 @@ def evaluate(  # noqa: PLR0913
     *,
     benchmark: str | None = None,
     input_: str | None = None,
-    split: str = "test",
+    split: str | None = None,
     pretrained: str | None = None,
     weights: str | None = None,
     device: DeviceName = "auto",
@@ -37,7 +40,8 @@ def evaluate(  # noqa: PLR0913
         checkpoint: A run folder, or a file of weights.
         benchmark: Another data set of the same kind than the one it was trained on.
         input_: Own labelled graphs: a folder, .npz or .csv, read as those it was trained on.
-        split: Part of the set: train, validation, test, or all of it.
+        split: Part of the set: train, validation, test, or all of it; by default test, and all of
+            an input. The files of an input have to say which graph is in which part.
         pretrained: Name of weights that come with the package, instead of a checkpoint.
         weights: Folder of such weights; $GRAPHMAMBA_WEIGHTS or the package's own by default.
         device: Where to compute; auto is a GPU where there is one.
@@ -56,15 +60,17 @@ def evaluate(  # noqa: PLR0913
     from graphmamba.train.results import json_numbers
     from graphmamba.train.scorer import Scorer
 
-    check_choice("split", split, (*SPLITS, ALL))
+    part = part_asked(split, input_)
     place = resolve_device(device)
     trained = ModelWords(checkpoint, pretrained, weights).load()
     experiment = on_other_data(trained, benchmark, input_)
-    experiment, store = open_data(experiment, Path(root) if root else None)
+    sets = Path(root) if root else None
+    experiment, store = open_data(experiment, sets, draws_split=input_ is None)
     check_fits(trained, experiment)
     if input_ is None:
         check_parts(trained, experiment, store)
     data, options = experiment.data, trained.options
+    ids = graphs_of(store, part, data.title)
     if batch_size is not None:
         recipe = replace(experiment.recipe, batch_size=batch_size)
         experiment = replace(experiment, recipe=recipe)
@@ -77,10 +83,11 @@ def evaluate(  # noqa: PLR0913
         is_captured(experiment, options, place, options.devices * options.nodes),
     )
     with bar("evaluating") as tell:
-        scores = scorer.score(torch.arange(len(store)) if split == ALL else split, tell)
+        scores = scorer.score(ids, tell)
     if json:
-        where = {"checkpoint": str(trained.path), "data": data.title, "split": split}
-        told = where | json_numbers(scores)
+        where = {"checkpoint": str(trained.path), "data": data.title, "split": part}
+        told = where | {"graphs": len(ids)} | json_numbers(scores)
         sys.stdout.write(json_format.dumps(told, indent=2, allow_nan=False) + "\n")
     else:
-        say(scores_table(f"{trained.path} on {data.title}", {split: scores}))
+        title = f"{trained.path} on {data.title}, graphs scored: {len(ids):,}"
+        say(scores_table(title, {part: scores}))

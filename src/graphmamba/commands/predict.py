@@ -3,21 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-import torch
-from jaxtyping import Int
-from torch import Tensor
-
-from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
 from graphmamba.commands.source import (
     ALL,
     ModelWords,
     check_features,
     check_parts,
+    graphs_of,
     on_other_data,
     options_of,
+    part_asked,
 )
-from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.own.unlabelled import read_unlabelled
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
@@ -61,8 +57,7 @@ def predict(  # noqa: PLR0913
     from graphmamba.train.open_data import open_data
     from graphmamba.train.prediction_file import write_predictions
 
-    split = split or ("test" if input_ is None else ALL)
-    check_choice("split", split, (*SPLITS, ALL))
+    part = part_asked(split, input_)
     place = resolve_device(device)
     trained = ModelWords(checkpoint, pretrained, weights).load().to(place)
     path = Path(output)
@@ -71,25 +66,18 @@ def predict(  # noqa: PLR0913
     if input_ is not None and benchmark is None:
         own = trained.experiment.own
         columns = own.columns if own else ()
-        found = read_unlabelled(input_, options_of(trained), columns, has_split=split != ALL)
+        found = read_unlabelled(input_, options_of(trained), columns, has_split=part != ALL)
         check_features(trained, found.columns, input_)
         store = GraphStore(found.columns)
-        ids = _ids_of(store, split, input_)
+        ids = graphs_of(store, part, input_)
         names: tuple[Any, ...] = (found.graph_name, found.node_name)
     else:
         experiment = on_other_data(trained, benchmark, input_)
         experiment, store = open_data(experiment, Path(root) if root else None)
-        if input_ is None and split != ALL:
+        if input_ is None and part != ALL:
             check_parts(trained, experiment, store)
-        ids = _ids_of(store, split, experiment.data.title)
+        ids = graphs_of(store, part, experiment.data.title)
         names = ()
     parts = trained.stream(store, ids, has_spread=spread, budget=budget)
     rows = write_predictions(path, follow(parts, len(ids)), *names)
     say(f"{rows:,} rows written to {path}")
-
-
-def _ids_of(store: GraphStore, split: str, where: str) -> Int[Tensor, " graphs"]:
-    ids = torch.arange(len(store)) if split == ALL else store.split_ids(split)
-    if not len(ids):
-        raise UserError(f"split must be a part of {where} that holds graphs, got '{split}'")
-    return ids

@@ -3,7 +3,13 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from graphmamba.checks import check_choice
 from graphmamba.data.catalog import MOLECULES
+from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.in_words import features_in_words, task_in_words
 from graphmamba.data.own.options import OwnOptions
@@ -81,6 +87,29 @@ def check_fits(trained: Trained, experiment: Experiment) -> None:
             f"{features_in_words(model.features)} and {task_in_words(model.task)}, "
             f"got {features_in_words(data.features)} and {task_in_words(data.task)}"
         )
+
+
+def part_asked(split: str | None, input_: str | None) -> str:
+    """The part that is meant: by default test, and all of an input."""
+    default = "test" if input_ is None else ALL
+    part = default if split is None else split
+    check_choice("split", part, (*SPLITS, ALL))
+    return part
+
+
+def graphs_of(store: GraphStore, part: str, where: str) -> Int[Tensor, " graphs"]:
+    """Graphs of a part; a part that files do not tell, or that holds none, is refused."""
+    if part == ALL:
+        return torch.arange(len(store))
+    if store.split is None:
+        raise UserError(
+            f"{where} must say in `split` which part each graph is in where one part of it is "
+            "asked for, got no such column"
+        )
+    ids = store.split_ids(part)
+    if not len(ids):
+        raise UserError(f"split must be a part of {where} that holds graphs, got '{part}'")
+    return ids
 
 
 def check_parts(trained: Trained, experiment: Experiment, store: GraphStore) -> None:

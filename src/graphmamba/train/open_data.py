@@ -15,7 +15,11 @@ from graphmamba.train.experiment import Experiment
 
 
 def open_data(
-    experiment: Experiment, root: Path | None = None, device: torch.device | str = "cpu"
+    experiment: Experiment,
+    root: Path | None = None,
+    device: torch.device | str = "cpu",
+    *,
+    draws_split: bool = True,
 ) -> tuple[Experiment, GraphStore]:
     """Open the experiment's graphs; own ones tell it their columns, task and names.
 
@@ -25,6 +29,7 @@ def open_data(
         device: Where eigenvectors are computed; the store itself is on the CPU. A CPU's threads
             are faster than a GPU for graphs of more than 32 nodes, which PyTorch solves one by one
             there, and give the same vectors wherever a model is trained and scored.
+        draws_split: Whether own graphs get a part where their files do not say which.
     """
     asked = columns_read(experiment.model, experiment.encoder)
     if experiment.own is None:
@@ -34,7 +39,9 @@ def open_data(
         )
         return experiment, store
     _check_path(experiment.own)
-    found = open_own(experiment.own.path, experiment.own.options, root).with_columns(asked, device)
+    options = experiment.own.options
+    found = open_own(experiment.own.path, options, root, draws_split=draws_split)
+    found = found.with_columns(asked, device)
     own = experiment.own.described(found.features, found.task, found.names)
     experiment = replace(experiment, own=own)
     experiment.check_loss()

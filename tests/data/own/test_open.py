@@ -58,6 +58,15 @@ def test_a_folder_is_all_that_training_needs(tmp_path: Path) -> None:
     assert batch.edge_index.tolist() == [[0, 3], [2, 4]]
 
 
+def test_parts_are_drawn_where_they_are_wanted(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "fruit")
+    assert open_own(folder, TASTE, tmp_path / "sets", draws_split=False).store.split is None
+    assert open_own(folder, TASTE, tmp_path / "sets").store.split is not None
+    write_folder(folder, GRAPHS.replace("\n", ",test\n").replace("taste,test", "taste,split"))
+    own = open_own(folder, TASTE, tmp_path / "sets", draws_split=False)
+    assert len(own.store.split_ids("test")) == 9
+
+
 def test_what_is_kept_is_opened_without_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

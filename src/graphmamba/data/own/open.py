@@ -37,7 +37,7 @@ class OwnStore:
     """A user's graphs, ready for training."""
 
     store: GraphStore
-    """The graphs, each in a part: that of the files, or one drawn by the options' seed."""
+    """The graphs, each in a part: that of the files, or one drawn by the options' seed, if any."""
     features: Features
     """What a model reads of nodes and edges."""
     task: Task
@@ -61,6 +61,7 @@ def open_own(
     root: Path | None = None,
     *,
     rebuild: bool = False,
+    draws_split: bool = True,
 ) -> OwnStore:
     """Open a folder of CSV files, an `.npz` of arrays, or a CSV of molecules.
 
@@ -73,6 +74,7 @@ def open_own(
         options: What the files do not say themselves, such as which column is the label.
         root: Where sets are kept; None for the default place.
         rebuild: Whether to read again what is kept, such as a damaged file.
+        draws_split: Whether graphs get a part where the files do not say which.
     """
     path, options = Path(path), options or OwnOptions()
     read, files = _reader_of(path, options)
@@ -95,7 +97,7 @@ def open_own(
     store = open_or_build(folder, recipe, build, rebuild=rebuild)
     features, task, names = _read(about)
     split = store.split
-    if split is None:
+    if split is None and draws_split:
         split = draw_split(len(store), options.fractions, options.split_seed)
     store = GraphStore.from_tables(store.tables, split, store.source)
     return OwnStore(store, features, task, names, recipe, folder)

@@ -48,8 +48,8 @@ def read_unlabelled(
             no features here either.
         columns: Feature columns that the model knows, as `feature_names` gives them; files
             that name others, or these in another order, are refused. Empty takes any.
-        has_split: Whether to read which part each graph is in; files that do not say are refused.
-            Where nobody asks, `split` may hold anything.
+        has_split: Whether to read which part each graph is in, where the files say so; where
+            nobody asks, `split` may hold anything.
     """
     path = Path(path)
     if not path.exists():
@@ -59,13 +59,7 @@ def read_unlabelled(
         raise UserError(f"graphs to predict must be a folder, .npz or .csv, got '{path}'")
     if columns:
         _check_features(path, options, columns)
-    found = READERS[suffix](path, options, has_split)
-    if has_split and found.columns.split is None:
-        raise UserError(
-            f"{path} must say in `split` which part each graph is in where one part of it is asked "
-            "for, got no such column"
-        )
-    return found
+    return READERS[suffix](path, options, has_split)
 
 
 def _check_features(path: Path, options: OwnOptions, columns: tuple[str, ...]) -> None:
