@@ -178,6 +178,26 @@ def test_all_of_an_input_is_scored_unless_its_files_name_parts(
         assert "a part of rings that holds graphs, got 'validation'" in said
 
 
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_columns_that_change_places_are_refused(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_rings(Path("rings"), 4)
+    nodes = [*csv.reader((folder / "nodes.csv").read_text().splitlines())]
+    model = own_model(Features(node_columns=2), ("nodes/size", "nodes/mass"))
+    words = [command, model, "--input", "rings"]
+    write_rows(folder / "nodes.csv", [*nodes[0], "mass"], [[*row, 1] for row in nodes[1:]])
+    main(words)
+    swapped = [[*row[:2], 1, row[2]] for row in nodes[1:]]
+    write_rows(folder / "nodes.csv", ["graph", "node", "mass", "size"], swapped)
+    capsys.readouterr()
+    assert status_of(words) == 2
+    assert (
+        "rings must have the features that the model was trained on, in their order, nodes/size, "
+        "nodes/mass; got nodes/mass, nodes/size\n"
+    ) in capsys.readouterr().err
+
+
 def test_a_file_in_other_letters_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     model = own_model(Features(node_columns=1), ("nodes/size",))
     words = [model, "--input", str(write_rings(Path("rings"), 2))]

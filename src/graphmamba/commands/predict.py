@@ -10,6 +10,7 @@ from graphmamba.commands.source import (
     check_features,
     check_parts,
     graphs_of,
+    names_known,
     on_other_data,
     options_of,
     part_asked,
@@ -64,9 +65,9 @@ def predict(  # noqa: PLR0913
     if path.is_dir():
         raise UserError(f"output must be a file, got the folder '{path}'")
     if input_ is not None and benchmark is None:
-        own = trained.experiment.own
-        columns = own.columns if own else ()
-        found = read_unlabelled(input_, options_of(trained), columns, has_split=part != ALL)
+        found = read_unlabelled(
+            input_, options_of(trained), names_known(trained), has_split=part != ALL
+        )
         check_features(trained, found.columns, input_)
         store = GraphStore(found.columns)
         ids = graphs_of(store, part, input_)

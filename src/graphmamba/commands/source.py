@@ -12,6 +12,7 @@ from graphmamba.data.catalog import MOLECULES
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.in_words import features_in_words, task_in_words
+from graphmamba.data.own.feature_names import check_names
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.own_data import numbers_of
 from graphmamba.data.store import GraphStore
@@ -73,9 +74,16 @@ def on_other_data(trained: Trained, benchmark: str | None, input_: str | None) -
         return experiment
     task = trained.model.task
     options = options_of(trained)
-    known = replace(options, level=options.level or task.level)
-    described = {name: getattr(known, name) for name in OwnOptions.__match_args__}
+    options = replace(options, level=options.level or task.level)
+    check_names(Path(input_), options.labels, names_known(trained))
+    described = {name: getattr(options, name) for name in OwnOptions.__match_args__}
     return replace(experiment, own=OwnSource(path=str(Path(input_)), **described))
+
+
+def names_known(trained: Trained) -> tuple[str, ...]:
+    """Feature columns of the own graphs that a model was trained on, where they had names."""
+    own = trained.experiment.own
+    return own.columns if own else ()
 
 
 def check_fits(trained: Trained, experiment: Experiment) -> None:

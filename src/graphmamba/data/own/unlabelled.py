@@ -9,7 +9,7 @@ from graphmamba.data.molecules import read_smiles
 from graphmamba.data.own.arrays import load_arrays
 from graphmamba.data.own.assemble import UNLABELLED, assemble_pairs, assemble_unlabelled
 from graphmamba.data.own.csv_table import read_csv
-from graphmamba.data.own.feature_names import feature_names
+from graphmamba.data.own.feature_names import check_names
 from graphmamba.data.own.folder import columns_of_tables, lay_pairs, read_split, read_tables
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.roster import list_graphs, list_nodes
@@ -57,19 +57,8 @@ def read_unlabelled(
     suffix = "" if path.is_dir() else path.suffix
     if suffix not in READERS:
         raise UserError(f"graphs to predict must be a folder, .npz or .csv, got '{path}'")
-    if columns:
-        _check_features(path, options, columns)
+    check_names(path, options.labels, columns)
     return READERS[suffix](path, options, has_split)
-
-
-def _check_features(path: Path, options: OwnOptions, columns: tuple[str, ...]) -> None:
-    found = feature_names(path, options.labels)
-    # arrays need not be named, and then only their number can be checked
-    if found != columns and (found or path.is_dir()):
-        raise UserError(
-            f"{path} must have the features that the model was trained on, in their order, "
-            f"{', '.join(columns)}; got {', '.join(found) or 'none'}"
-        )
 
 
 def _read_folder(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled:
