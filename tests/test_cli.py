@@ -75,6 +75,7 @@ def test_every_option_of_every_command_is_explained(
         (["train", "--sed", "1"], "did you mean '--seed'?"),
         (["train", "--seed", "-1"], "seed must be at least 0, got -1"),
         (["train", "--seeds", "0,x"], "seeds must be whole numbers"),
+        (["train", "--seeds", "0,00"], "seeds must be whole numbers"),
         (["train", "--precision", "16"], "--precision must be one of '32-true', 'bf16-mixed'"),
         (["train", "--max-time"], "--max-time must be followed by a value"),
         (["train", "--resume", "no/run"], "'no/run' must be the folder of a run"),

@@ -84,6 +84,43 @@ def words_in(text: str, where: str) -> list[str]:
     return found
 
 
+def words_among(text: str, words: Collection[str], where: str) -> list[str]:
+    """Take several words from one line, each one of those that there are.
+
+    Args:
+        text: The line, as `words_in` takes it.
+        words: What there is.
+        where: What a message calls the line.
+    """
+    found = words_in(text, where)
+    for word in found:
+        if word not in words:
+            closest = similar(word, words)
+            meant = f"; did you mean '{closest}'?" if closest else ""
+            listed = ", ".join(repr(each) for each in words)
+            raise UserError(f"{where} must be one of {listed}, got {word!r}{meant}")
+    if not found or len(set(found)) < len(found):
+        raise UserError(f"{where} must be given, each once, got {text!r}")
+    return found
+
+
+def numbers_in(text: str, where: str) -> list[int]:
+    """Take several whole numbers from one line, each once, such as seeds: `0,1,2`.
+
+    Args:
+        text: The line, as `words_in` takes it.
+        where: What a message calls it.
+    """
+    words = words_in(text, where)
+    numbers = [int(word) for word in words if word.isdecimal()]
+    # 0 and 00 are the same
+    if not words or len(set(numbers)) < len(words):
+        raise UserError(
+            f"{where} must be whole numbers with commas between them, each once, got {text!r}"
+        )
+    return numbers
+
+
 def convert(value: object, hint: object, where: str) -> object:
     """Check a value against a type; numbers may be written in any way that YAML knows."""
     if get_origin(hint) in {Union, types.UnionType}:

@@ -9,13 +9,13 @@ from graphmamba.bench.agreement import check_backends
 from graphmamba.bench.measure import ScanTimes, measure_padded_loop, measure_scan
 from graphmamba.bench.shapes import BATCHES
 from graphmamba.bench.tables import agreement_table, cpu_table, gpu_table, write_json
-from graphmamba.checks import check_choice
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
+from graphmamba.parse import words_among
 from graphmamba.scan import available_backends
 
 # What a CPU can do while somebody waits, and what a GPU can.
-_USUAL_SIZES = {"cpu": "peptides", "cuda": ",".join(BATCHES)}
+_USUAL_SIZES = {"cpu": ["peptides"], "cuda": [*BATCHES]}
 # Rows, padding included, beyond which the padded loop would fill the memory.
 _PADDED_LIMIT = 100_000
 
@@ -30,7 +30,7 @@ def bench_scan(device: str = "auto", sizes: str = "auto", json: Path | None = No
         json: File to write the measurements to.
     """
     where = resolve_device(device)
-    batches = _named_sizes(_USUAL_SIZES[where.type] if sizes == "auto" else sizes)
+    batches = _USUAL_SIZES[where.type] if sizes == "auto" else words_among(sizes, BATCHES, "sizes")
     if json is not None and not json.parent.is_dir():
         raise UserError(f"json must be a file in a folder that exists, got {str(json)!r}")
 
@@ -50,13 +50,6 @@ def bench_scan(device: str = "auto", sizes: str = "auto", json: Path | None = No
         write_json(json, {"environment": environment, "agreement": agreements, "times": times})
     if not all(agreement.holds for agreement in agreements):
         raise SystemExit(1)
-
-
-def _named_sizes(sizes: str) -> list[str]:
-    names = [name.strip() for name in sizes.split(",")]
-    for name in names:
-        check_choice("sizes", name, BATCHES)
-    return names
 
 
 def _time_batch(name: str, device: torch.device) -> list[ScanTimes]:

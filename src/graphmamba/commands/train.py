@@ -11,6 +11,7 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.data.own.open import is_own
 from graphmamba.entries import Entries
 from graphmamba.errors import UserError
+from graphmamba.parse import numbers_in
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.options import RunOptions
 from graphmamba.train.results import RunResult, SeedsResult
@@ -90,10 +91,7 @@ def _resume(
 
 
 def _seeds(text: str | None) -> list[int]:
-    words = text.split(",") if text else []
-    if not all(word.strip().isdecimal() for word in words):
-        raise UserError(f"seeds must be whole numbers with commas between them, got '{text}'")
-    return [int(word) for word in words]
+    return [] if text is None else numbers_in(text, "seeds")
 
 
 def _train(

@@ -10,8 +10,8 @@ from graphmamba.commands.train import EXPERIMENT, RUN
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
+from graphmamba.parse import numbers_in, words_among
 from graphmamba.study.ablation_rows import ROWS, TABLES, TableName, row_experiments
-from graphmamba.study.runs import read_run
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.fit import fit
 from graphmamba.train.folder import RunFolder, read_config
@@ -111,8 +111,8 @@ class Ablation:
 
     def _finished(self, place: RunFolder, experiment: Experiment, seed: int) -> RunResult | None:
         """Read a run that came to its end, from its own folder or from another's."""
-        if is_finished(place, experiment):
-            return read_run(place.path)
+        if _holds(place, experiment) and (found := place.done()):
+            return found
         if self.also is None:
             return None
         for config in sorted((self.also / experiment.benchmark).glob(f"*/seed-{seed}/config.yaml")):
@@ -122,17 +122,16 @@ class Ablation:
         return None
 
 
-def is_finished(place: RunFolder, experiment: Experiment) -> bool:
-    """Whether a folder holds this run to its end; another one's is refused."""
+def _holds(place: RunFolder, experiment: Experiment) -> bool:
+    """Whether a folder holds this run, to its end or not; another one's is refused."""
     if not place.config.exists():
         return False
-    found = read_config(place.path).experiment
-    if found != experiment:
+    if read_config(place.path).experiment != experiment:
         raise UserError(
             f"folder must hold runs of the same experiment, and '{place.path}' holds another: "
             "name another folder"
         )
-    return place.results.exists() and read_run(place.path).is_done
+    return True
 
 
 def ablation(  # noqa: PLR0913
@@ -174,17 +173,17 @@ def ablation(  # noqa: PLR0913
 
     if "seed" in options:
         raise UserError(f"seeds must be given in the place of seed, got {options['seed']!r}")
-    sets = _words("benchmarks", benchmarks, tuple(CATALOG))
+    sets = words_among(benchmarks, CATALOG, "benchmarks")
     check_choice("table", table, tuple(TABLES))
     known = tuple(TABLES[table].rows)
-    chosen = known if rows == "all" else _words("rows", rows, known)
+    chosen = known if rows == "all" else words_among(rows, known, "rows")
     study = Ablation(
         {
             (name, row): experiment
             for name in sets
             for row, experiment in row_experiments(name, table, chosen, overrides).items()
         },
-        seeds=_numbers("seeds", seeds),
+        seeds=numbers_in(seeds, "seeds"),
         folder=folder,
         options=RunOptions.of(dict(options), "options"),
         root=root,
@@ -198,17 +197,3 @@ def ablation(  # noqa: PLR0913
     for name in sets:
         console.print(ablation_table(name, found))
     console.print(f"Files: {place}")
-
-
-def _words(argument: str, text: str, choices: tuple[str, ...]) -> list[str]:
-    words = [word.strip() for word in text.split(",")]
-    for word in words:
-        check_choice(argument, word, choices)
-    return words
-
-
-def _numbers(argument: str, text: str) -> list[int]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() for word in words) or len(set(words)) < len(words):
-        raise UserError(f"{argument} must be whole numbers with commas between, got '{text}'")
-    return [int(word) for word in words]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
-from graphmamba.parse import suggest
+from graphmamba.parse import words_among
 from graphmamba.show.units import metric_title
 from graphmamba.study.collected import collect
 from graphmamba.study.data_notes import DATA_NOTES
@@ -32,10 +32,7 @@ def weights(folder: Path, out: Path = Path("weights"), names: str = "all") -> No
     found: dict[str, list[StoredRun]] = {}
     for line in collect(folder).lines:
         found.setdefault(line.name, []).extend(line.runs)
-    chosen = list(found) if names == "all" else [word.strip() for word in names.split(",")]
-    for name in chosen:
-        if name not in found:
-            raise UserError(f"names must be among the runs, got '{name}'; {suggest(name, found)}")
+    chosen = list(found) if names == "all" else words_among(names, found, "names")
     console = Console(soft_wrap=True, highlight=False)
     for name in chosen:
         best = export(name, found[name], out)
