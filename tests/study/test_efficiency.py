@@ -16,7 +16,13 @@ from graphmamba.study.cost import LargestBatch, Shelf, Subject, largest_batch, m
 from graphmamba.study.efficiency import efficiency, run
 from graphmamba.study.efficiency_bench import Bench
 from graphmamba.study.efficiency_findings import Findings, FractionRow, MixerRow
-from graphmamba.study.efficiency_plan import FULL, QUICK, TITLES, experiment_of
+from graphmamba.study.efficiency_plan import (
+    FULL,
+    QUICK,
+    TITLES,
+    experiment_of,
+    is_the_same_work,
+)
 from graphmamba.study.efficiency_report import claims, print_findings, write_findings
 from graphmamba.study.graphs import study_graphs
 
@@ -78,6 +84,34 @@ def test_matched_models_have_graph_mamba_s_width_and_depth() -> None:
             assert own.model.mixer == load_experiment(f"{benchmark}/{model}").model.mixer
             assert own.encoder == base.encoder
         assert experiment_of(benchmark, "graph-mamba", "matched") == base
+
+
+@pytest.mark.parametrize("benchmark", FULL.sets)
+@pytest.mark.parametrize("model", ["graph-mamba", "gps-transformer", "gps-bigbird"])
+def test_models_published_at_graph_mamba_s_size_are_the_same_work(
+    benchmark: str, model: str
+) -> None:
+    published, matched = (
+        experiment_of(benchmark, model, sizing) for sizing in ("published", "matched")
+    )
+    assert is_the_same_work(published, matched)
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "is_same"),
+    [
+        ("graph-mamba", "order.bins", False),
+        ("graph-mamba", "mamba.state", False),
+        ("exphormer", "order.bins", True),
+        ("exphormer", "mamba.state", True),
+        ("exphormer", "attention.heads", False),
+        ("exphormer", "layers", False),
+    ],
+)
+def test_the_order_is_work_for_mamba_alone(model: str, key: str, is_same: bool) -> None:
+    name = f"pascalvoc-sp/{model}"
+    changed = load_experiment(name, {f"model.{key}": 3, "recipe.epochs": 1})
+    assert is_the_same_work(load_experiment(name), changed) == is_same
 
 
 def test_files_hold_every_row(findings: Findings, tmp_path: Path) -> None:
