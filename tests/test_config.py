@@ -209,3 +209,10 @@ def test_a_loss_for_other_labels_is_refused(benchmark: str, loss: str, fitting: 
     for refuse in (experiment.check_loss, lambda: experiment.loss, lambda: open_data(experiment)):
         with pytest.raises(UserError, match=rf"recipe\.loss must be {fitting} .*, got '{loss}'"):
             refuse()
+
+
+def test_a_file_of_another_encoding_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "latin.yaml"
+    path.write_bytes("benchmark: pattern # café".encode("latin-1"))
+    with pytest.raises(UserError, match=r"latin\.yaml must be YAML: .*can't decode"):
+        load_experiment(path)

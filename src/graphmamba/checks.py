@@ -37,6 +37,20 @@ def check_divides(argument: str, value: int, name: str, total: int) -> None:
         raise UserError(f"{argument} must divide {name}={total}, got {value!r}")
 
 
+def check_is(argument: str, value: object, kind: type, hint: str = "") -> None:
+    """Refuse a value of another class.
+
+    Args:
+        argument: What a message calls the value.
+        value: What was given.
+        kind: The class that it must be of.
+        hint: What to do about it, at the end of the message.
+    """
+    if not isinstance(value, kind):
+        shown = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
+        raise UserError(f"{argument} must be {kind.__name__}, got {shown}{hint and f': {hint}'}")
+
+
 def check_types(config: Any, prefix: str = "") -> None:
     """Refuse entries of a dataclass that are not of the types that it declares.
 

@@ -52,7 +52,7 @@ def load_experiment(
     path = _path_of(name_or_path)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as mistake:
+    except (yaml.YAMLError, UnicodeDecodeError) as mistake:
         raise UserError(f"{path} must be YAML: {mistake}") from mistake
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold keys and values, got {type(content).__name__}")

@@ -156,6 +156,12 @@ def test_own_graphs_from_a_folder(form: str, capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out) == own | {"data": "more"}
 
 
+def test_two_names_for_own_graphs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    write_rings(Path("rings"))
+    assert status_of(["train", "rings", "--own.path", "others", "--print_config"]) == 2
+    assert "own.path must be left out beside 'rings', got 'others'" in capsys.readouterr().err
+
+
 def test_own_graphs_that_have_changed_are_not_taken_for_those_of_the_training(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -214,6 +220,10 @@ def test_several_seeds_go_on_as_they_are_told_to(capsys: pytest.CaptureFixture[s
     assert load_experiment("runs/config.yaml") == read_config("runs/seed-2").experiment
     assert status_of(["train", *words, "--seeds", "3"]) == 2
     assert "must hold no run yet" in capsys.readouterr().err
+    assert status_of(["train", "--resume", "runs", "--seed", "3"]) == 2
+    assert "seeds must be added by --seeds to a series, got --seed 3" in capsys.readouterr().err
+    assert status_of(["train", "--resume", "runs", "--print_config"]) == 2
+    assert "--print_config must not be given to --resume" in capsys.readouterr().err
     assert status_of(["train", "--resume", "runs/seed-2", "--seeds", "5"]) == 2
     assert "'runs/seed-2' holds a single run" in capsys.readouterr().err
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,16 @@ from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CIFAR_CLASSES
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
+from graphmamba.stack.graph_mamba_block import GraphMambaBlock
 from graphmamba.train.evaluate import evaluate
+from graphmamba.train.experiment import Experiment
 from graphmamba.train.fit import fit
 from graphmamba.train.fit_seeds import fit_seeds
 from graphmamba.train.folder import read_config
 from graphmamba.train.metrics_file import read_rows
+from graphmamba.train.open_data import open_data
 from graphmamba.train.options import RunOptions
+from graphmamba.train.pretrained import load_pretrained
 from graphmamba.train.weights import build_model, load_weights
 from tests.helpers.runs import (
     Notes,
@@ -303,3 +308,32 @@ def test_a_series_that_is_not_there_is_not_begun_in_its_place(tmp_path: Path) ->
     with pytest.raises(UserError, match="folder must hold a run to resume"):
         fit_seeds(experiment, [0, 1], tiny_store(experiment), folder=folder, resume=True)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda *_: fit("pattern"), "experiment must be Experiment, got 'pattern': load_exper"),
+        (lambda *_: open_data("pattern"), "experiment must be Experiment, got 'pattern'"),
+        (lambda e, s: fit((e, s)), "experiment must be Experiment, got tuple"),
+        (lambda e, s: fit(e, [s]), "store must be GraphStore, got list: take_graphs"),
+        (lambda e, s: fit(e, s, {"seed": 1}), "options must be RunOptions, got dict"),
+        (lambda e, s: fit_seeds(e, 3, s), "seeds must be Sequence, got 3: a list, such as"),
+        (lambda e, s: fit_seeds(e, [0, -1], s), "seed must be at least 0, got -1"),
+        (lambda e, s: fit_seeds(e, [0.5], s), "seed must be int, got 0.5"),
+        (lambda *_: load_pretrained(None), "name must be str, got None"),
+        (lambda *_: GraphMambaBlock(8, "degree"), "policy must be OrderPolicy, got 'degree'"),
+    ],
+)
+def test_slips_in_python_are_told_and_leave_nothing(
+    call: Callable[[Experiment, GraphStore], object],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    experiment = tiny_experiment()
+    store = tiny_store(experiment)
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        call(experiment, store)
+    assert not [*tmp_path.iterdir()]

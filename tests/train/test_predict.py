@@ -19,6 +19,7 @@ from graphmamba.train.trained import Trained, load, with_read_columns
 from graphmamba.train.weights import save_weights
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs
+from tests.helpers.typecheck import typecheck_off
 
 NAMES = {
     "mnist": tuple("abcdefghij"),
@@ -164,6 +165,16 @@ def test_what_does_not_fit_goes_in_halves(monkeypatch: pytest.MonkeyPatch) -> No
         list(model.stream(graphs, has_spread=False))
 
 
+def test_one_graph_that_is_not_in_a_list_is_refused() -> None:
+    model = trained("mnist")
+    (graph,) = graphs_for(model, 1)
+    with (
+        typecheck_off(),
+        pytest.raises(UserError, match=r"list of graphs, got one: give \[graph\]"),
+    ):
+        model.predict(graph)
+
+
 def test_no_graph_and_no_budget_are_refused() -> None:
     model = trained("mnist")
     with pytest.raises(UserError, match="graphs must hold a graph, got none"):
@@ -255,6 +266,17 @@ def test_the_spread_of_a_single_number_needs_no_name(tmp_path: Path) -> None:
     file = tmp_path / "predictions.csv"
     assert write_predictions(file, [found]) == 1
     assert file.read_text().split() == ["graph,logp,spread", "3,0.5,0.125"]
+
+
+def test_what_is_no_number_has_no_class(tmp_path: Path) -> None:
+    values = torch.tensor([[0.25, 0.75], [torch.nan, torch.nan]], dtype=torch.float64)
+    graph = torch.tensor([3, 4])
+    found = Predictions("classes", ("no", "yes"), graph, None, None, values, spread=values / 4)
+    assert (found.classes.tolist(), found.labels) == ([1, -1], ["yes", ""])
+    file = tmp_path / "predictions.csv"
+    write_predictions(file, [found])
+    _, *lines = file.read_text().split()
+    assert lines == ["3,yes,0.25,0.75,0.1875", "4,,nan,nan,nan"]
 
 
 def test_graphs_without_pairs_have_no_rows_and_no_warning(tmp_path: Path) -> None:

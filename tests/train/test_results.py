@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from graphmamba.train.results import RunResult, SeedsResult
+from graphmamba.errors import UserError
+from graphmamba.train.results import RunResult, SeedsResult, read_result
 
 RUN = RunResult(
     folder=Path("runs/one"),
@@ -59,6 +60,14 @@ def test_where_no_run_is_done_those_with_scores_count() -> None:
     none = replace(stopped, scores={})
     assert SeedsResult(Path("runs"), (none, stopped)).counted == (stopped,)
     assert SeedsResult(Path("runs"), (none,)).content()["scores"] == {}
+
+
+@pytest.mark.parametrize("scores", [5, None, {"test": 0.5}])
+def test_scores_of_another_form_are_refused(scores: object, tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(RUN.content() | {"scores": scores}))
+    with pytest.raises(UserError, match="must be the results of one run"):
+        read_result(file)
 
 
 def test_a_run_without_an_epoch_has_no_score() -> None:

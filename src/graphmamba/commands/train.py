@@ -47,6 +47,8 @@ def train(
         options: See below.
         overrides: See below.
     """
+    if resume is not None and print_config:
+        raise UserError(f"--print_config must not be given to --resume: see {resume}/config.yaml")
     if resume is not None:
         _resume(Path(resume), name, seeds, folder, root, options, overrides)
         return
@@ -63,7 +65,8 @@ def chosen_experiment(name: str | None, overrides: Given) -> Experiment:
     given = dict(overrides)
     is_known = name is None or name in CATALOG or name in config_names()
     if name is not None and not is_known and is_own(name):
-        given.setdefault("own.path", name)
+        if given.setdefault("own.path", name) != name:
+            raise UserError(f"own.path must be left out beside '{name}', got {given['own.path']!r}")
         name = None
     if name is None and "own.path" in given:
         return experiment_of(given)
@@ -87,6 +90,8 @@ def _resume(
     began = read_config(run)
     changed = RunOptions.of(began.options.content() | dict(options), "options")
     numbers = _seeds(seeds) or [*began.seeds]
+    if numbers and "seed" in options:
+        raise UserError(f"seeds must be added by --seeds to a series, got --seed {options['seed']}")
     _train(began.experiment, changed, numbers, str(run), root, is_resumed=True)
 
 

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from graphmamba.checks import check_is
 from graphmamba.data.checks import check_membership
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
@@ -43,6 +44,8 @@ class GraphMambaBlock(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
+        check_is("policy", policy or OrderPolicy(), OrderPolicy)
+        check_is("options", options or MambaOptions(), MambaOptions)
         self.channels = channels
         self.mixer = GraphMambaMixer(channels, policy, options, input_norm)
         self.noise_seed = NoiseSeed(seed)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.store import GraphStore
@@ -59,6 +60,7 @@ def fit(
         >>> fit(load_experiment("pattern"), options=RunOptions(seed=1))  # doctest: +SKIP
     """
     options = options or RunOptions()
+    check_run(experiment, store, options)
     if resume and folder is None:
         raise UserError("folder must be given to resume a run, got None")
     reporter = with_loggers(reporter, options.loggers)
@@ -128,6 +130,14 @@ def run_fit(
             _draw(folder, experiment, result)
             reporter.on_end(result)
         return result
+
+
+def check_run(experiment: Experiment, store: GraphStore | None, options: RunOptions) -> None:
+    """Refuse what is no experiment, store or options; Python would only say what they lack."""
+    check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
+    if store is not None:
+        check_is("store", store, GraphStore, "take_graphs(graphs) makes an experiment and a store")
+    check_is("options", options, RunOptions)
 
 
 def _check_splits(store: GraphStore, level: Level) -> None:

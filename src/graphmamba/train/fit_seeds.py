@@ -6,11 +6,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from graphmamba.checks import check_is
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.engine import start_fabric, team_of
 from graphmamba.train.experiment import Experiment
-from graphmamba.train.fit import run_fit
+from graphmamba.train.fit import check_run, run_fit
 from graphmamba.train.folder import RunFolder, new_folder, read_config, write_config
 from graphmamba.train.loggers import with_loggers
 from graphmamba.train.open_data import open_data
@@ -39,8 +40,9 @@ def fit_seeds(
         reporter: Who follows all runs.
         resume: Whether to go on with what is in `folder`: runs that are done stay as they are.
     """
-    _check(seeds, folder, resume)
     options = options or RunOptions()
+    check_run(experiment, store, options)
+    _check(seeds, folder, resume)
     reporter = with_loggers(reporter, options.loggers)
     begin = time.monotonic()
     fabric = start_fabric(options)
@@ -77,7 +79,10 @@ def fit_seeds(
 
 
 def _check(seeds: Sequence[int], folder: Path | str | None, resume: bool) -> None:
+    check_is("seeds", seeds, Sequence, "a list, such as [0, 1, 2]")
     if not seeds or len(set(seeds)) < len(seeds):
         raise UserError(f"seeds must be given, each once, got {list(seeds)}")
+    for seed in seeds:
+        RunOptions(seed=seed)
     if resume and folder is None:
         raise UserError("folder must be given to resume runs, got None")

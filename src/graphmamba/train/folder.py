@@ -166,7 +166,7 @@ def read_config(folder: Path | str) -> Started:
         raise UserError(f"'{folder}' must be the folder of a run, and it has no {path.name}")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as mistake:
+    except (yaml.YAMLError, UnicodeDecodeError) as mistake:
         raise UserError(f"'{path}' must be YAML: {mistake}") from mistake
     if not isinstance(content, dict) or not isinstance(content.get(OPTIONS), dict):
         raise UserError(f"'{path}' must hold an experiment and its {OPTIONS}")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from graphmamba.checks import check_is
 from graphmamba.data.open import open_with_columns
 from graphmamba.data.own.open import open_own
 from graphmamba.data.own.source import OwnSource
@@ -31,6 +32,7 @@ def open_data(
             there, and give the same vectors wherever a model is trained and scored.
         draws_split: Whether own graphs get a part where their files do not say which.
     """
+    check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     asked = columns_read(experiment.model, experiment.encoder)
     if experiment.own is None:
         experiment.check_loss()

@@ -64,13 +64,15 @@ def _lines(
     values = part.values.tolist()
     spreads = None if part.spread is None else part.spread.tolist()
     nodes = _nodes_of(part)
+    is_classes = part.kind == "classes"
+    classes, labels = (part.classes.tolist(), part.labels) if is_classes else ([], [])
     for row, graph in enumerate(part.graph.tolist()):
         line = [graph_name(graph), *(node_name(graph, node) for node in nodes[row])]
         spread = [] if spreads is None else spreads[row]
-        if part.kind == "classes":
-            best = max(range(len(values[row])), key=values[row].__getitem__)
-            line.append(part.names[best])
-            # of all classes, the doubt about the one that is named
+        if is_classes:
+            line.append(labels[row])
+            # of all classes, the doubt about the one that is named; where none is, all are alike
+            best = max(classes[row], 0)
             spread = spread[best : best + 1]
         yield [*line, *(f"{value:.6g}" for value in [*values[row], *spread])]
 

@@ -33,13 +33,13 @@ class Predictions:
 
     @property
     def classes(self) -> Int[Tensor, " rows"]:
-        """The most probable class of each row, where classes are predicted."""
-        return self.values.argmax(dim=1)
+        """The most probable class of each row, where classes are predicted; -1 for no number."""
+        return self.values.argmax(dim=1).where(~self.values.isnan().any(dim=1), -1)
 
     @property
     def labels(self) -> list[str]:
-        """The name of the most probable class of each row, where classes are predicted."""
-        return [self.names[number] for number in self.classes.tolist()]
+        """The name of the most probable class of each row; empty where there is no number."""
+        return [self.names[number] if number >= 0 else "" for number in self.classes.tolist()]
 
     def __len__(self) -> int:
         return len(self.graph)

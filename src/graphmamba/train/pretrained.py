@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from graphmamba.checks import check_is
 from graphmamba.errors import UserError
 from graphmamba.parse import suggest
 from graphmamba.train.trained import Trained, load
@@ -39,6 +40,7 @@ def find_pretrained(name: str, folder: Path | str | None = None) -> Path:
         name: `BENCHMARK/MODEL`, or `BENCHMARK` alone for Graph-Mamba on it.
         folder: Where `NAME/best.safetensors` or `NAME.safetensors` is; None for the default place.
     """
+    check_is("name", name, str)
     where = weights_folder(folder)
     for full in (name, f"{name}{MAIN}"):
         for place in (where / full / f"best{SUFFIX}", where / f"{full}{SUFFIX}"):

@@ -97,10 +97,15 @@ def read_result(path: Path) -> RunResult:
     except (OSError, ValueError) as mistake:
         raise UserError(f"'{path}' must be JSON: {mistake}") from mistake
     needed = {field.name for field in fields(RunResult)}
-    if not isinstance(content, dict) or needed - content.keys():
+    if not isinstance(content, dict) or needed - content.keys() or not _are_scores(content):
         raise UserError(f"'{path}' must be the results of one run, with {sorted(needed)}")
     known = {name: content[name] for name in needed}
     return RunResult(**known | {"folder": path.parent, "scores": read_scores(known["scores"])})
+
+
+def _are_scores(content: Mapping[str, object]) -> bool:
+    splits = content["scores"]
+    return isinstance(splits, dict) and all(isinstance(each, dict) for each in splits.values())
 
 
 def read_scores(splits: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:

@@ -102,6 +102,8 @@ class Trained:
         )
 
     def _store_of(self, graphs: Sequence[Data]) -> GraphStore:
+        if isinstance(graphs, Data):
+            raise UserError("graphs must be a list of graphs, got one: give [graph]")
         graphs = list(graphs)
         if not graphs:
             raise UserError("graphs must hold a graph, got none")
