@@ -11,14 +11,11 @@ import torch
 import graphmamba
 from graphmamba.cli import main
 from graphmamba.config import load_experiment
-from graphmamba.data.catalog import MOLECULES, PEPTIDE_FUNCTIONS, Features, Task
-from graphmamba.data.own.source import OwnSource
-from graphmamba.stack.config import StackConfig
 from graphmamba.train.evaluate import evaluate
-from graphmamba.train.experiment import Experiment
 from graphmamba.train.open_data import open_data
 from graphmamba.train.weights import save_weights
-from tests.helpers.own_files import write_rings, write_rows
+from tests.helpers.commands import scored
+from tests.helpers.own_files import write_rings
 from tests.test_cli import status_of
 
 pytest.importorskip("jsonargparse")
@@ -33,20 +30,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     save_weights(folder / "best.safetensors", experiment.build(), experiment)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "root"))
-    return tmp_path
-
-
-def scored(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
-    """What an evaluation says, read from its JSON."""
-    capsys.readouterr()
-    main(["evaluate", *words, "--json"])
-    return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("split", ["test", "all"])
@@ -103,150 +86,6 @@ def test_pretrained_weights_are_found_by_name(
     assert "; there is: pattern/graph-mamba\n" in capsys.readouterr().err
 
 
-def test_a_benchmark_s_model_predicts_new_molecules() -> None:
-    pytest.importorskip("rdkit")
-    small = {"model.channels": 24, "model.layers": 1}
-    experiment = load_experiment("peptides-func", small)
-    save_weights("peptides.safetensors", experiment.build(), experiment)
-    write_rows(Path("new.csv"), ["name", "smiles"], [["ethanol", "CCO"], ["glycine", "NCC(=O)O"]])
-    main(["predict", "peptides.safetensors", "--input", "new.csv", "--output", "out.csv"])
-    rows = [*csv.DictReader(Path("out.csv").read_text().splitlines())]
-    assert [row["graph"] for row in rows] == ["0", "1"]
-    assert all(0 < float(row[f"p_{name}"]) < 1 for row in rows for name in PEPTIDE_FUNCTIONS)
-
-
-def own_model(features: Features, columns: tuple[str, ...] = ()) -> str:
-    """A file of weights for own graphs with tastes, whose feature columns may have names."""
-    task = Task("graph", 2, "cross_entropy", "accuracy", classes=2)
-    own = OwnSource(
-        path="sweets",
-        label="taste",
-        features=features,
-        task=task,
-        names=("sour", "sweet"),
-        columns=columns,
-    )
-    experiment = Experiment(own=own, model=StackConfig(channels=24, layers=1))
-    save_weights("own.safetensors", experiment.build(), experiment, class_names=own.names)
-    return "own.safetensors"
-
-
-def predicted(words: list[str]) -> list[str]:
-    """The graphs in the file that a command writes."""
-    main(["predict", *words, "--output", "out.csv"])
-    return [row["graph"] for row in csv.DictReader(Path("out.csv").read_text().splitlines())]
-
-
-def test_a_part_of_an_input_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [own_model(Features(node_columns=1)), "--input", str(write_rings(Path("rings"), 4))]
-    assert predicted(words) == predicted([*words, "--split", "all"]) == ["g0", "g1", "g2", "g3"]
-    capsys.readouterr()
-    assert status_of(["predict", *words, "--split", "test"]) == 2
-    assert "rings must say in `split` which part" in capsys.readouterr().err
-    rows = [["g0", "train"], ["g1", "test"], ["g2", "train"], ["g3", "test"]]
-    write_rows(Path("rings/graphs.csv"), ["graph", "split"], rows)
-    assert predicted(words) == ["g0", "g1", "g2", "g3"]
-    assert predicted([*words, "--split", "test"]) == ["g1", "g3"]
-    capsys.readouterr()
-    assert status_of(["predict", *words, "--split", "validation"]) == 2
-    assert "a part of rings that holds graphs, got 'validation'" in capsys.readouterr().err
-
-
-def test_all_of_an_input_is_scored_unless_its_files_name_parts(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    folder = write_rings(Path("rings"), 20)
-    words = [own_model(Features(node_columns=1)), "--input", "rings"]
-    told = scored(words, capsys)
-    assert (told["split"], told["graphs"]) == ("all", 20)
-    assert told == scored([*words, "--split", "all"], capsys)
-    main(["evaluate", *words])
-    shown = capsys.readouterr().out
-    assert "rings, graphs scored: 20" in shown
-    assert "all" in shown
-    for command in ("evaluate", "predict"):
-        assert status_of([command, *words, "--split", "test"]) == 2
-        assert "rings must say in `split` which part" in capsys.readouterr().err
-    rows = [[f"g{n}", ["sweet", "sour"][n % 2], "test" if n < 3 else "train"] for n in range(20)]
-    write_rows(folder / "graphs.csv", ["graph", "taste", "split"], rows)
-    told = scored([*words, "--split", "test"], capsys)
-    assert (told["split"], told["graphs"]) == ("test", 3)
-    assert scored(words, capsys)["graphs"] == 20
-    for command in ("evaluate", "predict"):
-        assert status_of([command, *words, "--split", "validation"]) == 2
-        said = capsys.readouterr().err
-        assert "a part of rings that holds graphs, got 'validation'" in said
-
-
-@pytest.mark.parametrize("command", ["evaluate", "predict"])
-def test_columns_that_change_places_are_refused(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_rings(Path("rings"), 4)
-    nodes = [*csv.reader((folder / "nodes.csv").read_text().splitlines())]
-    model = own_model(Features(node_columns=2), ("nodes/size", "nodes/mass"))
-    words = [command, model, "--input", "rings"]
-    write_rows(folder / "nodes.csv", [*nodes[0], "mass"], [[*row, 1] for row in nodes[1:]])
-    main(words)
-    swapped = [[*row[:2], 1, row[2]] for row in nodes[1:]]
-    write_rows(folder / "nodes.csv", ["graph", "node", "mass", "size"], swapped)
-    capsys.readouterr()
-    assert status_of(words) == 2
-    assert (
-        "rings must have the features that the model was trained on, in their order, nodes/size, "
-        "nodes/mass; got nodes/mass, nodes/size\n"
-    ) in capsys.readouterr().err
-
-
-def test_a_file_in_other_letters_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    model = own_model(Features(node_columns=1), ("nodes/size",))
-    words = [model, "--input", str(write_rings(Path("rings"), 2))]
-    nodes = Path("rings/nodes.csv")
-    nodes.write_bytes(nodes.read_bytes().replace(b"size", "größe".encode("latin-1")))
-    for command in ("evaluate", "predict"):
-        assert status_of([command, *words]) == 2
-        err = capsys.readouterr().err
-        assert err.startswith("graphmamba: rings/nodes.csv must be text in UTF-8")
-        assert err.count("\n") == 1
-
-
-def test_targets_that_happen_to_be_whole_are_targets_still(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    task = Task("graph", 1, "l1", "mean_absolute_error")
-    features = Features(node_columns=1)
-    own = OwnSource(path="old", label="grams", features=features, task=task, names=("grams",))
-    experiment = Experiment(own=own, model=StackConfig(channels=24, layers=1))
-    save_weights("grams.safetensors", experiment.build(), experiment)
-    folder = write_rings(Path("rings"), 3)
-    write_rows(folder / "graphs.csv", ["graph", "grams"], [["g0", 1], ["g1", 2], ["g2", 2]])
-    told = scored(["grams.safetensors", "--input", "rings"], capsys)
-    assert isinstance(told["mean_absolute_error"], float)
-
-
-def test_few_graphs_may_hold_few_of_the_classes(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_rings(Path("rings"), 3)
-    write_rows(folder / "graphs.csv", ["graph", "taste"], [[f"g{n}", "sour"] for n in range(3)])
-    words = [own_model(Features(node_columns=1)), "--input", "rings"]
-    assert scored(words, capsys)["accuracy"] in (0, 1 / 3, 2 / 3, 1)
-
-
-def test_an_input_of_another_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["predict", own_model(MOLECULES), "--input", str(write_rings(Path("rings"), 4))]
-    assert status_of(words) == 2
-    assert (
-        "rings must have the columns of sweets, which the model was trained on: atoms of "
-        "molecules, bonds; got 1 number a node, no numbers an edge\n"
-    ) in capsys.readouterr().err
-
-
-def test_a_model_that_reads_no_edges_takes_graphs_that_have_some() -> None:
-    words = [own_model(Features(node_columns=1)), "--input", str(write_rings(Path("rings"), 1))]
-    rows = [["g0", "n0", "n1", 0.5], ["g0", "n1", "n2", 1.5]]
-    write_rows(Path("rings/edges.csv"), ["graph", "source", "target", "w"], rows)
-    assert predicted(words) == ["g0"]
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -260,6 +99,13 @@ def test_a_model_that_reads_no_edges_takes_graphs_that_have_some() -> None:
         (["evaluate", "RUN", "--pretrained", "x"], "must be given"),
         (["evaluate", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
         (["predict", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
+        (
+            ["evaluate", "RUN", "--label", "taste"],
+            "label must be given for an --input that is a folder or .csv alone, got taste for none",
+        ),
+        (["evaluate", "RUN", "--label", "y", "--input", "numbers.npz"], "got y for numbers.npz"),
+        (["evaluate", "RUN", "--label", "tste", "--input", "rings"], "column 'tste' must be there"),
+        (["evaluate", "RUN", "--label", "size", "--input", "rings"], "got 1 number a node"),
         (["predict", "RUN", "--input", "absent"], "got no 'absent'"),
         (["predict", "RUN", "--input", "rings"], "rings must have the columns of PATTERN, which"),
         (["predict", "RUN", "--budget", "0"], "budget must be at least 1, got 0"),

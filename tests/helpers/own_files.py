@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from torch_geometric.data import Data
 
 
 def write_rings(folder: Path, graphs: int = 12, label: str = "taste") -> Path:
@@ -26,6 +27,30 @@ def write_rings(folder: Path, graphs: int = 12, label: str = "taste") -> Path:
 def write_rows(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([header, *rows])
+
+
+def write_graphs(folder: Path, graphs: Sequence[Data], label: str = "kind") -> Path:
+    """Graphs of numbers as a folder of CSV files, with their classes in a column of their own."""
+    folder.mkdir(parents=True)
+    is_of_nodes = len(graphs[0].y) == graphs[0].num_nodes
+    nodes, edges = [], []
+    for number, graph in enumerate(graphs):
+        classes = [[kind] for kind in graph.y.tolist()] if is_of_nodes else [[]] * len(graph.x)
+        rows = [[*x, *kind] for x, kind in zip(graph.x.tolist(), classes, strict=True)]
+        nodes += [[number, node, *row] for node, row in enumerate(rows)]
+        attributes = [[]] * graph.num_edges if graph.edge_attr is None else graph.edge_attr.tolist()
+        pairs = zip(graph.edge_index.T.tolist(), attributes, strict=True)
+        edges += [[number, *pair, *row] for pair, row in pairs]
+    names = [f"x{column}" for column in range(graphs[0].x.shape[1])]
+    write_rows(folder / "nodes.csv", ["graph", "node", *names, *[label] * is_of_nodes], nodes)
+    widths = range(len(edges[0]) - 3)
+    write_rows(
+        folder / "edges.csv", ["graph", "source", "target", *[f"w{n}" for n in widths]], edges
+    )
+    if not is_of_nodes:
+        listed = [[number, int(graph.y)] for number, graph in enumerate(graphs)]
+        write_rows(folder / "graphs.csv", ["graph", label], listed)
+    return folder
 
 
 def write_numbers(path: Path, graphs: int = 10) -> Path:

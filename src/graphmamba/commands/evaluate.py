@@ -14,6 +14,7 @@ from graphmamba.commands.source import (
     on_other_data,
     part_asked,
 )
+from graphmamba.data.own.options import names_given
 from graphmamba.train.options import DeviceName, Precision
 
 
@@ -22,6 +23,7 @@ def evaluate(  # noqa: PLR0913
     *,
     benchmark: str | None = None,
     input_: str | None = None,
+    label: list[str] | str | None = None,
     split: str | None = None,
     pretrained: str | None = None,
     weights: str | None = None,
@@ -40,6 +42,8 @@ def evaluate(  # noqa: PLR0913
         checkpoint: A run folder, or a file of weights.
         benchmark: Another data set of the same kind than the one it was trained on.
         input_: Own labelled graphs: a folder, .npz or .csv, read as those it was trained on.
+        label: Label column of an input, or several as one,two or [one, two]; those of the own
+            graphs that it was trained on by default. Classes of a benchmark are numbers from 0.
         split: Part of the set: train, validation, test, or all of it; by default test, and all of
             an input. The files of an input have to say which graph is in which part.
         pretrained: Name of weights that come with the package, instead of a checkpoint.
@@ -63,14 +67,17 @@ def evaluate(  # noqa: PLR0913
     part = part_asked(split, input_)
     place = resolve_device(device)
     trained = ModelWords(checkpoint, pretrained, weights).load()
-    experiment = on_other_data(trained, benchmark, input_)
+    labels = names_given(label or "", "--label")
+    experiment = on_other_data(trained, benchmark, input_, labels)
     sets = Path(root) if root else None
     experiment, store = open_data(experiment, sets, draws_split=input_ is None)
     check_fits(trained, experiment)
     if input_ is None:
         check_parts(trained, experiment, store)
-    data, options = experiment.data, trained.options
-    ids = graphs_of(store, part, data.title)
+    title, options = experiment.data.title, trained.options
+    ids = graphs_of(store, part, title)
+    # whatever the graphs are, the model's own task and recipe say how it is scored
+    experiment = trained.experiment
     if batch_size is not None:
         recipe = replace(experiment.recipe, batch_size=batch_size)
         experiment = replace(experiment, recipe=recipe)
@@ -85,9 +92,9 @@ def evaluate(  # noqa: PLR0913
     with bar("evaluating") as tell:
         scores = scorer.score(ids, tell)
     if json:
-        where = {"checkpoint": str(trained.path), "data": data.title, "split": part}
+        where = {"checkpoint": str(trained.path), "data": title, "split": part}
         told = where | {"graphs": len(ids)} | json_numbers(scores)
         sys.stdout.write(json_format.dumps(told, indent=2, allow_nan=False) + "\n")
     else:
-        title = f"{trained.path} on {data.title}, graphs scored: {len(ids):,}"
-        say(scores_table(title, {part: scores}))
+        heading = f"{trained.path} on {title}, graphs scored: {len(ids):,}"
+        say(scores_table(heading, {part: scores}))

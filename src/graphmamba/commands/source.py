@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.checks import check_choice
-from graphmamba.data.catalog import MOLECULES
+from graphmamba.data.catalog import MOLECULES, Features, Level, Task
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.in_words import features_in_words, task_in_words
@@ -19,7 +19,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.identity import check_same_graphs, identity_of
-from graphmamba.train.predictions import kind_of
+from graphmamba.train.predictions import PredictionKind, kind_of
 from graphmamba.train.pretrained import load_pretrained
 from graphmamba.train.trained import Trained, load
 
@@ -47,8 +47,31 @@ class ModelWords:
         return load(self.checkpoint)
 
 
-def options_of(trained: Trained) -> OwnOptions:
-    """How graphs like those that a model was trained on are read: labels mean what they did."""
+def options_of(trained: Trained, label: tuple[str, ...] = ()) -> OwnOptions:
+    """How graphs like those that a model was trained on are read: labels mean what they did.
+
+    Args:
+        trained: The model.
+        label: Label columns of the files; none for those of the training.
+    """
+    options = _options_of_training(trained)
+    if not label:
+        return options
+    _check_places(label, trained)
+    return replace(options, label=label)
+
+
+def _check_places(label: tuple[str, ...], trained: Trained) -> None:
+    """Refuse label columns that the model has names for, but in other places."""
+    known = () if trained.model.task.classes else trained.names
+    if any(name in known and known.index(name) != place for place, name in enumerate(label)):
+        raise UserError(
+            f"label must name the columns in the order of the model's, {', '.join(known)}; "
+            f"got {', '.join(label)}"
+        )
+
+
+def _options_of_training(trained: Trained) -> OwnOptions:
     own, task = trained.experiment.own, trained.model.task
     kind = kind_of(task)
     if kind == "link":
@@ -59,12 +82,29 @@ def options_of(trained: Trained) -> OwnOptions:
     return replace(own.options, kind=kind, classes=own.names if task.classes else None)
 
 
-def on_other_data(trained: Trained, benchmark: str | None, input_: str | None) -> Experiment:
-    """The model's experiment with the graphs that a user names, or its own."""
+def on_other_data(
+    trained: Trained,
+    benchmark: str | None,
+    input_: str | None,
+    label: tuple[str, ...] = (),
+) -> Experiment:
+    """The model's experiment with the graphs that a user names, or its own.
+
+    Args:
+        trained: The model.
+        benchmark: A data set by its name.
+        input_: Own graphs by their path.
+        label: Their label columns; none for those of the training.
+    """
     from graphmamba.data.own.source import OwnSource
 
     if benchmark is not None and input_ is not None:
         raise UserError("only one of --benchmark and --input must be given, got both")
+    if label and (input_ is None or Path(input_).suffix == ".npz"):
+        raise UserError(
+            "label must be given for an --input that is a folder or .csv alone, "
+            f"got {', '.join(label)} for {input_ or 'none'}"
+        )
     experiment = trained.experiment
     if benchmark is not None:
         other = replace(experiment, benchmark=benchmark, sizes=None, own=None)
@@ -73,11 +113,13 @@ def on_other_data(trained: Trained, benchmark: str | None, input_: str | None) -
     if input_ is None:
         return experiment
     task = trained.model.task
-    options = options_of(trained)
+    options = options_of(trained, label)
     options = replace(options, level=options.level or task.level)
     check_names(Path(input_), options.labels, names_known(trained))
     described = {name: getattr(options, name) for name in OwnOptions.__match_args__}
-    return replace(experiment, own=OwnSource(path=str(Path(input_)), **described))
+    # whether the loss fits is for `check_fits` to say, when the labels have been read
+    recipe = replace(experiment.recipe, loss=None)
+    return replace(experiment, own=OwnSource(path=str(Path(input_)), **described), recipe=recipe)
 
 
 def names_known(trained: Trained) -> tuple[str, ...]:
@@ -87,14 +129,29 @@ def names_known(trained: Trained) -> tuple[str, ...]:
 
 
 def check_fits(trained: Trained, experiment: Experiment) -> None:
-    """Refuse graphs whose columns or labels the model does not know."""
+    """Refuse graphs whose columns or labels the model does not know.
+
+    How right and wrong are measured is the model's to say: a folder of classes fits whatever
+    metric of classes it was trained by.
+    """
     data, model = experiment.data, trained.model
-    if (data.features, data.task) != (model.features, model.task):
+    is_read = _read_by(model.features, data.features) == model.features
+    if not is_read or _answers(data.task) != _answers(model.task):
         raise UserError(
             f"graphs of {data.title} must have the columns and labels of the model, "
             f"{features_in_words(model.features)} and {task_in_words(model.task)}, "
             f"got {features_in_words(data.features)} and {task_in_words(data.task)}"
         )
+
+
+def _read_by(wanted: Features, found: Features) -> Features:
+    """What a model sees of columns: one that reads none of edges takes graphs that have some."""
+    return replace(found, edges="none", edge_columns=0) if wanted.edges == "none" else found
+
+
+def _answers(task: Task) -> tuple[Level, PredictionKind, int]:
+    """What labels are; two classes are so whether a model tells them by one number or two."""
+    return task.level, kind_of(task), task.classes or task.outputs
 
 
 def part_asked(split: str | None, input_: str | None) -> str:
@@ -130,9 +187,7 @@ def check_features(trained: Trained, columns: GraphColumns, where: str) -> None:
     """Refuse graphs to predict whose columns the model does not know."""
     wanted = trained.model.features
     found = numbers_of(columns) if columns.nodes["x"].is_floating_point() else MOLECULES
-    # a model that reads none of edges takes graphs that have some
-    read = replace(found, edges="none", edge_columns=0) if wanted.edges == "none" else found
-    if read != wanted:
+    if _read_by(wanted, found) != wanted:
         raise UserError(
             f"{where} must have the columns of {trained.experiment.data.title}, which the model "
             f"was trained on: {features_in_words(wanted)}; got {features_in_words(found)}"

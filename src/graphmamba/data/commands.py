@@ -11,12 +11,12 @@ from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKin
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.own.labels import Kind
 from graphmamba.data.own.open import OwnStore, is_own, open_own
-from graphmamba.data.own.options import OwnOptions
+from graphmamba.data.own.options import OwnOptions, names_given
 from graphmamba.data.sources import build_benchmark, default_root, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.summary import LINKS, Summary, summarise
 from graphmamba.errors import UserError
-from graphmamba.parse import suggest, words_in
+from graphmamba.parse import suggest
 
 PARTS = ("training", "validation", "test")
 
@@ -99,11 +99,11 @@ def info(  # noqa: PLR0913
         _print_table(f"{title}, in {place}", _rows(summary, CATALOG[name]), store.source)
     else:
         options = OwnOptions(
-            _several(label or "", "--label"),
+            names_given(label or "", "--label"),
             kind,
             classes
             if classes is None or isinstance(classes, int)
-            else _several(classes, "--classes"),
+            else names_given(classes, "--classes"),
             level,
             undirected,
             smiles,
@@ -115,11 +115,6 @@ def info(  # noqa: PLR0913
         from graphmamba.data.plot import plot_summary
 
         plot_summary(summary, title, Path(plot))
-
-
-def _several(given: list[str] | str, option: str) -> tuple[str, ...]:
-    """Names that were typed: the parser makes a list of brackets, and leaves commas alone."""
-    return tuple(words_in(given, option) if isinstance(given, str) else given)
 
 
 def _root(root: str | None) -> Path:

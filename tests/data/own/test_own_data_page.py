@@ -35,13 +35,17 @@ def test_every_example_runs_and_prints_what_it_says(capsys: pytest.CaptureFixtur
             assert line.replace("torch.Size(", "").replace("])", "]") == promise
 
 
-def test_its_commands_show_and_train_its_example(capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_commands_show_train_and_score_its_example(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("jsonargparse")
     pytest.importorskip("matplotlib")
-    (block,) = re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)
-    show, train = (shlex.split(line)[1:] for line in block.splitlines())
+    blocks = re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    show, train, score, score_part = (shlex.split(line)[1:] for line in lines)
     main(show)
     assert Path("info.png").is_file()
     main([*train, *SMALL, "--folder", "run"])
     assert Path("run/best.safetensors").is_file()
     assert "graphmamba predict run" in capsys.readouterr().out
+    for words, graphs in ((score, 4), (score_part, 1)):
+        main(["run" if word == "RUN" else word for word in words])
+        assert f"on molecules, graphs scored: {graphs}" in capsys.readouterr().out

@@ -7,6 +7,7 @@ from graphmamba.checks import check_types
 from graphmamba.data.catalog import Level
 from graphmamba.data.own.labels import Kind, LabelRule
 from graphmamba.errors import UserError
+from graphmamba.parse import words_in
 
 LEVELS: tuple[Level, ...] = ("graph", "node", "link")
 Fractions = tuple[float, float, float]
@@ -49,3 +50,8 @@ class OwnOptions:
     def rule(self) -> LabelRule:
         """What is said about the labels."""
         return LabelRule(self.kind, self.classes)
+
+
+def names_given(given: list[str] | str, option: str) -> tuple[str, ...]:
+    """Names that were typed: a parser makes a list of brackets, and leaves commas alone."""
+    return tuple(words_in(given, option) if isinstance(given, str) else given)
