@@ -259,6 +259,8 @@ def test_one_run_has_no_spread(tmp_path: Path) -> None:
         ({"seeds": "0,00"}, "seeds must be whole numbers"),
         ({"seeds": "one"}, "seeds must be whole numbers"),
         ({"options": {"seed": 3}}, "seeds must be given in the place of seed"),
+        ({"overrides": {"benchmark": "mnist"}}, "benchmarks must name the data sets, got benchm"),
+        ({"overrides": {"own.path": "a"}}, "benchmarks must name the data sets, got own.path='a'"),
     ],
 )
 def test_mistakes_are_refused(given: dict[str, Any], told: str, tmp_path: Path) -> None:

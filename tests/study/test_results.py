@@ -10,6 +10,7 @@ import pytest
 
 from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CATALOG
+from graphmamba.errors import UserError
 from graphmamba.study import keep
 from graphmamba.study.collected import Line, collect
 from graphmamba.study.data_notes import DATA_NOTES
@@ -235,6 +236,21 @@ def test_what_was_cut_off_while_it_was_kept_is_kept_by_the_next_go(
         with pytest.raises(KeyboardInterrupt):
             keep_runs(runs, kept)
     keep_runs(runs, kept)
+    assert only_line(kept).mean == 0.5
+
+
+@pytest.mark.parametrize("is_other_set", [True, False])
+def test_what_the_page_would_refuse_is_not_kept(is_other_set: bool, tmp_path: Path) -> None:
+    runs, kept = tmp_path / "runs", tmp_path / "kept"
+    keep_runs(write_run(tmp_path / "first", FUNC, 0, 0.5).parents[2], kept)
+    write_run(runs, f"{FUNC}-more", 0, 0.5)
+    if is_other_set:
+        write_run(runs, FUNC, 1, 0.5).parents[1].rename(runs / "zoo")
+    else:
+        write_run(runs, FUNC, 1, 0.5, **{"model.layers": 2})
+    told = "named as a data set" if is_other_set else "of the same experiment"
+    with pytest.raises(UserError, match=told):
+        keep_runs(runs, kept)
     assert only_line(kept).mean == 0.5
 
 

@@ -173,6 +173,9 @@ def ablation(  # noqa: PLR0913
 
     if "seed" in options:
         raise UserError(f"seeds must be given in the place of seed, got {options['seed']!r}")
+    for name in overrides:
+        if name == "benchmark" or name.startswith("own."):
+            raise UserError(f"benchmarks must name the data sets, got {name}={overrides[name]!r}")
     sets = words_among(benchmarks, CATALOG, "benchmarks")
     check_choice("table", table, tuple(TABLES))
     known = tuple(TABLES[table].rows)

@@ -117,7 +117,7 @@ def collect(folder: Path) -> Collected:
         if not RunFolder(place).results.exists():
             scoreless.append(f"{benchmark}/{model}/{seed}: killed, it has no results.json")
             continue
-        run = _read(place, benchmark)
+        run = read_placed(place)
         if math.isnan(run.found.test):
             why = f"{run.epochs} epochs, ended by {run.found.ending}"
             scoreless.append(f"{benchmark}/{model}/{seed}: {why}")
@@ -129,7 +129,7 @@ def collect(folder: Path) -> Collected:
     for (benchmark, model, _), own in runs.items():
         models.setdefault(f"{benchmark}/{model}", []).extend(own)
     for name, own in models.items():
-        _check_same(name, own)
+        check_same(name, own)
     order = {name: place for place, name in enumerate(_order())}
     names = sorted(
         runs,
@@ -154,8 +154,9 @@ def _seed_of(folder: Path) -> int:
     return int(number)
 
 
-def _read(place: Path, benchmark: str) -> StoredRun:
-    """Read a run; one that lies in another's place is refused."""
+def read_placed(place: Path) -> StoredRun:
+    """Read the run in `BENCHMARK/MODEL/seed-N`; one that lies in another's place is refused."""
+    benchmark = place.parts[-3]
     if benchmark not in CATALOG:
         raise UserError(f"'{place}' must lie in a folder named as a data set, got '{benchmark}'")
     run = read_stored(place)
@@ -167,7 +168,8 @@ def _read(place: Path, benchmark: str) -> StoredRun:
     return run
 
 
-def _check_same(name: str, runs: Sequence[StoredRun]) -> None:
+def check_same(name: str, runs: Sequence[StoredRun]) -> None:
+    """Refuse runs of one model that are of different experiments."""
     first = runs[0]
     for run in runs[1:]:
         changes = changed_entries(first.experiment, run.experiment)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from graphmamba.errors import UserError
-from graphmamba.study.collected import run_folders
+from graphmamba.study.collected import check_same, read_placed, run_folders
 from graphmamba.study.runs import read_run, read_stored
 from graphmamba.train.experiment import changed_entries
 from graphmamba.train.folder import RunFolder
@@ -14,7 +14,7 @@ def keep_runs(folder: Path, into: Path) -> list[Path]:
     """Copy `results.json`, `metrics.csv` and `config.yaml` of all runs; returns where they are now.
 
     A run that is kept already is replaced by a later state of it; an earlier one, or one of another
-    experiment, is refused.
+    experiment, is refused, and then nothing has been copied.
 
     Args:
         folder: Holds BENCHMARK/MODEL/seed-N for each run.
@@ -22,14 +22,29 @@ def keep_runs(folder: Path, into: Path) -> list[Path]:
     """
     if folder.resolve() == into.resolve():
         raise UserError(f"keep must be another folder than that of the runs, got '{into}'")
-    return [_keep(RunFolder(place), into) for place in run_folders(folder)]
+    runs = [RunFolder(place) for place in run_folders(folder)]
+    for run in runs:
+        _check(run, RunFolder(into / _name(run)))
+    return [_keep(run, RunFolder(into / _name(run))) for run in runs]
 
 
-def _keep(run: RunFolder, into: Path) -> Path:
-    name = Path(*run.path.parts[-3:])
-    kept = RunFolder(into / name)
+def _name(run: RunFolder) -> Path:
+    return Path(*run.path.parts[-3:])
+
+
+def _check(run: RunFolder, kept: RunFolder) -> None:
+    """Refuse a run that the page could not be made with, once it is kept."""
     if kept.results.exists():
         _check_later(run, kept)
+    if not run.results.exists():
+        return
+    found = read_placed(run.path)
+    for other in sorted(kept.path.parent.glob("seed-*")):
+        if RunFolder(other).results.exists():
+            check_same("/".join(_name(run).parts[:2]), [read_placed(other), found])
+
+
+def _keep(run: RunFolder, kept: RunFolder) -> Path:
     for source, copy in ((run.config, kept.config), (run.metrics, kept.metrics)):
         if source.exists():
             write_text(copy, source.read_text(encoding="utf-8"))
@@ -37,7 +52,7 @@ def _keep(run: RunFolder, into: Path) -> Path:
     if run.results.exists():
         found = read_run(run.path)
         # the folder that the run was made in means nothing elsewhere
-        write_json(kept.results, {**found.content(), "folder": name.as_posix()})
+        write_json(kept.results, {**found.content(), "folder": _name(run).as_posix()})
     return kept.path
 
 
