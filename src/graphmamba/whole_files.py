@@ -20,10 +20,10 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(partial)
-        _flush(partial)
+        flush(partial)
         partial.replace(path)
         # the new name lasts through a power cut only when the folder is on the disk too
-        _flush(path.parent)
+        flush(path.parent)
     except BaseException as mistake:
         # where not even the folder is one, the first mistake is the one to tell
         with suppress(OSError):
@@ -52,7 +52,8 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
     write_text(path, json.dumps(content, indent=2) + "\n")
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Wait until a file or folder is on the disk, so that a power cut finds it whole."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

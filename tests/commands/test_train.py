@@ -25,13 +25,6 @@ FILES = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "root"))
-    return tmp_path
-
-
 def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -154,6 +147,16 @@ def test_own_graphs_from_a_folder(form: str, capsys: pytest.CaptureFixture[str])
     write_rings(Path("more"), graphs=12)
     main(["evaluate", "run", "--input", "more", "--split", "all", "--json"])
     assert json.loads(capsys.readouterr().out) == own | {"data": "more"}
+
+
+def test_own_graphs_of_the_training_are_predicted_by_their_names() -> None:
+    write_rings(Path("rings"))
+    once = ["--recipe.epochs", "1", "--device", "cpu", "--folder", "run"]
+    main(["train", "rings", "--own.label", "taste", *NARROW, *once])
+    for words in ([], ["--input", "rings"]):
+        main(["predict", "run", "--split", "all", *words, "--output", "out.csv"])
+        _, *lines = Path("out.csv").read_text().splitlines()
+        assert [line.partition(",")[0] for line in lines] == [f"g{n}" for n in range(12)]
 
 
 def test_two_names_for_own_graphs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -238,7 +238,7 @@ def build():
     return make_rings()
 
 if moment == "writing":
-    cache._flush = stop
+    cache.flush = stop
 folder.mkdir(exist_ok=True)
 assert len(cache.open_or_build(folder, RECIPE, build)) == 20
 """

@@ -69,7 +69,7 @@ from graphmamba.train.fit import fit
 from graphmamba.train.options import RunOptions
 from tests.helpers.runs import Notes, send, tiny_experiment, tiny_store
 
-kill, flush = send(signal.SIGKILL), whole_files._flush
+kill, flush = send(signal.SIGKILL), whole_files.flush
 experiment = tiny_experiment(**{"model.dropout": 0.3})
 store = tiny_store(experiment)
 
@@ -83,7 +83,7 @@ def run(folder, what, number):
             kill()
         flush(path)
 
-    whole_files._flush = flush_or_die
+    whole_files.flush = flush_or_die
     notes = Notes({number: kill} if what == "step" else {})
     is_begun = os.path.exists(folder)
     fit(experiment, store, RunOptions(checkpoint_every=0.0), folder, notes, resume=is_begun)
@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_the_saved_state_intact(
 ) -> None:
     folder, store = tmp_path / "run", tiny_store(EXPERIMENT)
     left = [writes]
-    flush = whole_files._flush
+    flush = whole_files.flush
 
     def full(path: Path) -> None:
         # by now the file is there, under its other name, and perhaps cut short
@@ -248,7 +248,7 @@ def test_a_full_disk_leaves_the_saved_state_intact(
         flush(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(whole_files, "_flush", full)
+        patch.setattr(whole_files, "flush", full)
         with pytest.raises(UserError, match=r"No space left on device.*before still is"):
             fit(EXPERIMENT, store, ALWAYS, folder)
     assert [file.name for file in (folder / "last").iterdir()] == ["state.safetensors"]

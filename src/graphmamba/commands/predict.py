@@ -15,6 +15,7 @@ from graphmamba.commands.source import (
     options_of,
     part_asked,
 )
+from graphmamba.data.own.source import OwnSource
 from graphmamba.data.own.unlabelled import read_unlabelled
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
@@ -78,7 +79,15 @@ def predict(  # noqa: PLR0913
         if input_ is None and part != ALL:
             check_parts(trained, experiment, store)
         ids = graphs_of(store, part, experiment.data.title)
-        names = ()
+        names = _names(experiment.own)
     parts = trained.stream(store, ids, has_spread=spread, budget=budget)
     rows = write_predictions(path, follow(parts, len(ids)), *names)
     say(f"{rows:,} rows written to {path}")
+
+
+def _names(own: OwnSource | None) -> tuple[Any, ...]:
+    """What the owner of graphs calls them and their nodes; others are numbered."""
+    if own is None:
+        return ()
+    found = read_unlabelled(own.path, own.options)
+    return found.graph_name, found.node_name

@@ -1,7 +1,6 @@
 """Stores on disk: built once for each recipe, mapped into memory when opened, never unpickled."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from hashlib import file_digest, sha256
@@ -18,6 +17,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.store_checks import check_ptr, check_split
 from graphmamba.data.tables import HIDDEN, NARROW, Column, Table, is_pairs
 from graphmamba.errors import UserError
+from graphmamba.whole_files import flush
 
 FORMAT = "graphmamba columns"
 VERSION = 2
@@ -25,6 +25,10 @@ COLUMNS, ABOUT = "columns.safetensors", "about.json"
 PARTIAL = ".partial-"
 """How the name of a folder ends in which a set is still being written, before random letters."""
 KEY_PARTS = 4
+
+
+class DamagedError(UserError):
+    """What is kept on disk cannot be opened."""
 
 
 def open_or_build(
@@ -61,6 +65,22 @@ def open_or_build(
     return open_store(place, digest)
 
 
+def open_or_repair(
+    folder: Path | str, recipe: Mapping[str, Any], build: Callable[[], GraphColumns]
+) -> GraphStore:
+    """Do what `open_or_build` does, and build anew what is damaged: all that it takes is at hand.
+
+    Args:
+        folder: As there.
+        recipe: As there.
+        build: As there.
+    """
+    try:
+        return open_or_build(folder, recipe, build)
+    except DamagedError:
+        return open_or_build(folder, recipe, build, rebuild=True)
+
+
 def recipe_hash(recipe: Mapping[str, Any]) -> str:
     """Name a recipe by its content, whatever the order of its keys."""
     try:
@@ -89,7 +109,7 @@ def write_store(store: GraphStore, place: Path, recipe: Mapping[str, Any]) -> No
         }
         (partial / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
         for name in (COLUMNS, ABOUT):
-            _flush(partial / name)
+            flush(partial / name)
         if place.exists():
             # Whoever has the old files open keeps them until he closes them.
             place.rename(partial.with_name(partial.name + "-old"))
@@ -155,8 +175,8 @@ def _read_tensors(path: Path, size: int) -> dict[str, Tensor]:
         raise _refusal(path, f"must be a safetensors file: {mistake}") from mistake
 
 
-def _refusal(path: Path, reason: str) -> UserError:
-    return UserError(f"{path} is not a set that can be opened: {reason}; build it again")
+def _refusal(path: Path, reason: str) -> DamagedError:
+    return DamagedError(f"{path} is not a set that can be opened: {reason}; build it again")
 
 
 def _tensors_of(store: GraphStore) -> dict[str, Tensor]:
@@ -228,12 +248,6 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         seen.add(memory.data_ptr())
         apart[name] = values.contiguous() if is_alone else values.clone().contiguous()
     return apart
-
-
-def _flush(path: Path) -> None:
-    """Wait until a file is on the disk, so that a power cut after the move finds it whole."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _remove_leftovers(place: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphmamba.data.cache import open_or_build
+from graphmamba.data.cache import open_or_repair
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.positional import Precompute
 from graphmamba.data.precompute import precomputed
@@ -47,7 +47,7 @@ def with_precomputed(
             return precomputed(graphs(), part, device)
 
         whole = {"graphs": dict(recipe), "computed": part.recipe()}
-        made = open_or_build(folder, whole, build).columns()
+        made = open_or_repair(folder, whole, build).columns()
         nodes |= made.nodes
         pairs |= made.pairs
     return store.with_columns(nodes=nodes, pairs=pairs)

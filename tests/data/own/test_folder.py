@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from graphmamba.data.catalog import Task
 from graphmamba.data.own import LabelRule, OwnData, read_folder
 from graphmamba.errors import UserError
+from tests.helpers.typecheck import typecheck_off
 
 NODES = "graph,node,a,b,kind\nq,1,1,2,x\np,1,3,4,y\nq,2,5,6,x\np,z,7,8,x\n"
 EDGES = "graph,source,target,w\nq,1,2,0.5\np,z,1,1\nq,2,1,2\n"
@@ -244,3 +245,16 @@ def test_no_bytes_bring_anything_but_a_user_error(
 
 def _can_be_encoded(text: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ({"label": 3}, "label must be Sequence, got 3: the name of a column, or several in a list"),
+        ({"label": "mood", "rule": "classes"}, "rule must be LabelRule, got 'classes'"),
+        ({"label": "mood", "is_undirected": "no"}, "is_undirected must be bool, got 'no'"),
+    ],
+)
+def test_slips_in_python_are_told(stated: dict[str, object], told: str, tmp_path: Path) -> None:
+    with typecheck_off():
+        assert refusal(write(tmp_path), **stated) == told  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import torch
 from graphmamba.data.own import LabelRule
 from graphmamba.data.own.labels import read_labels
 from graphmamba.errors import UserError
+from tests.helpers.typecheck import typecheck_off
 
 
 def where(row: int) -> str:
@@ -73,8 +74,11 @@ def test_what_is_out_of_range_is_told(cells: list[str], rule: LabelRule, told: s
         (None, (), "classes must be 2 different names at least"),
         (None, ("a",), "classes must be 2 different names at least"),
         (None, ("a", "a", "b"), "classes must be 2 different names at least"),
+        (None, "noyes", "classes must be int or tuple of str or None, got 'noyes'"),
+        (None, 2.5, "classes must be int or tuple of str or None, got 2.5"),
+        ("words", None, "kind must be one of None, 'classes', 'regression', 'multi-label'"),
     ],
 )
 def test_rules_are_checked(kind: object, classes: object, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+    with typecheck_off(), pytest.raises(UserError, match=told):
         LabelRule(kind, classes)  # type: ignore[arg-type]

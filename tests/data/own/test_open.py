@@ -82,7 +82,7 @@ def test_what_is_kept_is_opened_without_reading(
         assert torch.equal(again.store[2].y, before.store[2].y)
 
 
-def test_a_single_class_that_was_kept_is_refused(tmp_path: Path) -> None:
+def test_a_single_class_that_was_kept_is_read_anew(tmp_path: Path) -> None:
     """As programs did that saw nothing wrong in it."""
     folder = write_folder(tmp_path / "fruit")
     own = open_own(folder, TASTE, tmp_path / "sets")
@@ -90,8 +90,7 @@ def test_a_single_class_that_was_kept_is_refused(tmp_path: Path) -> None:
     content = json.loads(about.read_text())
     content["task"] |= {"outputs": 1, "classes": 1}
     about.write_text(json.dumps(content))
-    with pytest.raises(UserError, match="classes must be 0, or 2 at least, got 1"):
-        open_own(folder, TASTE, tmp_path / "sets")
+    assert open_own(folder, TASTE, tmp_path / "sets").task == own.task
 
 
 def test_other_content_or_options_are_read_anew(tmp_path: Path) -> None:
@@ -150,7 +149,7 @@ def test_a_full_disk_leaves_nothing_that_would_be_opened(
         raise OSError(28, "No space left on device", str(path))
 
     path = write_npz(tmp_path / "three.npz")
-    monkeypatch.setattr(whole_files, "_flush", full)
+    monkeypatch.setattr(whole_files, "flush", full)
     with pytest.raises(UserError, match=r"json' cannot be written .*No space left on device"):
         open_own(path, root=tmp_path)
     assert [each.suffix for each in (tmp_path / "own").iterdir()] == [".lock"]
@@ -163,17 +162,19 @@ def test_a_full_disk_leaves_nothing_that_would_be_opened(
     [Path.unlink, lambda path: path.write_text("{"), lambda path: path.write_text('{"names": []}')],
     ids=["missing", "cut", "foreign"],
 )
-def test_a_damaged_description_is_refused_and_made_again(
-    damage: Callable[[Path], object], tmp_path: Path
+@pytest.mark.parametrize("kept", ["*.json", "*/about.json", "*/columns.safetensors"])
+def test_what_is_kept_and_damaged_is_made_again(
+    damage: Callable[[Path], object], kept: str, tmp_path: Path
 ) -> None:
     path = write_npz(tmp_path / "three.npz")
-    open_own(path, root=tmp_path)
-    (about,) = (tmp_path / "own").glob("*.json")
-    damage(about)
-    with pytest.raises(UserError, match="must describe the graphs beside it"):
-        open_own(path, root=tmp_path)
-    assert open_own(path, root=tmp_path, rebuild=True).task.loss == "l1"
-    assert json.loads(about.read_text())["names"] == ["y0"]
+    asked = Precompute(walks=2)
+    before = open_own(path, root=tmp_path).with_columns(asked)
+    expected = before.store.batch(torch.arange(2)).random_walk.clone()
+    for file in (tmp_path / "own").glob(kept):
+        damage(file)
+    again = open_own(path, root=tmp_path).with_columns(asked)
+    assert (again.task, again.names) == (before.task, ("y0",))
+    assert torch.equal(again.store.batch(torch.arange(2)).random_walk, expected)
 
 
 @pytest.mark.parametrize(

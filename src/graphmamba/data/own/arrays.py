@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.own.assemble import KNOWN, Arrays, assemble
 from graphmamba.data.own.labels import LabelRule
@@ -30,6 +31,7 @@ def read_npz(
         rule: What labels are, where their values should not decide.
         level: What is labelled, where the number of labels should not decide.
     """
+    check_is("rule", rule or LabelRule(), LabelRule)
     return assemble(load_arrays(Path(path)), rule or LabelRule(), level, str(path))
 
 

@@ -63,6 +63,11 @@ def _columns(arrays: Arrays, node_ptr: Int[Tensor, " boundaries"], source: str) 
 
 def _find_level(arrays: Arrays, columns: GraphColumns, source: str) -> Level:
     if "y" not in arrays:
+        if not any(name in arrays for name in LINKS):
+            raise UserError(
+                f"{source}: array 'y' must hold labels of graphs or nodes, or 'edge_label_index' "
+                f"pairs of them, got {', '.join(arrays)}"
+            )
         return "link"
     rows = arrays["y"].shape[0] if arrays["y"].dim() else -1
     nodes, graphs = int(columns.node_ptr[-1]), len(columns.node_ptr) - 1

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.checks import check_choice
+from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.own.csv_table import CsvTable, read_csv, read_header
@@ -44,8 +44,11 @@ class Request:
         tables: Iterable[CsvTable],
     ) -> "Request":
         """Check what was said; `tables` are those that may hold labels."""
-        names = (label,) if isinstance(label, str) else tuple(label)
+        names = (label,) if isinstance(label, str) else label
+        check_is("label", names, Sequence, "the name of a column, or several in a list")
+        names = tuple(names)
         check_choice("level", level, (None, *LEVEL_FILES))
+        check_is("rule", rule, LabelRule)
         if not names or len(set(names)) < len(names):
             raise UserError(
                 "label (--label, or --own.label where a model is trained) must name one column or "
@@ -82,6 +85,7 @@ def read_folder(
         level: What is labelled, where the file that has the label column should not decide.
         is_undirected: Whether each edge is written once and goes both ways.
     """
+    check_is("is_undirected", is_undirected, bool)
     tables = read_tables(Path(folder))
     may_hold = [tables[file] for file in LEVEL_FILES.values() if file in tables]
     request = Request.of(label, level, rule or LabelRule(), may_hold)

@@ -9,12 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from graphmamba.checks import check_choice, check_least
+from graphmamba.checks import check_least, check_types
 from graphmamba.data.own.csv_table import LARGEST, parse_number
 from graphmamba.errors import UserError
 
 Kind = Literal["classes", "regression", "multi-label"]
-KINDS: tuple[Kind, ...] = ("classes", "regression", "multi-label")
 UNKNOWN = -2
 LONGEST = 18
 """Digits of the largest whole number that is read as a class."""
@@ -37,7 +36,7 @@ class LabelRule:
     """How many classes there are, numbered from 0, or their names in order."""
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, (None, *KINDS))
+        check_types(self)
         if self.classes is None:
             return
         if self.kind not in (None, "classes"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from graphmamba.data.cache import file_hash, open_or_build, recipe_hash
+from graphmamba.data.cache import DamagedError, file_hash, open_or_build, recipe_hash
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.own.arrays import read_npz
@@ -94,8 +94,13 @@ def open_own(
                            "names": list(own.names)})  # fmt: skip
         return own.columns
 
-    store = open_or_build(folder, recipe, build, rebuild=rebuild)
-    features, task, names = _read(about)
+    try:
+        store = open_or_build(folder, recipe, build, rebuild=rebuild)
+        features, task, names = _read(about)
+    except DamagedError:
+        # the files are at hand
+        store = open_or_build(folder, recipe, build, rebuild=True)
+        features, task, names = _read(about)
     split = store.split
     if split is None and draws_split:
         split = draw_split(len(store), options.fractions, options.split_seed)
@@ -140,6 +145,4 @@ def _read(path: Path) -> tuple[Features, Task, tuple[str, ...]]:
         task = parse(Task, content["task"], "task")
         return features, task, tuple(map(str, content["names"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as mistake:
-        raise UserError(
-            f"{path} must describe the graphs beside it: {mistake}; read them again with `rebuild`"
-        ) from mistake
+        raise DamagedError(f"{path} must describe the graphs beside it: {mistake}") from mistake

@@ -9,7 +9,6 @@ from graphmamba.data.own.labels import Kind, LabelRule
 from graphmamba.errors import UserError
 from graphmamba.parse import words_in
 
-LEVELS: tuple[Level, ...] = ("graph", "node", "link")
 Fractions = tuple[float, float, float]
 """Shares of training, validation and test."""
 
