@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from graphmamba.config import load_experiment
+from graphmamba.errors import UserError
 from graphmamba.study.runs import StoredRun
 from graphmamba.study.weights import index, weights
 from graphmamba.train import pretrained
@@ -103,6 +104,27 @@ def test_the_card_says_what_a_user_has_to_know(runs: Path, tmp_path: Path) -> No
     assert header.options.seed == better_seed(runs)
     index = (tmp_path / "README.md").read_text()
     assert "| [pattern/graph-mamba](pattern/graph-mamba/README.md) | accuracy" in index
+
+
+@pytest.mark.parametrize("change", [0.0, 0.125])
+def test_the_card_quotes_scores_of_later_code(runs: Path, change: float, tmp_path: Path) -> None:
+    scores = found_in(runs, better_seed(runs))["scores"]
+    scores["test"]["accuracy_sbm"] += change
+    rows = [{"weights": NAME, "split": split, "now": scores[split]} for split in PARTS]
+    record = {"environment": {"commit": "0123abc", "device": "a device"}, "rows": rows}
+    (tmp_path / "scores.json").write_text(json.dumps(record))
+    weights(runs, tmp_path / "out", scored=tmp_path / "scores.json")
+    card = (tmp_path / "out" / NAME / "README.md").read_text()
+    assert "Scored again by commit 0123abc on a device: validation " in card
+    assert f"test {scores['test']['accuracy_sbm']!r}; " in card
+    assert ("the same digit for digit." in card) == (change == 0)
+
+
+def test_a_record_of_another_kind_is_refused(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "scores.json").write_text("[]")
+    with pytest.raises(UserError, match=r"scored must be a record of benchmarks/scores\.py, got"):
+        weights(runs, tmp_path / "out", scored=tmp_path / "scores.json")
+    assert not (tmp_path / "out").exists()
 
 
 def test_other_things_in_the_folder_are_not_listed(runs: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.show.units import bytes_of, metric_title, time_of
 from graphmamba.study.data_notes import DATA_NOTES
+from graphmamba.study.rescored import Rescored
 from graphmamba.study.runs import StoredRun
 from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.train.experiment import changed_entries
@@ -25,12 +26,13 @@ OFF = {"average": 0.0, "statistics": 0}
 """Entries of a recipe that have no part in it when they are so."""
 
 
-def card(name: str, runs: Sequence[StoredRun]) -> str:
+def card(name: str, runs: Sequence[StoredRun], again: Rescored | None = None) -> str:
     """Write the card of the first run as Markdown.
 
     Args:
         name: `BENCHMARK/MODEL`.
         runs: All seeds, the one that was chosen first.
+        again: Scores that its weights had later; None where nobody has looked.
     """
     benchmark, _, model = name.partition("/")
     return "\n".join(
@@ -38,6 +40,7 @@ def card(name: str, runs: Sequence[StoredRun]) -> str:
             f"# {model} on {CATALOG[benchmark].title}",
             "",
             *_scores(runs[0]),
+            *(_again(runs[0], again) if again else ()),
             *_section("How it was chosen", _choice(runs)),
             *_section("Use", _use(benchmark if model == MAIN else name)),
             *_section("Data", _data(benchmark)),
@@ -62,6 +65,16 @@ def _scores(run: StoredRun) -> Iterator[str]:
         yield f"| {split} | {' | '.join(repr(scores[name]) for name in (*names, 'loss'))} |"
     yield ""
     yield f"{run.found.parameters:,} parameters, 32 bits each."
+
+
+def _again(run: StoredRun, again: Rescored) -> Iterator[str]:
+    """Say what the weights score by later code."""
+    metric = run.found.metric
+    told = ", ".join(f"{split} {scores[metric]!r}" for split, scores in again.scores.items())
+    is_same = all(scores == run.found.scores[split] for split, scores in again.scores.items())
+    end = "the same digit for digit" if is_same else "kernels that were rewritten round otherwise"
+    yield ""
+    yield f"Scored again by commit {again.commit} on {again.device}: {told}; {end}."
 
 
 def _choice(runs: Sequence[StoredRun]) -> Iterator[str]:
@@ -106,9 +119,9 @@ def _use(name: str) -> Iterator[str]:
     yield from ("```", "")
     yield (
         "Line-ups at evaluation follow the seed in the file and the number of each graph in its "
-        "set. On a device like the one below, with the data built from the same files, "
-        "`evaluate` therefore gives the test score above digit for digit; elsewhere sums and "
-        "Laplacian eigenvectors round differently."
+        "set. On a device like the one below, with the commit below and the data built from the "
+        "same files, `evaluate` therefore gives the test score above digit for digit; elsewhere "
+        "sums and Laplacian eigenvectors round differently."
     )
 
 

@@ -10,6 +10,7 @@ from graphmamba.show.units import metric_title
 from graphmamba.study.collected import collect
 from graphmamba.study.data_notes import DATA_NOTES
 from graphmamba.study.model_card import card
+from graphmamba.study.rescored import Rescored, read_rescored
 from graphmamba.study.runs import StoredRun
 from graphmamba.train.files import read_tensors, write_tensors
 from graphmamba.train.folder import RunFolder
@@ -19,13 +20,16 @@ from graphmamba.whole_files import write_text
 CARD = "README.md"
 
 
-def weights(folder: Path, out: Path = Path("weights"), names: str = "all") -> None:
+def weights(
+    folder: Path, out: Path = Path("weights"), names: str = "all", scored: Path | None = None
+) -> None:
     """Take the best run of each model, by validation, and write its weights with a model card.
 
     Args:
         folder: Holds BENCHMARK/MODEL/seed-N for each run, weights included.
         out: Gets BENCHMARK/MODEL/best.safetensors, a README.md beside each, and one over all.
         names: Some of the models, as BENCHMARK/MODEL with commas between.
+        scored: What the weights scored later, as benchmarks/scores.py records it, for the cards.
     """
     from rich.console import Console
 
@@ -33,21 +37,25 @@ def weights(folder: Path, out: Path = Path("weights"), names: str = "all") -> No
     for line in collect(folder).lines:
         found.setdefault(line.name, []).extend(line.runs)
     chosen = list(found) if names == "all" else words_among(names, found, "names")
+    again = read_rescored(scored) if scored else {}
     console = Console(soft_wrap=True, highlight=False)
     for name in chosen:
-        best = export(name, found[name], out)
+        best = export(name, found[name], out, again.get(name))
         told = f"seed {best.found.seed}, validation {best.found.validation:.4f}"
         console.print(f"{out / name}: {told}, test {best.found.test:.4f}")
     write_text(out / CARD, index(out))
 
 
-def export(name: str, runs: Iterable[StoredRun], out: Path) -> StoredRun:
+def export(
+    name: str, runs: Iterable[StoredRun], out: Path, again: Rescored | None = None
+) -> StoredRun:
     """Write weights and card of the best sound run by validation, and return it.
 
     Args:
         name: `BENCHMARK/MODEL`.
         runs: Of all its seeds.
         out: Gets the folder `BENCHMARK/MODEL`.
+        again: What the weights scored later.
     """
     ranked = sorted(runs, key=lambda run: run.found.rank)
     best = ranked[0]
@@ -58,7 +66,7 @@ def export(name: str, runs: Iterable[StoredRun], out: Path) -> StoredRun:
     # weights of an older run may not say how it computed
     known = {"options": best.options.content(), "environment": dict(best.found.environment)}
     write_tensors(place.best, tensors, about | known)
-    write_text(place.path / CARD, card(name, ranked))
+    write_text(place.path / CARD, card(name, ranked, again))
     return best
 
 
