@@ -91,7 +91,7 @@ def assert_same_spectrum(ours: tuple[Tensor, Tensor], edges: Tensor, nodes: int)
 
 
 @pytest.mark.parametrize("dense_up_to", [512, 10], ids=["dense", "sparse"])
-@pytest.mark.parametrize("frequencies", [1, 4, 10])
+@pytest.mark.parametrize("frequencies", [1, 4, 10, 40])
 def test_spectra_are_those_of_each_graph(
     monkeypatch: pytest.MonkeyPatch, dense_up_to: int, frequencies: int
 ) -> None:

@@ -75,6 +75,7 @@ def _solve_sparse(
         columns.edge_index[:, begin:stop],
     )
     edges = simple_columns(alone).edge_index
-    values, vectors = smallest_eigenpairs(edges.numpy(), end - start, spectra.shape[2], DENSE_UP_TO)
-    spectra[0, start:end] = torch.from_numpy(vectors).float()
-    spectra[1, start:end] = torch.from_numpy(values).float()
+    kept = min(end - start, spectra.shape[2])
+    values, vectors = smallest_eigenpairs(edges.numpy(), end - start, kept, DENSE_UP_TO)
+    spectra[0, start:end, :kept] = torch.from_numpy(vectors).float()
+    spectra[1, start:end, :kept] = torch.from_numpy(values).float()
