@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from graphmamba.data.expander import expander_edges, spectral_gap
+from graphmamba.errors import UserError
 
 
 @pytest.mark.parametrize("degree", [3, 5])
@@ -34,3 +35,11 @@ def test_small_graphs_get_all_pairs(nodes: int) -> None:
 
 def test_gap_of_two_parts_is_zero() -> None:
     assert spectral_gap(torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]), 4) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("nodes", [4, 20])
+def test_an_expander_needs_a_degree(nodes: int) -> None:
+    with pytest.raises(UserError, match="degree must be at least 1, got 0"):
+        expander_edges(nodes, 0)
+    with pytest.raises(UserError, match="nodes must be at least 0, got -1"):
+        expander_edges(-1, 3)

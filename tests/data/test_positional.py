@@ -12,6 +12,8 @@ from graphmamba.data.positional import (
     local_degree_profile,
     return_probabilities,
 )
+from graphmamba.errors import UserError
+from tests.helpers.typecheck import typecheck_off
 
 CYCLE = to_undirected(torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]))
 PATH = to_undirected(torch.tensor([[0, 1], [1, 2]]))
@@ -90,3 +92,20 @@ def test_columns_are_batched_like_nodes_and_edges() -> None:
     assert graphs.expander_index.shape == (2, 2 * 2 * 2 * 12)
     assert graphs.expander_index.max() == 23
     assert "random_walk" not in graph
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"walks": -1}, "walks must be at least 0, got -1"),
+        ({"frequencies": -2}, "frequencies must be at least 0, got -2"),
+        ({"expander_degree": -3}, "expander_degree must be at least 0, got -3"),
+        ({"walks": 2.0}, "walks must be int, got 2.0"),
+        ({"has_centrality": 1}, "has_centrality must be bool, got 1"),
+        ({"degree_profile": "foo"}, "degree_profile must be one of 'none', 'biased', 'unbiased'"),
+    ],
+    ids=str,
+)
+def test_columns_that_cannot_be_are_refused(asked: dict[str, object], message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        Precompute(**asked)

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from graphmamba.checks import check_least
+
 COMPLETE_UP_TO = 10
 """Graphs of at most this many nodes get all pairs instead."""
 ATTEMPTS = 100
@@ -23,6 +25,8 @@ def expander_edges(
     can have (Ramanujan); the best draw is kept. Self-loops and repeated edges stay, as in the
     published code of Exphormer (https://arxiv.org/abs/2303.06147).
     """
+    check_least("nodes", nodes, 0)
+    check_least("degree", degree, 1)
     if nodes <= COMPLETE_UP_TO:
         pairs = torch.cartesian_prod(torch.arange(nodes), torch.arange(nodes)).reshape(-1, 2).T
         return pairs[:, pairs[0] != pairs[1]]

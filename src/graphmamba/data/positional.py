@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmamba.checks import check_least, check_types
 from graphmamba.data.expander import expander_edges
 from graphmamba.data.node_scores import eigenvector_centrality, louvain_communities
 
@@ -47,6 +48,11 @@ class Precompute:
     """Degrees of each node and around it, where they stand in for features."""
     seed: int = 0
     """What the expander graphs are drawn from."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name in ("frequencies", "walks", "expander_degree"):
+            check_least(name, getattr(self, name), 0)
 
     def parts(self) -> dict[str, "Precompute"]:
         """What is asked for, column by column, so that each can be kept by itself."""
