@@ -7,9 +7,11 @@ import torch
 from torch.nn import functional
 
 from graphmamba.data.catalog import CATALOG
+from graphmamba.errors import UserError
 from graphmamba.task import losses
 from graphmamba.task.target import Links, target_of
 from tests.helpers.synthetic import synthetic_graphs
+from tests.helpers.typecheck import typecheck_off
 
 NAN = math.nan
 
@@ -35,6 +37,13 @@ def test_l1_is_the_mean_of_all_known_entries() -> None:
     prediction = torch.tensor([[1.0, 5.0], [0.0, -1.0]])
     target = torch.tensor([[2.0, NAN], [0.5, 1.0]])
     assert losses.l1(prediction, target).item() == pytest.approx((1 + 0.5 + 2) / 3)
+
+
+@pytest.mark.parametrize("loss", [losses.l1, losses.binary_cross_entropy])
+def test_targets_of_another_shape_are_refused(loss: object) -> None:
+    """As PyG has them for one target a graph."""
+    with typecheck_off(), pytest.raises(UserError, match=r"prediction, \(4, 1\), got \(4,\)"):
+        loss(torch.zeros(4, 1), torch.zeros(4))
 
 
 def test_cross_entropy_is_that_of_torch() -> None:

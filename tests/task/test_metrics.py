@@ -110,6 +110,32 @@ def test_average_precision_of_what_is_no_number_is_none() -> None:
     assert math.isnan(metric.compute()["average_precision"])
 
 
+def test_infinite_logits_have_a_rank() -> None:
+    metric = METRICS["average_precision"](CATALOG["peptides-func"].task)
+    metric.update(
+        torch.tensor([[math.inf], [1.0], [-math.inf]]), torch.tensor([[1.0], [0.0], [1.0]])
+    )
+    assert metric.compute()["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "accuracy_sbm", "macro_f1"])
+def test_what_is_no_number_is_taken_for_no_class(name: MetricName) -> None:
+    metric = make(name)
+    label = torch.zeros(4).long()
+    metric.update(torch.full((4, 10), math.nan), label)
+    assert metric.compute()[name] == 0
+    one_of_five = torch.zeros(1, 10)
+    one_of_five[0, 0] = 1
+    metric.update(one_of_five, label[:1])
+    assert metric.compute()[name] == pytest.approx(1 / 3 if name == "macro_f1" else 1 / 5)
+
+
+def test_one_logit_that_is_no_number_is_no_class() -> None:
+    metric = METRICS["accuracy_sbm"](CATALOG["pattern"].task)
+    metric.update(torch.tensor([[math.nan], [-1.0], [1.0]]), torch.tensor([0, 0, 1]))
+    assert metric.compute()["accuracy_sbm"] == 0.75
+
+
 def test_rows_without_a_class_are_skipped() -> None:
     metric = make("accuracy")
     metric.update(torch.eye(10)[:3], torch.tensor([0, -1, 0]))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from graphmamba.checks import check_choice, check_least, check_types
 from graphmamba.errors import UserError
 
 NodeKind = Literal["atoms", "numbers"]
@@ -23,6 +24,18 @@ MetricName = Literal[
     "average_precision", "mean_absolute_error", "macro_f1", "accuracy", "accuracy_sbm", "mrr"
 ]
 
+CLASS_METRICS: tuple[MetricName, ...] = ("accuracy", "accuracy_sbm", "macro_f1")
+MEASURES: dict[LossName, tuple[MetricName, ...]] = {
+    "binary_cross_entropy": ("average_precision",),
+    "l1": ("mean_absolute_error",),
+    "cross_entropy": CLASS_METRICS,
+    "weighted_cross_entropy": CLASS_METRICS,
+    "weighted_binary_cross_entropy": CLASS_METRICS,
+    "link_cross_entropy": ("mrr",),
+    "link_l1": ("mrr",),
+}
+"""Metrics that read the predictions that a loss trains."""
+
 ATOM_VOCABULARY = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 """Values of each atom column of OGB: number, chirality, degree, charge, hydrogens, radicals,
 hybridisation, aromatic, in a ring; catch-all entries included."""
@@ -39,6 +52,17 @@ class Features:
     edges: EdgeKind = "none"
     edge_columns: int = 0
 
+    def __post_init__(self) -> None:
+        check_types(self)
+        fixed = {"atoms": len(ATOM_VOCABULARY), "bonds": len(BOND_VOCABULARY), "none": 0}
+        for name, kind, columns in (
+            ("node_columns", self.nodes, self.node_columns),
+            ("edge_columns", self.edges, self.edge_columns),
+        ):
+            if columns != fixed.get(kind, max(columns, 1)):
+                rule = fixed.get(kind, "1 at least")
+                raise UserError(f"{name} must be {rule} for {kind!r}, got {columns}")
+
 
 @dataclass(frozen=True)
 class Task:
@@ -53,8 +77,26 @@ class Task:
     """Classes that a label can name; 0 where labels are not classes."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.classes == 1 or self.classes < 0:
             raise UserError(f"classes must be 0, or 2 at least, got {self.classes}")
+        check_choice(f"metric of {self.loss}", self.metric, MEASURES[self.loss])
+        if (self.level == "link") != (self.metric == "mrr"):
+            raise UserError(f"level must be 'link' with 'mrr' alone, got {self.level!r}")
+        has_classes = self.metric in CLASS_METRICS
+        if has_classes != bool(self.classes):
+            rule = "given" if has_classes else "0"
+            raise UserError(f"classes must be {rule} for {self.metric!r}, got {self.classes}")
+        # one logit tells two classes apart
+        is_single = self.loss == "weighted_binary_cross_entropy"
+        if is_single:
+            check_choice(f"classes of {self.loss}", self.classes, (2,))
+        if has_classes:
+            check_choice(
+                f"outputs of {self.loss}", self.outputs, (1 if is_single else self.classes,)
+            )
+        else:
+            check_least("outputs", self.outputs, 0 if self.level == "link" else 1)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ def binary_cross_entropy(
     logits: Float[Tensor, "rows outputs"], label: Float[Tensor, "rows outputs"]
 ) -> Scalar:
     """Mean over all labelled entries; each column is a yes-or-no question of its own."""
+    _check_alike(logits, label)
     if can_fuse_single(logits, label):
         return entry_loss(logits, label, loss="binary_cross_entropy")
     is_labelled = ~torch.isnan(label)
@@ -32,6 +33,7 @@ def binary_cross_entropy(
 
 def l1(prediction: Float[Tensor, "rows outputs"], target: Float[Tensor, "rows outputs"]) -> Scalar:
     """Mean absolute error over all entries with a target."""
+    _check_alike(prediction, target)
     if can_fuse_single(prediction, target):
         return entry_loss(prediction, target, loss="l1")
     is_labelled = ~torch.isnan(target)
@@ -120,6 +122,15 @@ def balanced_weights(
     count = is_labelled.new_zeros(classes).index_add_(0, known, is_labelled)
     total = is_labelled.sum().clamp_min(1.0)
     return ((total - count) / total)[known] * is_labelled
+
+
+def _check_alike(prediction: Tensor, target: Tensor) -> None:
+    """Refuse targets of another shape, which torch would spread over the predictions."""
+    if prediction.shape != target.shape:
+        raise UserError(
+            f"target must have the shape of the prediction, {tuple(prediction.shape)}, "
+            f"got {tuple(target.shape)}"
+        )
 
 
 def _exact(scores: Float[Tensor, "*shape"]) -> torch.dtype:

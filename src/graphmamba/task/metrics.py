@@ -80,7 +80,9 @@ class AveragePrecision(_Rows):
             if logits[known].isnan().any():
                 scores.append(math.nan)
             elif (label[known] == 1).any():
-                scores.append(float(average_precision_score(label[known], logits[known])))
+                # infinities have a rank, but scikit-learn takes none
+                ranked = logits[known].nan_to_num()
+                scores.append(float(average_precision_score(label[known], ranked)))
         return {"average_precision": math.fsum(scores) / len(scores) if scores else math.nan}
 
 
@@ -95,27 +97,30 @@ class MeanAbsoluteError(_Rows):
 
 
 class _Confusion:
-    """State of metrics of classes: how often each true class (row) was taken for each class."""
+    """State of metrics of classes: how often each true class (row) was taken for each class.
+
+    The last column counts rows that were taken for none, since the model found no number.
+    """
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
-        self._counts = torch.zeros(classes, classes, dtype=torch.int64)
+        self._counts = torch.zeros(classes, classes + 1, dtype=torch.int64)
 
     def update(
         self, prediction: Float[Tensor, "rows outputs"], target: Int[Tensor, " rows"]
     ) -> None:
         """Take in one batch; rows with a negative class have no label and are skipped."""
         self._counts = self._counts.to(prediction.device)
-        guess = predicted_class(prediction)
+        guess = predicted_class(prediction).where(~prediction.isnan().any(dim=1), self._classes)
         is_labelled = target >= 0
-        cell = (target * self._classes + guess).masked_fill(~is_labelled, 0)
+        cell = (target * (self._classes + 1) + guess).masked_fill(~is_labelled, 0)
         self._counts.view(-1).index_add_(0, cell, is_labelled.long())
 
-    def state(self) -> Int[Tensor, "classes classes"]:
+    def state(self) -> Int[Tensor, "classes guesses"]:
         """The table of counts."""
         return self._counts
 
-    def merge(self, states: Sequence[Int[Tensor, "classes classes"]]) -> None:
+    def merge(self, states: Sequence[Int[Tensor, "classes guesses"]]) -> None:
         """Add up the tables."""
         self._counts = torch.stack([state.cpu() for state in states]).sum(dim=0)
 
@@ -126,7 +131,7 @@ class _Confusion:
         return self._counts.cpu().sum(dim=1).double()
 
     def _guessed(self) -> Float[Tensor, " classes"]:
-        return self._counts.cpu().sum(dim=0).double()
+        return self._counts.cpu().sum(dim=0)[: self._classes].double()
 
 
 def predicted_class(prediction: Float[Tensor, "rows outputs"]) -> Int[Tensor, " rows"]:

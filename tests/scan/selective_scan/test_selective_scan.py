@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphmamba.scan import selective_scan
 from graphmamba.scan.options import Discretization
+from graphmamba.scan.selective_scan import reference
 from tests.helpers.agreement import Results, assert_bit_equal
 from tests.helpers.doors import assert_scan_right, scan_by_door
 from tests.helpers.processes import run_apart
@@ -261,3 +262,31 @@ with torch.no_grad():
 @pytest.mark.parametrize("code", [COMPILED, EXPORTED], ids=["compiled", "exported"])
 def test_whole_graphs_pass_through(code: str) -> None:
     run_apart(TRACED + code)
+
+
+@pytest.mark.parametrize("a", [0.0, -1e-40, -1e-20, -1e-8, -1e-4, -0.05, -0.09, -0.11, -3.0, -1e30])
+def test_the_reference_holds_as_a_state_forgets_less_and_less(a: float) -> None:
+    """By zero-order hold (exp(dt A) - 1) / A, whose digits are lost near 0."""
+
+    def gradients(dtype: torch.dtype) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        shapes = {"u": (5, 2), "delta": (5, 2), "B": (5, 3), "C": (5, 3)}
+        leaves = {
+            name: torch.randn(shape, generator=generator).to(dtype).requires_grad_()
+            for name, shape in shapes.items()
+        }
+        leaves["A"] = torch.full((2, 3), a, dtype=dtype, requires_grad=True)
+        out = reference.selective_scan(
+            **leaves, cu_seqlens=torch.tensor([0, 2, 5]), discretization="zoh"
+        )
+        return [out, *torch.autograd.grad(out.sum(), list(leaves.values()))]
+
+    for exact, rounded in zip(gradients(torch.float64), gradients(torch.float32), strict=True):
+        torch.testing.assert_close(rounded.double(), exact, rtol=1e-4, atol=1e-5)
+
+
+def test_the_reference_of_no_steps_can_be_differentiated() -> None:
+    u, B = torch.zeros(0, 2, requires_grad=True), torch.zeros(0, 3, requires_grad=True)
+    A = torch.full((2, 3), -1.0, requires_grad=True)
+    reference.selective_scan(u, u, A, B, B, cu_seqlens=torch.tensor([0, 0])).sum().backward()
+    assert torch.equal(A.grad, torch.zeros(2, 3))

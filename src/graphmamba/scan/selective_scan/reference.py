@@ -1,5 +1,6 @@
 """The selective scan as the paper writes it: one step after another, in plain PyTorch."""
 
+import math
 from itertools import pairwise
 
 import torch
@@ -8,6 +9,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from graphmamba.scan.options import Discretization
+
+SMALL = 0.1
+SERIES = [1 / math.factorial(power + 1) for power in range(9)]
+"""Of (exp(x) - 1) / x; below `SMALL` what is left out is less than float64 can tell from 1."""
 
 
 def selective_scan(
@@ -46,7 +51,8 @@ def selective_scan(
         for t in reversed(range(start, end)) if reverse else range(start, end):
             h = decay[t] * h + drive[t]
             y[t] = h @ C[t]
-    out = torch.stack(y) if y else torch.zeros_like(u)
+    # without a step there is nothing to add up, but something to differentiate still
+    out = torch.stack(y) if y else (decay * drive * C[:, None, :]).sum(dim=-1)
 
     if D is not None:
         out = out + D.to(exact) * u
@@ -64,9 +70,12 @@ def _input_weight(
     """Weight of B: dt by Euler's rule, (exp(dt A) - 1) / A by zero-order hold."""
     if how == "euler":
         return dt[:, :, None].expand(*dt.shape, A.shape[1])
-    # Where A is 0 the quotient tends to dt (1 + dt A / 2); the inner `where` keeps the gradient of
-    # the other branch finite.
-    is_zero = A == 0
-    safe = torch.where(is_zero, torch.ones_like(A), A)
-    step = dt[:, :, None]
-    return torch.where(is_zero, step + step**2 * A / 2, torch.expm1(step * safe) / safe)
+    # As dt times (exp(x) - 1) / x: near 0 the quotient and its slope lose all digits, and its
+    # series has them. Each branch sees numbers of its own, which keeps both gradients finite.
+    x = dt[:, :, None] * A
+    is_small = x.abs() < SMALL
+    small, large = torch.where(is_small, x, 0.0), torch.where(is_small, 1.0, x)
+    series = torch.zeros_like(x)
+    for factor in reversed(SERIES):
+        series = series * small + factor
+    return dt[:, :, None] * torch.where(is_small, series, torch.expm1(large) / large)

@@ -1,0 +1,56 @@
+"""Tasks and columns whose entries contradict one another are refused."""
+
+from typing import Any
+
+import pytest
+
+from graphmamba.data.catalog import CATALOG, Features, Task
+from graphmamba.errors import UserError
+from tests.helpers.typecheck import typecheck_off
+
+SINGLE = "weighted_binary_cross_entropy"
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (
+            ("graphs", 2, "l1", "mean_absolute_error"),
+            "level must be one of 'graph', 'node', 'link'",
+        ),
+        (("graph", "2", "l1", "mean_absolute_error"), "outputs must be int, got '2'"),
+        (("graph", 0, "l1", "mean_absolute_error"), "outputs must be at least 1, got 0"),
+        (("graph", 2, "l1", "accuracy", 2), "metric of l1 must be one of 'mean_absolute_error'"),
+        (("graph", 2, "l1", "mean_absolute_error", 2), "classes must be 0 for 'mean_absolute_err"),
+        (("graph", 2, "cross_entropy", "accuracy"), "classes must be given for 'accuracy', got 0"),
+        (("graph", 5, "cross_entropy", "accuracy", 3), "outputs of cross_entropy must be one of 3"),
+        (("node", 2, SINGLE, "accuracy_sbm", 2), f"outputs of {SINGLE} must be one of 1, got 2"),
+        (("node", 1, SINGLE, "accuracy_sbm", 3), f"classes of {SINGLE} must be one of 2, got 3"),
+        (("graph", 1, "l1", "mean_absolute_error", 1), "classes must be 0, or 2 at least, got 1"),
+        (("node", 0, "link_l1", "mrr"), "level must be 'link' with 'mrr' alone, got 'node'"),
+        (("link", 1, "l1", "mean_absolute_error"), "level must be 'link' with 'mrr' alone"),
+    ],
+)
+def test_a_task_makes_sense(entries: tuple[Any, ...], message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        Task(*entries)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (("number", 5), "nodes must be one of 'atoms', 'numbers', got 'number'"),
+        (("atoms", 5), "node_columns must be 9 for 'atoms', got 5"),
+        (("numbers", 0), "node_columns must be 1 at least for 'numbers', got 0"),
+        (("numbers", 5, "bonds", 2), "edge_columns must be 3 for 'bonds', got 2"),
+        (("numbers", 5, "numbers", 0), "edge_columns must be 1 at least for 'numbers', got 0"),
+        (("numbers", 5, "none", 2), "edge_columns must be 0 for 'none', got 2"),
+    ],
+)
+def test_columns_make_sense(entries: tuple[Any, ...], message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        Features(*entries)
+
+
+def test_the_catalogue_has_the_ten_sets_of_the_paper() -> None:
+    assert len(CATALOG) == 10
