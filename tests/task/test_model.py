@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphmamba.config import Experiment
@@ -110,6 +111,72 @@ def test_bad_batches_are_refused(
 ) -> None:
     change(graphs)
     with typecheck_off(), pytest.raises(UserError, match=message):
+        model(graphs)
+
+
+SCORES_REFUSED = {
+    "no centrality": (without("centrality"), "graphs.centrality must be given for this model"),
+    "short centrality": (
+        with_column("centrality", lambda graphs: graphs.centrality[1:]),
+        r"graphs.centrality must have shape \[\d+\], got \[\d+\]",
+    ),
+    "one centrality": (
+        with_column("centrality", lambda graphs: graphs.centrality[:1]),
+        r"graphs.centrality must have shape \[\d+\], got \[1\]",
+    ),
+    "centrality as a table": (
+        with_column("centrality", lambda graphs: graphs.centrality[:, None]),
+        r"graphs.centrality must have shape \[\d+\], got \[\d+, 1\]",
+    ),
+    "integers for centrality": (
+        with_column("centrality", lambda graphs: graphs.centrality.long()),
+        "graphs.centrality must hold floats, got torch.int64",
+    ),
+    "long cluster": (
+        with_column("cluster", lambda graphs: graphs.cluster.repeat(2)),
+        r"graphs.cluster must have shape \[\d+\], got \[\d+\]",
+    ),
+    "one cluster": (
+        with_column("cluster", lambda graphs: graphs.cluster[0]),
+        r"graphs.cluster must have shape \[\d+\], got \[\]",
+    ),
+    "floats for clusters": (
+        with_column("cluster", lambda graphs: graphs.cluster.float()),
+        "graphs.cluster must hold integers, got torch.float32",
+    ),
+    "negative cluster": (
+        with_value("cluster", (0,), -1),
+        r"cluster must hold numbers of the \d+ clusters there can be, .*, got -1",
+    ),
+    "unknown cluster": (with_value("cluster", (0,), 99), "cluster must hold numbers .*, got 99"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), SCORES_REFUSED.values(), ids=SCORES_REFUSED)
+def test_bad_scores_of_nodes_are_refused(change: Callable[[Data], None], message: str) -> None:
+    order = {"model.order.key": "eigenvector", "model.order.clusters": "ties"}
+    experiment = small_experiment("mnist", **order)
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    change(graphs)
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        model(graphs)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda index: index.T, r"must have shape \[2, expanders\], got \[\d+, 2\]"),
+        (lambda index: index.double(), "must hold integers, got torch.float64"),
+    ],
+    ids=["the wrong way", "floats"],
+)
+def test_bad_expanders_are_refused(make: Callable[[Tensor], Tensor], message: str) -> None:
+    experiment = small_experiment("cifar10/exphormer")
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    graphs.expander_index = make(graphs.expander_index)
+    with typecheck_off(), pytest.raises(UserError, match=f"graphs.expander_index {message}"):
         model(graphs)
 
 

@@ -15,6 +15,7 @@ from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 
 CATEGORIES = {"atoms", "bonds"}
+MADE_BY = "for this model: see data.positional.add_columns"
 
 
 def check_columns(
@@ -38,14 +39,18 @@ def check_columns(
     _check_precomputed(graphs, nodes, precompute)
 
 
-def check_values(graphs: Data, topology: Topology, features: Features) -> None:
-    """Refuse numbers that name nothing: graphs, nodes, atoms, bonds."""
+def check_values(
+    graphs: Data, topology: Topology, features: Features, precompute: Precompute
+) -> None:
+    """Refuse numbers that name nothing: graphs, nodes, clusters, atoms, bonds."""
     check_membership(topology.edge_index, topology.batch, topology.num_graphs)
     _check_pointers(topology)
     for name in ("expander_index", "edge_label_index"):
         pairs = column(graphs, name)
         if pairs is not None:
             check_range(name, pairs, topology.batch.shape[0], "nodes")
+    if precompute.has_clusters:
+        check_range("cluster", graphs.cluster, topology.batch.shape[0], "clusters there can be")
     if features.nodes == "atoms":
         _check_categories("x", graphs.x, ATOM_VOCABULARY)
     if features.edges == "bonds":
@@ -70,6 +75,10 @@ def _check_rows(name: str, rows: Tensor, count: int, columns: int, is_integer: b
         raise UserError(
             f"graphs.{name} must have shape [{count}, {columns}], got {list(rows.shape)}"
         )
+    _check_kind(name, rows, is_integer)
+
+
+def _check_kind(name: str, rows: Tensor, is_integer: bool) -> None:
     if rows.is_floating_point() == is_integer:
         kind = "integers" if is_integer else "floats"
         raise UserError(f"graphs.{name} must hold {kind}, got {rows.dtype}")
@@ -82,19 +91,30 @@ def _check_precomputed(graphs: Data, nodes: int, precompute: Precompute) -> None
         ("random_walk", precompute.walks),
     ):
         if least:
-            rows = required(graphs, name, "for this model: see data.positional.add_columns")
+            rows = required(graphs, name, MADE_BY)
             if rows.dim() != 2 or rows.shape[0] != nodes or rows.shape[1] < least:  # noqa: PLR2004
                 raise UserError(
                     f"graphs.{name} must have shape [{nodes}, {least} or more], "
                     f"got {list(rows.shape)}"
                 )
-    for name, is_read in (
-        ("expander_index", precompute.expander_degree > 0),
-        ("centrality", precompute.has_centrality),
-        ("cluster", precompute.has_clusters),
-    ):
-        if is_read:
-            required(graphs, name, "for this model: see data.positional.add_columns")
+            _check_kind(name, rows, is_integer=False)
+    if precompute.expander_degree:
+        pairs = required(graphs, "expander_index", MADE_BY)
+        if pairs.dim() != 2 or pairs.shape[0] != 2:  # noqa: PLR2004
+            raise UserError(
+                f"graphs.expander_index must have shape [2, expanders], got {list(pairs.shape)}"
+            )
+        _check_kind("expander_index", pairs, is_integer=True)
+    if precompute.has_centrality:
+        _check_scores("centrality", required(graphs, "centrality", MADE_BY), nodes, False)
+    if precompute.has_clusters:
+        _check_scores("cluster", required(graphs, "cluster", MADE_BY), nodes, True)
+
+
+def _check_scores(name: str, scores: Tensor, count: int, is_integer: bool) -> None:
+    if list(scores.shape) != [count]:
+        raise UserError(f"graphs.{name} must have shape [{count}], got {list(scores.shape)}")
+    _check_kind(name, scores, is_integer)
 
 
 def _check_categories(
