@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
+from graphmamba.order import ABLATIONS, line_up
 from graphmamba.stack import MambaBlock, MambaOptions
 from tests.helpers.typecheck import typecheck_off
 
@@ -113,6 +115,15 @@ def test_samples_are_averaged() -> None:
     assert torch.allclose(together, torch.stack(passes).mean(dim=0), atol=1e-12)
 
 
+def test_samples_of_an_unchanged_order_give_what_one_gives() -> None:
+    topology = Topology(torch.zeros(2, 0).long(), torch.tensor([0, 0, 1, 1, 1, 1]), 2)
+    block, rows = MambaBlock(8).double(), torch.randn(6, 8, dtype=torch.float64)
+    one, two = (line_up(ABLATIONS["none"], topology, samples=samples) for samples in (1, 2))
+    once = block(rows, one.cu_seqlens, one.order)
+    twice = block(rows, two.cu_seqlens, two.order, two.samples)
+    assert torch.allclose(twice, once, atol=1e-12)
+
+
 def test_reverse_is_the_other_way_round() -> None:
     torch.manual_seed(0)
     forward = MambaBlock(8, REFERENCE).double()
@@ -171,3 +182,32 @@ def test_zero_order_hold_is_what_the_paper_prints() -> None:
 def test_wrong_options_are_refused(arguments: dict[str, object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         MambaOptions(**arguments)
+
+
+ENDS = torch.tensor([0, 2, 6])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"x": torch.ones(6, 7)}, r"x must have shape \(nodes, channels 8\), got \(6, 7\)"),
+        ({"x": [1.0]}, "x must be a tensor, got list"),
+        ({"x": torch.ones(6, 8, dtype=torch.int64)}, "x.dtype must be one of .* got torch.int64"),
+        ({"cu_seqlens": torch.tensor([0, 2, 9])}, "cu_seqlens must end at .* steps, 6, got 9"),
+        ({"cu_seqlens": torch.tensor([-5, 6])}, "cu_seqlens must start at 0, got -5"),
+        ({"cu_seqlens": torch.tensor([0, 5, 3, 6])}, "cu_seqlens must not fall, got 5, 3"),
+        ({"cu_seqlens": ENDS[:0]}, "cu_seqlens must have at least one entry"),
+        ({"cu_seqlens": ENDS.float()}, "cu_seqlens.dtype must be one of .* got torch.float32"),
+        ({"order": torch.tensor([0, 1, 2, 3, 4, 10**8])}, "order must be in 0 to 5, got 1.* at 5"),
+        ({"order": torch.tensor([0, 1, 2, 3, 4, -1])}, "order must be in 0 to 5, got -1 at 5"),
+        ({"order": torch.tensor([0, 1, 2, 3, 4, 4])}, "order must be a permutation, got 4 2 times"),
+        ({"order": torch.arange(12), "samples": 3}, r"order must have shape \(steps 18,\), got"),
+        ({"samples": 2}, "cu_seqlens must end at the number of steps, 12, got 6"),
+        ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"samples": 1.5}, "samples must be int, got 1.5"),
+    ],
+)
+def test_walks_that_do_not_fit_are_refused(arguments: dict[str, object], message: str) -> None:
+    right = {"x": torch.ones(6, 8), "cu_seqlens": ENDS}
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        MambaBlock(8)(**{**right, **arguments})

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from graphmamba.errors import UserError
 from graphmamba.scan.options import Discretization
 
 MOST_TAPS = 8
@@ -48,7 +49,7 @@ def check_tensors(backend: str, rows: Tensors, parameters: Tensors, indices: Ten
         _check_is_tensor(name, tensor)
         assert tensor is not None
         if name in rows and tensor.dtype != first.dtype:
-            raise ValueError(
+            raise UserError(
                 f"{name}.dtype must be that of {first_name}, {first.dtype}, got {tensor.dtype}"
             )
         if name in parameters:
@@ -56,12 +57,12 @@ def check_tensors(backend: str, rows: Tensors, parameters: Tensors, indices: Ten
         if name in indices:
             _check_one_of(f"{name}.dtype", tensor.dtype, _INTEGERS)
         if tensor.device != first.device:
-            raise ValueError(
+            raise UserError(
                 f"{name}.device must be that of {first_name}, {first.device}, got {tensor.device}"
             )
         dimensions = 1 if name in indices else _DIMENSIONS.get(name, 2)
         if tensor.dim() != dimensions:
-            raise ValueError(
+            raise UserError(
                 f"{name} must have {dimensions} dimensions, got shape {tuple(tensor.shape)}"
             )
 
@@ -75,7 +76,7 @@ def check_scan_shapes(
     assert A is not None
     (steps, inner), state = u.shape, A.shape[1]
     if state == 0:
-        raise ValueError(f"A must have at least one state, got shape {tuple(A.shape)}")
+        raise UserError(f"A must have at least one state, got shape {tuple(A.shape)}")
     expected = {
         "delta": ("steps", "inner"), "A": ("inner", "state"), "B": ("steps", "state"),
         "C": ("steps", "state"), "D": ("inner",), "z": (None, "inner"), "delta_bias": ("inner",),
@@ -84,7 +85,7 @@ def check_scan_shapes(
     for name, axes in expected.items():
         _check_shape(name, tensors[name], axes, sizes)
     rows = None if z is None else z.shape[0]
-    _check_walk(cu_seqlens, order, steps, rows, ("scatter", scatter), "z")
+    check_walk(cu_seqlens, order, steps, rows, ("scatter", scatter), "z")
 
 
 def check_conv_shapes(
@@ -101,9 +102,9 @@ def check_conv_shapes(
     _check_shape("weight", weight, ("inner", None), sizes)
     _check_shape("bias", bias, ("inner",), sizes)
     if not 1 <= weight.shape[1] <= MOST_TAPS:
-        raise ValueError(f"weight must have 1 to {MOST_TAPS} taps, got shape {tuple(weight.shape)}")
+        raise UserError(f"weight must have 1 to {MOST_TAPS} taps, got shape {tuple(weight.shape)}")
     steps = rows if order is None else order.shape[0]
-    _check_walk(cu_seqlens, order, steps, rows, ("permutation", permutation), "x")
+    check_walk(cu_seqlens, order, steps, rows, ("permutation", permutation), "x")
     return steps
 
 
@@ -129,7 +130,7 @@ def check_values(
     steps: int,
     rows: int | None,
     permutation: bool,
-    flag: str,
+    flag: str | None = None,
 ) -> None:
     """Refuse boundaries that cut nothing, and visits to rows that are not there.
 
@@ -139,45 +140,45 @@ def check_values(
         steps: Number of steps.
         rows: Number of rows, None if no row is visited.
         permutation: Whether `order` must hold each step once.
-        flag: Name of the argument that says so.
+        flag: Name of the argument that says so, if there is one.
     """
     first, last = int(cu_seqlens[0]), int(cu_seqlens[-1])
     if first != 0:
-        raise ValueError(f"cu_seqlens must start at 0, got {first}")
+        raise UserError(f"cu_seqlens must start at 0, got {first}")
     falls = (cu_seqlens.diff() < 0).nonzero()
     if len(falls):
         at = int(falls[0])
         pair = cu_seqlens[at : at + 2].tolist()
-        raise ValueError(f"cu_seqlens must not fall, got {pair[0]}, {pair[1]} at {at}, {at + 1}")
+        raise UserError(f"cu_seqlens must not fall, got {pair[0]}, {pair[1]} at {at}, {at + 1}")
     if last != steps:
-        raise ValueError(f"cu_seqlens must end at the number of steps, {steps}, got {last}")
+        raise UserError(f"cu_seqlens must end at the number of steps, {steps}, got {last}")
     end = steps if permutation else rows
     if order is None or end is None or steps == 0:
         return
     wrong = ((order < 0) | (order >= end)).nonzero()
     if len(wrong):
         at = int(wrong[0])
-        raise ValueError(f"order must be in 0 to {end - 1}, got {int(order[at])} at {at}")
+        raise UserError(f"order must be in 0 to {end - 1}, got {int(order[at])} at {at}")
     if permutation:
         visits = torch.bincount(order, minlength=steps)
         again = (visits > 1).nonzero()
         if len(again):
             slot = int(again[0])
-            raise ValueError(
-                f"order must be a permutation with {flag}=True, "
-                f"got {slot} {int(visits[slot])} times"
+            why = f" with {flag}=True" if flag else ""
+            raise UserError(
+                f"order must be a permutation{why}, got {slot} {int(visits[slot])} times"
             )
 
 
 def _check_is_tensor(name: str, tensor: object) -> None:
     if not isinstance(tensor, Tensor):
-        raise ValueError(f"{name} must be a tensor, got {type(tensor).__name__}")
+        raise UserError(f"{name} must be a tensor, got {type(tensor).__name__}")
 
 
 def _check_one_of(name: str, value: object, allowed: tuple[object, ...], where: str = "") -> None:
     if value not in allowed:
         names = ", ".join(map(str, allowed))
-        raise ValueError(f"{name} must be one of {names}{where}, got {value}")
+        raise UserError(f"{name} must be one of {names}{where}, got {value}")
 
 
 def _check_shape(
@@ -189,10 +190,10 @@ def _check_shape(
     for axis, size in zip(axes, tensor.shape, strict=True):
         if axis is not None and size != sizes[axis]:
             wanted = ", ".join("any" if a is None else f"{a} {sizes[a]}" for a in axes)
-            raise ValueError(f"{name} must have shape ({wanted}), got {tuple(tensor.shape)}")
+            raise UserError(f"{name} must have shape ({wanted}), got {tuple(tensor.shape)}")
 
 
-def _check_walk(
+def check_walk(
     cu_seqlens: Tensor,
     order: Tensor | None,
     steps: int,
@@ -202,25 +203,25 @@ def _check_walk(
 ) -> None:
     """Refuse a walk that its rows do not fit to; `visited` is the argument that holds them."""
     if cu_seqlens.shape[0] == 0:
-        raise ValueError("cu_seqlens must have at least one entry, got shape (0,)")
+        raise UserError("cu_seqlens must have at least one entry, got shape (0,)")
     flag, is_permutation = permutation
     if order is None:
         if is_permutation:
-            raise ValueError(f"{flag}=True needs an order, got order=None")
+            raise UserError(f"{flag}=True needs an order, got order=None")
         if rows is not None and rows != steps:
-            raise ValueError(f"{visited} must have {steps} rows, one a step, got {rows}")
+            raise UserError(f"{visited} must have {steps} rows, one a step, got {rows}")
         return
     if order.shape[0] != steps:
-        raise ValueError(f"order must have shape (steps {steps},), got {tuple(order.shape)}")
+        raise UserError(f"order must have shape (steps {steps},), got {tuple(order.shape)}")
     if rows is not None and rows != steps:
         _check_rows(steps, rows, visited, flag if is_permutation else None)
 
 
 def _check_rows(steps: int, rows: int, visited: str, flag: str | None) -> None:
     if rows == 0:
-        raise ValueError(f"{visited} must have rows for the {steps} steps to visit, got 0")
+        raise UserError(f"{visited} must have rows for the {steps} steps to visit, got 0")
     if flag is not None and steps % rows != 0:
-        raise ValueError(
+        raise UserError(
             f"the number of steps, {steps}, must be a multiple of the rows of {visited} with "
             f"{flag}=True, got {rows} rows"
         )

@@ -51,7 +51,8 @@ class GraphMambaMixer(GlobalMixer):
     ) -> Float[Tensor, "nodes channels"]:
         """Return what each node takes from those before it."""
         line = find_line_up(self.request(), topology)
-        return self.mamba(self.norm(x), line.cu_seqlens, line.order, line.samples)
+        walk = line.cu_seqlens, line.order, line.samples
+        return self.mamba(self.norm(x), *walk, check=False)
 
     def mix(
         self, x: Float[Tensor, "nodes channels"], topology: Topology

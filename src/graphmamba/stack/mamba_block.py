@@ -15,6 +15,7 @@ from graphmamba.order.policy import Direction
 from graphmamba.scan import causal_conv1d, selective_scan
 from graphmamba.scan.halves import Halves, split_halves
 from graphmamba.scan.options import Backend, Discretization
+from graphmamba.stack.mamba_checks import check_walk
 from graphmamba.stack.selection import select
 
 DT_MIN, DT_MAX, DT_FLOOR = 1e-3, 1e-1, 1e-4
@@ -180,6 +181,7 @@ class MambaBlock(SelectivePath):
         cu_seqlens: Int[Tensor, " boundaries"],
         order: Int[Tensor, " steps"] | None = None,
         samples: int = 1,
+        check: bool | None = None,
     ) -> Float[Tensor, "nodes channels"]:
         """Run all sequences of all samples in one scan and average the samples.
 
@@ -188,7 +190,11 @@ class MambaBlock(SelectivePath):
             cu_seqlens: Where the sequences begin and end, samples one behind the other.
             order: Slot `sample * nodes + node` of each step; the nodes as they are if None.
             samples: Line-ups in `order`.
+            check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has
+                to be waited for; None as in `scan.selective_scan`.
         """
+        if check is not False:
+            check_walk(self.in_proj.weight, x, cu_seqlens, order, samples, check)
         return self.out_proj(self.exchange(x, cu_seqlens, order, samples))
 
     def exchange(
@@ -198,7 +204,9 @@ class MambaBlock(SelectivePath):
         order: Int[Tensor, " steps"] | None,
         samples: int,
     ) -> Float[Tensor, "nodes inner"]:
-        """Do all that comes before the out-projection."""
+        """Do all that comes before the out-projection, of arguments that nobody checks."""
+        if order is None and samples > 1:
+            order = torch.arange(samples * x.shape[0], device=x.device)
         source = x.detach()
         with Forgetting(is_worth_forgetting(x, x.shape[1], self.forgets)) as kept:
             projected, again = self.in_proj(x), kept.recipe(lambda: self.in_proj(source))
