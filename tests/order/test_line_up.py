@@ -14,6 +14,7 @@ from graphmamba.errors import UserError
 from graphmamba.order import ABLATIONS, PUBLISHED, LineUp, OrderPolicy, line_up
 from graphmamba.order.scores import out_degree
 from tests.helpers.graphs import one_graph, random_topology
+from tests.helpers.typecheck import typecheck_off
 
 POLICIES = {
     **{f"ablation-{name}": policy for name, policy in ABLATIONS.items()},
@@ -166,6 +167,30 @@ def test_clusters_stay_together_in_changing_order() -> None:
         assert len(runs) == len(set(runs)) == 3
         seen.add(tuple(runs))
     assert len(seen) == 6
+
+
+@by_name({name: policy for name, policy in POLICIES.items() if policy.clusters != "none"})
+def test_any_whole_number_names_a_cluster(policy: OrderPolicy) -> None:
+    sizes = 4, 1, 4
+    numbers = torch.tensor([0, 5_000_000, 7, -3, 2**62, -(2**62), 900, 1, 1])
+    topology = replace(random_topology(sizes), cluster=numbers)
+    line = line_up(policy, topology, samples=2)
+    for sample in range(2):
+        for graph, size in enumerate(sizes):
+            dealt = visits(line, topology, graph, sample)
+            assert sorted(chain(*dealt)) == list(range(size))
+
+
+def test_clusters_without_noise_go_by_their_numbers() -> None:
+    topology = replace(random_topology((4,)), cluster=torch.tensor([7, 5_000_000, 7, -3]))
+    line = line_up(OrderPolicy(key="none", clusters="first", noise="none"), topology)
+    assert line.order.tolist() == [3, 0, 2, 1]
+
+
+def test_clusters_that_are_no_integers_are_refused() -> None:
+    message = "topology.cluster must hold integers, got torch.float32"
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        line_up(ABLATIONS["cluster"], replace(random_topology((4,)), cluster=torch.rand(4)))
 
 
 def test_clusters_part_ties_of_the_degree() -> None:

@@ -142,14 +142,18 @@ def _cluster_keys(
         raise UserError(
             f"topology.cluster must be given for clusters={policy.clusters!r}, got None"
         )
-    cluster = topology.cluster.long().expand(streams.shape[0], -1)
-    # A cluster's number is below its graph's node count; it parts clusters that drew alike.
-    number: SortKey = (cluster, topology.batch.shape[0] + 1)
+    if topology.cluster.is_floating_point():
+        raise UserError(f"topology.cluster must hold integers, got {topology.cluster.dtype}")
+    cluster = topology.cluster.long()
+    # A number may be any; its rank among all is below the node count, and parts clusters that
+    # drew alike.
+    rank = torch.searchsorted(cluster.sort().values, cluster)
+    number: SortKey = (rank.expand(streams.shape[0], -1), topology.batch.shape[0] + 1)
     if policy.noise == "none":
         return [number]
     # A stream of its own, so that clusters and nodes do not share their draws.
     apart = draw_bits(streams, -2)[:, topology.batch]
-    return [noise_key(draw_bits(apart, cluster)), number]
+    return [noise_key(draw_bits(apart, cluster.expand(streams.shape[0], -1))), number]
 
 
 def _join(keys: Sequence[SortKey]) -> list[SortKey]:
