@@ -8,13 +8,17 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphmamba.config import Experiment
-from graphmamba.data.positional import Precompute
+from graphmamba.data.positional import Precompute, add_columns
+from graphmamba.data.static_batch import StaticGather
+from graphmamba.data.static_size import StaticSize
+from graphmamba.data.store import GraphStore
 from graphmamba.encode.config import EncoderConfig, LaplacianConfig, RandomWalkConfig
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.stack.config import AttentionConfig, StackConfig
 from graphmamba.task.model import GraphMamba, columns_read
 from tests.helpers.experiments import generated_batch, small_experiment
+from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 
 
@@ -112,6 +116,68 @@ def test_bad_batches_are_refused(
     change(graphs)
     with typecheck_off(), pytest.raises(UserError, match=message):
         model(graphs)
+
+
+@pytest.fixture
+def laid_out(experiment: Experiment, model: GraphMamba) -> Batch:
+    """Graphs that know where the edges of each node are, as those that a model is trained on."""
+    drawn = synthetic_graphs(experiment.data, 3, nodes=(3, 7))
+    store = GraphStore.from_pyg([add_columns(graph, model.precompute) for graph in drawn])
+    return StaticGather(store).batch(torch.arange(3), StaticSize(3, 64, 192), by_source=True)
+
+
+def without_an_edge(graphs: Data) -> None:
+    graphs.edge_index, graphs.edge_attr = graphs.edge_index[:, 1:], graphs.edge_attr[1:]
+
+
+def with_other_edges(graphs: Data) -> None:
+    graphs.edge_index = graphs.edge_index.flip(1)
+
+
+def with_other_sources(graphs: Data) -> None:
+    graphs.edge_index = torch.stack([graphs.edge_index[0].flip(0), graphs.edge_index[1]])
+
+
+LAYOUT_REFUSED = {
+    "an edge fewer": (
+        without_an_edge,
+        r"graphs.source_order must have shape \[\d+\], got \[\d+\]: .* remove source_order, ",
+    ),
+    "a node fewer": (
+        with_column("target_ptr", lambda graphs: graphs.target_ptr[1:]),
+        r"graphs.target_ptr must have shape \[\d+\], got \[\d+\]: .* GraphStore",
+    ),
+    "floats for places": (
+        with_column("source_order", lambda graphs: graphs.source_order.float()),
+        "graphs.source_order must hold integers, got torch.float32",
+    ),
+    "other edges": (with_other_edges, "must be sorted by target where source_order is given"),
+    "other sources": (with_other_sources, "graphs.source_order must sort edges by source"),
+    "an edge twice": (
+        with_column("source_order", lambda graphs: graphs.source_order * 0),
+        "graphs.source_order must hold each edge once",
+    ),
+    "unknown edge": (with_value("source_order", (0,), 999), "must hold each edge once"),
+    "negative edge": (with_value("source_order", (0,), -1), "must hold each edge once"),
+    "other begins by source": (
+        with_value("source_ptr", (1,), 99),
+        r"graphs.source_ptr must hold the first edge of each node, got 99 instead of \d+ at 1: ",
+    ),
+    "other begins by target": (
+        with_value("target_ptr", (-1,), 9999),
+        r"graphs.target_ptr must .*, got 9999 instead of \d+ at \d+: .* remove source_order, ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), LAYOUT_REFUSED.values(), ids=LAYOUT_REFUSED)
+def test_pointers_into_other_edges_are_refused(
+    model: GraphMamba, laid_out: Batch, change: Callable[[Data], None], message: str
+) -> None:
+    assert model(laid_out).shape == (4, 10)
+    change(laid_out)
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        model(laid_out)
 
 
 SCORES_REFUSED = {

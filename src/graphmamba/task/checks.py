@@ -10,12 +10,17 @@ from torch_geometric.data import Data
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
 from graphmamba.data.checks import check_membership, check_range
 from graphmamba.data.columns import column, required
+from graphmamba.data.edge_layout import lay_out_edges
 from graphmamba.data.positional import Precompute
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 
 CATEGORIES = {"atoms", "bonds"}
 MADE_BY = "for this model: see data.positional.add_columns"
+LEFT_OVER = (
+    ": if graphs.edge_index was changed, remove source_order, source_ptr and target_ptr, "
+    "or take the batch from a GraphStore of the changed graphs"
+)
 
 
 def check_columns(
@@ -37,6 +42,15 @@ def check_columns(
         is_integer = features.edges in CATEGORIES
         _check_rows("edge_attr", rows, edge_index.shape[1], features.edge_columns, is_integer)
     _check_precomputed(graphs, nodes, precompute)
+    lengths = {
+        "source_order": edge_index.shape[1],
+        "source_ptr": nodes + 1,
+        "target_ptr": nodes + 1,
+    }
+    for name, count in lengths.items():
+        values = column(graphs, name)
+        if values is not None:
+            _check_numbers(name, values, count, True, LEFT_OVER)
 
 
 def check_values(
@@ -45,6 +59,8 @@ def check_values(
     """Refuse numbers that name nothing: graphs, nodes, clusters, atoms, bonds."""
     check_membership(topology.edge_index, topology.batch, topology.num_graphs)
     _check_pointers(topology)
+    if topology.source_order is not None:
+        _check_layout(topology, topology.source_order)
     for name in ("expander_index", "edge_label_index"):
         pairs = column(graphs, name)
         if pairs is not None:
@@ -68,6 +84,32 @@ def _check_pointers(topology: Topology) -> None:
             f"graphs.ptr must hold the first node of each graph of graphs.batch, "
             f"got {int(topology.ptr[place])} instead of {int(starts[place])} at {place}"
         )
+
+
+def _check_layout(topology: Topology, source_order: Int[Tensor, " edges"]) -> None:
+    """Refuse an order of the edges that is not one, and pointers into other edges."""
+    source, target = topology.edge_index
+    if bool((target.diff() < 0).any()):
+        raise UserError(
+            "graphs.edge_index must be sorted by target where source_order is given, "
+            f"got other edges{LEFT_OVER}"
+        )
+    edges = source.shape[0]
+    is_edge = (source_order >= 0) & (source_order < edges)
+    if not bool(is_edge.all()) or bool((source_order.bincount(minlength=edges) != 1).any()):
+        raise UserError(f"graphs.source_order must hold each edge once, got others{LEFT_OVER}")
+    if bool((source[source_order].diff() < 0).any()):
+        raise UserError(f"graphs.source_order must sort edges by source, got others{LEFT_OVER}")
+    found = lay_out_edges(topology.edge_index, topology.batch.shape[0], source_order, check=False)
+    for name in ("source_ptr", "target_ptr"):
+        given, truth = getattr(topology, name), getattr(found, name)
+        wrong = [] if given is None else (given != truth).nonzero()
+        if len(wrong):
+            place = int(wrong[0])
+            raise UserError(
+                f"graphs.{name} must hold the first edge of each node, "
+                f"got {int(given[place])} instead of {int(truth[place])} at {place}{LEFT_OVER}"
+            )
 
 
 def _check_rows(name: str, rows: Tensor, count: int, columns: int, is_integer: bool) -> None:
@@ -106,15 +148,17 @@ def _check_precomputed(graphs: Data, nodes: int, precompute: Precompute) -> None
             )
         _check_kind("expander_index", pairs, is_integer=True)
     if precompute.has_centrality:
-        _check_scores("centrality", required(graphs, "centrality", MADE_BY), nodes, False)
+        _check_numbers("centrality", required(graphs, "centrality", MADE_BY), nodes, False)
     if precompute.has_clusters:
-        _check_scores("cluster", required(graphs, "cluster", MADE_BY), nodes, True)
+        _check_numbers("cluster", required(graphs, "cluster", MADE_BY), nodes, True)
 
 
-def _check_scores(name: str, scores: Tensor, count: int, is_integer: bool) -> None:
-    if list(scores.shape) != [count]:
-        raise UserError(f"graphs.{name} must have shape [{count}], got {list(scores.shape)}")
-    _check_kind(name, scores, is_integer)
+def _check_numbers(
+    name: str, numbers: Tensor, count: int, is_integer: bool, hint: str = ""
+) -> None:
+    if list(numbers.shape) != [count]:
+        raise UserError(f"graphs.{name} must have shape [{count}], got {list(numbers.shape)}{hint}")
+    _check_kind(name, numbers, is_integer)
 
 
 def _check_categories(
