@@ -54,8 +54,13 @@ SORTED = torch.tensor([[1, 0, 0], [0, 0, 1]])
         (SORTED - 1, None, r"edge_index must be in 0 to 1, the nodes, got -1"),
         (SORTED.flip(1), torch.tensor([0, 1, 2]), r"edge_index must be sorted by target"),
         (SORTED, torch.tensor([0, 1, 2]), r"source_order must sort the edges by source"),
-        (SORTED, torch.tensor([1, 2, 3]), r"source_order must sort the edges by source"),
-        (SORTED, torch.tensor([1, 2]), r"source_order must hold 3 edges, got 2"),
+        (SORTED, torch.tensor([1, 2, 3]), r"source_order must be in 0 to 2, the edges, got 3"),
+        (SORTED, torch.tensor([1, -1, 0]), r"source_order must be in 0 to 2, the edges, got -1"),
+        (SORTED, torch.tensor([1, 1, 0]), r"source_order must hold each edge once, got 1 again"),
+        (SORTED, torch.tensor([1, 2]), r"source_order must have shape \[3\], got \[2\]"),
+        (SORTED, torch.tensor([1.0, 2.0, 0.0]), r"source_order must hold integers, got .*float32"),
+        (SORTED.t(), None, r"edge_index must have shape \[2, edges\], got \[3, 2\]"),
+        (SORTED.float(), None, r"edge_index must hold integers, got torch.float32"),
     ],
 )
 def test_wrong_edges_are_refused(

@@ -53,19 +53,30 @@ def test_edges_of_a_store_need_no_sorting() -> None:
         assert torch.equal(ours, others)
 
 
+PAIRS = torch.tensor([[0, 1], [1, 2]])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"x": torch.ones(3, 7)}, r"x must have shape \(3, channels 8\), got \(3, 7\)"),
-        ({"edge_attr": torch.ones(1, 8)}, r"edge_attr must have shape \(2, channels 8\), got"),
+        ({"x": torch.ones(3, 7)}, r"x must have shape \[nodes, 8\], got \[3, 7\]"),
+        ({"x": torch.ones(3, 8).long()}, r"x must hold floats, got torch.int64"),
+        ({"edge_attr": torch.ones(1, 8)}, r"edge_attr must have shape \[2, 8\], got \[1, 8\]"),
+        ({"edge_attr": None}, r"edge_attr must be a tensor, got NoneType"),
+        (
+            {"edge_index": PAIRS[[0, 1, 1]]},
+            r"edge_index must have shape \[2, edges\], got \[3, 2\]",
+        ),
+        ({"edge_index": PAIRS + 0.5}, r"edge_index must hold integers, got torch.float32"),
         ({"edge_index": torch.tensor([[0, 1], [1, 3]])}, r"edge_index must be in 0 to 2.*got 3"),
-        ({"source_order": torch.tensor([0])}, r"source_order must hold 2 edges, got 1"),
+        ({"source_order": torch.tensor([0])}, r"source_order must have shape \[2\], got \[1\]"),
+        ({"source_order": torch.tensor([0, 0])}, r"source_order must hold each edge once, got 0"),
     ],
 )
-def test_wrong_arguments_are_refused(changes: dict[str, torch.Tensor], message: str) -> None:
+def test_wrong_arguments_are_refused(changes: dict[str, object], message: str) -> None:
     right = {
         "x": torch.ones(3, 8),
-        "edge_index": torch.tensor([[0, 1], [1, 2]]),
+        "edge_index": PAIRS,
         "edge_attr": torch.ones(2, 8),
     }
     with typecheck_off(), pytest.raises(UserError, match=message):

@@ -1,4 +1,6 @@
-"""Checks of the numbers that say who belongs to which graph and who is joined to whom."""
+"""Checks of rows, and of the numbers that say who belongs to which graph and who is joined."""
+
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Int
@@ -32,3 +34,27 @@ def check_range(argument: str, values: Int[Tensor, "*shape"], end: int, what: st
             f"{argument} must hold numbers of the {end} {what}, 0 to {end - 1}, "
             f"got {low if low < 0 else high}"
         )
+
+
+def check_rows(
+    argument: str, rows: object, shape: Sequence[int | str], *, is_integer: bool = False
+) -> None:
+    """Refuse what is no tensor of such numbers in this shape; nothing is read from a device.
+
+    Args:
+        argument: What a message calls the rows.
+        rows: What was given.
+        shape: Sizes; a name stands for any size.
+        is_integer: Whether the numbers must be integers, and not floats.
+    """
+    if not isinstance(rows, Tensor):
+        raise UserError(f"{argument} must be a tensor, got {type(rows).__name__}")
+    pairs = zip(shape, rows.shape, strict=False)
+    if rows.dim() != len(shape) or any(a != b for a, b in pairs if not isinstance(a, str)):
+        wanted = ", ".join(map(str, shape))
+        raise UserError(f"{argument} must have shape [{wanted}], got {list(rows.shape)}")
+    is_real = rows.is_floating_point()
+    is_whole = not (is_real or rows.is_complex() or rows.dtype == torch.bool)
+    if not (is_whole if is_integer else is_real):
+        kind = "integers" if is_integer else "floats"
+        raise UserError(f"{argument} must hold {kind}, got {rows.dtype}")

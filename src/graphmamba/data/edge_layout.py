@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from graphmamba.data.checks import check_rows
 from graphmamba.errors import UserError
 
 
@@ -42,9 +43,9 @@ def lay_out_edges(
         check: Whether to look at the values; None looks at tensors on the CPU only, since a look
             at the GPU has to wait for it.
     """
-    edges = edge_index.shape[1]
-    if source_order is not None and source_order.shape[0] != edges:
-        raise UserError(f"source_order must hold {edges} edges, got {source_order.shape[0]}")
+    check_rows("edge_index", edge_index, (2, "edges"), is_integer=True)
+    if source_order is not None:
+        check_rows("source_order", source_order, edge_index.shape[1:], is_integer=True)
     is_checked = edge_index.device.type == "cpu" if check is None else check
     if is_checked and not torch.compiler.is_compiling():
         _check(edge_index, nodes, source_order)
@@ -85,5 +86,11 @@ def _check(
             "edge_index must be sorted by target where source_order is given, got other edges"
         )
     low, high = (int(value) for value in source_order.aminmax())
-    if low < 0 or high >= edges or bool((edge_index[0][source_order].diff() < 0).any()):
+    if low < 0 or high >= edges:
+        wrong = low if low < 0 else high
+        raise UserError(f"source_order must be in 0 to {edges - 1}, the edges, got {wrong}")
+    again = (source_order.bincount(minlength=edges) > 1).nonzero()
+    if len(again):
+        raise UserError(f"source_order must hold each edge once, got {int(again[0])} again")
+    if bool((edge_index[0][source_order].diff() < 0).any()):
         raise UserError("source_order must sort the edges by source, got one that does not")

@@ -3,9 +3,9 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from graphmamba.data.checks import check_rows
 from graphmamba.data.edge_layout import lay_out_edges
 from graphmamba.data.topology import Topology
-from graphmamba.errors import UserError
 from graphmamba.scan.options import Backend
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.options import Activation
@@ -60,16 +60,13 @@ class GatedGCNConv(nn.Module):
             edge_attr: Edge rows.
             source_order: For edges that lie in the order of their targets, as `GraphStore.batch`
                 gives them out: their order by sources, which spares sorting them here.
-            check: Whether to look at the values of `edge_index`; None looks at tensors on the CPU
-                only, since a look at the GPU has to wait for it.
+            check: Whether to look at the values of `edge_index` and `source_order`; None looks at
+                tensors on the CPU only, since a look at the GPU has to wait for it.
         """
-        nodes, edges, d = x.shape[0], edge_index.shape[-1], self.channels
-        for name, rows, count in (("x", x, nodes), ("edge_attr", edge_attr, edges)):
-            if rows.shape != (count, d):
-                raise UserError(
-                    f"{name} must have shape ({count}, channels {d}), got {tuple(rows.shape)}"
-                )
-        edge_index = edge_index.long()
+        check_rows("x", x, ("nodes", self.channels))
+        check_rows("edge_index", edge_index, (2, "edges"), is_integer=True)
+        check_rows("edge_attr", edge_attr, (edge_index.shape[1], self.channels))
+        nodes, edge_index = x.shape[0], edge_index.long()
         layout = lay_out_edges(edge_index, nodes, source_order, check=check)
         whole = edge_index.new_zeros(nodes)
         out, out_edges = self.conv(
