@@ -1,6 +1,7 @@
 """The public block: equivariant, blind to the rest of the batch, and strict at its door."""
 
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 
 import pytest
@@ -11,7 +12,13 @@ from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.order import ABLATIONS, PUBLISHED, OrderPolicy, line_up
-from graphmamba.stack import GraphMambaBlock, GraphMambaMixer, MambaOptions
+from graphmamba.stack import (
+    GatedGCNConv,
+    GraphMambaBlock,
+    GraphMambaMixer,
+    MambaBlock,
+    MambaOptions,
+)
 from tests.helpers.graphs import one_graph, random_rows, random_topology
 from tests.helpers.typecheck import typecheck_off
 
@@ -180,7 +187,11 @@ X, EDGES = torch.zeros(4, 8), torch.tensor([[0, 1], [1, 0]])
     ("arguments", "message"),
     [
         ((torch.zeros(4, 7), EDGES), r"x must have shape \[nodes, 8\], got \[4, 7\]"),
+        ((X.tolist(), EDGES), "x must be a tensor, got list"),
+        ((X.long(), EDGES), "x must hold floats, got torch.int64"),
         ((X, EDGES[0]), r"edge_index must have shape \[2, edges\], got \[2\]"),
+        ((X, EDGES + 0.5), "edge_index must hold integers, got torch.float32"),
+        ((X, EDGES, torch.zeros(4)), "batch must hold integers, got torch.float32"),
         ((X, EDGES, torch.zeros(3, dtype=torch.int64)), r"batch must have shape \[4\], got \[3\]"),
         ((X, EDGES, torch.tensor([0, 1, 0, 1])), "batch must be sorted, got 0 after 1 at node 2"),
         ((X, EDGES + 3), "edge_index must hold numbers of the 4 nodes, 0 to 3, got 4"),
@@ -195,6 +206,43 @@ def test_bad_input_is_refused_at_the_door(arguments: tuple[Tensor, ...], message
 def test_graphs_beyond_their_number_are_refused() -> None:
     with pytest.raises(UserError, match="batch must hold numbers of the 1 graphs, 0 to 0, got 1"):
         GraphMambaBlock(8)(X, EDGES, torch.tensor([0, 0, 1, 1]), num_graphs=1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"graph_key": torch.arange(1)}, r"graph_key must have shape \[2\], got \[1\]"),
+        ({"graph_key": torch.arange(3)}, r"graph_key must have shape \[2\], got \[3\]"),
+        ({"graph_key": torch.arange(2), "num_graphs": 3}, r"graph_key must .* \[3\], got \[2\]"),
+        ({"graph_key": torch.rand(2)}, "graph_key must hold integers, got torch.float32"),
+        ({"centrality": torch.rand(1)}, r"centrality must have shape \[4\], got \[1\]"),
+        ({"centrality": torch.rand(4, 1)}, r"centrality must have shape \[4\], got \[4, 1\]"),
+        ({"random_walk": torch.rand(1, 3)}, r"random_walk must .* \[4, walks\], got \[1, 3\]"),
+        ({"random_walk": torch.rand(4)}, r"random_walk must .* \[4, walks\], got \[4\]"),
+        ({"random_walk": torch.rand(4, 0)}, "walks of random_walk must be at least 1, got 0"),
+        ({"cluster": torch.arange(1)}, r"cluster must have shape \[4\], got \[1\]"),
+        ({"cluster": torch.rand(4)}, "cluster must hold integers, got torch.float32"),
+        ({"num_graphs": 2.0}, "num_graphs must be int, got 2.0"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(columns: dict[str, object], message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        GraphMambaBlock(8)(X, EDGES, torch.tensor([0, 0, 1, 1]), **columns)
+
+
+def test_last_graphs_without_nodes_are_told_by_their_number() -> None:
+    block, batch = GraphMambaBlock(8, options=EXACT).eval(), torch.tensor([0, 0, 1, 1])
+    x, keys = torch.randn(4, 8), torch.tensor([7, 8, 9])
+    told = block(x, EDGES, batch, graph_key=keys, num_graphs=3)
+    assert torch.equal(told, block(x, EDGES, batch, graph_key=keys[:2]))
+
+
+@pytest.mark.parametrize("channels", ["8", 1.5, None])
+def test_channels_that_are_no_count_are_refused(channels: object) -> None:
+    doors = GraphMambaBlock, partial(GraphMambaBlock, input_norm="layer"), MambaBlock, GatedGCNConv
+    for door in doors:
+        with typecheck_off(), pytest.raises(UserError, match="channels must be int, got"):
+            door(channels)
 
 
 def test_unknown_input_norm_is_refused() -> None:

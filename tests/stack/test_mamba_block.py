@@ -173,6 +173,7 @@ def test_zero_order_hold_is_what_the_paper_prints() -> None:
     [
         ({"state": 0}, "state must be at least 1, got 0"),
         ({"width": 0}, "width must be at least 1, got 0"),
+        ({"width": 9}, "width must be at most 8, got 9"),
         ({"expand": 0}, "expand must be at least 1, got 0"),
         ({"rank": 0}, "rank must be at least 1, got 0"),
         ({"discretization": "tustin"}, "discretization must be one of .* got 'tustin'"),

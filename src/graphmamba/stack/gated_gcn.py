@@ -5,7 +5,7 @@ from typing import Any, ClassVar, get_args
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graphmamba.checks import check_choice, check_fraction, check_least
+from graphmamba.checks import check_choice, check_fraction, check_is, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
 from graphmamba.encode.linear import Linear, linear, linear_through
@@ -55,6 +55,7 @@ class GatedGCN(LocalModel):
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
+        check_is("channels", channels, int)
         check_least("channels", channels, 1)
         check_fraction("dropout", dropout)
         check_choice("backend", backend, get_args(Backend))

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graphmamba.checks import check_least
+from graphmamba.checks import check_is, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.linear import Linear
 from graphmamba.stack.parts import LocalModel
@@ -26,6 +26,7 @@ class GCN(LocalModel):
 
     def __init__(self, channels: int, *, has_bias: bool = True) -> None:
         super().__init__()
+        check_is("channels", channels, int)
         check_least("channels", channels, 1)
         self.linear = Linear(channels, channels, bias=has_bias)
         nn.init.xavier_uniform_(self.linear.weight)

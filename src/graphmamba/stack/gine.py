@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from graphmamba.checks import check_fraction, check_least
+from graphmamba.checks import check_fraction, check_is, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.linear import Linear
 from graphmamba.errors import UserError
@@ -35,6 +35,7 @@ class GINE(LocalModel):
         reads_edges: bool = True,
     ) -> None:
         super().__init__()
+        check_is("channels", channels, int)
         check_least("channels", channels, 1)
         check_fraction("dropout", dropout)
         self.activation, self.dropout = activation_function(activation), dropout

@@ -4,10 +4,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from graphmamba.checks import check_is
-from graphmamba.data.checks import check_membership
+from graphmamba.checks import check_is, check_least
+from graphmamba.data.checks import check_membership, check_rows
 from graphmamba.data.topology import Topology
-from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.order.seed import NoiseSeed
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
@@ -69,8 +68,8 @@ class GraphMambaBlock(nn.Module):
             x: Node rows, those of a graph next to one another.
             edge_index: Sources and targets; only the count of edges leaving each node matters.
             batch: Graph of each node, ascending; one graph if None.
-            num_graphs: Number of graphs; read from `batch`, at the cost of a wait for the GPU, if
-                None.
+            num_graphs: Number of graphs, which must be told if the last ones have no nodes; read
+                from `batch`, at the cost of a wait for the GPU, if None.
             graph_key: A number for each graph that its random draws depend on, such as its place
                 in the data set; all graphs draw alike if None.
             centrality: Eigenvector centrality, for policies that sort by it.
@@ -79,14 +78,21 @@ class GraphMambaBlock(nn.Module):
             check: Whether to look at the values of `batch` and `edge_index`; None looks at tensors
                 on the CPU only, since a look at the GPU has to wait for it.
         """
+        check_rows("x", x, ("nodes", self.channels))
+        check_rows("edge_index", edge_index, (2, "edges"), is_integer=True)
         if batch is None:
             batch = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
-            num_graphs = 1
-        _check_shapes(x, self.channels, edge_index, batch)
-        if num_graphs is None:
-            num_graphs = _read_num_graphs(batch, graph_key)
+            num_graphs = 1 if num_graphs is None else num_graphs
+        check_rows("batch", batch, x.shape[:1], is_integer=True)
         is_checked = x.device.type == "cpu" if check is None else check
-        if is_checked and not torch.compiler.is_compiling():
+        is_checked = is_checked and not torch.compiler.is_compiling()
+        if num_graphs is None:
+            # Keys tell the number without a wait for the GPU; a look at all values compares both.
+            keys = None if is_checked else graph_key
+            num_graphs = _read_num_graphs(batch) if keys is None else len(keys)
+        _check_columns(x.shape[0], num_graphs, graph_key, centrality, random_walk, cluster)
+        if is_checked:
+            check_is("num_graphs", num_graphs, int)
             check_membership(edge_index, batch, num_graphs)
         topology = Topology(
             edge_index=edge_index.long(),
@@ -101,16 +107,24 @@ class GraphMambaBlock(nn.Module):
         return self.mixer(x, topology)
 
 
-def _read_num_graphs(batch: Tensor, graph_key: Tensor | None) -> int:
-    if graph_key is not None:
-        return graph_key.shape[0]
+def _read_num_graphs(batch: Tensor) -> int:
     return int(batch[-1]) + 1 if batch.numel() else 0
 
 
-def _check_shapes(x: Tensor, channels: int, edge_index: Tensor, batch: Tensor) -> None:
-    if x.dim() != 2 or x.shape[1] != channels:  # noqa: PLR2004
-        raise UserError(f"x must have shape [nodes, {channels}], got {list(x.shape)}")
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:  # noqa: PLR2004
-        raise UserError(f"edge_index must have shape [2, edges], got {list(edge_index.shape)}")
-    if batch.shape != x.shape[:1]:
-        raise UserError(f"batch must have shape [{x.shape[0]}], got {list(batch.shape)}")
+def _check_columns(
+    nodes: int,
+    graphs: int,
+    graph_key: Tensor | None,
+    centrality: Tensor | None,
+    random_walk: Tensor | None,
+    cluster: Tensor | None,
+) -> None:
+    if graph_key is not None:
+        check_rows("graph_key", graph_key, (graphs,), is_integer=True)
+    if centrality is not None:
+        check_rows("centrality", centrality, (nodes,))
+    if random_walk is not None:
+        check_rows("random_walk", random_walk, (nodes, "walks"))
+        check_least("walks of random_walk", random_walk.shape[1], 1)
+    if cluster is not None:
+        check_rows("cluster", cluster, (nodes,), is_integer=True)

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graphmamba.checks import check_choice, check_least
+from graphmamba.checks import check_choice, check_is, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.forgetting import Make
 from graphmamba.order.line_ups import Request, find_line_up
@@ -39,6 +39,7 @@ class GraphMambaMixer(GlobalMixer):
         layer: int = 0,
     ) -> None:
         super().__init__()
+        check_is("channels", channels, int)
         check_choice("input_norm", input_norm, get_args(InputNorm))
         check_least("layer", layer, 0)
         self.policy = policy or OrderPolicy()

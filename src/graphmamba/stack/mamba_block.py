@@ -8,11 +8,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from graphmamba.checks import check_choice, check_least, check_types
+from graphmamba.checks import check_choice, check_is, check_least, check_types
 from graphmamba.encode.forgetting import Forgetting, Make, is_worth_forgetting
 from graphmamba.encode.linear import Linear
+from graphmamba.errors import UserError
 from graphmamba.order.policy import Direction
 from graphmamba.scan import causal_conv1d, selective_scan
+from graphmamba.scan.checks import MOST_TAPS
 from graphmamba.scan.halves import Halves, split_halves
 from graphmamba.scan.options import Backend, Discretization
 from graphmamba.stack.mamba_checks import check_walk
@@ -42,6 +44,8 @@ class MambaOptions:
         check_types(self)
         for name in ("state", "width", "expand"):
             check_least(name, getattr(self, name), 1)
+        if self.width > MOST_TAPS:
+            raise UserError(f"width must be at most {MOST_TAPS}, got {self.width!r}")
         if self.rank is not None:
             check_least("rank", self.rank, 1)
 
@@ -56,6 +60,7 @@ class SelectivePath(nn.Module):
 
     def __init__(self, channels: int, options: MambaOptions) -> None:
         super().__init__()
+        check_is("channels", channels, int)
         check_least("channels", channels, 1)
         self.options = options
         self.rank = options.rank or math.ceil(channels / 16)
