@@ -1,12 +1,16 @@
 """Published files turned into columns; the files are small fakes, nothing is fetched."""
 
+import io
 import os
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
 import torch
+from torch_geometric.datasets import GNNBenchmarkDataset, LRGBDataset
 
 from graphmamba.data.contacts import with_negatives
 from graphmamba.data.downloads import download_gnn_benchmark, download_lrgb
@@ -104,9 +108,66 @@ def test_a_pickle_that_asks_for_code_is_refused(tmp_path: Path) -> None:
         download_lrgb("peptides-func", tmp_path)
 
 
-def test_no_network_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch_geometric.datasets import LRGBDataset
+def zipped(path: Path, folder: str, files: Mapping[str, object]) -> Path:
+    """An archive of files that torch can read, as the published ones are."""
+    with ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            written = io.BytesIO()
+            torch.save(content, written)
+            archive.writestr(f"{folder}{name}", written.getvalue())
+    return path
 
+
+def small_sets(folder: Path) -> dict[str, Path]:
+    """Archives as they lie on the servers."""
+    parts = {f"{part}.pt": [molecule(torch.ones(1, 10))] for part in PARTS}
+    graph = {"x": torch.eye(3), "edge_index": EDGES, "y": torch.tensor([1, 0, 1])}
+    return {
+        "peptides-func": zipped(folder / "func.zip", "peptidesfunc/", parts),
+        "pattern": zipped(folder / "PATTERN_v2.zip", "", {"PATTERN_v2.pt": [[graph]] * 3}),
+    }
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Archives that PyG's classes find in the place of the published ones."""
+    (tmp_path / "served").mkdir()
+    archives = small_sets(tmp_path / "served")
+    func, pattern = archives["peptides-func"].as_uri(), archives["pattern"].as_uri()
+    monkeypatch.setitem(LRGBDataset.urls, "peptides-func", func)
+    monkeypatch.setitem(LRGBDataset.dwnld_file_name, "peptides-func", "peptidesfunc")
+    monkeypatch.setitem(GNNBenchmarkDataset.urls, "PATTERN", pattern)
+    return archives
+
+
+FETCH = {"peptides-func": download_lrgb, "pattern": download_gnn_benchmark}
+
+
+@pytest.mark.parametrize("name", FETCH)
+def test_a_set_is_fetched_into_an_empty_root(
+    name: str, tmp_path: Path, served: dict[str, Path]
+) -> None:
+    assert len(FETCH[name](name, tmp_path / "new" / "raw").node_ptr) == 4
+    served[name].unlink()
+    # once there, nothing is asked for
+    assert len(FETCH[name](name, tmp_path / "new" / "raw").node_ptr) == 4
+    assert not [*(tmp_path / "new").rglob(".download-*")]
+
+
+@pytest.mark.parametrize("name", FETCH)
+def test_what_broke_off_is_told_and_fetched_again(
+    name: str, tmp_path: Path, served: dict[str, Path]
+) -> None:
+    whole = served[name].read_bytes()
+    served[name].write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="cannot be downloaded: "):
+        FETCH[name](name, tmp_path / "raw")
+    assert not [path for path in (tmp_path / "raw").rglob("*") if path.is_file()]
+    served[name].write_bytes(whole)
+    assert len(FETCH[name](name, tmp_path / "raw").node_ptr) == 4
+
+
+def test_no_network_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise OSError("no route")
 

@@ -170,7 +170,7 @@ def test_one_graph_that_is_not_in_a_list_is_refused() -> None:
     (graph,) = graphs_for(model, 1)
     with (
         typecheck_off(),
-        pytest.raises(UserError, match=r"list of graphs, got one: give \[graph\]"),
+        pytest.raises(UserError, match=r"got a single one: give \[graph\]"),
     ):
         model.predict(graph)
 

@@ -49,6 +49,8 @@ def build(
     """
     check_choice("name", name, tuple(CATALOG))
     place = _root(root)
+    if from_ == "":
+        raise UserError("from must name a folder, got ''")
     store = build_benchmark(name, Path(from_) if from_ else None, place, seed, download)
     summary = summarise(_columns_of(store), sample=0, names=CATALOG[name].names)
     _print_table(f"{CATALOG[name].title}, in {place}", _rows(summary, CATALOG[name]), store.source)

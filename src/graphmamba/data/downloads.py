@@ -1,13 +1,22 @@
 """Published files, fetched by PyG's classes; only the fetching is PyG's (see `fetched.py`)."""
 
+import shutil
+import zlib
 from dataclasses import replace
+from http.client import HTTPException
 from pathlib import Path
+from tarfile import TarError
+from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import BadZipFile
 
 from graphmamba.data.fetched import read_fetched
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.malnet import read_edge_lists
 from graphmamba.errors import UserError
+
+BROKEN = (OSError, HTTPException, BadZipFile, TarError, EOFError, zlib.error)
+"""What a connection, or a file that broke off, brings about."""
 
 
 def download_lrgb(name: str, root: Path) -> GraphColumns:
@@ -47,9 +56,25 @@ def _without_processing(kind: Any, root: Path, name: str) -> Any:
 
 
 def _fetch(dataset: Any) -> None:
-    if not all(Path(path).exists() for path in dataset.raw_paths):
-        Path(dataset.root).mkdir(parents=True, exist_ok=True)
+    """Have the files fetched beside their place, then move them there, whole.
+
+    PyG takes whatever it finds for whole, a file that broke off included.
+    """
+    if all(Path(path).exists() for path in dataset.raw_paths):
+        return
+    root, place = dataset.root, Path(dataset.raw_dir)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".download-", dir=place.parent) as partial:
+        dataset.root = partial
+        fetched = Path(dataset.raw_dir)
+        # some of PyG's classes remove it first, and fail where it is not there
+        fetched.mkdir(parents=True)
         try:
             dataset.download()
-        except OSError as mistake:
+        except BROKEN as mistake:
             raise UserError(f"{dataset.name} cannot be downloaded: {mistake}") from mistake
+        finally:
+            dataset.root = root
+        if place.exists():
+            shutil.rmtree(place)
+        fetched.rename(place)

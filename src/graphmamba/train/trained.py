@@ -9,6 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.own.pyg import list_of
 from graphmamba.data.positional import DEGREE_PROFILE_COLUMNS
 from graphmamba.data.precompute import degree_profiles, precomputed
 from graphmamba.data.store import GraphStore
@@ -102,11 +103,7 @@ class Trained:
         )
 
     def _store_of(self, graphs: Sequence[Data]) -> GraphStore:
-        if isinstance(graphs, Data):
-            raise UserError("graphs must be a list of graphs, got one: give [graph]")
-        graphs = list(graphs)
-        if not graphs:
-            raise UserError("graphs must hold a graph, got none")
+        graphs = list_of(graphs)
         found = {name for graph in graphs for name in graph.keys()}  # noqa: SIM118
         features = self.model.features
         kinds = {"x": features.nodes, "edge_attr": features.edges}

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from graphmamba.benchmarks import CATALOG
 from graphmamba.data.catalog import Task
@@ -93,3 +93,30 @@ def test_labels_of_two_kinds_need_a_level() -> None:
 def test_a_single_graph_is_no_list() -> None:
     with typecheck_off(), pytest.raises(UserError, match="graphs must be a list of graphs"):
         from_graphs(graph())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["edge_attr", "edge_label"])
+def test_rows_do_not_slip_into_other_graphs(name: str) -> None:
+    """As many in all as there should be, but not in each graph."""
+    index = {"edge_attr": "edge_index", "edge_label": "edge_label_index"}[name]
+    graphs = []
+    for rows in (1, 3, 2):
+        graph = Data(x=torch.ones(3, 1), edge_index=torch.tensor([[0, 1], [1, 2]]))
+        graph[index] = torch.tensor([[0, 1], [1, 2]])
+        graph[name] = torch.ones(rows) if name == "edge_label" else torch.ones(rows, 1)
+        if name == "edge_attr":
+            graph.y = torch.tensor(rows % 2)
+        graphs.append(graph)
+    with pytest.raises(UserError, match=rf"graph 0: {name} must have 2 rows, got shape \[1"):
+        from_graphs(graphs)
+
+
+def test_edges_that_lie_elsewhere_are_not_passed_over() -> None:
+    graph = Data(x=torch.ones(3, 1), y=torch.tensor(1))
+    graph.adj_t = torch.eye(3).to_sparse()
+    with pytest.raises(UserError, match="graph 0: edges must be in edge_index, got adj_t"):
+        from_graphs([graph])
+    mixed = HeteroData()
+    mixed["paper"].x, mixed["y"] = torch.ones(3, 1), torch.tensor(1)
+    with typecheck_off(), pytest.raises(UserError, match="graph 0 must be Data, got HeteroData"):
+        from_graphs([mixed])

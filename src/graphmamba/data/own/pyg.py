@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.own.assemble import Arrays, assemble
 from graphmamba.data.own.labels import LabelRule
@@ -14,6 +15,8 @@ from graphmamba.data.raw_files import boundaries
 from graphmamba.errors import UserError
 
 SOURCE = "graphs"
+ADJACENCY = ("adj_t", "adj")
+"""Where some transforms of PyG put the edges."""
 NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
 
 
@@ -27,7 +30,7 @@ def from_graphs(
         rule: What labels are, where their values should not decide.
         level: What is labelled, where the shape of `y` should not decide.
     """
-    graphs = _listed(graphs)
+    graphs = list_of(graphs)
     columns = {
         name: _gather(graphs, name) for name in ("x", "edge_attr", "edge_label", "edge_label_index")
     }
@@ -36,9 +39,14 @@ def from_graphs(
     if level is None and columns["y"] and columns["edge_label_index"]:
         raise UserError("graphs have both y and edge_label_index; level must say which is meant")
     arrays: Arrays = {"node_ptr": _boundaries([_nodes(graph) for graph in graphs])}
-    for name, key in (("edge_index", "edge_ptr"), ("edge_label_index", "pair_ptr")):
+    for name, key, of in (
+        ("edge_index", "edge_ptr", "edge_attr"),
+        ("edge_label_index", "pair_ptr", "edge_label"),
+    ):
         if columns[name]:
-            arrays[key] = _boundaries([_width(name, index) for index in columns[name]])
+            counts = [_width(name, index) for index in columns[name]]
+            _check_rows(of, columns[of], counts)
+            arrays[key] = _boundaries(counts)
     if columns["y"]:
         columns["y"], level = _labels(graphs, columns["y"], level)
     for name, parts in columns.items():
@@ -47,12 +55,26 @@ def from_graphs(
     return assemble(arrays, rule or LabelRule(), level, SOURCE)
 
 
-def _listed(graphs: Sequence[Data]) -> list[Data]:
+def list_of(graphs: Sequence[Data]) -> list[Data]:
+    """Refuse what is no list of graphs, or has its edges where nobody looks for them."""
     if isinstance(graphs, Data):
-        raise UserError("graphs must be a list of graphs, got a single one")
+        raise UserError("graphs must be a list of graphs, got a single one: give [graph]")
     if not (found := list(graphs)):
         raise UserError("graphs must hold a graph, got none")
+    for place, graph in enumerate(found):
+        check_is(f"graph {place}", graph, Data)
+        if graph.edge_index is None and (others := [name for name in ADJACENCY if name in graph]):
+            raise UserError(f"graph {place}: edges must be in edge_index, got {others[0]}")
     return found
+
+
+def _check_rows(name: str, parts: list[Tensor], counts: list[int]) -> None:
+    """Refuse rows that would slip from one graph to the next."""
+    for place, (values, count) in enumerate(zip(parts, counts, strict=bool(parts))):
+        if values.dim() == 0 or len(values) != count:
+            raise UserError(
+                f"graph {place}: {name} must have {count} rows, got shape {list(values.shape)}"
+            )
 
 
 def _gather(graphs: list[Data], name: str) -> list[Tensor]:
