@@ -5,9 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data, InMemoryDataset
 
 from graphmamba.data import malnet, sources
+from graphmamba.data.benchmark_checks import check_benchmark
 from graphmamba.data.catalog import CATALOG
+from graphmamba.data.fetched_files import FETCHED
+from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.sources import SOURCES, build_benchmark, how_to_get, open_benchmark
 from graphmamba.errors import UserError
 from tests.helpers.raw_files import write_malnet, write_superpixels
@@ -64,6 +68,69 @@ def test_a_wrong_file_leaves_nothing_behind(tmp_path: Path) -> None:
     ]
     with pytest.raises(UserError, match="malnet-tiny is not in"):
         open_benchmark("malnet-tiny", tmp_path / "sets")
+
+
+def save_parts(folder: Path, ending: str, graph: dict[str, torch.Tensor]) -> None:
+    """Three parts of two graphs each, as PyG keeps what it has processed."""
+    folder.mkdir()
+    for part in ("train", "val", "test"):
+        InMemoryDataset.save([Data(**graph)] * 2, str(folder / f"{part}{ending}"))
+
+
+EDGES = torch.tensor([[0, 1], [1, 0]])
+ATOMS = {"x": torch.ones(2, 9).long(), "edge_index": EDGES, "edge_attr": torch.ones(2, 3).long()}
+PIXELS = {"pos": torch.rand(2, 2), "edge_index": EDGES, "edge_attr": torch.rand(2)}
+REGIONS = {"x": torch.rand(2, 14), "edge_index": EDGES, "edge_attr": torch.rand(2, 2)}
+CLASS, EACH = torch.tensor([1]), torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "graph", "told"),
+    [
+        ("mnist", PIXELS | {"x": torch.rand(2, 3), "y": CLASS}, "x must have 3 columns .* 5]"),
+        ("mnist", PIXELS | {"x": torch.rand(2, 1), "y": 9 + CLASS}, "y must be 0 to 9, got 10"),
+        ("mnist", PIXELS | {"x": torch.rand(2, 1), "y": EACH}, "y must be of each graph, got y of"),
+        ("cluster", {"x": torch.rand(2, 3), "edge_index": EDGES, "y": EACH}, "x must have 7 col"),
+        ("pattern", PIXELS | {"x": torch.rand(2, 1), "y": EACH}, "edge_attr must not be there"),
+        ("pattern", {"x": torch.eye(2, 3), "edge_index": EDGES, "y": CLASS}, "y must be of each n"),
+        ("peptides-func", ATOMS | {"y": torch.rand(1, 11)}, "y must have 10 columns of floating"),
+        ("pascalvoc-sp", REGIONS | {"y": 20 + EACH}, "y must be 0 to 20, got 21"),
+        ("coco-sp", REGIONS | {"x": torch.rand(2, 9), "y": EACH}, "x must have 14 columns of"),
+    ],
+)
+def test_the_files_of_another_set_are_not_kept(
+    tmp_path: Path, name: str, graph: dict[str, torch.Tensor], told: str
+) -> None:
+    save_parts(tmp_path / "processed", FETCHED[name].files[-1][0].removeprefix("train"), graph)
+    title = CATALOG[name].title
+    with pytest.raises(UserError, match=rf"folder {tmp_path} must hold graphs of {title}: {told}"):
+        build_benchmark(name, tmp_path, tmp_path / "sets")
+    assert not [path for path in (tmp_path / "sets" / name).iterdir() if path.is_dir()]
+
+
+def test_a_good_set_survives_the_files_of_another(tmp_path: Path) -> None:
+    (tmp_path / "good").mkdir()
+    write_superpixels(tmp_path / "good" / "mnist_75sp.npz", 1)
+    build_benchmark("mnist", tmp_path / "good", tmp_path / "sets")
+    save_parts(tmp_path / "CIFAR10", "_data.pt", PIXELS | {"x": torch.rand(2, 3), "y": CLASS})
+    with pytest.raises(UserError, match="must hold graphs of MNIST"):
+        build_benchmark("mnist", tmp_path / "CIFAR10", tmp_path / "sets")
+    assert open_benchmark("mnist", tmp_path / "sets").source == "built from mnist_75sp.npz"
+
+
+@pytest.mark.parametrize("name", ["cluster", "pattern"])
+def test_what_is_drawn_is_as_catalogued(name: str) -> None:
+    draw = SOURCES[name].draw
+    assert draw is not None
+    check_benchmark(draw((6, 1, 1), 0), CATALOG[name], "the recipe")
+
+
+def test_links_are_looked_for() -> None:
+    columns = columns_of([Data(**ATOMS)])
+    with pytest.raises(
+        UserError, match=r"here must hold .* edge_label_index must be there, got no"
+    ):
+        check_benchmark(columns, CATALOG["pcqm-contact"], "here")
 
 
 def test_drawn_sets_are_made_when_they_are_asked_for(tmp_path: Path) -> None:

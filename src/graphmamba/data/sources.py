@@ -15,6 +15,7 @@ from graphmamba.data import (
     superpixels_of_images,
     voc_images,
 )
+from graphmamba.data.benchmark_checks import check_benchmark
 from graphmamba.data.cache import open_or_build, open_store, recipe_hash
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.fetched_files import FETCHED
@@ -40,6 +41,8 @@ class Source:
     """What such a folder must hold, in words."""
     draw: Callable[[Sizes, int], GraphColumns] | None = None
     """Draws the set by its recipe, of given sizes with a seed; None where it is no random set."""
+    has_features: bool = True
+    """Whether nodes come with features; where not, the local degree profile is taken later."""
 
 
 def _lrgb(name: str) -> Callable[[Path], GraphColumns]:
@@ -105,6 +108,7 @@ SOURCES: dict[str, Source] = {
         download=_malnet,
         read=malnet.read_malnet,
         files=malnet.FILES,
+        has_features=False,
     ),
     "cifar10": Source(
         download=_gnn_benchmark("cifar10"),
@@ -169,11 +173,17 @@ def build_benchmark(
     source = SOURCES[name]
     if folder is None:
         if source.draw is None or download:
-            build = partial(source.download, root / "raw")
+            origin, make = "the download", partial(source.download, root / "raw")
         else:
-            build = partial(source.draw, published_sizes(name), seed)
+            origin, make = "the recipe", partial(source.draw, published_sizes(name), seed)
     else:
-        build = partial(_reader_of(name, folder), folder)
+        origin, make = f"folder {folder}", partial(_reader_of(name, folder), folder)
+
+    def build() -> GraphColumns:
+        columns = make()
+        check_benchmark(columns, CATALOG[name], origin, has_features=source.has_features)
+        return columns
+
     return open_or_build(root / name, recipe, build, rebuild=True)
 
 
