@@ -30,6 +30,18 @@ def test_equal_parts_have_equal_scores(size: int) -> None:
     assert torch.allclose(centrality, torch.full((2 * size,), (2 * size) ** -0.5), atol=1e-5)
 
 
+@pytest.mark.parametrize("parts", [10, 100])
+def test_many_parts_lead_together_and_alike_each_time(parts: int) -> None:
+    edges = torch.arange(2 * parts).reshape(parts, 2).T
+    lone = torch.full((2 * parts + 3,), (2 * parts) ** -0.5)
+    lone[2 * parts :] = 0.0
+    for _ in range(3):
+        centrality = eigenvector_centrality(edges, 2 * parts + 3)
+        assert torch.allclose(centrality, lone, atol=1e-6)
+    again = eigenvector_centrality(edges, 2 * parts + 3)
+    assert torch.equal(again, centrality)
+
+
 @pytest.mark.parametrize("nodes", [0, 1, 3, 100])
 def test_no_edges_no_difference(nodes: int) -> None:
     edges = torch.empty(2, 0, dtype=torch.int64)

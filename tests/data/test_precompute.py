@@ -50,6 +50,7 @@ GRAPHS: dict[str, Graph] = {
     "two rings": edges_of(
         networkx.disjoint_union(networkx.cycle_graph(6), networkx.cycle_graph(6))
     ),
+    "many pairs": (torch.arange(200).reshape(100, 2).T, 200),
     "sparse": random_graph(30, 20, 0),
     "dense": random_graph(25, 300, 1),
     "large": edges_of(networkx.connected_watts_strogatz_graph(290, 4, 0.3, seed=0)),

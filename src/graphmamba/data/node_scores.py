@@ -4,8 +4,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.data.leading_vector import DEGENERATE, leading_vector
+
 DENSE_UP_TO = 64
-DEGENERATE = 1e-9
 
 
 def eigenvector_centrality(
@@ -16,13 +17,11 @@ def eigenvector_centrality(
     Where several eigenvectors lead, as in a graph of equal parts, it is what they contain of the
     vector of ones, so that equal parts have equal scores.
     """
-    rows, columns = _undirected(edge_index)
-    if not rows.numel():
-        # every vector leads where there are no edges, and the iteration below would pick any
+    pairs = _undirected(edge_index)
+    if not pairs.numel():
         return torch.full((nodes,), max(nodes, 1) ** -0.5)
-    centrality = None if nodes <= DENSE_UP_TO else _leading_sparse(rows, columns, nodes)
-    if centrality is None:
-        centrality = _leading_dense(rows, columns, nodes)
+    found = None if nodes <= DENSE_UP_TO else leading_vector(pairs.numpy(), nodes)
+    centrality = _leading_dense(pairs, nodes) if found is None else torch.from_numpy(found)
     return torch.nn.functional.normalize(centrality.abs(), dim=0).float()
 
 
@@ -41,33 +40,12 @@ def louvain_communities(
     return community
 
 
-def _leading_dense(
-    rows: Int[Tensor, " pairs"], columns: Int[Tensor, " pairs"], nodes: int
-) -> Float[Tensor, " nodes"]:
+def _leading_dense(pairs: Int[Tensor, "2 pairs"], nodes: int) -> Float[Tensor, " nodes"]:
     adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
-    adjacency[rows, columns] = 1.0
+    adjacency[pairs[0], pairs[1]] = 1.0
     values, vectors = torch.linalg.eigh(adjacency)
     leading = vectors[:, values >= values.max() - DEGENERATE]
     return leading @ leading.sum(dim=0)
-
-
-def _leading_sparse(
-    rows: Int[Tensor, " pairs"], columns: Int[Tensor, " pairs"], nodes: int
-) -> Float[Tensor, " nodes"] | None:
-    """Lanczos' method; None if it does not converge, as where two parts lead almost together."""
-    from scipy.sparse import coo_matrix, identity
-    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
-
-    ones = torch.ones(rows.shape[0], dtype=torch.float64).numpy()
-    matrix = coo_matrix((ones, (rows.numpy(), columns.numpy())), shape=(nodes, nodes)).tocsr()
-    # Started from ones, the iteration never leaves what leads together with them; the identity
-    # changes no eigenvector.
-    start = torch.ones(nodes).double().numpy()
-    try:
-        _, vectors = eigsh(matrix + identity(nodes), k=1, which="LA", v0=start)
-    except ArpackNoConvergence:
-        return None
-    return torch.from_numpy(vectors[:, 0].copy())
 
 
 def _undirected(edge_index: Int[Tensor, "2 edges"]) -> Int[Tensor, "2 pairs"]:

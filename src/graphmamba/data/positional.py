@@ -13,7 +13,14 @@ from graphmamba.data.expander import expander_edges
 from graphmamba.data.node_scores import eigenvector_centrality, louvain_communities
 
 DEGREE_PROFILE_COLUMNS = 5
-RECIPE_VERSION = 1
+RECIPE_VERSIONS = {
+    "laplacian": 1,
+    "random_walk": 1,
+    "expander_index": 1,
+    "centrality": 2,
+    "cluster": 1,
+    "degree_profile": 1,
+}
 """To be raised when a column gets other values from the same graphs."""
 
 COLUMN_OF = {
@@ -80,7 +87,7 @@ class Precompute:
                 for field in fields(part)
                 if getattr(part, field.name) != field.default
             }
-            | {"version": RECIPE_VERSION}
+            | {"version": RECIPE_VERSIONS[name]}
             for name, part in self.parts().items()
         }
 

@@ -1,0 +1,70 @@
+"""The leading eigenvector of one large graph, without a dense matrix of its size."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+WIDTH, KEPT = 32, 8
+"""Vectors of the Krylov space, and those that are left when it is cut down to its best."""
+DEGENERATE = 1e-9
+"""Eigenvalues that are closer than this are taken for the same."""
+TOLERANCE = 1e-14
+ROUNDING = 1e-12
+
+
+def leading_vector(
+    pairs: Int[np.ndarray, "2 pairs"], nodes: int
+) -> Float[np.ndarray, " nodes"] | None:
+    """What the eigenvectors that lead contain of the vector of ones.
+
+    Lanczos' method, started from ones and restarted from its best vectors: but for rounding, it
+    never leaves the powers of the matrix times ones, and stops where they end, as they soon do in
+    a graph of equal parts. ARPACK would go on from random vectors there.
+
+    Args:
+        pairs: Every edge once in both directions.
+        nodes: Nodes of the graph, at least one.
+
+    Returns:
+        None if it does not converge, as where two parts lead almost together.
+    """
+    from scipy.sparse import csr_matrix
+
+    matrix = csr_matrix((np.ones(pairs.shape[1]), tuple(pairs)), shape=(nodes, nodes))
+    basis, images = np.empty((WIDTH + 1, nodes)), np.empty((WIDTH, nodes))
+    basis[0], known = nodes**-0.5, 0
+    for _ in range(nodes):
+        known, length = _extend(matrix, basis, images, known)
+        values, mix = np.linalg.eigh(basis[:known] @ images[:known].T)
+        # rounding can bring in a second vector that leads
+        leads = mix[:, values >= values[-1] - DEGENERATE].T
+        if length * np.abs(leads[:, -1]).max() <= TOLERANCE * max(values[-1], 1.0):
+            found = leads @ basis[:known]
+            return found.sum(axis=1) @ found
+        best = mix[:, -KEPT:].T
+        # the vector beside the space is beside its best ones, too
+        basis[:KEPT], images[:KEPT] = best @ basis[:known], best @ images[:known]
+        basis[KEPT], known = basis[known], KEPT
+    return None
+
+
+def _extend(
+    matrix: Any,
+    basis: Float[np.ndarray, "vectors nodes"],
+    images: Float[np.ndarray, "room nodes"],
+    known: int,
+) -> tuple[int, float]:
+    """Multiply on until the space is full or holds all images; tells its width, what is beside."""
+    length = 0.0
+    while known < len(images):
+        images[known] = rest = matrix @ basis[known]
+        known += 1
+        # the second pass removes what rounding leaves of the first
+        for _ in range(2):
+            rest = rest - (basis[:known] @ rest) @ basis[:known]
+        length = float(np.linalg.norm(rest))
+        if length <= ROUNDING * max(float(np.linalg.norm(images[known - 1])), 1.0):
+            return known, 0.0
+        basis[known] = rest / length
+    return known, length
