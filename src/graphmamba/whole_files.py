@@ -33,7 +33,7 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         raise
 
 
-def cannot_write(path: Path, mistake: OSError) -> UserError:
+def cannot_write(path: Path, mistake: Exception) -> UserError:
     """Say that a file could not be written."""
     return UserError(f"'{path}' cannot be written ({mistake}); what was there before still is")
 

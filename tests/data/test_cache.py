@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,58 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
         open_or_build(tmp_path, RECIPE, fail)
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
     assert len(open_or_build(tmp_path, RECIPE, make_rings)) == 20
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Have the system refuse longer files, as it does on a disk that is full."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_full_disk_leaves_what_was_there(is_there: bool, tmp_path: Path) -> None:
+    columns = make_rings()
+    if is_there:
+        open_or_build(tmp_path, RECIPE, lambda: columns)
+    place = tmp_path / recipe_hash(RECIPE)[:16]
+    with (
+        files_of_at_most(1000),
+        pytest.raises(UserError, match=rf"'{place}' cannot be written \(.*File too large"),
+    ):
+        open_or_build(tmp_path, RECIPE, lambda: make_rings(40), rebuild=True)
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == [place] * is_there
+    if is_there:
+        assert_same(open_or_build(tmp_path, RECIPE, refuse_to_build), GraphStore(columns))
+
+
+def test_a_set_that_cannot_take_its_place_leaves_the_old_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    columns = make_rings()
+    open_or_build(tmp_path, RECIPE, lambda: columns)
+    rename = Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if cache.PARTIAL in path.name and not path.name.endswith("-old"):
+            raise OSError("no room for a name")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(UserError, match=r"cannot be written \(no room for a name\)"):
+        open_or_build(tmp_path, RECIPE, lambda: make_rings(25), rebuild=True)
+    assert_same(open_or_build(tmp_path, RECIPE, refuse_to_build), GraphStore(columns))
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/sets/.*' cannot be written"):
+        open_or_build(tmp_path / "file" / "sets", RECIPE, refuse_to_build)
 
 
 @pytest.mark.parametrize("name", ["columns.safetensors", "about.json"])

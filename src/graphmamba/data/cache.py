@@ -2,29 +2,26 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import file_digest, sha256
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.store import GraphStore
-from graphmamba.data.store_checks import check_ptr, check_split
-from graphmamba.data.tables import HIDDEN, NARROW, Column, Table, is_pairs
+from graphmamba.data.stored_tensors import store_of, tensors_of
 from graphmamba.errors import UserError
-from graphmamba.whole_files import flush
+from graphmamba.whole_files import cannot_write, flush
 
 FORMAT = "graphmamba columns"
 VERSION = 2
 COLUMNS, ABOUT = "columns.safetensors", "about.json"
 PARTIAL = ".partial-"
 """How the name of a folder ends in which a set is still being written, before random letters."""
-KEY_PARTS = 4
 
 
 class DamagedError(UserError):
@@ -50,14 +47,11 @@ def open_or_build(
         build: Makes the graphs.
         rebuild: Whether to build again what is there, such as a damaged file.
     """
-    from filelock import FileLock
-
     digest = recipe_hash(recipe)
     place = Path(folder) / digest[:16]
     if not rebuild and place.exists():
         return open_store(place, digest)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(place.with_suffix(".lock")):
+    with _lock_of(place):
         # Another process may have built it while this one waited.
         if rebuild or not place.exists():
             _remove_leftovers(place)
@@ -92,30 +86,49 @@ def recipe_hash(recipe: Mapping[str, Any]) -> str:
 
 def write_store(store: GraphStore, place: Path, recipe: Mapping[str, Any]) -> None:
     """Write beside the place, then move there in one step, over what may be there."""
+    from safetensors import SafetensorError
+
+    try:
+        partial = Path(mkdtemp(prefix=place.name + PARTIAL, dir=place.parent))
+        try:
+            _write(store, partial, recipe)
+            _move(partial, place)
+        finally:
+            _remove_leftovers(place)
+    except (OSError, SafetensorError) as mistake:
+        raise cannot_write(place, mistake) from mistake
+
+
+def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
     from safetensors.torch import save_file
 
-    partial = Path(mkdtemp(prefix=place.name + PARTIAL, dir=place.parent))
+    save_file(tensors_of(store), folder / COLUMNS)
+    about = {
+        "format": FORMAT,
+        "version": VERSION,
+        "recipe": recipe,
+        "recipe_hash": recipe_hash(recipe),
+        "source": store.source,
+        "counts": _counts(store),
+        "bytes": (folder / COLUMNS).stat().st_size,
+        "content": file_hash(folder / COLUMNS),
+    }
+    (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    for name in (COLUMNS, ABOUT):
+        flush(folder / name)
+
+
+def _move(partial: Path, place: Path) -> None:
+    old = partial.with_name(partial.name + "-old")
+    if place.exists():
+        # Whoever has the old files open keeps them until he closes them.
+        place.rename(old)
     try:
-        save_file(_apart(_tensors_of(store)), partial / COLUMNS)
-        about = {
-            "format": FORMAT,
-            "version": VERSION,
-            "recipe": recipe,
-            "recipe_hash": recipe_hash(recipe),
-            "source": store.source,
-            "counts": _counts(store),
-            "bytes": (partial / COLUMNS).stat().st_size,
-            "content": file_hash(partial / COLUMNS),
-        }
-        (partial / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        for name in (COLUMNS, ABOUT):
-            flush(partial / name)
-        if place.exists():
-            # Whoever has the old files open keeps them until he closes them.
-            place.rename(partial.with_name(partial.name + "-old"))
         partial.rename(place)
-    finally:
-        _remove_leftovers(place)
+    except OSError:
+        if old.exists():
+            old.rename(place)
+        raise
 
 
 def open_store(place: Path, digest: str | None = None) -> GraphStore:
@@ -130,7 +143,7 @@ def open_store(place: Path, digest: str | None = None) -> GraphStore:
         raise _refusal(place / ABOUT, f"recipe_hash must be {digest}, got {about['recipe_hash']}")
     tensors = _read_tensors(place / COLUMNS, about["bytes"])
     try:
-        store = _store_of(tensors, str(about["source"]))
+        store = store_of(tensors, str(about["source"]))
     except (KeyError, UserError) as mistake:
         raise _refusal(place / COLUMNS, f"its columns make up no graphs: {mistake}") from mistake
     if _counts(store) != about["counts"]:
@@ -179,75 +192,26 @@ def _refusal(path: Path, reason: str) -> DamagedError:
     return DamagedError(f"{path} is not a set that can be opened: {reason}; build it again")
 
 
-def _tensors_of(store: GraphStore) -> dict[str, Tensor]:
-    """Name columns `TABLE/NAME/DTYPE/KIND`, and the boundaries of each table `TABLE/ptr`."""
-    tensors = {} if store.split is None else {"split": store.split}
-    for kind, table in store.tables.items():
-        tensors[f"{kind}/ptr"] = torch.from_numpy(table.ptr)
-        for name, column in table.columns.items():
-            dtype = str(column.dtype).removeprefix("torch.")
-            rows = "constant" if column.is_constant else "rows"
-            tensors[f"{kind}/{name}/{dtype}/{rows}"] = column.values.cpu()
-    return tensors
-
-
-def _store_of(tensors: Mapping[str, Tensor], source: str) -> GraphStore:
-    """Put the tables together; their boundaries are checked, since copying relies on them."""
-    graphs = len(tensors["nodes/ptr"]) - 1
-    # Numbers of tables matter: nodes, edges, graphs, then pairs.
-    kinds = [name.removesuffix("/ptr") for name in tensors if name.endswith("/ptr")]
-    first = ["nodes", "edges", "graphs"]
-    tables: dict[str, Table] = {}
-    for kind in [*first, *sorted(set(kinds) - set(first))]:
-        ptr = tensors[f"{kind}/ptr"]
-        check_ptr(f"{kind}/ptr", ptr, graphs)
-        tables[kind] = Table(np.ascontiguousarray(ptr.numpy()), {})
-    for key, values in sorted(tensors.items()):
-        parts = key.split("/")
-        if len(parts) == KEY_PARTS:
-            kind, name, dtype, rows = parts
-            column = Column(values, _dtype_named(dtype), rows == "constant")
-            _check_stored(key, name, column, graphs, int(tables[kind].ptr[-1]))
-            tables[kind].columns[name] = column
-    check_split(tensors.get("split"), graphs)
-    if not {"edge_index", "source_order"} <= tables["edges"].columns.keys():
-        raise UserError("edges must have edge_index and source_order")
-    return GraphStore.from_tables(tables, tensors.get("split"), source)
-
-
-def _dtype_named(name: str) -> torch.dtype:
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise UserError(f"a column must hold a type of torch, got '{name}'")
-    return found
-
-
-def _check_stored(key: str, name: str, column: Column, graphs: int, rows: int) -> None:
-    """Refuse what the kernels, which trust types and rows, could not copy."""
-    values, needed = column.values, graphs if column.is_constant else rows
-    is_number = is_pairs(name) or name in HIDDEN
-    kinds = (*NARROW, torch.int64) if column.dtype == torch.int64 else (column.dtype,)
-    if values.dtype not in kinds or (is_number and column.dtype != torch.int64):
-        raise UserError(f"{key} must hold {column.dtype}, got {values.dtype}")
-    shape = (2, needed) if is_pairs(name) else (needed, *values.shape[1:])
-    if tuple(values.shape) != shape or (is_number and column.is_constant):
-        raise UserError(f"{key} must have shape {list(shape)}, got {list(values.shape)}")
-
-
 def _counts(store: GraphStore) -> dict[str, int]:
     rows = {kind: int(store.tables[kind].ptr[-1]) for kind in ("nodes", "edges")}
     return {"graphs": len(store), **rows}
 
 
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give each tensor memory of its own, as the format asks for; most have it already."""
-    apart, seen = {}, set()
-    for name, values in tensors.items():
-        memory = values.untyped_storage()
-        is_alone = memory.nbytes() == values.nbytes and memory.data_ptr() not in seen
-        seen.add(memory.data_ptr())
-        apart[name] = values.contiguous() if is_alone else values.clone().contiguous()
-    return apart
+@contextmanager
+def _lock_of(place: Path) -> Iterator[None]:
+    """Hold the lock of a set, which whoever builds it holds."""
+    from filelock import FileLock
+
+    lock = FileLock(place.with_suffix(".lock"))
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as mistake:
+        raise cannot_write(place, mistake) from mistake
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _remove_leftovers(place: Path) -> None:
