@@ -1,7 +1,10 @@
 """Columns computed once per graph."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_undirected
 
@@ -12,6 +15,7 @@ from graphmamba.data.positional import (
     local_degree_profile,
     return_probabilities,
 )
+from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from tests.helpers.typecheck import typecheck_off
 
@@ -109,3 +113,103 @@ def test_columns_are_batched_like_nodes_and_edges() -> None:
 def test_columns_that_cannot_be_are_refused(asked: dict[str, object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         Precompute(**asked)
+
+
+EVERYTHING = Precompute(3, 4, 2, True, True, "unbiased")
+
+
+def drawn_graphs() -> list[Data]:
+    """One of them has one node, one has none, and two are alike."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = [12, 1, 0, 70, 12]
+    graphs = [
+        Data(
+            x=torch.ones(nodes, 1),
+            edge_index=torch.randint(max(nodes, 1), (2, 2 * nodes), generator=generator),
+            y=torch.tensor([float(nodes)]),
+        )
+        for nodes in sizes
+    ]
+    graphs[-1].edge_index = graphs[0].edge_index
+    return graphs
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+def assert_same(ours: Data, theirs: Data) -> None:
+    assert set(ours.keys()) == set(theirs.keys())
+    for name in theirs.keys():  # noqa: SIM118 - a graph is no dictionary
+        assert torch.equal(ours[name].nan_to_num(9), theirs[name].nan_to_num(9)), name
+
+
+def test_graphs_of_a_batch_get_their_columns_one_by_one() -> None:
+    graphs, generator = drawn_graphs(), seeded()
+    alone = [add_columns(graph, EVERYTHING, generator) for graph in graphs]
+    batch = Batch.from_data_list(graphs)
+    together = add_columns(batch, EVERYTHING, seeded())
+    assert_same(together, Batch.from_data_list(alone))
+    for ours, theirs in zip(together.to_data_list(), alone, strict=True):
+        assert_same(ours, theirs)
+    assert_same(batch, Batch.from_data_list(graphs))
+    for ours, theirs in zip(batch.to_data_list(), graphs, strict=True):
+        assert_same(ours, theirs)
+
+
+def test_edges_of_a_batch_may_lie_anywhere_and_a_batch_vector_is_enough() -> None:
+    batch = Batch.from_data_list(drawn_graphs())
+    truth = add_columns(batch, EVERYTHING, seeded())
+    order = torch.randperm(batch.edge_index.shape[1], generator=seeded())
+    mixed = Data(x=batch.x, edge_index=batch.edge_index[:, order], batch=batch.batch)
+    asked = replace(EVERYTHING, has_clusters=False)
+    done = add_columns(mixed, asked, seeded())
+    for name in ("laplacian_values", "random_walk", "centrality", "degree_profile"):
+        assert torch.allclose(done[name], truth[name], atol=1e-5, equal_nan=True), name
+    assert torch.equal(done.expander_index, truth.expander_index)
+
+
+def test_batches_of_a_store_keep_what_they_have() -> None:
+    store = GraphStore.from_pyg(drawn_graphs())
+    batch = store.batch(torch.tensor([3, 0, 2]), by_source=True)
+    done = add_columns(batch, EVERYTHING)
+    assert set(batch.keys()) < set(done.keys())
+    for name in batch.keys():  # noqa: SIM118
+        assert torch.equal(done[name], batch[name]), name
+    assert done.get_example(1).expander_index.max() == 11
+    without_graphs = add_columns(store.batch(torch.tensor([], dtype=torch.int64)), EVERYTHING)
+    assert without_graphs.laplacian_vectors.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"edge_index": torch.tensor([[0, -1], [1, 0]])}, "edge_index must hold .*, got -1"),
+        (
+            {"edge_index": torch.tensor([[0, 1], [1, 4]])},
+            "must hold numbers of the 4 nodes.* got 4",
+        ),
+        ({"edge_index": None}, "graphs.edge_index must be given as pairs of nodes, got None"),
+        ({"edge_index": torch.ones(3, 2, dtype=torch.int64)}, r"\[2, edges\], got .* \[3, 2\]"),
+        ({"edge_index": torch.ones(2, 2)}, "edge_index must hold integers .*, got torch.float32"),
+        (
+            {"batch": torch.tensor([0, 0, 1, 1])},
+            "must join nodes of the same graph, got an edge from graph 0 to graph 1 at 1",
+        ),
+        ({"batch": torch.tensor([0, 1, 0, 1])}, "batch must be sorted, got 0 after 1 at node 2"),
+        ({"batch": torch.tensor([0, 0, 0])}, r"graphs.batch must have shape \[4\], got \[3\]"),
+        (
+            {"ptr": torch.tensor([0, 4]), "batch": torch.tensor([0, 0, 0, 1])},
+            "numbers of the 1 gra",
+        ),
+    ],
+    ids=[
+        *("negative node", "unknown node", "no edges", "other shape", "floats"),
+        *("edge between graphs", "unsorted", "short batch", "unknown graph"),
+    ],
+)
+def test_graphs_that_cannot_be_are_refused(columns: dict[str, Tensor], message: str) -> None:
+    edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    graph = Data(**{"x": torch.ones(4, 1), "edge_index": edges, **columns})
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        add_columns(graph, Precompute(walks=2))

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from graphmamba.checks import check_least, check_types
 from graphmamba.data.expander import expander_edges
+from graphmamba.data.graph_parts import lay_together, parts_of
 from graphmamba.data.node_scores import eigenvector_centrality, louvain_communities
 
 DEGREE_PROFILE_COLUMNS = 5
@@ -95,24 +96,39 @@ class Precompute:
 def add_columns(
     graph: Data, precompute: Precompute, generator: torch.Generator | None = None
 ) -> Data:
-    """Return the graph with the columns that `precompute` asks for."""
-    graph = graph.clone()
-    edge_index, nodes = graph.edge_index, int(graph.num_nodes or 0)
+    """Return the graph with the columns that `precompute` asks for.
+
+    The graphs of a batch get them one by one, as if each had been given alone.
+    """
+    parts = parts_of(graph)
+    # without graphs, columns without rows are made
+    parts = parts or [(graph.edge_index, 0)]
+    made = [_columns(edges, nodes, precompute, generator) for edges, nodes in parts]
+    return lay_together(graph, parts, made)
+
+
+def _columns(
+    edge_index: Int[Tensor, "2 edges"],
+    nodes: int,
+    precompute: Precompute,
+    generator: torch.Generator | None,
+) -> dict[str, Tensor]:
+    made: dict[str, Tensor] = {}
     if precompute.frequencies:
         vectors, values = laplacian_spectrum(edge_index, nodes, precompute.frequencies)
-        graph.laplacian_vectors, graph.laplacian_values = vectors, values
+        made |= {"laplacian_vectors": vectors, "laplacian_values": values}
     if precompute.walks:
-        graph.random_walk = return_probabilities(edge_index, nodes, precompute.walks)
+        made["random_walk"] = return_probabilities(edge_index, nodes, precompute.walks)
     if precompute.expander_degree:
-        graph.expander_index = expander_edges(nodes, precompute.expander_degree, generator)
+        made["expander_index"] = expander_edges(nodes, precompute.expander_degree, generator)
     if precompute.has_centrality:
-        graph.centrality = eigenvector_centrality(edge_index, nodes)
+        made["centrality"] = eigenvector_centrality(edge_index, nodes)
     if precompute.has_clusters:
-        graph.cluster = louvain_communities(edge_index, nodes)
+        made["cluster"] = louvain_communities(edge_index, nodes)
     if precompute.degree_profile != "none":
         is_unbiased = precompute.degree_profile == "unbiased"
-        graph.degree_profile = local_degree_profile(edge_index, nodes, is_unbiased)
-    return graph
+        made["degree_profile"] = local_degree_profile(edge_index, nodes, is_unbiased)
+    return made
 
 
 def laplacian_spectrum(
