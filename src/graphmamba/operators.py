@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._library import autograd
+from torch.autograd import forward_ad
 
 NAMESPACE = "graphmamba"
 
@@ -29,13 +31,46 @@ def add_operator(
     return operator
 
 
+def add_gradients(
+    operator: torch._ops.OpOverload,
+    backward: Callable[..., Any],
+    set_up: Callable[..., None] | None = None,
+) -> None:
+    """Give an operator its gradients, as `torch.library.register_autograd` does.
+
+    What that registers drops the tangents of forward-mode differentiation without a word, and
+    offers no place to say so: here they are refused before.
+
+    Args:
+        operator: What `add_operator` returned.
+        backward: Gradients of its arguments, from a context and those of its results.
+        set_up: Keeps in the context what `backward` reads.
+    """
+    kernel = autograd.make_autograd_impl(operator, autograd.Info(backward, set_up))
+
+    def run(keys: Any, *arguments: Any) -> Any:
+        # The level spares a look at each tensor wherever nobody differentiates in forward mode.
+        if forward_ad._current_level >= 0 and any(map(_has_tangent, arguments)):
+            raise NotImplementedError(
+                f"{operator.name()} has no derivative in forward mode, got a tangent: "
+                "differentiate it by backward() or torch.autograd.grad"
+            )
+        return kernel(keys, *arguments)
+
+    LIBRARY.impl(operator, run, "Autograd", with_keyset=True)
+
+
+def _has_tangent(argument: object) -> bool:
+    return isinstance(argument, Tensor) and forward_ad.unpack_dual(argument).tangent is not None
+
+
 def refuse_twice(forward: torch._ops.OpOverload, backward: torch._ops.OpOverload) -> None:
     """Let nobody differentiate the gradients."""
 
     def refuse(ctx: Any, *gradients: Tensor) -> None:
         raise NotImplementedError(f"{forward.name()} can be differentiated only once")
 
-    torch.library.register_autograd(backward.name(), refuse, lib=LIBRARY)
+    add_gradients(backward, refuse)
 
 
 def as_dense(arguments: Sequence[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphmamba.operators import LIBRARY, add_operator, as_dense, refuse_twice
+from graphmamba.operators import add_gradients, add_operator, as_dense, refuse_twice
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,7 @@ def _differentiate(
         gradients = tuple(None if leaf is None else own for leaf, own in pairs)
         return gradients + (None,) * (2 + len(ctx.settings))
 
-    torch.library.register_autograd(
-        forward.name(), differentiate, setup_context=set_up, lib=LIBRARY
-    )
+    add_gradients(forward, differentiate, set_up)
     refuse_twice(forward, backward)
 
 

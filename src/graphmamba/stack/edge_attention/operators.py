@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphmamba.operators import LIBRARY, add_operator, as_dense, refuse_twice
+from graphmamba.operators import add_gradients, add_operator, as_dense, refuse_twice
 
 WIRES = (
     "Tensor edge_index, Tensor feature, Tensor target_ptr, Tensor source_ptr, "
@@ -80,7 +80,5 @@ def _differentiate(forward: torch._ops.OpOverload, backward: torch._ops.OpOverlo
         found = backward(grad, *ctx.saved_tensors, ctx.shared, ctx.heads)
         return *found, *(None,) * (ARGUMENTS - len(found))
 
-    torch.library.register_autograd(
-        forward.name(), differentiate, setup_context=set_up, lib=LIBRARY
-    )
+    add_gradients(forward, differentiate, set_up)
     refuse_twice(forward, backward)

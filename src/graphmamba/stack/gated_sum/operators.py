@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphmamba.operators import LIBRARY, add_operator, as_dense, refuse_twice
+from graphmamba.operators import add_gradients, add_operator, as_dense, refuse_twice
 
 LAYOUT = (
     "Tensor edge_index, Tensor target_ptr, Tensor? target_order, Tensor source_ptr, "
@@ -96,9 +96,7 @@ def _differentiate(forward: torch._ops.OpOverload, backward: torch._ops.OpOverlo
         d_nodes, d_edges, d_scale = found
         return d_nodes, d_edges, None if scale is None else d_scale, *(None for _ in layout)
 
-    torch.library.register_autograd(
-        forward.name(), differentiate, setup_context=set_up, lib=LIBRARY
-    )
+    add_gradients(forward, differentiate, set_up)
     refuse_twice(forward, backward)
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.fusing import FUSED_TYPES
-from graphmamba.operators import LIBRARY, add_operator, as_dense, refuse_twice
+from graphmamba.operators import add_gradients, add_operator, as_dense, refuse_twice
 from graphmamba.scan.backends import available_backends
 
 
@@ -86,5 +86,5 @@ _BACKWARD = add_operator(
     _compute_backward,
     _fake_backward,
 )
-torch.library.register_autograd(_FORWARD.name(), _differentiate, setup_context=_set_up, lib=LIBRARY)
+add_gradients(_FORWARD, _differentiate, _set_up)
 refuse_twice(_FORWARD, _BACKWARD)

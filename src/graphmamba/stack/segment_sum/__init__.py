@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.fusing import FUSED_TYPES
-from graphmamba.operators import LIBRARY, add_operator, as_dense
+from graphmamba.operators import add_gradients, add_operator, as_dense
 from graphmamba.scan.backends import available_backends
 
 
@@ -60,6 +60,4 @@ _OPERATOR = add_operator(
     _compute,
     _fake,
 )
-torch.library.register_autograd(
-    _OPERATOR.name(), _differentiate, setup_context=_set_up, lib=LIBRARY
-)
+add_gradients(_OPERATOR, _differentiate, _set_up)
