@@ -14,6 +14,7 @@ from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.malnet import read_malnet
 from graphmamba.data.sources import build_benchmark
 from graphmamba.errors import UserError
+from tests.helpers.raw_files import cut, spoil
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 PAIRS, LABELS = torch.tensor([[0, 2, 0], [2, 0, 1]]), torch.tensor([1, 1, 0])
@@ -149,6 +150,26 @@ def test_missing_files_are_told(write: Callable[[Path], object], told: str, tmp_
     write(tmp_path / "pcqmcontact.zip")
     with pytest.raises(UserError, match=told):
         read_fetched("pcqm-contact", tmp_path)
+
+
+@pytest.mark.parametrize("damage", [cut, spoil])
+def test_a_damaged_archive_is_named(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    path = tmp_path / "pcqmcontact.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("pcqmcontact/train.pt", " ".join(map(str, range(5000))))
+    damage(path)
+    with pytest.raises(UserError, match=r"pcqmcontact\.zip must be a whole \.zip file"):
+        read_fetched("pcqm-contact", tmp_path)
+
+
+def test_a_damaged_file_of_tensors_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "train.pt"
+    torch.save([contacts(3)], path)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"little", b"li\xfftle"))
+    assert path.read_bytes() != whole
+    with pytest.raises(UserError, match=r"train\.pt must be a whole file of tensors"):
+        read_tensors(path)
 
 
 def test_other_graphs_are_told(tmp_path: Path) -> None:

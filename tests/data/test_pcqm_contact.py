@@ -1,5 +1,7 @@
 """PCQM-Contact from its table: molecules with hydrogens, contacts by their numbers."""
 
+import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.data.pcqm_contact import read_pcqm_contact, shuffled_split
 from graphmamba.data.sources import build_benchmark
 from graphmamba.errors import UserError
+from tests.helpers.raw_files import cut, spoil
 
 chem = pytest.importorskip("rdkit.Chem")
 
@@ -90,7 +93,16 @@ def test_a_wrong_table_is_told(texts: list[str], name: str, told: str, tmp_path:
         read_pcqm_contact(tmp_path)
 
 
-def test_a_cut_table_is_told(tmp_path: Path) -> None:
-    (tmp_path / "pcqm4m-contact.tsv.gz").write_bytes(b"no archive")
+def overwrite(path: Path) -> None:
+    path.write_bytes(b"no archive")
+
+
+@pytest.mark.parametrize("damage", [overwrite, cut, spoil])
+def test_a_damaged_table_is_told(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    path = tmp_path / "pcqm4m-contact.tsv"
+    write_table(path, [written("C" * (1 + i), [(0, 1)]) for i in range(20)])
+    packed = path.rename(path.with_suffix(".tsv.gz"))
+    packed.write_bytes(gzip.compress(packed.read_bytes()))
+    damage(packed)
     with pytest.raises(UserError, match=r"tsv\.gz must be a whole table"):
         read_pcqm_contact(tmp_path)

@@ -1,6 +1,7 @@
 """Peptides from SMILES, labels and targets."""
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from graphmamba.data.peptide_split import read_split
 from graphmamba.data.peptides import TARGETS, read_peptides_func, read_peptides_struct
 from graphmamba.errors import UserError
-from tests.helpers.raw_files import SMILES, write_arrays, write_peptides, write_table
+from tests.helpers.raw_files import SMILES, cut, spoil, write_arrays, write_peptides, write_table
 
 pytest.importorskip("rdkit")
 
@@ -138,9 +139,9 @@ def test_another_published_split_is_refused(held: object, told: str, tmp_path: P
         read_split(tmp_path, 6)
 
 
-def test_a_cut_table_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [cut, spoil])
+def test_a_damaged_table_is_named(damage: Callable[[Path], None], tmp_path: Path) -> None:
     write_peptides(tmp_path)
-    path = tmp_path / "peptide_multi_class_dataset.csv.gz"
-    path.write_bytes(path.read_bytes()[:60])
+    damage(tmp_path / "peptide_multi_class_dataset.csv.gz")
     with pytest.raises(UserError, match="must be a whole CSV file"):
         read_peptides_func(tmp_path)

@@ -21,6 +21,18 @@ def write_arrays(path: Path, **arrays: np.ndarray) -> None:
     path.write_bytes(packed)
 
 
+def cut(path: Path) -> None:
+    """Keep the first half of a file, as a download that broke off does."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def spoil(path: Path) -> None:
+    """Overwrite the middle of a packed file, as a bad disk does."""
+    content = path.read_bytes()
+    begin, end = len(content) // 3, len(content) // 2
+    path.write_bytes(content[:begin] + b"\xff" * (end - begin) + content[end:])
+
+
 def write_table(path: Path, names: list[str], rows: list[list[object]]) -> None:
     text = io.StringIO()
     csv.writer(text).writerows([names, *rows])

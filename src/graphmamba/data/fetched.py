@@ -3,7 +3,7 @@
 PyG would unpickle some of them freely; the readers here take tensors alone.
 """
 
-import pickle
+import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,8 +21,9 @@ from graphmamba.data.fetched_files import FETCHED
 from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.peptides import standardise
+from graphmamba.data.raw_files import DAMAGED
 from graphmamba.data.tables import is_pairs
-from graphmamba.data.tensor_pickle import read_tensor_pickle
+from graphmamba.data.tensor_pickle import MISTAKES, read_tensor_pickle
 from graphmamba.errors import UserError
 
 FIELDS = ("x", "edge_attr", "edge_index", "y")
@@ -64,7 +65,7 @@ def read_tensors(path: Path) -> Any:
     try:
         with _admitted((_Unneeded, "torch_geometric.data.data.Data")):
             return torch.load(path, weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as mistake:
+    except (*MISTAKES, OSError, AssertionError, struct.error) as mistake:
         first = str(mistake).partition("\n")[0]
         raise UserError(f"{path} must be a whole file of tensors: {first}") from mistake
 
@@ -82,13 +83,18 @@ def _admitted(known: tuple[type, str]) -> Iterator[None]:
 
 
 def _unpack(archive: Path, place: Path, wanted: set[str]) -> None:
+    for name, content in _members(archive, wanted):
+        (place / name).write_bytes(content)
+
+
+def _members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
+    """Only the last part of a member's name counts: none may choose where it goes."""
     try:
         with zipfile.ZipFile(archive) as packed:
             for member in packed.namelist():
-                # Only the last part of a name counts: no member may choose where it goes.
                 if Path(member).name in wanted:
-                    (place / Path(member).name).write_bytes(packed.read(member))
-    except zipfile.BadZipFile as mistake:
+                    yield Path(member).name, packed.read(member)
+    except DAMAGED as mistake:
         raise UserError(f"{archive} must be a whole .zip file: {mistake}") from mistake
 
 

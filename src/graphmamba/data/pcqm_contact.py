@@ -20,7 +20,7 @@ from torch import Tensor
 
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.molecules import columns_of_molecules, import_rdkit
-from graphmamba.data.raw_files import boundaries, find_file
+from graphmamba.data.raw_files import DAMAGED, boundaries, find_file
 from graphmamba.errors import UserError
 
 FILE = "pcqm4m-contact.tsv"
@@ -74,7 +74,8 @@ def shuffled_split(graphs: int) -> Int[Tensor, " graphs"]:
 def _rows(path: Path, stride: int) -> Iterator[Row]:
     """Walk over the table, a molecule at a time: unpacked it would fill the memory."""
     try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8") as file:
             lines = csv.reader(file, delimiter="\t")
             names = next(lines, [])
             if COLUMN not in names:
@@ -83,7 +84,9 @@ def _rows(path: Path, stride: int) -> Iterator[Row]:
             for number, line in enumerate(lines):
                 if number % stride == 0:
                     yield number + 2, line[place] if place < len(line) else ""
-    except (EOFError, UnicodeDecodeError, gzip.BadGzipFile, csv.Error) as mistake:
+    except UserError:
+        raise
+    except (*DAMAGED, csv.Error) as mistake:
         raise UserError(f"{path} must be a whole table: {mistake}") from mistake
 
 

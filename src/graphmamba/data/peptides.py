@@ -20,7 +20,7 @@ from graphmamba.data.catalog import PEPTIDE_STRUCTURES
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.molecules import read_smiles
 from graphmamba.data.peptide_split import PUBLISHED, SPLIT, read_split
-from graphmamba.data.raw_files import find_file
+from graphmamba.data.raw_files import DAMAGED, find_file
 from graphmamba.errors import UserError
 
 LABELLED = "peptide_multi_class_dataset.csv"
@@ -93,12 +93,12 @@ def _read_peptides(folder: Path) -> tuple[Path, list[Row]]:
 
 
 def _read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
+    content = path.read_bytes()
     try:
-        content = path.read_bytes()
         text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
         reader = csv.DictReader(io.StringIO(text, newline=""))
         rows = list(reader)
-    except (EOFError, UnicodeDecodeError, gzip.BadGzipFile, csv.Error) as mistake:
+    except (*DAMAGED, csv.Error) as mistake:
         raise UserError(f"{path} must be a whole CSV file: {mistake}") from mistake
     names = reader.fieldnames or []
     for column in columns:

@@ -2,7 +2,9 @@
 
 import io
 import lzma
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +14,18 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.errors import UserError
+
+DAMAGED = (
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    lzma.LZMAError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What reading packed files ends with where bytes of them are others than were written."""
 
 
 def find_file(folder: Path, *names: str) -> Path:
@@ -36,7 +50,7 @@ def read_arrays(path: Path, columns: Sequence[str]) -> dict[str, np.ndarray]:
             return {column: arrays[column] for column in columns}
     except UserError:
         raise
-    except (lzma.LZMAError, zipfile.BadZipFile, ValueError, EOFError, OSError) as mistake:
+    except DAMAGED as mistake:
         raise UserError(f"{path} must be a whole .npz file without objects: {mistake}") from mistake
 
 
