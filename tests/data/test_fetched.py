@@ -179,6 +179,16 @@ def test_other_graphs_are_told(tmp_path: Path) -> None:
         read_fetched("peptides-func", tmp_path)
 
 
+def test_targets_that_are_missing_are_told(tmp_path: Path) -> None:
+    targets = torch.arange(11.0)[None]
+    for number, part in enumerate(("train", "val", "test")):
+        targets = targets + number
+        targets[0, 7] = float("nan") if number else 0.0
+        torch.save([(*contacts(3)[:3], targets)], tmp_path / f"{part}.pt")
+    with pytest.raises(UserError, match=rf"{tmp_path}: length_b must differ .* and be finite"):
+        read_fetched("peptides-struct", tmp_path)
+
+
 def test_the_class_of_processed_files_is_never_made(tmp_path: Path) -> None:
     torch.save(({"x": torch.ones(1)}, None, Data), tmp_path / "train.pt")
     assert read_tensors(tmp_path / "train.pt")[2] is not Data

@@ -11,7 +11,15 @@ import torch
 from graphmamba.data.peptide_split import read_split
 from graphmamba.data.peptides import TARGETS, read_peptides_func, read_peptides_struct
 from graphmamba.errors import UserError
-from tests.helpers.raw_files import SMILES, cut, spoil, write_arrays, write_peptides, write_table
+from tests.helpers.raw_files import (
+    LABELS,
+    SMILES,
+    cut,
+    spoil,
+    write_arrays,
+    write_peptides,
+    write_table,
+)
 
 pytest.importorskip("rdkit")
 
@@ -91,6 +99,33 @@ def test_wrong_targets_are_named(tmp_path: Path, row: str, value: str, told: str
         read_peptides_struct(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([1.0], "must hold targets of 2 peptides at least, got 1"),
+        ([3.0, 3.0], r"Spherocity must differ from peptide to peptide and be .* got 3\.0 to 3\.0"),
+        ([-1e308, 1e308], "Spherocity must differ from peptide to peptide and be finite"),
+    ],
+)
+@pytest.mark.parametrize("file", ["peptide_struct_partial.csv", "peptide_structure_dataset.csv"])
+def test_targets_without_a_deviation_are_refused(
+    file: str, values: list[float], told: str, tmp_path: Path
+) -> None:
+    write_peptides(tmp_path)
+    write_arrays(tmp_path / "peptide_split.npz", split=np.zeros(len(values), np.uint8))
+    path, place = tmp_path / "peptide_multi_class_dataset.csv.gz", TARGETS.index("Spherocity")
+    rows: list[list[object]] = [[text, LABELS] for text in SMILES[: len(values)]]
+    write_table(path, ["smiles", "labels"], rows)
+    others = [float(number) for number in range(len(values))]
+    rows = [
+        [number, text, *[other] * place, value, *[other] * (10 - place)]
+        for number, (text, other, value) in enumerate(zip(SMILES, others, values, strict=False))
+    ]
+    write_table(tmp_path / file, ["lrgb_row", "smiles", *TARGETS], rows)
+    with pytest.raises(UserError, match=rf"{file}:? {told}"):
+        read_peptides_struct(tmp_path)
+
+
 def test_a_split_of_other_peptides_is_refused(tmp_path: Path) -> None:
     write_peptides(tmp_path)
     write_arrays(tmp_path / "peptide_split.npz", split=np.zeros(5, np.uint8))
@@ -98,6 +133,14 @@ def test_a_split_of_other_peptides_is_refused(tmp_path: Path) -> None:
         read_peptides_func(tmp_path)
     write_arrays(tmp_path / "peptide_split.npz", split=np.full(6, 3, np.uint8))
     with pytest.raises(UserError, match=r"split must hold 0, 1 and 2 alone, got \[3\]"):
+        read_peptides_func(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [np.float32, bool])
+def test_a_split_of_other_than_integers_is_refused(kind: type, tmp_path: Path) -> None:
+    write_peptides(tmp_path)
+    write_arrays(tmp_path / "peptide_split.npz", split=np.array([0, 0.9, 1, 1, 0, 1]).astype(kind))
+    with pytest.raises(UserError, match=r"peptide_split\.npz: split must hold integers, got "):
         read_peptides_func(tmp_path)
 
 

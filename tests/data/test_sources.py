@@ -94,6 +94,8 @@ CLASS, EACH = torch.tensor([1]), torch.tensor([0, 1])
         ("pattern", PIXELS | {"x": torch.rand(2, 1), "y": EACH}, "edge_attr must not be there"),
         ("pattern", {"x": torch.eye(2, 3), "edge_index": EDGES, "y": CLASS}, "y must be of each n"),
         ("peptides-func", ATOMS | {"y": torch.rand(1, 11)}, "y must have 10 columns of floating"),
+        ("peptides-struct", ATOMS | {"y": torch.rand(1, 10)}, "y must have 11 columns of floating"),
+        ("peptides-struct", ATOMS | {"y": torch.rand(2, 11)}, "y must be of each graph, got y of"),
         ("pascalvoc-sp", REGIONS | {"y": 20 + EACH}, "y must be 0 to 20, got 21"),
         ("coco-sp", REGIONS | {"x": torch.rand(2, 9), "y": EACH}, "x must have 14 columns of"),
     ],

@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 from graphmamba.data.fetched_files import FETCHED
 from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.peptides import standardise
+from graphmamba.data.peptides import TARGETS, standardise
 from graphmamba.data.raw_files import DAMAGED
 from graphmamba.data.tables import is_pairs
 from graphmamba.data.tensor_pickle import MISTAKES, read_tensor_pickle
@@ -112,8 +112,10 @@ def _read_files(name: str, paths: Sequence[Path]) -> GraphColumns:
         torch.arange(len(graphs)), torch.tensor([len(part) for part in graphs])
     )
     columns = columns_of([graph for part in graphs for graph in part], split)
-    if name == "peptides-struct":
-        columns = replace(columns, graphs={"y": standardise(columns.graphs["y"].float())})
+    y = columns.graphs.get("y")
+    # targets of another width are another set's
+    if name == "peptides-struct" and y is not None and y.shape[1:] == (len(TARGETS),):
+        columns = replace(columns, graphs={"y": standardise(y.float(), str(paths[0].parent))})
     return replace(columns, source=f"built from {', '.join(path.name for path in paths)}")
 
 

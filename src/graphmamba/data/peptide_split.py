@@ -26,7 +26,10 @@ def read_split(folder: Path, peptides: int) -> Int[Tensor, " graphs"]:
     """Read the part of each peptide; func and struct share it."""
     path = find_file(folder, SPLIT, *PUBLISHED)
     if path.name == SPLIT:
-        split = torch.from_numpy(read_arrays(path, ["split"])["split"]).long()
+        given = read_arrays(path, ["split"])["split"]
+        if not np.issubdtype(given.dtype, np.integer):
+            raise UserError(f"{path}: split must hold integers, got {given.dtype}")
+        split = torch.from_numpy(given.astype(np.int64))
     else:
         split = _read_published(path, peptides)
     if split.shape != (peptides,):

@@ -31,6 +31,8 @@ MEASURED = "peptide_struct_partial.csv"
 SPLITS = f"{PUBLISHED[0]} (or {SPLIT})"
 CLASSES = 10
 TARGETS = PEPTIDE_STRUCTURES
+LEAST = 2
+"""Peptides that a standard deviation takes."""
 Row = dict[str, str]
 Follow = Callable[[Sequence[str]], Iterable[str]]
 
@@ -60,16 +62,19 @@ def read_peptides_struct(folder: Path, follow: Follow = iter) -> GraphColumns:
 def _read_all_structures(folder: Path, path: Path, follow: Follow) -> GraphColumns:
     rows = _read_rows(path, ["smiles", *TARGETS])
     split = read_split(folder, len(rows))
-    targets = torch.tensor(_read_target_rows(path, rows), dtype=torch.float64)
+    targets = standardise(
+        torch.tensor(_read_target_rows(path, rows), dtype=torch.float64), str(path)
+    )
     graphs = read_smiles([row["smiles"] for row in rows], _line_of(path, range(len(rows))), follow)
     source = f"built from {path.name}: all {len(rows):,} peptides"
-    return replace(graphs, graphs={"y": standardise(targets)}, split=split, source=source)
+    return replace(graphs, graphs={"y": targets}, split=split, source=source)
 
 
 def _read_some_structures(folder: Path, follow: Follow) -> GraphColumns:
     path, rows = _read_peptides(folder)
     measured = find_file(folder, MEASURED)
-    numbers, targets = _read_targets(measured, len(rows))
+    numbers, raw = _read_targets(measured, len(rows))
+    targets = standardise(raw, str(measured))
     split = read_split(folder, len(rows))[numbers]
     chosen = numbers.tolist()
     graphs = read_smiles([rows[i]["smiles"] for i in chosen], _line_of(path, chosen), follow)
@@ -78,13 +83,33 @@ def _read_some_structures(folder: Path, follow: Follow) -> GraphColumns:
         f"All {len(TARGETS)} targets are partial, in units of their own: scores are not comparable "
         "with published ones"
     )
-    return replace(graphs, graphs={"y": standardise(targets)}, split=split, source=source)
+    return replace(graphs, graphs={"y": targets}, split=split, source=source)
 
 
-def standardise(targets: Float[Tensor, "graphs targets"]) -> Float[Tensor, "graphs targets"]:
-    """Give each target mean 0 and sample standard deviation 1."""
+def standardise(
+    targets: Float[Tensor, "graphs targets"], origin: str = "the graphs"
+) -> Float[Tensor, "graphs targets"]:
+    """Give each target mean 0 and sample standard deviation 1.
+
+    Args:
+        targets: Those of Peptides-struct.
+        origin: What messages call the place that they came from.
+    """
     exact = targets.double()
-    return ((exact - exact.mean(dim=0)) / exact.std(dim=0)).float()
+    if len(exact) < LEAST:
+        raise UserError(
+            f"{origin} must hold targets of {LEAST} peptides at least, got {len(exact)}"
+        )
+    low, high = torch.aminmax(exact, dim=0)
+    deviation = exact.std(dim=0)
+    wrong = ~deviation.isfinite() | (low == high)
+    if bool(wrong.any()):
+        place = int(wrong.nonzero()[0])
+        raise UserError(
+            f"{origin}: {TARGETS[place]} must differ from peptide to peptide and be finite, "
+            f"got {float(low[place])} to {float(high[place])}"
+        )
+    return ((exact - exact.mean(dim=0)) / deviation).float()
 
 
 def _read_peptides(folder: Path) -> tuple[Path, list[Row]]:
