@@ -46,7 +46,7 @@ def check_is(argument: str, value: object, kind: type, hint: str = "") -> None:
         kind: The class that it must be of.
         hint: What to do about it, at the end of the message.
     """
-    if not isinstance(value, kind):
+    if not _fits(value, kind):
         shown = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
         raise UserError(f"{argument} must be {kind.__name__}, got {shown}{hint and f': {hint}'}")
 

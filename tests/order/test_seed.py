@@ -1,8 +1,11 @@
 """The seed of each forward pass."""
 
+import pytest
 import torch
 
+from graphmamba.errors import UserError
 from graphmamba.order import NoiseSeed
+from tests.helpers.typecheck import typecheck_off
 
 
 def test_training_draws_a_new_seed_each_pass() -> None:
@@ -36,3 +39,17 @@ def test_dropouts_of_another_process_follow_another_seed() -> None:
 
 def test_runs_differ_by_their_seed() -> None:
     assert int(NoiseSeed(0)()) != int(NoiseSeed(1)())
+
+
+@pytest.mark.parametrize(
+    ("seed", "message"),
+    [
+        (1.5, "seed must be int, got 1.5"),
+        ("a", "seed must be int, got 'a'"),
+        (2**63, r"seed must be in -2\*\*63 to 2\*\*63 - 1, got 9223372036854775808"),
+        (-(2**63) - 1, r"seed must be in -2\*\*63 to 2\*\*63 - 1, got -9223372036854775809"),
+    ],
+)
+def test_seeds_that_are_no_64_bit_integers_are_refused(seed: object, message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        NoiseSeed(seed)

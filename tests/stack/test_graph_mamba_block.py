@@ -237,7 +237,7 @@ def test_last_graphs_without_nodes_are_told_by_their_number() -> None:
     assert torch.equal(told, block(x, EDGES, batch, graph_key=keys[:2]))
 
 
-@pytest.mark.parametrize("channels", ["8", 1.5, None])
+@pytest.mark.parametrize("channels", ["8", 1.5, None, True])
 def test_channels_that_are_no_count_are_refused(channels: object) -> None:
     doors = GraphMambaBlock, partial(GraphMambaBlock, input_norm="layer"), MambaBlock, GatedGCNConv
     for door in doors:

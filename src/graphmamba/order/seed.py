@@ -4,7 +4,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from graphmamba.checks import check_is
 from graphmamba.data.random_bits import draw_bits
+from graphmamba.errors import UserError
+
+LIMIT = 1 << 63
 
 
 class NoiseSeed(nn.Module):
@@ -26,6 +30,9 @@ class NoiseSeed(nn.Module):
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
+        check_is("seed", seed, int)
+        if not -LIMIT <= seed < LIMIT:
+            raise UserError(f"seed must be in -2**63 to 2**63 - 1, got {seed!r}")
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))
         self.register_buffer("passes", torch.tensor(0, dtype=torch.int64))
 
