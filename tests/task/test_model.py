@@ -210,11 +210,6 @@ SCORES_REFUSED = {
         with_column("cluster", lambda graphs: graphs.cluster.float()),
         "graphs.cluster must hold integers, got torch.float32",
     ),
-    "negative cluster": (
-        with_value("cluster", (0,), -1),
-        r"cluster must hold numbers of the \d+ clusters there can be, .*, got -1",
-    ),
-    "unknown cluster": (with_value("cluster", (0,), 99), "cluster must hold numbers .*, got 99"),
 }
 
 
@@ -227,6 +222,17 @@ def test_bad_scores_of_nodes_are_refused(change: Callable[[Data], None], message
     change(graphs)
     with typecheck_off(), pytest.raises(UserError, match=message):
         model(graphs)
+
+
+def test_any_whole_numbers_name_clusters() -> None:
+    # noise is drawn by a cluster's number, and would be other noise
+    order = {"model.order.clusters": "first", "model.order.noise": "none"}
+    experiment = small_experiment("mnist", **order)
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    truth = model(graphs)
+    graphs.cluster = graphs.cluster * 1000 - 77
+    assert torch.equal(model(graphs), truth)
 
 
 @pytest.mark.parametrize(

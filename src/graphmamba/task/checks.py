@@ -53,10 +53,8 @@ def check_columns(
             _check_numbers(name, values, count, True, LEFT_OVER)
 
 
-def check_values(
-    graphs: Data, topology: Topology, features: Features, precompute: Precompute
-) -> None:
-    """Refuse numbers that name nothing: graphs, nodes, clusters, atoms, bonds."""
+def check_values(graphs: Data, topology: Topology, features: Features) -> None:
+    """Refuse numbers that name nothing: graphs, nodes, edges, atoms, bonds."""
     check_membership(topology.edge_index, topology.batch, topology.num_graphs)
     _check_pointers(topology)
     if topology.source_order is not None:
@@ -65,8 +63,6 @@ def check_values(
         pairs = column(graphs, name)
         if pairs is not None:
             check_range(name, pairs, topology.batch.shape[0], "nodes")
-    if precompute.has_clusters:
-        check_range("cluster", graphs.cluster, topology.batch.shape[0], "clusters there can be")
     if features.nodes == "atoms":
         _check_categories("x", graphs.x, ATOM_VOCABULARY)
     if features.edges == "bonds":

@@ -78,7 +78,7 @@ class GraphMamba(nn.Module):
         check_columns(graphs, topology, self.features, self.precompute)
         is_checked = topology.batch.device.type == "cpu" if check is None else check
         if is_checked and not torch.compiler.is_compiling():
-            check_values(graphs, topology, self.features, self.precompute)
+            check_values(graphs, topology, self.features)
         return self.head(self.backbone(graphs, topology), topology)
 
 
