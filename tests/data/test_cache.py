@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import safetensors
 import torch
 from safetensors.torch import load_file, save_file
 
 from graphmamba.data import cache
-from graphmamba.data.cache import open_or_build, open_store, recipe_hash
+from graphmamba.data.cache import DamagedError, open_or_build, open_store, recipe_hash
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
@@ -261,6 +262,65 @@ def test_what_the_description_says_must_hold(
 def test_a_set_can_be_opened_without_its_recipe(tmp_path: Path) -> None:
     open_or_build(tmp_path, RECIPE, make_rings)
     assert len(open_store(entry(tmp_path))) == 20
+
+
+@pytest.mark.parametrize("moment", ["_read_about", "_read_tensors", "_counts"])
+def test_a_set_that_is_replaced_while_it_is_opened_is_opened_whole(
+    moment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # As many graphs, nodes and bytes, so that nothing but the values tells the two apart.
+    old, new = make_rings(), make_rings()
+    place = tmp_path / recipe_hash(RECIPE)[:16]
+    open_or_build(tmp_path, RECIPE, lambda: old)
+    read = getattr(cache, moment)
+
+    def replace_first(*arguments: object) -> object:
+        monkeypatch.setattr(cache, moment, read)
+        found = read(*arguments)
+        cache.write_store(GraphStore(new), place, RECIPE)
+        return found
+
+    monkeypatch.setattr(cache, moment, replace_first)
+    assert_same(open_or_build(tmp_path, RECIPE, refuse_to_build), GraphStore(new))
+
+
+@pytest.mark.parametrize("look", [open_store, cache.content_of, cache.is_kept])
+def test_a_set_that_is_between_two_names_is_waited_for(
+    look: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    open_or_build(tmp_path, RECIPE, make_rings)
+    place = entry(tmp_path)
+    away, lock_of = place.rename(tmp_path / "away"), cache.lock_of
+
+    @contextmanager
+    def wait_for_the_builder(asked: Path) -> Iterator[None]:
+        with lock_of(asked):
+            away.rename(asked)
+            yield
+
+    monkeypatch.setattr(cache, "lock_of", wait_for_the_builder)
+    assert look(place)
+    assert place.exists()
+
+
+def test_what_torch_cannot_map_is_damaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("file <columns> size <1> is smaller than the required mapping size <2>")
+
+    open_or_build(tmp_path, RECIPE, make_rings)
+    monkeypatch.setattr(safetensors, "safe_open", refuse)
+    with pytest.raises(DamagedError, match="must be a safetensors file: file <columns> size <1>"):
+        open_or_build(tmp_path, RECIPE, refuse_to_build)
+
+
+def test_a_damaged_set_that_nobody_may_lock_is_told(tmp_path: Path) -> None:
+    open_or_build(tmp_path, RECIPE, make_rings)
+    (entry(tmp_path) / "about.json").write_text("{}")
+    for lock in tmp_path.glob("*.lock"):
+        lock.unlink()
+    with pytest.raises(DamagedError, match=r"about\.json is not a set that can be opened"):
+        open_store(entry(tmp_path))
+    assert not [*tmp_path.glob("*.lock")]
 
 
 def test_recipes_must_be_json() -> None:

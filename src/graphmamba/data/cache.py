@@ -2,16 +2,17 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from hashlib import file_digest, sha256
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.set_lock import can_lock, lock_of
 from graphmamba.data.store import GraphStore
 from graphmamba.data.stored_tensors import store_of, tensors_of
 from graphmamba.errors import UserError
@@ -19,6 +20,7 @@ from graphmamba.whole_files import cannot_write, flush
 
 FORMAT = "graphmamba columns"
 VERSION = 2
+Result = TypeVar("Result")
 COLUMNS, ABOUT = "columns.safetensors", "about.json"
 PARTIAL = ".partial-"
 """How the name of a folder ends in which a set is still being written, before random letters."""
@@ -51,7 +53,7 @@ def open_or_build(
     place = Path(folder) / digest[:16]
     if not rebuild and place.exists():
         return open_store(place, digest)
-    with _lock_of(place):
+    with lock_of(place):
         # Another process may have built it while this one waited.
         if rebuild or not place.exists():
             _remove_leftovers(place)
@@ -138,6 +140,33 @@ def open_store(place: Path, digest: str | None = None) -> GraphStore:
         place: Its folder.
         digest: Hash of the recipe that it has to be made by; None takes any.
     """
+    return _settled(place, lambda: _open(place, digest))
+
+
+def is_kept(place: Path) -> bool:
+    """Whether a set is there; one that is being built is waited for."""
+    if not place.exists() and can_lock(place):
+        with lock_of(place):
+            return place.exists()
+    return place.exists()
+
+
+def content_of(place: Path) -> str:
+    """Hash of a set's columns: what is computed from them can be kept by it, however they came."""
+    return _settled(place, lambda: str(_read_about(place / ABOUT)["content"]))
+
+
+def _settled(place: Path, read: Callable[[], Result]) -> Result:
+    """Read a set; one that cannot be read may be about to be replaced, so try again after that."""
+    try:
+        return read()
+    except DamagedError:
+        with lock_of(place) if can_lock(place) else nullcontext():
+            return read()
+
+
+def _open(place: Path, digest: str | None) -> GraphStore:
+    before = _stamp(place / COLUMNS)
     about = _read_about(place / ABOUT)
     if digest is not None and about["recipe_hash"] != digest:
         raise _refusal(place / ABOUT, f"recipe_hash must be {digest}, got {about['recipe_hash']}")
@@ -148,12 +177,10 @@ def open_store(place: Path, digest: str | None = None) -> GraphStore:
         raise _refusal(place / COLUMNS, f"its columns make up no graphs: {mistake}") from mistake
     if _counts(store) != about["counts"]:
         raise _refusal(place / COLUMNS, f"counts must be {about['counts']}, got {_counts(store)}")
+    # Opening takes several looks at the place: names of one set, values of another make no set.
+    if _stamp(place / COLUMNS) != before:
+        raise _refusal(place / COLUMNS, "must stay while it is opened, got another in its place")
     return store
-
-
-def content_of(place: Path) -> str:
-    """Hash of a set's columns: what is computed from them can be kept by it, however they came."""
-    return str(_read_about(place / ABOUT)["content"])
 
 
 def file_hash(path: Path) -> str:
@@ -184,8 +211,18 @@ def _read_tensors(path: Path, size: int) -> dict[str, Tensor]:
             raise _refusal(path, f"must have {size} bytes, got {found}")
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as mistake:
+    # torch, which maps the file, has no kind of its own for one that is gone or too short
+    except (OSError, RuntimeError, SafetensorError) as mistake:
         raise _refusal(path, f"must be a safetensors file: {mistake}") from mistake
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Tell a file from another of the same name."""
+    try:
+        found = path.stat()
+    except OSError as mistake:
+        raise _refusal(path, f"must be there: {mistake}") from mistake
+    return found.st_ino, found.st_mtime_ns
 
 
 def _refusal(path: Path, reason: str) -> DamagedError:
@@ -195,23 +232,6 @@ def _refusal(path: Path, reason: str) -> DamagedError:
 def _counts(store: GraphStore) -> dict[str, int]:
     rows = {kind: int(store.tables[kind].ptr[-1]) for kind in ("nodes", "edges")}
     return {"graphs": len(store), **rows}
-
-
-@contextmanager
-def _lock_of(place: Path) -> Iterator[None]:
-    """Hold the lock of a set, which whoever builds it holds."""
-    from filelock import FileLock
-
-    lock = FileLock(place.with_suffix(".lock"))
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError as mistake:
-        raise cannot_write(place, mistake) from mistake
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _remove_leftovers(place: Path) -> None:

@@ -16,7 +16,7 @@ from graphmamba.data import (
     voc_images,
 )
 from graphmamba.data.benchmark_checks import check_benchmark
-from graphmamba.data.cache import open_or_build, open_store, recipe_hash
+from graphmamba.data.cache import is_kept, open_or_build, open_store, recipe_hash
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.fetched_files import FETCHED
 from graphmamba.data.graph_columns import GraphColumns
@@ -146,7 +146,7 @@ def open_benchmark(
     draw = SOURCES[name].draw
     if draw is None:
         place = place_of(name, root)
-        if not place.exists():
+        if not is_kept(place):
             raise UserError(f"{name} is not in {root}: {how_to_get(name)}")
         return open_store(place)
     return open_or_build(root / name, recipe, partial(draw, sizes or published_sizes(name), seed))
