@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from graphmamba.data.edge_lists import read_edge_list
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.raw_files import boundaries, check_pointers, find_file, read_arrays
 from graphmamba.data.spans import Span, for_each_span
@@ -26,7 +27,6 @@ from graphmamba.errors import UserError
 FILE = "malnet_tiny.npz"
 EDGE_LISTS, LISTS = "malnet-graphs-tiny", "split_info_tiny/type"
 FILES = f"{FILE}[.xz], or {EDGE_LISTS}/ and {LISTS}/"
-HEADER_LINES = 5
 KINDS = ("addisplay", "adware", "benign", "downloader", "trojan")
 """Classes in the order of their numbers, that of the folders' names."""
 
@@ -66,14 +66,16 @@ def read_edge_lists(folder: Path, keep_isolated: bool = False) -> GraphColumns:
     names: list[str] = []
     split: list[int] = []
     for part, file in enumerate(("train.txt", "val.txt", "test.txt")):
-        listed = find_file(folder / LISTS, file).read_text().split()
+        listed = _read_list(find_file(folder / LISTS, file))
         names += listed
         split += [part] * len(listed)
-    edges = [_read_edge_list(folder / EDGE_LISTS / f"{name}.edgelist") for name in names]
+    if not names:
+        raise UserError(f"{folder / LISTS} must name at least one graph, got empty lists")
     kinds = [name.partition("/")[0] for name in names]
     for name, kind in zip(names, kinds, strict=True):
         if kind not in KINDS:
             raise UserError(f"{folder / LISTS}: names must begin with one of {KINDS}, got '{name}'")
+    edges = [read_edge_list(folder / EDGE_LISTS / f"{name}.edgelist") for name in names]
     counts = torch.tensor([edge.shape[1] for edge in edges])
     return replace(
         name_compactly(torch.cat(edges, dim=1), counts, keep_isolated),
@@ -83,15 +85,11 @@ def read_edge_lists(folder: Path, keep_isolated: bool = False) -> GraphColumns:
     )
 
 
-def _read_edge_list(path: Path) -> Int[Tensor, "2 edges"]:
-    if not path.is_file():
-        raise UserError(f"folder {path.parent} must hold {path.name}, got no such file")
-    lines = path.read_text().split("\n")[HEADER_LINES:]
+def _read_list(path: Path) -> list[str]:
     try:
-        numbers = np.array(" ".join(lines).split(), dtype=np.int64)
-        return torch.from_numpy(numbers.reshape(-1, 2).T.copy())
-    except ValueError as mistake:
-        raise UserError(f"{path} must hold two node numbers a line: {mistake}") from mistake
+        return path.read_text(encoding="utf-8").split()
+    except UnicodeDecodeError as mistake:
+        raise UserError(f"{path} must be a list of names in UTF-8: {mistake}") from mistake
 
 
 def _source(file: str, keep_isolated: bool) -> str:
