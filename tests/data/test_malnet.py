@@ -138,10 +138,27 @@ def test_wrong_lists_are_named(tmp_path: Path) -> None:
         ("edge_ptr", [0, 4, 6, 8], "edge_ptr must run from 0 to 7"),
         ("edge_ptr", [0, 6, 4, 7], "edge_ptr must never fall"),
         ("split", [0, 1], "split must have 3 entries, got 2"),
+        ("edge_ptr", np.array([0, 6, 4, 7], np.uint32), "must never fall, got 4 after 6"),
+        (
+            "edge_ptr",
+            [0.0, 4.5, 6.0, 7.0],
+            "edge_ptr must hold integers, 1-dimensional, got float64",
+        ),
+        ("edge_ptr", np.empty(0, np.int64), "edge_ptr must run from 0 to 7, got none"),
         ("edge", [[0, 1]], "edge must have two rows"),
+        (
+            "edge",
+            np.full((2, 7), 0.5),
+            r"edge must hold integers, 2-dimensional, got float64 of the",
+        ),
+        ("edge", np.full((2, 7), 4_000_000_000), "edge must be below 1000000, got 4000000000"),
+        ("edge", np.full((2, 7), -1), "edge must not be negative, got -1"),
+        ("label", [1, -1, 0], "label must not be negative, got -1"),
+        ("label", 1, r"label must hold integers, 1-dimensional, got int64 of the shape \(\)"),
+        ("split", [0, -1, 1], "split must not be negative, got -1"),
     ],
 )
-def test_wrong_arrays_are_named(tmp_path: Path, name: str, values: list[int], told: str) -> None:
+def test_wrong_arrays_are_named(tmp_path: Path, name: str, values: object, told: str) -> None:
     write_malnet(tmp_path, **{name: np.array(values)})
     with pytest.raises(UserError, match=told):
         read_malnet(tmp_path)

@@ -94,6 +94,22 @@ def test_wrong_arrays_are_named(tmp_path: Path) -> None:
     write_superpixels(tmp_path / "a.npz", 1)
     with pytest.raises(UserError, match=r"value must have the shape \(3, 36\), got \(1, 36\)"):
         read_superpixels(tmp_path, "a.npz", 3)
-    write_superpixels(tmp_path / "a.npz", 1, label=np.array([1, 2, 3, 10]))
-    with pytest.raises(UserError, match="label must be below 10, got 10"):
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("label", [1, 2, 3, 10], "label must be below 10, got 10"),
+        ("label", [1, 2, -3, 0], "label must not be negative, got -3"),
+        ("label", [1.0, 2.5, 3.0, 0.0], "label must hold integers, 1-dimensional, got float64"),
+        ("label", [1, 2, 3], "label must have 4 entries, got 3"),
+        ("value", np.full((1, 36), np.nan), "value must hold finite numbers, got nan"),
+        ("value", 3, r"value must have the shape \(1, 0\), got \(\)"),
+        ("centre", np.full((2, 36), -np.inf), "centre must hold finite numbers, got -inf"),
+        ("centre", np.full((2, 36), "a"), "centre must hold numbers, got <U1"),
+    ],
+)
+def test_wrong_values_are_named(tmp_path: Path, name: str, values: object, told: str) -> None:
+    write_superpixels(tmp_path / "a.npz", 1, **{name: np.array(values)})
+    with pytest.raises(UserError, match=rf"a\.npz: {told}"):
         read_superpixels(tmp_path, "a.npz", 1)
