@@ -93,6 +93,17 @@ def test_a_wrong_table_is_told(texts: list[str], name: str, told: str, tmp_path:
         read_pcqm_contact(tmp_path)
 
 
+def test_atoms_without_their_hydrogens_are_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    near = "|atomProp:0.contact.0:1.contact.0|"
+    texts = [f"[CH3][CH3] {near}", "[H][H]", f"C[CH3] {near}"]
+    write_table(tmp_path / "pcqm4m-contact.tsv", texts)
+    with pytest.raises(UserError, match=r"tsv, line 4: every atom must say how many hydrogens"):
+        read_pcqm_contact(tmp_path, stride=1)
+    assert capfd.readouterr().err == ""
+
+
 def overwrite(path: Path) -> None:
     path.write_bytes(b"no archive")
 

@@ -72,7 +72,19 @@ def test_struct_takes_the_published_targets_where_they_are(name: str, tmp_path: 
         read_peptides_struct(tmp_path)
 
 
-@pytest.mark.parametrize("labels", ["[0, 1]", "[0, 0, 0, 0, 2, 0, 0, 0, 0, 1]", "toxic", ""])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        "[0, 1]",
+        "[0, 0, 0, 0, 2, 0, 0, 0, 0, 1]",
+        "[[0], 0, 0, 0, 1, 0, 0, 0, 0, 1]",
+        "[{}, null, 0, 0, 1, 0, 0, 0, 0, 1]",
+        "[" * 100_000,
+        "toxic",
+        "",
+    ],
+    ids=["few", "two", "nested", "others", "deep", "word", "none"],
+)
 def test_wrong_labels_are_named_with_their_line(tmp_path: Path, labels: str) -> None:
     write_peptides(tmp_path, labels)
     with pytest.raises(UserError, match=r"\.csv\.gz, line 4: labels must be 10 of 0 and 1"):
@@ -83,6 +95,7 @@ def test_wrong_labels_are_named_with_their_line(tmp_path: Path, labels: str) -> 
     ("row", "value", "told"),
     [
         ("7", "1.0", r"line 3: lrgb_row must be 0 to 5, got 7"),
+        ("9" * 9000, "1.0", r"line 3: lrgb_row must be 0 to 5, got 9{9000}"),
         ("x", "1.0", r"line 3: lrgb_row must be a whole number, got 'x'"),
         ("0", "1.0", r"lrgb_row 0 must occur once"),
         ("1", "nan", r"line 3: length_a must be a finite number, got 'nan'"),
@@ -141,6 +154,14 @@ def test_a_split_of_other_than_integers_is_refused(kind: type, tmp_path: Path) -
     write_peptides(tmp_path)
     write_arrays(tmp_path / "peptide_split.npz", split=np.array([0, 0.9, 1, 1, 0, 1]).astype(kind))
     with pytest.raises(UserError, match=r"peptide_split\.npz: split must hold integers, got "):
+        read_peptides_func(tmp_path)
+
+
+def test_a_short_row_is_named(tmp_path: Path) -> None:
+    write_peptides(tmp_path)
+    path = tmp_path / "peptide_multi_class_dataset.csv.gz"
+    write_table(path, ["labels", "smiles"], [[LABELS, "CC"], [LABELS]] + [[LABELS, "N"]] * 4)
+    with pytest.raises(UserError, match=r"line 3: smiles must name a molecule, got ''"):
         read_peptides_func(tmp_path)
 
 

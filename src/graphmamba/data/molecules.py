@@ -48,11 +48,18 @@ def read_smiles(
                 raise UserError(f"{names(number)}: smiles must name a molecule, got {text!r}")
             yield molecule
 
-    return columns_of_molecules(molecules())
+    return columns_of_molecules(molecules(), names)
 
 
-def columns_of_molecules(molecules: Iterable[Any]) -> GraphColumns:
-    """Lay molecules of RDKit end to end, atoms as they are, each bond both ways."""
+def columns_of_molecules(
+    molecules: Iterable[Any], names: Callable[[int], str] = "molecule {}".format
+) -> GraphColumns:
+    """Lay molecules of RDKit end to end, atoms as they are, each bond both ways.
+
+    Args:
+        molecules: What RDKit has read.
+        names: What a message calls the molecule of a number, from 0.
+    """
     chem = import_rdkit()
     sizes: list[int] = []
     bond_counts: list[int] = []
@@ -61,13 +68,21 @@ def columns_of_molecules(molecules: Iterable[Any]) -> GraphColumns:
     # what cannot be read is told by our own message, in one line; ends with this function
     quiet = chem.rdBase.BlockLogs()
     read_atom, read_bond = _atom_reader(chem), _bond_reader(chem)
-    for molecule in molecules:
+    for number, molecule in enumerate(molecules):
         sizes.append(molecule.GetNumAtoms())
         bond_counts.append(molecule.GetNumBonds())
-        for atom in molecule.GetAtoms():
-            atoms.extend(read_atom(atom))
-        for bond in molecule.GetBonds():
-            bonds.extend(read_bond(bond))
+        try:
+            for atom in molecule.GetAtoms():
+                atoms.extend(read_atom(atom))
+            for bond in molecule.GetBonds():
+                bonds.extend(read_bond(bond))
+        except RuntimeError as mistake:
+            # the lines after these two are of RDKit's own source
+            reason = " ".join(str(mistake).split("\n")[:2]).replace("\t", "")
+            raise UserError(
+                f"{names(number)}: every atom must say how many hydrogens it has, as [CH3] does, "
+                f"got one that RDKit cannot count them of: {reason}"
+            ) from mistake
     del quiet
     both = _matrix(bonds, 2 + len(BOND_VOCABULARY)).repeat_interleave(2, dim=0)
     # a bond's second row is the way back

@@ -47,7 +47,11 @@ def read_pcqm_contact(folder: Path, follow: Follow = iter, stride: int = STRIDE)
     """
     path = find_file(folder, f"{FILE}.gz", FILE)
     contacts: list[list[tuple[int, int]]] = []
-    graphs = columns_of_molecules(_molecules(path, follow(_rows(path, stride)), contacts))
+    lines: list[int] = []
+    graphs = columns_of_molecules(
+        _molecules(path, follow(_rows(path, stride)), contacts, lines),
+        lambda number: f"{path}, line {lines[number]}",
+    )
     if not contacts:
         raise UserError(f"{path} must hold at least one molecule with contacts, got none")
     pairs = torch.tensor([pair for each in contacts for pair in each]).T.contiguous()
@@ -91,9 +95,9 @@ def _rows(path: Path, stride: int) -> Iterator[Row]:
 
 
 def _molecules(
-    path: Path, rows: Iterable[Row], contacts: list[list[tuple[int, int]]]
+    path: Path, rows: Iterable[Row], contacts: list[list[tuple[int, int]]], lines: list[int]
 ) -> Iterator[Any]:
-    """Yield the molecules that have contacts, and note the contacts of each."""
+    """Yield the molecules that have contacts, and note the contacts and the line of each."""
     chem = import_rdkit()
     for line, text in rows:
         # Published features are of molecules as written: hydrogens stay, nothing is worked out.
@@ -103,6 +107,7 @@ def _molecules(
         found = _contacts_of(molecule, f"{path}, line {line}")
         if found:
             contacts.append(found)
+            lines.append(line)
             yield molecule
 
 

@@ -31,6 +31,7 @@ MEASURED = "peptide_struct_partial.csv"
 SPLITS = f"{PUBLISHED[0]} (or {SPLIT})"
 CLASSES = 10
 TARGETS = PEPTIDE_STRUCTURES
+DIGITS = 18
 LEAST = 2
 """Peptides that a standard deviation takes."""
 Row = dict[str, str]
@@ -121,7 +122,7 @@ def _read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
     content = path.read_bytes()
     try:
         text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-        reader = csv.DictReader(io.StringIO(text, newline=""))
+        reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
         rows = list(reader)
     except (*DAMAGED, csv.Error) as mistake:
         raise UserError(f"{path} must be a whole CSV file: {mistake}") from mistake
@@ -141,11 +142,11 @@ def _line_of(path: Path, numbers: Sequence[int]) -> Callable[[int], str]:
 
 def _read_labels(path: Path, line: int, row: Row) -> list[float]:
     try:
-        labels = json.loads(row["labels"] or "")
-    except json.JSONDecodeError:
+        labels = json.loads(row["labels"])
+    except (json.JSONDecodeError, RecursionError):
         labels = None
     is_fitting = isinstance(labels, list) and len(labels) == CLASSES
-    if not is_fitting or any(label not in {0, 1} for label in labels):
+    if not is_fitting or any(label not in (0, 1) for label in labels):
         raise UserError(
             f"{path}, line {line}: labels must be {CLASSES} of 0 and 1 in brackets, "
             f"got {row['labels']!r}"
@@ -157,14 +158,9 @@ def _read_targets(
     path: Path, peptides: int
 ) -> tuple[Int[Tensor, " graphs"], Float[Tensor, "graphs targets"]]:
     rows = _read_rows(path, ["lrgb_row", *TARGETS])
-    numbers = torch.tensor([_read_number(path, line, row) for line, row in enumerate(rows, 2)])
-    wrong = (numbers < 0) | (numbers >= peptides)
-    if bool(wrong.any()):
-        line = int(wrong.nonzero()[0]) + 2
-        raise UserError(
-            f"{path}, line {line}: lrgb_row must be 0 to {peptides - 1}, "
-            f"got {int(numbers[wrong][0])}"
-        )
+    numbers = torch.tensor(
+        [_read_number(path, line, row, peptides) for line, row in enumerate(rows, 2)]
+    )
     order = numbers.argsort(stable=True)
     twice = (numbers[order].diff() == 0).nonzero()
     if twice.numel():
@@ -182,10 +178,13 @@ def _read_target_rows(path: Path, rows: list[Row]) -> list[list[float]]:
     ]
 
 
-def _read_number(path: Path, line: int, row: Row) -> int:
+def _read_number(path: Path, line: int, row: Row, peptides: int) -> int:
     text = row["lrgb_row"]
-    if not (text or "").isdecimal():
+    if not text.isdecimal():
         raise UserError(f"{path}, line {line}: lrgb_row must be a whole number, got {text!r}")
+    # Python itself refuses to read thousands of digits.
+    if len(text) > DIGITS or int(text) >= peptides:
+        raise UserError(f"{path}, line {line}: lrgb_row must be 0 to {peptides - 1}, got {text}")
     return int(text)
 
 
