@@ -9,6 +9,7 @@ from graphmamba.cli import main
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.sbm import draw_pattern
 from graphmamba.data.summary import summarise
+from graphmamba.errors import UserError
 from tests.data.own.test_open import write_folder, write_npz
 from tests.helpers.own_files import write_rings, write_rows
 from tests.helpers.raw_files import write_malnet
@@ -34,6 +35,11 @@ def test_figures_of_known_graphs() -> None:
     assert summary.degrees.tolist() == [3, 3]
     assert summary.labels == {"0": 1, "1": 0, "2": 1}
     assert summary.diameters.tolist() == [3, 0]
+
+
+def test_names_of_another_set_are_told() -> None:
+    with pytest.raises(UserError, match=r"names must be those of the 3 classes .* got 2: no, yes"):
+        summarise(two_graphs(), names=["no", "yes"])
 
 
 def test_labels_of_several_at_once_are_counted_and_numbers_are_not() -> None:

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.errors import UserError
 
 Item = TypeVar("Item")
 LINKS = "edge_label_index"
@@ -116,6 +117,11 @@ def _spread(values: Float[Tensor, " known"]) -> tuple[float, float]:
 
 def _named(values: Sequence[Item], names: Sequence[str]) -> dict[str, Item]:
     numbered = names or [str(place) for place in range(len(values))]
+    if len(numbered) != len(values):
+        raise UserError(
+            f"names must be those of the {len(values)} classes or targets of the set, "
+            f"got {len(numbered)}: {', '.join(numbered)}"
+        )
     return dict(zip(numbered, values, strict=True))
 
 
