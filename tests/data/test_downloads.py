@@ -91,6 +91,7 @@ def test_colours_and_places_are_put_side_by_side(tmp_path: Path) -> None:
 
 def test_node_labels_stay_with_their_nodes(tmp_path: Path) -> None:
     graph = {"x": torch.eye(3), "edge_index": EDGES, "y": torch.tensor([1, 0, 1])}
+    graph["edge_attr"] = torch.ones(4)
     torch.save([[graph], [graph], [graph]], raw_folder(tmp_path, "PATTERN") / "PATTERN_v2.pt")
     columns = download_gnn_benchmark("pattern", tmp_path)
     assert columns.nodes["y"].tolist() == [1, 0, 1] * 3

@@ -172,9 +172,14 @@ def _contacts(graph: Columns) -> Data:
     )
 
 
-def _image_or_blocks(graph: Columns) -> Data:
+def _blocks(graph: Columns) -> Data:
+    """Take nodes alone: whatever edges of block models may have, no model reads it."""
+    return Data(x=graph["x"].float(), edge_index=graph["edge_index"], y=graph["y"].long())
+
+
+def _image(graph: Columns) -> Data:
     """Put colours and places side by side; give edge weights a column of their own."""
-    made = Data(x=graph["x"].float(), edge_index=graph["edge_index"], y=graph["y"].long())
+    made = _blocks(graph)
     if graph.get("pos") is not None:
         made.x = torch.cat([graph["x"].float(), graph["pos"].float()], dim=1)
     if graph.get("edge_attr") is not None:
@@ -186,10 +191,10 @@ MAKE: dict[str, Callable[[Columns], Data]] = {
     "pascalvoc-sp": _regions,
     "coco-sp": _regions,
     "pcqm-contact": _contacts,
-    "mnist": _image_or_blocks,
-    "cifar10": _image_or_blocks,
-    "cluster": _image_or_blocks,
-    "pattern": _image_or_blocks,
+    "mnist": _image,
+    "cifar10": _image,
+    "cluster": _blocks,
+    "pattern": _blocks,
 }
 
 
