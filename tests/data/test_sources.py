@@ -91,7 +91,7 @@ CLASS, EACH = torch.tensor([1]), torch.tensor([0, 1])
         ("mnist", PIXELS | {"x": torch.rand(2, 1), "y": 9 + CLASS}, "y must be 0 to 9, got 10"),
         ("mnist", PIXELS | {"x": torch.rand(2, 1), "y": EACH}, "y must be of each graph, got y of"),
         ("cluster", {"x": torch.rand(2, 3), "edge_index": EDGES, "y": EACH}, "x must have 7 col"),
-        ("pattern", PIXELS | {"x": torch.rand(2, 1), "y": EACH}, "edge_attr must not be there"),
+        ("pattern", PIXELS | {"x": torch.rand(2, 1), "y": EACH}, "x must have 3 col"),
         ("pattern", {"x": torch.eye(2, 3), "edge_index": EDGES, "y": CLASS}, "y must be of each n"),
         ("peptides-func", ATOMS | {"y": torch.rand(1, 11)}, "y must have 10 columns of floating"),
         ("peptides-struct", ATOMS | {"y": torch.rand(1, 10)}, "y must have 11 columns of floating"),
