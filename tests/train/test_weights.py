@@ -138,6 +138,6 @@ def test_tensors_that_do_not_fit_are_named(saved: Path, change, message: str) ->
 
 def test_weights_for_other_data_are_refused(saved: Path) -> None:
     task = load_weights(saved).metadata["task"]
-    rewrite(saved, task={**task, "classes": 3})
+    rewrite(saved, task={**task, "classes": 3, "outputs": 3})
     with pytest.raises(UserError, match="task must be those of its experiment"):
         build_model(load_weights(saved), saved)
