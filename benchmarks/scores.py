@@ -19,10 +19,8 @@ from rich.console import Console
 from graphmamba.bench.tables import table, write_json
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
-from graphmamba.train.captured_step import is_captured
-from graphmamba.train.engine import set_products
 from graphmamba.train.open_data import open_data
-from graphmamba.train.scorer import Scorer
+from graphmamba.train.scorer import scorer_of
 from graphmamba.train.trained import load
 from graphmamba.train.weights import load_weights
 
@@ -66,16 +64,8 @@ def score(
         if not reported:
             raise UserError(f"weights must hold the scores of their run, got '{file}' without")
         trained = load(file)
-        experiment, store = open_data(trained.experiment, root)
-        options = trained.options
-        set_products(device, options)
-        scorer = Scorer(
-            trained.model.to(device),
-            store.to(device),
-            experiment,
-            options.precision,
-            is_captured(experiment, options, device, options.devices * options.nodes),
-        )
+        store = open_data(trained.experiment, root)[1]
+        scorer = scorer_of(trained, store, device)
         for split in SPLITS:
             now = scorer.score(split)
             yield {

@@ -2,7 +2,6 @@
 
 import json as json_format
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from graphmamba.commands.printing import say
@@ -58,11 +57,9 @@ def evaluate(  # noqa: PLR0913
     from graphmamba.environment import resolve_device
     from graphmamba.show.follow import bar
     from graphmamba.show.tables import scores_table
-    from graphmamba.train.captured_step import is_captured
-    from graphmamba.train.engine import set_products
     from graphmamba.train.open_data import open_data
     from graphmamba.train.results import json_numbers
-    from graphmamba.train.scorer import Scorer
+    from graphmamba.train.scorer import scorer_of
 
     part = part_asked(split, input_)
     place = resolve_device(device)
@@ -74,21 +71,9 @@ def evaluate(  # noqa: PLR0913
     check_fits(trained, experiment)
     if input_ is None:
         check_parts(trained, experiment, store)
-    title, options = experiment.data.title, trained.options
+    title = experiment.data.title
     ids = graphs_of(store, part, title)
-    # whatever the graphs are, the model's own task and recipe say how it is scored
-    experiment = trained.experiment
-    if batch_size is not None:
-        recipe = replace(experiment.recipe, batch_size=batch_size)
-        experiment = replace(experiment, recipe=recipe)
-    set_products(place, options)
-    scorer = Scorer(
-        trained.model.to(place),
-        store.to(place),
-        experiment,
-        precision or options.precision,
-        is_captured(experiment, options, place, options.devices * options.nodes),
-    )
+    scorer = scorer_of(trained, store, place, batch_size=batch_size, precision=precision)
     with bar("evaluating") as tell:
         scores = scorer.score(ids, tell)
     if json:

@@ -37,7 +37,12 @@ def check_range(argument: str, values: Int[Tensor, "*shape"], end: int, what: st
 
 
 def check_rows(
-    argument: str, rows: object, shape: Sequence[int | str], *, is_integer: bool = False
+    argument: str,
+    rows: object,
+    shape: Sequence[int | str],
+    *,
+    is_integer: bool = False,
+    hint: str = "",
 ) -> None:
     """Refuse what is no tensor of such numbers in this shape; nothing is read from a device.
 
@@ -46,13 +51,14 @@ def check_rows(
         rows: What was given.
         shape: Sizes; a name stands for any size.
         is_integer: Whether the numbers must be integers, and not floats.
+        hint: What a message about the shape ends with.
     """
     if not isinstance(rows, Tensor):
         raise UserError(f"{argument} must be a tensor, got {type(rows).__name__}")
     pairs = zip(shape, rows.shape, strict=False)
     if rows.dim() != len(shape) or any(a != b for a, b in pairs if not isinstance(a, str)):
         wanted = ", ".join(map(str, shape))
-        raise UserError(f"{argument} must have shape [{wanted}], got {list(rows.shape)}")
+        raise UserError(f"{argument} must have shape [{wanted}], got {list(rows.shape)}{hint}")
     is_real = rows.is_floating_point()
     is_whole = not (is_real or rows.is_complex() or rows.dtype == torch.bool)
     if not (is_whole if is_integer else is_real):

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
-from graphmamba.data.checks import check_membership, check_range
+from graphmamba.data.checks import check_membership, check_range, check_rows
 from graphmamba.data.columns import column, required
 from graphmamba.data.edge_layout import lay_out_edges
 from graphmamba.data.positional import Precompute
@@ -28,19 +28,17 @@ def check_columns(
 ) -> None:
     """Refuse columns that are missing or of another shape; looks at no value on the GPU."""
     edge_index, nodes = topology.edge_index, topology.batch.shape[0]
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:  # noqa: PLR2004
-        raise UserError(
-            f"graphs.edge_index must have shape [2, edges], got {list(edge_index.shape)}"
-        )
+    check_rows("graphs.edge_index", edge_index, [2, "edges"], is_integer=True)
     if topology.batch.shape != graphs.x.shape[:1]:
         raise UserError(
             f"graphs.batch must have shape [{graphs.x.shape[0]}], got {list(topology.batch.shape)}"
         )
-    _check_rows("x", graphs.x, nodes, features.node_columns, features.nodes in CATEGORIES)
+    is_integer = features.nodes in CATEGORIES
+    check_rows("graphs.x", graphs.x, [nodes, features.node_columns], is_integer=is_integer)
     if features.edges != "none":
         rows = required(graphs, "edge_attr", "as edge features")
-        is_integer = features.edges in CATEGORIES
-        _check_rows("edge_attr", rows, edge_index.shape[1], features.edge_columns, is_integer)
+        shape = [edge_index.shape[1], features.edge_columns]
+        check_rows("graphs.edge_attr", rows, shape, is_integer=features.edges in CATEGORIES)
     _check_precomputed(graphs, nodes, precompute)
     lengths = {
         "source_order": edge_index.shape[1],
@@ -50,7 +48,7 @@ def check_columns(
     for name, count in lengths.items():
         values = column(graphs, name)
         if values is not None:
-            _check_numbers(name, values, count, True, LEFT_OVER)
+            check_rows(f"graphs.{name}", values, [count], is_integer=True, hint=LEFT_OVER)
 
 
 def check_values(graphs: Data, topology: Topology, features: Features) -> None:
@@ -108,20 +106,6 @@ def _check_layout(topology: Topology, source_order: Int[Tensor, " edges"]) -> No
             )
 
 
-def _check_rows(name: str, rows: Tensor, count: int, columns: int, is_integer: bool) -> None:
-    if list(rows.shape) != [count, columns]:
-        raise UserError(
-            f"graphs.{name} must have shape [{count}, {columns}], got {list(rows.shape)}"
-        )
-    _check_kind(name, rows, is_integer)
-
-
-def _check_kind(name: str, rows: Tensor, is_integer: bool) -> None:
-    if rows.is_floating_point() == is_integer:
-        kind = "integers" if is_integer else "floats"
-        raise UserError(f"graphs.{name} must hold {kind}, got {rows.dtype}")
-
-
 def _check_precomputed(graphs: Data, nodes: int, precompute: Precompute) -> None:
     for name, least in (
         ("laplacian_vectors", precompute.frequencies),
@@ -130,31 +114,20 @@ def _check_precomputed(graphs: Data, nodes: int, precompute: Precompute) -> None
     ):
         if least:
             rows = required(graphs, name, MADE_BY)
-            if rows.dim() != 2 or rows.shape[0] != nodes or rows.shape[1] < least:  # noqa: PLR2004
+            wanted = f"{least} or more"
+            check_rows(f"graphs.{name}", rows, [nodes, wanted])
+            if rows.shape[1] < least:
                 raise UserError(
-                    f"graphs.{name} must have shape [{nodes}, {least} or more], "
-                    f"got {list(rows.shape)}"
+                    f"graphs.{name} must have shape [{nodes}, {wanted}], got {list(rows.shape)}"
                 )
-            _check_kind(name, rows, is_integer=False)
     if precompute.expander_degree:
         pairs = required(graphs, "expander_index", MADE_BY)
-        if pairs.dim() != 2 or pairs.shape[0] != 2:  # noqa: PLR2004
-            raise UserError(
-                f"graphs.expander_index must have shape [2, expanders], got {list(pairs.shape)}"
-            )
-        _check_kind("expander_index", pairs, is_integer=True)
+        check_rows("graphs.expander_index", pairs, [2, "expanders"], is_integer=True)
     if precompute.has_centrality:
-        _check_numbers("centrality", required(graphs, "centrality", MADE_BY), nodes, False)
+        check_rows("graphs.centrality", required(graphs, "centrality", MADE_BY), [nodes])
     if precompute.has_clusters:
-        _check_numbers("cluster", required(graphs, "cluster", MADE_BY), nodes, True)
-
-
-def _check_numbers(
-    name: str, numbers: Tensor, count: int, is_integer: bool, hint: str = ""
-) -> None:
-    if list(numbers.shape) != [count]:
-        raise UserError(f"graphs.{name} must have shape [{count}], got {list(numbers.shape)}{hint}")
-    _check_kind(name, numbers, is_integer)
+        rows = required(graphs, "cluster", MADE_BY)
+        check_rows("graphs.cluster", rows, [nodes], is_integer=True)
 
 
 def _check_categories(

@@ -1,17 +1,22 @@
 """One way to score a split, for a run and for whoever wants to have the run's scores again."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import torch
 
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import GraphStore
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.capture import CaptureStreams
 from graphmamba.train.captured_forward import CapturedForward
+from graphmamba.train.captured_step import is_captured
+from graphmamba.train.engine import set_products
 from graphmamba.train.evaluate import evaluate
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.options import Precision
 from graphmamba.train.team import Team
+from graphmamba.train.trained import Trained
 
 
 @dataclass
@@ -71,3 +76,36 @@ class Scorer:
         if isinstance(split, str):
             self._forwards[split] = forward
         return forward
+
+
+def scorer_of(
+    trained: Trained,
+    store: GraphStore,
+    device: torch.device,
+    *,
+    batch_size: int | None = None,
+    precision: Precision | None = None,
+) -> Scorer:
+    """Make a scorer that computes as the run of a trained model did.
+
+    Whatever the graphs are, the model's own task and recipe say how it is scored.
+
+    Args:
+        trained: The model, which is moved to the device.
+        store: Graphs with the columns that it reads.
+        device: Where to compute.
+        batch_size: Graphs at a time; None for that of training.
+        precision: None for that of training.
+    """
+    experiment, options = trained.experiment, trained.options
+    if batch_size is not None:
+        recipe = replace(experiment.recipe, batch_size=batch_size)
+        experiment = replace(experiment, recipe=recipe)
+    set_products(device, options)
+    return Scorer(
+        trained.model.to(device),
+        store.to(device),
+        experiment,
+        precision or options.precision,
+        is_captured(experiment, options, device, options.devices * options.nodes),
+    )

@@ -94,13 +94,14 @@ def open_own(
                            "names": list(own.names)})  # fmt: skip
         return own.columns
 
+    def opened(anew: bool) -> tuple[GraphStore, Features, Task, tuple[str, ...]]:
+        return open_or_build(folder, recipe, build, rebuild=anew), *_read(about)
+
     try:
-        store = open_or_build(folder, recipe, build, rebuild=rebuild)
-        features, task, names = _read(about)
+        store, features, task, names = opened(rebuild)
     except DamagedError:
         # the files are at hand
-        store = open_or_build(folder, recipe, build, rebuild=True)
-        features, task, names = _read(about)
+        store, features, task, names = opened(True)
     split = store.split
     if split is None and draws_split:
         split = draw_split(len(store), options.fractions, options.split_seed)
