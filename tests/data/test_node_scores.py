@@ -1,11 +1,11 @@
-"""Centrality and communities."""
+"""Eigenvector centrality."""
 
 import networkx
 import pytest
 import torch
 from torch import Tensor
 
-from graphmamba.data.node_scores import eigenvector_centrality, louvain_communities
+from graphmamba.data.node_scores import eigenvector_centrality
 
 
 def ring_of(nodes: int, start: int = 0) -> Tensor:
@@ -47,17 +47,9 @@ def test_no_edges_no_difference(nodes: int) -> None:
     edges = torch.empty(2, 0, dtype=torch.int64)
     centrality = eigenvector_centrality(edges, nodes)
     assert centrality.tolist() == pytest.approx([max(nodes, 1) ** -0.5] * nodes, rel=1e-5)
-    assert louvain_communities(edges, nodes).tolist() == list(range(nodes))
 
 
 def test_directions_and_repeats_do_not_matter() -> None:
     edges = torch.tensor([[0, 1, 2, 2], [1, 2, 3, 0]])
     again = torch.cat([edges, edges.flip(0), edges], dim=1)
     assert torch.equal(eigenvector_centrality(edges, 4), eigenvector_centrality(again, 4))
-
-
-def test_communities_are_the_dense_parts() -> None:
-    clique = torch.combinations(torch.arange(6)).T
-    edges = torch.cat([clique, clique + 6, torch.tensor([[0], [6]])], dim=1)
-    community = louvain_communities(edges, 12)
-    assert community.tolist() in ([0] * 6 + [1] * 6, [1] * 6 + [0] * 6)

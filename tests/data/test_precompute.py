@@ -11,7 +11,8 @@ from torch_geometric.data import Data
 from graphmamba.data import spectrum
 from graphmamba.data.expander import expander_edges, spectral_gap
 from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.node_scores import eigenvector_centrality, louvain_communities
+from graphmamba.data.louvain import louvain_communities
+from graphmamba.data.node_scores import eigenvector_centrality
 from graphmamba.data.positional import (
     Precompute,
     add_columns,

@@ -1,4 +1,4 @@
-"""Columns that only some orders read: eigenvector centrality and communities, once per graph."""
+"""Eigenvector centrality, which only some orders read, of one graph."""
 
 import torch
 from jaxtyping import Float, Int
@@ -23,21 +23,6 @@ def eigenvector_centrality(
     found = None if nodes <= DENSE_UP_TO else leading_vector(pairs.numpy(), nodes)
     centrality = _leading_dense(pairs, nodes) if found is None else torch.from_numpy(found)
     return torch.nn.functional.normalize(centrality.abs(), dim=0).float()
-
-
-def louvain_communities(
-    edge_index: Int[Tensor, "2 edges"], nodes: int, seed: int = 0
-) -> Int[Tensor, " nodes"]:
-    """Community of each node of the undirected graph by Louvain's method, numbered from 0."""
-    import networkx
-
-    graph = networkx.Graph()
-    graph.add_nodes_from(range(nodes))
-    graph.add_edges_from(edge_index.T.tolist())
-    community = torch.zeros(nodes, dtype=torch.int64)
-    for number, members in enumerate(networkx.community.louvain_communities(graph, seed=seed)):
-        community[list(members)] = number
-    return community
 
 
 def _leading_dense(pairs: Int[Tensor, "2 pairs"], nodes: int) -> Float[Tensor, " nodes"]:

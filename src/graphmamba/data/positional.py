@@ -11,7 +11,8 @@ from torch_geometric.data import Data
 from graphmamba.checks import check_least, check_types
 from graphmamba.data.expander import expander_edges
 from graphmamba.data.graph_parts import lay_together, parts_of
-from graphmamba.data.node_scores import eigenvector_centrality, louvain_communities
+from graphmamba.data.louvain import louvain_communities
+from graphmamba.data.node_scores import eigenvector_centrality
 
 DEGREE_PROFILE_COLUMNS = 5
 RECIPE_VERSIONS = {

@@ -10,9 +10,8 @@ from graphmamba.data.blocks import Block, blocks, edges_of, global_edges, node_c
 from graphmamba.data.centralities import eigenvector_centralities
 from graphmamba.data.expander import expander_edges
 from graphmamba.data.graph_columns import GraphColumns, Pairs
-from graphmamba.data.node_scores import louvain_communities
+from graphmamba.data.louvain import louvain_communities
 from graphmamba.data.positional import Precompute, local_degree_profile
-from graphmamba.data.progress import track
 from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.raw_files import boundaries
 from graphmamba.data.spectrum import laplacian_spectra
@@ -117,11 +116,16 @@ def _walk(
 
 
 def all_communities(columns: GraphColumns) -> Int[Tensor, " nodes"]:
-    """`node_scores.louvain_communities` of every graph, laid end to end."""
+    """`louvain.louvain_communities` of every graph, laid end to end."""
     edges = columns.edge_index.split(columns.edge_ptr.diff().tolist(), dim=1)
-    graphs = zip(edges, node_counts(columns).tolist(), strict=True)
-    found = [louvain_communities(*graph) for graph in track(graphs, "Communities", len(edges))]
-    return torch.cat([torch.empty(0, dtype=torch.int64), *found])
+    found = torch.empty(int(columns.node_ptr[-1]), dtype=torch.int64)
+    parts = found.split(node_counts(columns).tolist())
+
+    def work(graph: int) -> None:
+        parts[graph][:] = louvain_communities(edges[graph], len(parts[graph]))
+
+    run_all(work, range(len(edges)), "Communities")
+    return found
 
 
 def all_expanders(columns: GraphColumns, degree: int, seed: int = 0) -> Pairs:

@@ -1,0 +1,53 @@
+"""Communities by Louvain's method: those that networkx finds, found many times faster."""
+
+from random import Random
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+LEAST_GAIN = 1e-7
+"""Modularity that a level must gain for another one to follow, as in networkx."""
+
+
+def louvain_communities(
+    edge_index: Int[Tensor, "2 edges"], nodes: int, seed: int = 0
+) -> Int[Tensor, " nodes"]:
+    """Community of each node of the undirected graph by Louvain's method, numbered from 0.
+
+    Nodes move to the neighbouring community that gains most, in a random order, until none gains;
+    then communities become nodes, and so on. Directions and repeats of an edge do not matter.
+    """
+    from graphmamba.data.louvain_kernels import join, modularity, move_nodes, pairs_of
+
+    found = np.arange(nodes)
+    if not edge_index.numel():
+        return torch.from_numpy(found)
+    random = Random(seed)
+    graph = _simple_graph(edge_index.cpu().numpy(), nodes)
+    _, _, weight, loop = graph
+    size = weight.sum() / 2 + loop.sum()
+    score = modularity(*graph, found)
+    while True:
+        order = list(range(len(graph[0]) - 1))
+        random.shuffle(order)
+        community = move_nodes(*graph, np.array(order), size)
+        found = community[found]
+        before, score = score, modularity(*graph, community)
+        if score - before <= LEAST_GAIN:
+            return torch.from_numpy(found)
+        graph = join(*pairs_of(*graph, community), int(community.max()) + 1)
+
+
+def _simple_graph(edges: np.ndarray, nodes: int) -> tuple[np.ndarray, ...]:
+    """Lay out the graph with each edge once and of weight 1.
+
+    Neighbours stand as in a networkx graph that was copied edge by edge: lower ones first.
+    """
+    from graphmamba.data.louvain_kernels import join, pairs_of
+
+    source, target = np.ascontiguousarray(edges[0]), np.ascontiguousarray(edges[1])
+    begin, other, weight, loop = join(source, target, np.ones(len(source)), nodes)
+    once = begin, other, np.ones_like(weight), (loop > 0).astype(float)
+    return tuple(join(*pairs_of(*once, np.arange(nodes)), nodes))
