@@ -14,6 +14,7 @@ from graphmamba.config import DEFAULT, load_experiment
 from graphmamba.train.folder import read_config
 from graphmamba.train.metrics_file import read_rows
 from tests.helpers.own_files import write_numbers, write_rings, write_rows
+from tests.helpers.raw_files import write_malnet
 from tests.test_cli import status_of
 
 pytest.importorskip("jsonargparse")
@@ -118,6 +119,18 @@ def test_published_numbers_stand_beside_own_ones(capsys: pytest.CaptureFixture[s
     assert published_for(load_experiment(DEFAULT)) is None
     assert published_for(load_experiment("pascalvoc-sp/gps-transformer-tuned")) is not None
     assert capsys.readouterr().out == ""
+
+
+def test_published_numbers_do_not_stand_beside_a_part_of_the_set(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_malnet(Path())
+    main(["data", "build", "malnet-tiny", "--from", ".", "--root", "sets"])
+    main(["train", "malnet-tiny", "--recipe.epochs", "1", "--root", "sets", "--folder", "run"])
+    told, _, shown = capsys.readouterr().out.partition("best epoch")
+    assert "has 0.9340 ± 0.0027 on 5,000 graphs; not comparable with 3 here" in told
+    assert "test" in shown
+    assert "0.9340" not in shown
 
 
 @pytest.mark.parametrize("form", ["word", "option", "yaml"])

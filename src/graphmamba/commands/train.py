@@ -9,9 +9,11 @@ from graphmamba.commands.printing import is_first_process, say
 from graphmamba.config import DEFAULT, config_names, experiment_of, load_experiment, published_for
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.own.open import is_own
+from graphmamba.data.sources import open_benchmark
 from graphmamba.entries import Entries
 from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in
+from graphmamba.published import Score
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.options import RunOptions
 from graphmamba.train.results import RunResult, SeedsResult
@@ -125,10 +127,24 @@ def _train(
     finally:
         reporter.close()
     if is_first_process():
-        _conclude(experiment, result)
+        _conclude(experiment, result, _published(experiment, Path(root) if root else None))
 
 
-def _conclude(experiment: Experiment, result: RunResult | SeedsResult) -> None:
+def _published(experiment: Experiment, root: Path | None) -> Score | None:
+    """What is reported for it, where the set is whole: scores of a part say nothing beside it."""
+    score = published_for(experiment)
+    if score is None:
+        return None
+    graphs, whole = len(open_benchmark(experiment.benchmark, root)), experiment.data.graphs
+    if graphs != whole:
+        say(f"{score.source} has {score} on {whole:,} graphs; not comparable with {graphs:,} here")
+        return None
+    return score
+
+
+def _conclude(
+    experiment: Experiment, result: RunResult | SeedsResult, published: Score | None
+) -> None:
     """Print the table, where the files are and what to type next."""
     from graphmamba.show.tables import results_table
 
@@ -141,7 +157,7 @@ def _conclude(experiment: Experiment, result: RunResult | SeedsResult) -> None:
     if best.best_epoch < 0:
         say(f"no epoch was finished; go on with: graphmamba train --resume {result.folder}")
         return
-    say(results_table(result, published_for(experiment)))
+    say(results_table(result, published))
     say(f"best weights  {best.folder / 'best.safetensors'}")
     if (best.folder / "curves.png").exists():
         say(f"curves        {best.folder / 'curves.png'}")
