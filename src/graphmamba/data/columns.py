@@ -43,6 +43,8 @@ def topology_of(graphs: Data) -> Topology:
         num_graphs=num_graphs,
         graph_key=column(graphs, "graph_key"),
         centrality=column(graphs, "centrality"),
+        laplacian_vectors=column(graphs, "laplacian_vectors"),
+        laplacian_values=column(graphs, "laplacian_values"),
         random_walk=column(graphs, "random_walk"),
         cluster=column(graphs, "cluster"),
         expander_index=column(graphs, "expander_index"),

@@ -34,6 +34,10 @@ class Topology:
     """Return probabilities of random walks (RWSE), where an order or an encoder asks for them."""
     cluster: Int[Tensor, " nodes"] | None = None
     """Louvain community of each node within its graph, where an order asks for it."""
+    laplacian_vectors: Float[Tensor, "nodes frequencies"] | None = None
+    """Eigenvectors of each graph's Laplacian, where an order or an encoder asks for them."""
+    laplacian_values: Float[Tensor, "nodes frequencies"] | None = None
+    """Their eigenvalues, given to each node."""
     expander_index: Int[Tensor, "2 expanders"] | None = None
     """Edges of a random regular graph over each graph's nodes (Exphormer)."""
     gate_encoding: Float[Tensor, "nodes channels"] | None = None

@@ -68,7 +68,8 @@ def _fused_words(
     policy: OrderPolicy, topology: Topology, samples: int, layers: range
 ) -> list[SortKey] | None:
     """Return what `_join` makes of `_keys`, by one kernel; None where that cannot be."""
-    if not is_fused(topology.batch.device) or policy.is_blurred or policy.clusters != "none":
+    is_plain = policy.clusters == "none" and policy.key != "smooth" and not policy.is_blurred
+    if not is_plain or not is_fused(topology.batch.device):
         return None
     _seed(policy, topology)
     score = None if policy.key == "none" else node_key(policy, topology)
@@ -94,7 +95,7 @@ def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) 
     group = torch.arange(lines, device=device)[:, None] * topology.num_graphs + topology.batch
     if policy.bins > 1:
         group = group * policy.bins + _deal(policy, place, bits)
-    score = score_keys(policy, topology, bits)
+    score = score_keys(policy, topology, bits, streams)
     cluster = _cluster_keys(policy, topology, streams)
     inner = [*cluster, *score] if policy.clusters == "first" else [*score, *cluster]
     ties = [noise_key(bits)] if policy.noise == "ties" else []

@@ -6,7 +6,7 @@ from typing import Literal
 from graphmamba.checks import check_least, check_types
 from graphmamba.errors import UserError
 
-Key = Literal["degree", "eigenvector", "random_walk", "none"]
+Key = Literal["degree", "eigenvector", "random_walk", "smooth", "none"]
 Noise = Literal["none", "ties", "uniform", "normal"]
 NoiseScope = Literal["graph", "batch"]
 Clusters = Literal["none", "first", "ties"]
@@ -25,7 +25,8 @@ class OrderPolicy:
 
     key: Key = "degree"
     """Node score: out-degree, eigenvector centrality, minus the summed return probabilities of
-    random walks, or none."""
+    random walks, `smooth` for a random function that is drawn anew for each line-up and changes
+    little along an edge, or none."""
     noise: Noise = "ties"
     """`ties` shuffles nodes of equal score only; `uniform` and `normal` add noise to the score;
     `none` keeps equal nodes in the order of the data set."""
@@ -56,6 +57,8 @@ class OrderPolicy:
             raise UserError(f"noise_width must be positive and finite, got {self.noise_width!r}")
         if self.key == "none" and self.noise in ("uniform", "normal"):
             raise UserError(f"noise must be 'ties' or 'none' with key='none', got {self.noise!r}")
+        if self.key == "smooth" and self.noise != "ties":
+            raise UserError(f"noise must be 'ties' with key='smooth', got {self.noise!r}")
 
     @property
     def is_random(self) -> bool:

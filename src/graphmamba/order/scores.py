@@ -12,6 +12,11 @@ from graphmamba.order.policy import OrderPolicy
 NOISE_BITS = 28
 NORMAL_TERMS = 12
 FLOAT_BITS = 32
+FLATTEST = 1e-4
+"""Eigenvalues below it are those of parts without an edge between them, or of hundreds of nodes in
+a row: both are told apart far enough."""
+SMOOTH_STREAM = -3
+"""Sets the draws of smooth functions apart from those of nodes and clusters."""
 
 SortKey = tuple[Int[Tensor, "lines nodes"], int]
 """Values and their number: all lie in range(number). A line is a sample of a layer."""
@@ -38,11 +43,23 @@ def node_key(policy: OrderPolicy, topology: Topology) -> NodeKey:
 
 
 def score_keys(
-    policy: OrderPolicy, topology: Topology, bits: Int[Tensor, "lines nodes"]
+    policy: OrderPolicy,
+    topology: Topology,
+    bits: Int[Tensor, "lines nodes"],
+    streams: Int[Tensor, "lines graphs"],
 ) -> list[SortKey]:
-    """Sort keys for the score of `policy`, without those that break its ties."""
+    """Sort keys for the score of `policy`, without those that break its ties.
+
+    Args:
+        policy: The rule.
+        topology: The batch.
+        bits: Random bits of each node in each line.
+        streams: What random bits of each graph are drawn from.
+    """
     if policy.key == "none":
         return []
+    if policy.key == "smooth":
+        return [(_as_sortable(_smooth(topology, streams).float()), 1 << FLOAT_BITS)]
     if not policy.is_blurred:
         values, number = node_key(policy, topology)
         return [(values.expand_as(bits), number)]
@@ -64,6 +81,26 @@ def _score(policy: OrderPolicy, topology: Topology) -> Float64[Tensor, " nodes"]
     # Rows are few numbers wide; added up one by one, they round alike everywhere.
     columns = topology.random_walk.double().unbind(dim=1)
     return -sum(columns, start=torch.zeros_like(columns[0]))
+
+
+def _smooth(
+    topology: Topology, streams: Int[Tensor, "lines graphs"]
+) -> Float64[Tensor, "lines nodes"]:
+    """A random function on each graph, drawn anew for each line.
+
+    It is a sum of the Laplacian's eigenvectors with normal coefficients that fall with the
+    eigenvalue. Its law is the same whatever signs, or basis of a repeated eigenvalue, they have.
+    """
+    vectors, values = topology.laplacian_vectors, topology.laplacian_values
+    if vectors is None or values is None:
+        raise UserError("topology.laplacian_vectors must be given for key='smooth', got None")
+    # graphs of few nodes have fewer vectors than columns
+    waves = (vectors.double() / values.double().clamp_min(FLATTEST)).nan_to_num(0.0)
+    apart = draw_bits(streams, SMOOTH_STREAM)
+    score = waves.new_zeros(streams.shape[0], waves.shape[0])
+    for number, wave in enumerate(waves.unbind(dim=1)):
+        score = score + _normal(draw_bits(apart, number))[:, topology.batch] * wave
+    return score
 
 
 def _deviation(
