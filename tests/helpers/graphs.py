@@ -10,6 +10,8 @@ from graphmamba.data.topology import Topology
 
 ODD_SIZES = (7, 1, 12, 0, 3)
 """A one-node graph and an empty one among the others."""
+FREQUENCIES = 5
+"""Eigenvectors of each graph."""
 
 
 def random_topology(
@@ -39,6 +41,8 @@ def random_topology(
         centrality=torch.rand(nodes, generator=generator),
         random_walk=torch.rand(nodes, walks, generator=generator),
         cluster=torch.randint(3, (nodes,), generator=generator),
+        laplacian_vectors=torch.randn(nodes, FREQUENCIES, generator=generator),
+        laplacian_values=torch.rand(nodes, FREQUENCIES, generator=generator),
         expander_index=torch.cat(expanders, dim=1),
     )
 
@@ -80,6 +84,8 @@ def one_graph(topology: Topology, graph: int) -> tuple[Topology, Tensor, Tensor]
         centrality=pick(topology.centrality),
         random_walk=pick(topology.random_walk),
         cluster=pick(topology.cluster),
+        laplacian_vectors=pick(topology.laplacian_vectors),
+        laplacian_values=pick(topology.laplacian_values),
         expander_index=None if topology.expander_index is None else cut(topology.expander_index)[0],
         gate_encoding=pick(topology.gate_encoding),
     )

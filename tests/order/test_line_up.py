@@ -8,7 +8,9 @@ from itertools import chain, pairwise
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
+from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.order import ABLATIONS, PUBLISHED, LineUp, OrderPolicy, line_up
@@ -22,6 +24,9 @@ POLICIES = {
     "degree-uniform": OrderPolicy(noise="uniform"),
     "eigenvector-ties": OrderPolicy(key="eigenvector"),
     "random-walk-graph": OrderPolicy(key="random_walk", noise="normal"),
+    "smooth": OrderPolicy(key="smooth"),
+    "smooth-bins": OrderPolicy(key="smooth", bins=2),
+    "smooth-clusters": OrderPolicy(key="smooth", clusters="first"),
     "clusters-still": OrderPolicy(clusters="first", noise="none"),
     "clusters-bins": OrderPolicy(key="eigenvector", clusters="first", bins=2),
 }
@@ -247,12 +252,71 @@ def test_keys_too_wide_for_one_word_sort_alike(monkeypatch: pytest.MonkeyPatch) 
         assert torch.equal(one, other)
 
 
+def with_spectrum(edge_index: Tensor, sizes: list[int], frequencies: int = 10) -> Topology:
+    columns, start = [], 0
+    for size in sizes:
+        inside = edge_index[:, (edge_index[0] >= start) & (edge_index[0] < start + size)] - start
+        made = add_columns(
+            Data(edge_index=inside, num_nodes=size), Precompute(frequencies=frequencies)
+        )
+        columns.append((made.laplacian_vectors, made.laplacian_values))
+        start += size
+    return Topology(
+        edge_index=edge_index,
+        batch=torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)),
+        num_graphs=len(sizes),
+        graph_key=torch.arange(len(sizes)),
+        seed=torch.tensor(0),
+        laplacian_vectors=torch.cat([vectors for vectors, _ in columns]),
+        laplacian_values=torch.cat([values for _, values in columns]),
+    )
+
+
+def path(nodes: int, start: int = 0) -> Tensor:
+    steps = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)]) + start
+    return torch.cat([steps, steps.flip(0)], dim=1)
+
+
+def test_along_a_smooth_function_neighbours_stay_near_and_orders_differ() -> None:
+    topology = with_spectrum(path(300), [300])
+    lines = [line_up(OrderPolicy(key="smooth"), topology, layer=layer).order for layer in range(20)]
+    gaps = torch.stack([line.argsort().diff().abs().float().mean() for line in lines])
+    # 100 at random; 1 in their order along the path
+    assert gaps.mean() < 5
+    assert len({tuple(line.tolist()) for line in lines}) > 15
+    # no end of the path is where orders begin: that would tell the sign of an eigenvector
+    assert 3 < sum(line.tolist().index(0) < line.tolist().index(299) for line in lines) < 17
+
+
+def test_parts_without_an_edge_between_them_follow_one_another_on_a_smooth_function() -> None:
+    edges = torch.cat([path(20), path(30, start=20)], dim=1)
+    topology = with_spectrum(edges, [50])
+    for layer in range(20):
+        line = line_up(OrderPolicy(key="smooth"), topology, layer=layer).order
+        changes = ((line < 20).int().diff() != 0).sum()
+        assert changes == 1
+
+
+def test_graphs_with_few_eigenvectors_are_lined_up_smoothly() -> None:
+    edges = torch.cat([path(3), path(40, start=4)], dim=1)
+    topology = with_spectrum(edges, [3, 1, 40])
+    assert topology.laplacian_vectors is not None
+    assert topology.laplacian_vectors.isnan().any()
+    orders = set()
+    for layer in range(40):
+        line = line_up(OrderPolicy(key="smooth"), topology, layer=layer)
+        orders.add(tuple(visits(line, topology, 0, 0)[0]))
+    # the middle of three comes first or last where it is the second eigenvector that decides
+    assert {(0, 1, 2), (2, 1, 0)} < orders
+
+
 @pytest.mark.parametrize(
     ("policy", "missing"),
     [
         (OrderPolicy(), "seed"),
         (OrderPolicy(key="eigenvector"), "centrality"),
         (OrderPolicy(key="random_walk"), "random_walk"),
+        (OrderPolicy(key="smooth"), "laplacian_vectors"),
         (OrderPolicy(clusters="first"), "cluster"),
     ],
 )

@@ -222,6 +222,11 @@ def test_graphs_beyond_their_number_are_refused() -> None:
         ({"random_walk": torch.rand(4, 0)}, "walks of random_walk must be at least 1, got 0"),
         ({"cluster": torch.arange(1)}, r"cluster must have shape \[4\], got \[1\]"),
         ({"cluster": torch.rand(4)}, "cluster must hold integers, got torch.float32"),
+        ({"laplacian_vectors": torch.rand(4, 0)}, "frequencies of laplacian_vectors must be at"),
+        (
+            {"laplacian_vectors": torch.rand(4, 3), "laplacian_values": torch.rand(4, 2)},
+            r"laplacian_values must have shape \[4, 3\], got \[4, 2\]",
+        ),
         ({"num_graphs": 2.0}, "num_graphs must be int, got 2.0"),
     ],
 )

@@ -88,14 +88,15 @@ def _smooth(
 ) -> Float64[Tensor, "lines nodes"]:
     """A random function on each graph, drawn anew for each line.
 
-    It is a sum of the Laplacian's eigenvectors with normal coefficients that fall with the
-    eigenvalue. Its law is the same whatever signs, or basis of a repeated eigenvalue, they have.
+    It is a Gaussian free field, the smooth part of it that a few eigenvectors of the Laplacian
+    span: normal coefficients over the root of the eigenvalue. Its law is the same whatever signs,
+    or basis of a repeated eigenvalue, they have.
     """
     vectors, values = topology.laplacian_vectors, topology.laplacian_values
     if vectors is None or values is None:
         raise UserError("topology.laplacian_vectors must be given for key='smooth', got None")
     # graphs of few nodes have fewer vectors than columns
-    waves = (vectors.double() / values.double().clamp_min(FLATTEST)).nan_to_num(0.0)
+    waves = (vectors.double() / values.double().clamp_min(FLATTEST).sqrt()).nan_to_num(0.0)
     apart = draw_bits(streams, SMOOTH_STREAM)
     score = waves.new_zeros(streams.shape[0], waves.shape[0])
     for number, wave in enumerate(waves.unbind(dim=1)):

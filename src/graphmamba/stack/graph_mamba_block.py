@@ -1,5 +1,7 @@
 """The public door to Graph-Mamba: a module like any other of PyTorch Geometric."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -11,6 +13,13 @@ from graphmamba.order.policy import OrderPolicy
 from graphmamba.order.seed import NoiseSeed
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
 from graphmamba.stack.mamba_block import MambaOptions
+
+COLUMNS = {
+    "random_walk": "walks",
+    "laplacian_vectors": "frequencies",
+    "laplacian_values": "frequencies",
+}
+"""What a policy may read several numbers a node of, and what these are."""
 
 
 class GraphMambaBlock(nn.Module):
@@ -60,6 +69,8 @@ class GraphMambaBlock(nn.Module):
         centrality: Float[Tensor, " nodes"] | None = None,
         random_walk: Float[Tensor, "nodes walks"] | None = None,
         cluster: Int[Tensor, " nodes"] | None = None,
+        laplacian_vectors: Float[Tensor, "nodes frequencies"] | None = None,
+        laplacian_values: Float[Tensor, "nodes frequencies"] | None = None,
         check: bool | None = None,
     ) -> Float[Tensor, "nodes width"]:
         """Mix the nodes of each graph.
@@ -75,6 +86,9 @@ class GraphMambaBlock(nn.Module):
             centrality: Eigenvector centrality, for policies that sort by it.
             random_walk: Return probabilities of random walks, for policies that sort by them.
             cluster: Cluster of each node within its graph, for policies that read it.
+            laplacian_vectors: Eigenvectors of the Laplacian, for policies that sort by smooth
+                functions.
+            laplacian_values: Their eigenvalues, given to each node.
             check: Whether to look at the values of `batch` and `edge_index`; None looks at tensors
                 on the CPU only, since a look at the GPU has to wait for it.
         """
@@ -90,41 +104,42 @@ class GraphMambaBlock(nn.Module):
             # Keys tell the number without a wait for the GPU; a look at all values compares both.
             keys = None if is_checked else graph_key
             num_graphs = _read_num_graphs(batch) if keys is None else len(keys)
-        _check_columns(x.shape[0], num_graphs, graph_key, centrality, random_walk, cluster)
-        if is_checked:
-            check_is("num_graphs", num_graphs, int)
-            check_membership(edge_index, batch, num_graphs)
+        if graph_key is not None:
+            check_rows("graph_key", graph_key, (num_graphs,), is_integer=True)
         topology = Topology(
             edge_index=edge_index.long(),
             batch=batch.long(),
             num_graphs=num_graphs,
             graph_key=graph_key,
-            seed=self.noise_seed(),
             centrality=centrality,
             random_walk=random_walk,
             cluster=cluster,
+            laplacian_vectors=laplacian_vectors,
+            laplacian_values=laplacian_values,
         )
-        return self.mixer(x, topology)
+        _check_columns(x.shape[0], topology)
+        if is_checked:
+            check_is("num_graphs", num_graphs, int)
+            check_membership(edge_index, batch, num_graphs)
+        # a call that is refused draws nothing
+        return self.mixer(x, replace(topology, seed=self.noise_seed()))
 
 
 def _read_num_graphs(batch: Tensor) -> int:
     return int(batch[-1]) + 1 if batch.numel() else 0
 
 
-def _check_columns(
-    nodes: int,
-    graphs: int,
-    graph_key: Tensor | None,
-    centrality: Tensor | None,
-    random_walk: Tensor | None,
-    cluster: Tensor | None,
-) -> None:
-    if graph_key is not None:
-        check_rows("graph_key", graph_key, (graphs,), is_integer=True)
-    if centrality is not None:
-        check_rows("centrality", centrality, (nodes,))
-    if random_walk is not None:
-        check_rows("random_walk", random_walk, (nodes, "walks"))
-        check_least("walks of random_walk", random_walk.shape[1], 1)
-    if cluster is not None:
-        check_rows("cluster", cluster, (nodes,), is_integer=True)
+def _check_columns(nodes: int, topology: Topology) -> None:
+    """Refuse columns of a policy that have another shape or kind."""
+    if topology.centrality is not None:
+        check_rows("centrality", topology.centrality, (nodes,))
+    if topology.cluster is not None:
+        check_rows("cluster", topology.cluster, (nodes,), is_integer=True)
+    for name, what in COLUMNS.items():
+        rows = getattr(topology, name)
+        if rows is not None:
+            check_rows(name, rows, (nodes, what))
+            check_least(f"{what} of {name}", rows.shape[1], 1)
+    vectors, values = topology.laplacian_vectors, topology.laplacian_values
+    if vectors is not None and values is not None:
+        check_rows("laplacian_values", values, vectors.shape)
