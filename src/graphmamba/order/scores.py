@@ -12,9 +12,9 @@ from graphmamba.order.policy import OrderPolicy
 NOISE_BITS = 28
 NORMAL_TERMS = 12
 FLOAT_BITS = 32
-FLATTEST = 1e-4
-"""Eigenvalues below it are those of parts without an edge between them, or of hundreds of nodes in
-a row: both are told apart far enough."""
+FLATTEST = 1e-8
+"""Eigenvalues below it count as 0, and theirs are functions that are constant on each part of a
+graph: so far apart are parts without an edge between them that one follows the other."""
 SMOOTH_STREAM = -3
 """Sets the draws of smooth functions apart from those of nodes and clusters."""
 
