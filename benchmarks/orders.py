@@ -1,0 +1,99 @@
+"""How far each order puts neighbours apart: mean places between the two ends of an edge.
+
+Run it in the repository; the package need not be installed:
+
+    PYTHONPATH=src python benchmarks/orders.py --root FOLDER --out FILE.json
+
+A scan forgets along the line, so that what an order puts near one another is what it can join. The
+second number is how much two line-ups of the same graph agree: the mean size of the correlation of
+their places, 1 where one is the other or its reverse.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from graphmamba.bench.tables import table, write_json
+from graphmamba.data.columns import topology_of
+from graphmamba.data.open import open_with_columns
+from graphmamba.data.positional import Precompute
+from graphmamba.data.topology import Topology
+from graphmamba.environment import describe, resolve_device
+from graphmamba.order import ABLATIONS, OrderPolicy, line_up
+
+RESULTS = Path(__file__).parent / "results"
+ORDERS = {**ABLATIONS, "smooth": OrderPolicy(key="smooth")}
+ASKED = Precompute(frequencies=10, has_centrality=True, has_clusters=True)
+
+
+def main() -> None:
+    """Measure, print the table, write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--benchmark", default="peptides-func")
+    parser.add_argument("--root", type=Path, help="where data sets are kept")
+    parser.add_argument("--graphs", type=int, default=256, help="the first of the set")
+    parser.add_argument("--line-ups", type=int, default=8, help="of each graph")
+    parser.add_argument("--out", type=Path, default=RESULTS / "orders.json")
+    parser.add_argument("--commit", help="names the commit where the copy has no history")
+    options = parser.parse_args()
+
+    store = open_with_columns(options.benchmark, ASKED, options.root)
+    batch = store.batch(torch.arange(min(options.graphs, len(store))))
+    topology = replace(topology_of(batch), seed=torch.tensor(0))
+    rows = list(measure(topology, options.line_ups))
+    columns = ["order", "places between neighbours", "agreement of line-ups"]
+    texts = [[row["order"], f"{row['places']:.1f}", f"{row['agreement']:.2f}"] for row in rows]
+    Console().print(table(f"{options.benchmark}, {topology.num_graphs} graphs", columns, texts))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    write_json(
+        options.out,
+        {
+            "environment": describe(resolve_device("cpu"), options.commit),
+            "benchmark": options.benchmark,
+            "source": store.source,
+            "graphs": topology.num_graphs,
+            "line_ups": options.line_ups,
+            "rows": rows,
+        },
+    )
+
+
+def measure(topology: Topology, line_ups: int) -> Iterator[dict[str, Any]]:
+    """Measure every order over several line-ups of the same graphs."""
+    for name, policy in ORDERS.items():
+        places = _places(policy, topology, line_ups)
+        source, target = topology.edge_index
+        yield {
+            "order": name,
+            "places": float((places[:, source] - places[:, target]).abs().double().mean()),
+            "agreement": _agreement(places, topology),
+        }
+
+
+def _places(policy: OrderPolicy, topology: Topology, line_ups: int) -> Tensor:
+    """Place of each node in each line-up, [line-ups, nodes]."""
+    nodes = topology.batch.shape[0]
+    order = line_up(policy, topology, samples=line_ups).order
+    if order is None:
+        return torch.arange(nodes).expand(line_ups, -1)
+    return torch.stack([line.argsort() for line in (order % nodes).view(line_ups, nodes)])
+
+
+def _agreement(places: Tensor, topology: Topology) -> float:
+    """Mean size of the correlation between two line-ups of a graph, graphs of one node left out."""
+    count, found = len(places), []
+    for start, end in topology.starts().unfold(0, 2, 1).tolist():
+        if end - start > 1:
+            same = torch.corrcoef(places[:, start:end].double()).abs()
+            found.append((same.sum() - count) / (count * (count - 1)))
+    return float(torch.stack(found).mean())
+
+
+if __name__ == "__main__":
+    main()
