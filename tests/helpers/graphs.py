@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
+from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.topology import Topology
 
 ODD_SIZES = (7, 1, 12, 0, 3)
@@ -90,3 +92,30 @@ def one_graph(topology: Topology, graph: int) -> tuple[Topology, Tensor, Tensor]
         gate_encoding=pick(topology.gate_encoding),
     )
     return alone, nodes, edges
+
+
+def with_spectrum(edge_index: Tensor, sizes: list[int], frequencies: int = 10) -> Topology:
+    """Graphs of these sizes with eigenvectors and eigenvalues of their Laplacians."""
+    columns, start = [], 0
+    for size in sizes:
+        inside = edge_index[:, (edge_index[0] >= start) & (edge_index[0] < start + size)] - start
+        made = add_columns(
+            Data(edge_index=inside, num_nodes=size), Precompute(frequencies=frequencies)
+        )
+        columns.append((made.laplacian_vectors, made.laplacian_values))
+        start += size
+    return Topology(
+        edge_index=edge_index,
+        batch=torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)),
+        num_graphs=len(sizes),
+        graph_key=torch.arange(len(sizes)),
+        seed=torch.tensor(0),
+        laplacian_vectors=torch.cat([vectors for vectors, _ in columns]),
+        laplacian_values=torch.cat([values for _, values in columns]),
+    )
+
+
+def path(nodes: int, start: int = 0) -> Tensor:
+    """Edges, in both directions, of nodes in a row."""
+    steps = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)]) + start
+    return torch.cat([steps, steps.flip(0)], dim=1)

@@ -8,14 +8,12 @@ from itertools import chain, pairwise
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
-from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.order import ABLATIONS, PUBLISHED, LineUp, OrderPolicy, line_up
 from graphmamba.order.scores import out_degree
-from tests.helpers.graphs import one_graph, random_topology
+from tests.helpers.graphs import one_graph, path, random_topology, with_spectrum
 from tests.helpers.typecheck import typecheck_off
 
 POLICIES = {
@@ -250,31 +248,6 @@ def test_keys_too_wide_for_one_word_sort_alike(monkeypatch: pytest.MonkeyPatch) 
     narrow = [line_up(policy, topology, samples=2).order for policy in policies]
     for one, other in zip(wide, narrow, strict=True):
         assert torch.equal(one, other)
-
-
-def with_spectrum(edge_index: Tensor, sizes: list[int], frequencies: int = 10) -> Topology:
-    columns, start = [], 0
-    for size in sizes:
-        inside = edge_index[:, (edge_index[0] >= start) & (edge_index[0] < start + size)] - start
-        made = add_columns(
-            Data(edge_index=inside, num_nodes=size), Precompute(frequencies=frequencies)
-        )
-        columns.append((made.laplacian_vectors, made.laplacian_values))
-        start += size
-    return Topology(
-        edge_index=edge_index,
-        batch=torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)),
-        num_graphs=len(sizes),
-        graph_key=torch.arange(len(sizes)),
-        seed=torch.tensor(0),
-        laplacian_vectors=torch.cat([vectors for vectors, _ in columns]),
-        laplacian_values=torch.cat([values for _, values in columns]),
-    )
-
-
-def path(nodes: int, start: int = 0) -> Tensor:
-    steps = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)]) + start
-    return torch.cat([steps, steps.flip(0)], dim=1)
 
 
 def test_along_a_smooth_function_neighbours_stay_near_and_orders_differ() -> None:
