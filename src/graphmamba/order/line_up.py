@@ -11,7 +11,14 @@ from graphmamba.data.random_bits import draw_bits, is_fused, take_bits
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
-from graphmamba.order.scores import NOISE_BITS, SortKey, node_key, noise_key, score_keys
+from graphmamba.order.scores import (
+    NOISE_BITS,
+    TIE_BITS,
+    SortKey,
+    node_key,
+    noise_key,
+    score_keys,
+)
 
 BIN_BITS = 32
 WORD_BITS = 63
@@ -98,7 +105,8 @@ def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) 
     score = score_keys(policy, topology, bits, streams)
     cluster = _cluster_keys(policy, topology, streams)
     inner = [*cluster, *score] if policy.clusters == "first" else [*score, *cluster]
-    ties = [noise_key(bits)] if policy.noise == "ties" else []
+    parted = TIE_BITS.get(policy.key, NOISE_BITS)
+    ties = [noise_key(bits, parted)] if policy.noise == "ties" else []
     return [(group, groups), *inner, *ties]
 
 

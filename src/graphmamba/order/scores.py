@@ -15,6 +15,8 @@ FLOAT_BITS = 32
 FLATTEST = 1e-8
 """Eigenvalues below it count as 0, and theirs are functions that are constant on each part of a
 graph: so far apart are parts without an edge between them that one follows the other."""
+TIE_BITS = {"smooth": 12}
+"""Bits that part what a score leaves tied, where few nodes are: with them the key is one word."""
 SMOOTH_STREAM = -3
 """Sets the draws of smooth functions apart from those of nodes and clusters."""
 
@@ -98,9 +100,13 @@ def _smooth(
     # graphs of few nodes have fewer vectors than columns
     waves = (vectors.double() / values.double().clamp_min(FLATTEST).sqrt()).nan_to_num(0.0)
     apart = draw_bits(streams, SMOOTH_STREAM)
+    numbers = torch.arange(waves.shape[1], device=waves.device)
+    drawn = _normal(draw_bits(apart.reshape(-1, 1), numbers))
+    coefficients = drawn.view(*streams.shape, waves.shape[1]).unbind(dim=2)
     score = waves.new_zeros(streams.shape[0], waves.shape[0])
-    for number, wave in enumerate(waves.unbind(dim=1)):
-        score = score + _normal(draw_bits(apart, number))[:, topology.batch] * wave
+    # added up one by one, they round alike everywhere
+    for coefficient, wave in zip(coefficients, waves.unbind(dim=1), strict=True):
+        score = score + coefficient.index_select(1, topology.batch) * wave
     return score
 
 
@@ -133,16 +139,16 @@ def _uniform(bits: Int[Tensor, "lines nodes"]) -> Float64[Tensor, "lines nodes"]
     return noise_key(bits)[0].double() / (1 << NOISE_BITS)
 
 
-def _normal(bits: Int[Tensor, "lines nodes"]) -> Float64[Tensor, "lines nodes"]:
+def _normal(bits: Int[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
     """Twelve uniform numbers less six: normal enough, and without logarithms that round apart."""
-    terms = [draw_bits(bits, term) for term in range(NORMAL_TERMS)]
-    whole = torch.stack([noise_key(term)[0] for term in terms]).sum(dim=0)
-    return whole.double() / (1 << NOISE_BITS) - NORMAL_TERMS / 2
+    terms = torch.arange(NORMAL_TERMS, device=bits.device)
+    whole, _ = noise_key(draw_bits(bits.reshape(-1, 1), terms))
+    return whole.sum(dim=1).view_as(bits).double() / (1 << NOISE_BITS) - NORMAL_TERMS / 2
 
 
-def noise_key(bits: Int[Tensor, "lines nodes"]) -> SortKey:
+def noise_key(bits: Int[Tensor, "*shape"], count: int = NOISE_BITS) -> SortKey:
     """Sort key that shuffles what all keys before it leave tied."""
-    return take_bits(bits, 64 - NOISE_BITS, NOISE_BITS), 1 << NOISE_BITS
+    return take_bits(bits, 64 - count, count), 1 << count
 
 
 def _as_sortable(score: Float32[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
