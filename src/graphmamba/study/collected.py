@@ -184,4 +184,6 @@ def _order() -> Iterable[str]:
     """Data sets as in the catalogue; in each, Graph-Mamba and what grew of it come first."""
     for benchmark in CATALOG:
         own = [name for name in config_names() if name.startswith(f"{benchmark}/")]
-        yield from sorted(own, key=lambda name: not name.startswith(f"{benchmark}/graph-mamba"))
+        grown = f"{benchmark}/graph-mamba"
+        # of two names, the one that the other begins with is first
+        yield from sorted(own, key=lambda name: (not name.startswith(grown), name))
