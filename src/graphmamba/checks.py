@@ -32,7 +32,9 @@ def check_fraction(argument: str, value: int | float) -> None:
 
 
 def check_divides(argument: str, value: int, name: str, total: int) -> None:
-    """Refuse a count that does not divide a width evenly."""
+    """Refuse a count that does not divide a width evenly, and what is no count."""
+    check_is(argument, value, int)
+    check_is(name, total, int)
     if value < 1 or total % value:
         raise UserError(f"{argument} must divide {name}={total}, got {value!r}")
 

@@ -271,6 +271,11 @@ def test_missing_expander_edges_are_asked_for() -> None:
     [
         (lambda: Attention(8, 3), "heads must divide channels=8, got 3"),
         (lambda: Attention(8, 0), "heads must divide channels=8, got 0"),
+        (lambda: Attention("8", 2), "channels must be int, got '8'"),
+        (lambda: Attention(8, 2.0), "heads must be int, got 2.0"),
+        (lambda: Performer("8", 2), "channels must be int, got '8'"),
+        (lambda: BigBird("8", 2), "channels must be int, got '8'"),
+        (lambda: ExphormerStack("8", 1, 2), "channels must be int, got '8'"),
         (lambda: Performer(8, 3), "heads must divide channels=8, got 3"),
         (lambda: BigBird(8, 3), "heads must divide channels=8, got 3"),
         (lambda: ExphormerStack(8, 1, 3), "heads must divide channels=8, got 3"),

@@ -93,6 +93,7 @@ class ExphormerStack(nn.Module):
         activation: Activation = "relu",
     ) -> None:
         super().__init__()
+        check_divides("heads", heads, "channels", channels)
         check_least("layers", layers, 1)
         check_least("virtual_nodes", virtual_nodes, 0)
         self.has_expander, self.virtual_nodes = has_expander, virtual_nodes
