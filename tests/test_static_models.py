@@ -25,6 +25,7 @@ from tests.helpers.synthetic import synthetic_graphs
 
 NAMES = [
     "peptides-func/graph-mamba",
+    "peptides-func/graph-mamba-plus",
     "pascalvoc-sp/graph-mamba",
     "pattern/graph-mamba",
     "malnet-tiny/graph-mamba",
@@ -40,6 +41,7 @@ NAMES = [
 ]
 CAPTURED = [
     "peptides-func/graph-mamba",
+    "peptides-func/graph-mamba-plus",
     "peptides-func/gps-transformer",
     "peptides-func/exphormer",
     "peptides-func/gatedgcn",

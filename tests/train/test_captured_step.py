@@ -18,6 +18,7 @@ from tests.helpers.runs import tiny_experiment, tiny_store
 
 NAMES = (
     "peptides-func/graph-mamba",
+    "peptides-func/graph-mamba-plus",
     "pascalvoc-sp/graph-mamba",
     "malnet-tiny/graph-mamba",
     "pattern/graph-mamba",
