@@ -1,0 +1,181 @@
+"""Train a list of runs side by side on one device, in the order of the list.
+
+Run it in the repository; the package need not be installed:
+
+    PYTHONPATH=src python benchmarks/runs.py LIST.jsonl --folder FOLDER --workers 4 --max-time 1500
+
+Small graphs leave a GPU idle between launches, and other runs fill the gaps; with NVIDIA's
+multi-process service (`nvidia-cuda-mps-control -d`) they need not take turns. Given again, finished
+runs stay, and those that were cut off go on where they were. Each line of LIST is one run:
+
+    {"name": "cluster/graph-mamba", "seed": 1}
+    {"name": "peptides-func/graph-mamba", "row": "cluster", "folder": "ablation/cluster"}
+    {"name": "my.yaml", "overrides": {"recipe.epochs": 50}, "options": {"tf32": false}}
+
+`name` is a config of the package or a YAML file; `row` exchanges a piece of it as `study ablation`
+does. A run's folder is FOLDER/`folder`/seed-N, where `folder` is the name unless it is given.
+"""
+
+import argparse
+import json
+import math
+import queue
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from graphmamba.config import load_experiment
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.parse import suggest
+from graphmamba.study.ablation_rows import TABLES, row_experiment
+from graphmamba.task.model import columns_read
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.fit import fit
+from graphmamba.train.folder import RunFolder
+from graphmamba.train.open_data import open_data
+from graphmamba.train.options import RunOptions
+
+LEAST = 30.0
+"""Seconds that must be left for a run to begin: less are spent before its first epoch."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One line of the list."""
+
+    name: str
+    seed: int = 0
+    row: str | None = None
+    folder: str | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def place(self) -> Path:
+        """The run's folder under that of all runs."""
+        return Path(self.folder or self.name.removesuffix(".yaml")) / f"seed-{self.seed}"
+
+    def experiment(self) -> Experiment:
+        """What is trained."""
+        if self.row is None:
+            return load_experiment(self.name, self.overrides)
+        benchmark, _, model = self.name.partition("/")
+        for name, table in TABLES.items():
+            if model == table.model and self.row in table.rows:
+                return row_experiment(benchmark, name, self.row, self.overrides)
+        raise UserError(f"row must be one of the ablation of {self.name}, got {self.row!r}")
+
+    def run_options(self, device: str, seconds: float) -> RunOptions:
+        """How it is run, for so many seconds at most."""
+        given = {"seed": self.seed, "device": device, "max_time": seconds, **self.options}
+        return RunOptions.of(given, "options")
+
+
+def read_jobs(path: Path) -> Iterator[Job]:
+    """Read the list; a line that is no run is refused by its number before anything is trained."""
+    known = list(Job.__dataclass_fields__)
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        where = f"{path}, line {number}"
+        try:
+            content = json.loads(line)
+            for key in content:
+                if key not in known:
+                    raise UserError(f"no key '{key}'; {suggest(key, known)}")
+            job = Job(**content)
+            job.experiment()
+            job.run_options("auto", math.inf)
+        except (UserError, ValueError, TypeError, AttributeError) as mistake:
+            raise UserError(f"{where}: {mistake}") from mistake
+        yield job
+
+
+def work(
+    jobs: "queue.Queue[Job]", failed: "queue.Queue[str]", folder: Path, root: Path | None,
+    device: str, end: float,
+) -> None:  # fmt: skip
+    """Make runs until none is left or the time is over; one that fails stops no other."""
+    opened: dict[str, GraphStore] = {}
+    while time.time() + LEAST < end:
+        try:
+            job = jobs.get(timeout=1.0)
+        except queue.Empty:
+            return
+        place, began = folder / job.place, time.time()
+        try:
+            if RunFolder(place).done():
+                _say(f"{job.place}: finished before")
+                continue
+            experiment = job.experiment()
+            asked = columns_read(experiment.model, experiment.encoder)
+            key = repr((experiment.benchmark, experiment.sizes, experiment.own, asked))
+            if key not in opened:
+                # one set at a time: the largest take gigabytes
+                opened.clear()
+                opened[key] = open_data(experiment, root)[1]
+            options = job.run_options(device, end - time.time())
+            goes_on = RunFolder(place).config.exists()
+            result = fit(experiment, opened[key], options, place, resume=goes_on)
+        except UserError as mistake:
+            failed.put(str(job.place))
+            _say(f"{job.place}: failed: {mistake}")
+        except Exception:
+            # whatever it was, the other runs go on
+            failed.put(str(job.place))
+            _say(f"{job.place}: failed\n{traceback.format_exc()}")
+        else:
+            spent = f"{time.time() - began:.0f} s"
+            best = {split: scores.get(result.metric) for split, scores in result.scores.items()}
+            scores = ", ".join(f"{split} {score:.4f}" for split, score in best.items() if score)
+            _say(f"{job.place}: {result.ending} after {result.epochs} epochs, {scores}, {spent}")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Train what is missing; the exit status is 1 where a run failed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("list", type=Path, help="JSON, one run a line")
+    parser.add_argument("--folder", type=Path, default=Path("runs"))
+    parser.add_argument("--root", type=Path, help="where data sets are kept")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--workers", type=int, default=3, help="runs at a time")
+    parser.add_argument("--max-time", type=float, default=math.inf, help="seconds in all")
+    options = parser.parse_args()
+
+    try:
+        listed = list(read_jobs(options.list))
+    except (UserError, OSError) as mistake:
+        parser.error(str(mistake))
+    # every process has its own CUDA context, which a fork cannot have
+    context = get_context("spawn")
+    jobs, failed = context.Queue(), context.Queue()
+    for job in listed:
+        jobs.put(job)
+    end = time.time() + options.max_time
+    given = (jobs, failed, options.folder, options.root, options.device, end)
+    workers = [context.Process(target=work, args=given) for _ in range(options.workers)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    done = sum(RunFolder(options.folder / job.place).done() is not None for job in listed)
+    _say(f"{done} of {len(listed)} runs are finished in {options.folder}")
+    # jobs that nobody took must not keep this process
+    jobs.cancel_join_thread()
+    if not failed.empty() or any(worker.exitcode for worker in workers):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from graphmamba.errors import UserError
+from graphmamba.study.ablation_rows import row_experiment
+from graphmamba.train.folder import RunFolder, read_config
+from tests.helpers.processes import ROOT
+from tests.helpers.scripts import load_script
+
+SMALL = {
+    "sizes": [6, 2, 2],
+    "encoder.laplacian.channels": 4,
+    "model.channels": 16,
+    "model.layers": 1,
+    "recipe.epochs": 2,
+}
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module."""
+    return load_script("runs", monkeypatch)
+
+
+def write_list(folder: Path, *jobs: dict[str, object]) -> Path:
+    path = folder / "list.jsonl"
+    path.write_text("# runs\n\n" + "\n".join(map(json.dumps, jobs)) + "\n")
+    return path
+
+
+def run(folder: Path, listed: Path) -> subprocess.CompletedProcess[str]:
+    words = [str(listed), "--folder", str(folder / "runs"), "--root", str(folder / "sets")]
+    return subprocess.run(
+        [sys.executable, "benchmarks/runs.py", *words, "--workers", "2", "--device", "cpu"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) -> None:
+    jobs = [{"name": "pattern/graph-mamba", "seed": seed, "overrides": SMALL} for seed in (0, 3)]
+    absent = {"name": "mnist/graph-mamba", "folder": "else/where"}
+    listed = write_list(tmp_path, absent, *jobs)
+    first = run(tmp_path, listed)
+    assert first.returncode == 1, first.stdout + first.stderr
+    assert "else/where/seed-0: failed: mnist is not in" in first.stdout
+    assert "2 of 3 runs are finished" in first.stdout
+    for seed in (0, 3):
+        place = tmp_path / "runs" / "pattern" / "graph-mamba" / f"seed-{seed}"
+        assert RunFolder(place).done()
+        assert read_config(place).options.seed == seed
+    again = run(tmp_path, write_list(tmp_path, *jobs))
+    assert again.returncode == 0
+    assert again.stdout.count("finished before") == 2
+
+
+def test_rows_of_the_ablation_have_their_experiment(study: ModuleType, tmp_path: Path) -> None:
+    name, given = "peptides-func/graph-mamba", {"recipe.epochs": 3}
+    listed = write_list(tmp_path, {"name": name, "row": "cluster", "overrides": given})
+    (job,) = study.read_jobs(listed)
+    assert job.experiment() == row_experiment("peptides-func", "order", "cluster", given)
+    assert job.place == Path(name, "seed-0")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 2: Expecting property name"),
+        ('{"name": "mnist", "sed": 1}', "line 2: no key 'sed'; did you mean 'seed'"),
+        ('{"name": "mnist/no-model"}', "line 2: .*no-model"),
+        ('{"name": "mnist/graph-mamba", "row": "plus"}', "line 2: row must be one of the ablation"),
+        ('{"name": "mnist", "options": {"devices": 0}}', "line 2: .*devices must be at least 1"),
+        ('{"seed": 1}', "line 2: .*name"),
+    ],
+)
+def test_a_line_that_is_no_run_is_refused(
+    line: str, message: str, study: ModuleType, tmp_path: Path
+) -> None:
+    path = tmp_path / "list.jsonl"
+    path.write_text(f"# runs\n{line}\n")
+    with pytest.raises(UserError, match=message):
+        list(study.read_jobs(path))
