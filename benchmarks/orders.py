@@ -20,6 +20,7 @@ from rich.console import Console
 from torch import Tensor
 
 from graphmamba.bench.tables import table, write_json
+from graphmamba.checks import check_least
 from graphmamba.data.columns import topology_of
 from graphmamba.data.open import open_with_columns
 from graphmamba.data.positional import Precompute
@@ -42,6 +43,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "orders.json")
     parser.add_argument("--commit", help="names the commit where the copy has no history")
     options = parser.parse_args()
+    check_least("graphs", options.graphs, 1)
+    check_least("line-ups", options.line_ups, 2)
 
     store = open_with_columns(options.benchmark, ASKED, options.root)
     batch = store.batch(torch.arange(min(options.graphs, len(store))))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import chain, pairwise
 
+import networkx
 import pytest
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.order import ABLATIONS, PUBLISHED, LineUp, OrderPolicy, line_up
-from graphmamba.order.scores import out_degree
+from graphmamba.order.scores import out_degree, score_keys
 from tests.helpers.graphs import one_graph, path, random_topology, with_spectrum
 from tests.helpers.typecheck import typecheck_off
 
@@ -270,6 +271,28 @@ def test_parts_without_an_edge_between_them_follow_one_another_on_a_smooth_funct
         assert changes == 1
 
 
+def test_a_smooth_function_reads_no_more_eigenvectors_than_it_is_made_of() -> None:
+    many = with_spectrum(path(60), [60], frequencies=12)
+    vectors, values = many.laplacian_vectors, many.laplacian_values
+    few = replace(many, laplacian_vectors=vectors[:, :4], laplacian_values=values[:, :4])
+    orders = [
+        line_up(OrderPolicy(key="smooth", frequencies=count), topology, samples=3).order
+        for topology, count in ((few, 4), (many, 4), (many, 12))
+    ]
+    assert torch.equal(orders[0], orders[1])
+    assert not torch.equal(orders[1], orders[2])
+
+
+def test_what_all_nodes_have_in_common_costs_a_smooth_function_no_digits() -> None:
+    # all eigenvalues but the first are large here, and what they add small beside it
+    graph = networkx.random_regular_graph(50, 1000, seed=0)
+    edges = torch.tensor(list(graph.edges)).T
+    topology = with_spectrum(torch.cat([edges, edges.flip(0)], dim=1), [1000])
+    bits, streams = torch.zeros(3, 1000, dtype=torch.int64), torch.arange(3)[:, None]
+    (scores, _), *_ = score_keys(OrderPolicy(key="smooth"), topology, bits, streams)
+    assert all(len(row.unique()) > 990 for row in scores)
+
+
 def test_graphs_with_few_eigenvectors_are_lined_up_smoothly() -> None:
     edges = torch.cat([path(3), path(40, start=4)], dim=1)
     topology = with_spectrum(edges, [3, 1, 40])
@@ -290,6 +313,7 @@ def test_graphs_with_few_eigenvectors_are_lined_up_smoothly() -> None:
         (OrderPolicy(key="eigenvector"), "centrality"),
         (OrderPolicy(key="random_walk"), "random_walk"),
         (OrderPolicy(key="smooth"), "laplacian_vectors"),
+        (OrderPolicy(key="smooth"), "laplacian_values"),
         (OrderPolicy(clusters="first"), "cluster"),
     ],
 )

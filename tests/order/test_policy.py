@@ -22,6 +22,8 @@ from tests.helpers.typecheck import typecheck_off
         ({"noise_width": 0.0}, "noise_width must be positive and finite, got 0.0"),
         ({"noise_width": float("nan")}, "noise_width must be positive and finite, got nan"),
         ({"key": "none", "noise": "normal"}, "noise must be .* with key='none', got 'normal'"),
+        ({"key": "smooth", "noise": "none"}, "noise must be 'ties' with key='smooth', got 'none'"),
+        ({"frequencies": 0}, "frequencies must be at least 1, got 0"),
     ],
 )
 def test_wrong_fields_are_refused(arguments: dict[str, object], message: str) -> None:

@@ -235,6 +235,33 @@ def test_columns_that_do_not_fit_are_refused(columns: dict[str, object], message
         GraphMambaBlock(8)(X, EDGES, torch.tensor([0, 0, 1, 1]), **columns)
 
 
+@pytest.mark.parametrize(
+    ("policy", "columns", "message"),
+    [
+        (OrderPolicy(key="smooth"), {}, "laplacian_vectors must be given for key='smooth', got"),
+        (
+            OrderPolicy(key="smooth", frequencies=2),
+            {"laplacian_vectors": torch.rand(4, 2)},
+            "laplacian_values must be given for key='smooth', got None",
+        ),
+        (
+            OrderPolicy(key="smooth"),
+            {"laplacian_vectors": torch.rand(4, 2), "laplacian_values": torch.rand(4, 2)},
+            "frequencies of laplacian_vectors must be at least 10, got 2",
+        ),
+        (OrderPolicy(clusters="first"), {}, "cluster must be given for clusters='first', got None"),
+    ],
+)
+def test_what_a_policy_needs_is_asked_for_before_anything_is_drawn(
+    policy: OrderPolicy, columns: dict[str, Tensor], message: str
+) -> None:
+    block = GraphMambaBlock(8, policy)
+    before = {name: value.clone() for name, value in block.state_dict().items()}
+    with pytest.raises(UserError, match=message):
+        block(X, EDGES, **columns)
+    assert all(torch.equal(value, before[name]) for name, value in block.state_dict().items())
+
+
 def test_last_graphs_without_nodes_are_told_by_their_number() -> None:
     block, batch = GraphMambaBlock(8, options=EXACT).eval(), torch.tensor([0, 0, 1, 1])
     x, keys = torch.randn(4, 8), torch.tensor([7, 8, 9])

@@ -13,6 +13,7 @@ import pytest
 from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
 from graphmamba.order.policy import PUBLISHED
 from graphmamba.study import ablation as study
 from graphmamba.study.ablation import Ablation, Entry, ablation
@@ -116,6 +117,12 @@ def test_a_piece_that_is_the_paper_s_already_has_no_row() -> None:
         "paper-order",
         "paper-recipe",
     ]
+
+
+def test_a_row_that_exchanges_nothing_is_refused_by_name(tmp_path: Path) -> None:
+    message = "rows must exchange something, and 'paper-encoder' of peptides-func is the same"
+    with pytest.raises(UserError, match=message):
+        ablation(tmp_path, benchmarks="peptides-func", table="plus", rows="plus,paper-encoder")
 
 
 def test_the_paper_s_numbers_are_those_of_its_table() -> None:

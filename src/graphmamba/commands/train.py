@@ -127,7 +127,7 @@ def _train(
     finally:
         reporter.close()
     if is_first_process():
-        _conclude(experiment, result, _published(experiment, Path(root) if root else None))
+        _conclude(experiment, result, Path(root) if root else None)
 
 
 def _published(experiment: Experiment, root: Path | None) -> Score | None:
@@ -142,9 +142,7 @@ def _published(experiment: Experiment, root: Path | None) -> Score | None:
     return score
 
 
-def _conclude(
-    experiment: Experiment, result: RunResult | SeedsResult, published: Score | None
-) -> None:
+def _conclude(experiment: Experiment, result: RunResult | SeedsResult, root: Path | None) -> None:
     """Print the table, where the files are and what to type next."""
     from graphmamba.show.tables import results_table
 
@@ -157,7 +155,7 @@ def _conclude(
     if best.best_epoch < 0:
         say(f"no epoch was finished; go on with: graphmamba train --resume {result.folder}")
         return
-    say(results_table(result, published))
+    say(results_table(result, _published(experiment, root)))
     say(f"best weights  {best.folder / 'best.safetensors'}")
     if (best.folder / "curves.png").exists():
         say(f"curves        {best.folder / 'curves.png'}")

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from graphmamba.data.checks import check_range
+
 LEAST_GAIN = 1e-7
 """Modularity that a level must gain for another one to follow, as in networkx."""
 
@@ -21,6 +23,8 @@ def louvain_communities(
     """
     from graphmamba.data.louvain_kernels import join, modularity, move_nodes, pairs_of
 
+    # kernels look at no bound
+    check_range("edge_index", edge_index, nodes, "nodes")
     found = np.arange(nodes)
     if not edge_index.numel():
         return torch.from_numpy(found)

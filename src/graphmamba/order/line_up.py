@@ -52,6 +52,7 @@ def line_up_layers(
     policy: OrderPolicy, topology: Topology, *, samples: int = 1, layers: range
 ) -> list[LineUp]:
     """Line up for several layers by one sort; each gets what `line_up` would give it."""
+    check_given(policy, topology)
     starts = topology.starts()
     topology = replace(topology, ptr=starts)
     if policy.is_identity:
@@ -69,6 +70,13 @@ def line_up_layers(
         boundaries = _find_groups(word, groups, words[0][1] // max(groups, 1), steps, len(layers))
     orders = order.view(len(layers), steps).unbind()
     return [LineUp(*each, samples) for each in zip(orders, boundaries, strict=True)]
+
+
+def check_given(policy: OrderPolicy, topology: Topology, prefix: str = "topology.") -> None:
+    """Refuse a batch that lacks what the policy reads; a message has `prefix` before the name."""
+    for name, reader in policy.columns.items():
+        if getattr(topology, name) is None:
+            raise UserError(f"{prefix}{name} must be given for {reader}, got None")
 
 
 def _fused_words(
@@ -147,10 +155,7 @@ def _cluster_keys(
     """Keys that keep clusters together; where there is noise, in a random order of clusters."""
     if policy.clusters == "none":
         return []
-    if topology.cluster is None:
-        raise UserError(
-            f"topology.cluster must be given for clusters={policy.clusters!r}, got None"
-        )
+    assert topology.cluster is not None
     if topology.cluster.is_floating_point():
         raise UserError(f"topology.cluster must hold integers, got {topology.cluster.dtype}")
     cluster = topology.cluster.long()

@@ -13,6 +13,13 @@ Clusters = Literal["none", "first", "ties"]
 Deal = Literal["random", "modulo"]
 Direction = Literal["forward", "reverse", "bidirectional"]
 
+COLUMNS_OF: dict[Key, tuple[str, ...]] = {
+    "eigenvector": ("centrality",),
+    "random_walk": ("random_walk",),
+    "smooth": ("laplacian_vectors", "laplacian_values"),
+}
+"""What a score is read from, beside the edges."""
+
 
 @dataclass(frozen=True)
 class OrderPolicy:
@@ -48,10 +55,12 @@ class OrderPolicy:
     """Line-ups averaged over at evaluation."""
     direction: Direction = "forward"
     """Along the line-up, against it, or the mean of both (the way back has its own weights)."""
+    frequencies: int = 10
+    """Eigenvectors that a `smooth` function is made of, from the smallest eigenvalue upwards."""
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("bins", "train_samples", "eval_samples"):
+        for name in ("bins", "train_samples", "eval_samples", "frequencies"):
             check_least(name, getattr(self, name), 1)
         if not 0 < self.noise_width < float("inf"):
             raise UserError(f"noise_width must be positive and finite, got {self.noise_width!r}")
@@ -64,6 +73,14 @@ class OrderPolicy:
     def is_random(self) -> bool:
         """Whether two line-ups of the same graph can differ."""
         return self.noise != "none" or (self.bins > 1 and self.deal == "random")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Pre-computed columns of the nodes that the rule reads, and which part of it does."""
+        read = dict.fromkeys(COLUMNS_OF.get(self.key, ()), f"key={self.key!r}")
+        if self.clusters != "none":
+            read["cluster"] = f"clusters={self.clusters!r}"
+        return read
 
     @property
     def is_blurred(self) -> bool:

@@ -6,17 +6,17 @@ from torch import Tensor
 
 from graphmamba.data.random_bits import draw_bits, take_bits
 from graphmamba.data.topology import Topology
-from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy
 
 NOISE_BITS = 28
 NORMAL_TERMS = 12
 FLOAT_BITS = 32
 FLATTEST = 1e-8
-"""Eigenvalues below it count as 0, and theirs are functions that are constant on each part of a
-graph: so far apart are parts without an edge between them that one follows the other."""
-TIE_BITS = {"smooth": 12}
-"""Bits that part what a score leaves tied, where few nodes are: with them the key is one word."""
+"""Eigenvalues below it count as 0. Theirs are functions that are constant on each part of a graph,
+with coefficients so large that parts without an edge between them nearly always follow one
+another."""
+TIE_BITS = {"smooth": 20}
+"""Bits that shuffle tied nodes, fewer where ties are rare: so all keys fit into one word."""
 SMOOTH_STREAM = -3
 """Sets the draws of smooth functions apart from those of nodes and clusters."""
 
@@ -61,7 +61,8 @@ def score_keys(
     if policy.key == "none":
         return []
     if policy.key == "smooth":
-        return [(_as_sortable(_smooth(topology, streams).float()), 1 << FLOAT_BITS)]
+        smooth = _smooth(policy.frequencies, topology, streams)
+        return [(_as_sortable(smooth.float()), 1 << FLOAT_BITS)]
     if not policy.is_blurred:
         values, number = node_key(policy, topology)
         return [(values.expand_as(bits), number)]
@@ -75,28 +76,28 @@ def _score(policy: OrderPolicy, topology: Topology) -> Float64[Tensor, " nodes"]
     if policy.key == "degree":
         return out_degree(topology).double()
     if policy.key == "eigenvector":
-        if topology.centrality is None:
-            raise UserError("topology.centrality must be given for key='eigenvector', got None")
+        assert topology.centrality is not None
         return topology.centrality.double()
-    if topology.random_walk is None:
-        raise UserError("topology.random_walk must be given for key='random_walk', got None")
+    assert topology.random_walk is not None
     # Rows are few numbers wide; added up one by one, they round alike everywhere.
     columns = topology.random_walk.double().unbind(dim=1)
     return -sum(columns, start=torch.zeros_like(columns[0]))
 
 
 def _smooth(
-    topology: Topology, streams: Int[Tensor, "lines graphs"]
+    frequencies: int, topology: Topology, streams: Int[Tensor, "lines graphs"]
 ) -> Float64[Tensor, "lines nodes"]:
     """A random function on each graph, drawn anew for each line.
 
     It is a Gaussian free field, the smooth part of it that a few eigenvectors of the Laplacian
-    span: normal coefficients over the root of the eigenvalue. Its law is the same whatever signs,
-    or basis of a repeated eigenvalue, they have.
+    span: normal coefficients over the root of the eigenvalue. Its law is the same whatever signs
+    they have, and whatever basis where an eigenvalue repeats, unless only some of its
+    eigenvectors are among the few.
     """
-    vectors, values = topology.laplacian_vectors, topology.laplacian_values
-    if vectors is None or values is None:
-        raise UserError("topology.laplacian_vectors must be given for key='smooth', got None")
+    assert topology.laplacian_vectors is not None
+    assert topology.laplacian_values is not None
+    vectors = topology.laplacian_vectors[:, :frequencies]
+    values = topology.laplacian_values[:, :frequencies]
     # graphs of few nodes have fewer vectors than columns
     waves = (vectors.double() / values.double().clamp_min(FLATTEST).sqrt()).nan_to_num(0.0)
     apart = draw_bits(streams, SMOOTH_STREAM)
@@ -107,7 +108,8 @@ def _smooth(
     # added up one by one, they round alike everywhere
     for coefficient, wave in zip(coefficients, waves.unbind(dim=1), strict=True):
         score = score + coefficient.index_select(1, topology.batch) * wave
-    return score
+    # What all nodes of a graph have in common is large, and would cost the rest its digits.
+    return score - score.index_select(1, topology.starts()[topology.batch])
 
 
 def _deviation(

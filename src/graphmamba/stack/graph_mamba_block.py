@@ -9,17 +9,11 @@ from torch import Tensor, nn
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.checks import check_membership, check_rows
 from graphmamba.data.topology import Topology
+from graphmamba.order.line_up import check_given
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.order.seed import NoiseSeed
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
 from graphmamba.stack.mamba_block import MambaOptions
-
-COLUMNS = {
-    "random_walk": "walks",
-    "laplacian_vectors": "frequencies",
-    "laplacian_values": "frequencies",
-}
-"""What a policy may read several numbers a node of, and what these are."""
 
 
 class GraphMambaBlock(nn.Module):
@@ -117,7 +111,7 @@ class GraphMambaBlock(nn.Module):
             laplacian_vectors=laplacian_vectors,
             laplacian_values=laplacian_values,
         )
-        _check_columns(x.shape[0], topology)
+        _check_columns(self.mixer.policy, topology)
         if is_checked:
             check_is("num_graphs", num_graphs, int)
             check_membership(edge_index, batch, num_graphs)
@@ -129,17 +123,22 @@ def _read_num_graphs(batch: Tensor) -> int:
     return int(batch[-1]) + 1 if batch.numel() else 0
 
 
-def _check_columns(nodes: int, topology: Topology) -> None:
-    """Refuse columns of a policy that have another shape or kind."""
+def _check_columns(policy: OrderPolicy, topology: Topology) -> None:
+    """Refuse columns that a policy cannot read: missing ones, other shapes, other kinds."""
+    check_given(policy, topology, prefix="")
+    nodes = topology.batch.shape[0]
     if topology.centrality is not None:
         check_rows("centrality", topology.centrality, (nodes,))
     if topology.cluster is not None:
         check_rows("cluster", topology.cluster, (nodes,), is_integer=True)
-    for name, what in COLUMNS.items():
-        rows = getattr(topology, name)
-        if rows is not None:
-            check_rows(name, rows, (nodes, what))
-            check_least(f"{what} of {name}", rows.shape[1], 1)
+    if topology.random_walk is not None:
+        check_rows("random_walk", topology.random_walk, (nodes, "walks"))
+        check_least("walks of random_walk", topology.random_walk.shape[1], 1)
     vectors, values = topology.laplacian_vectors, topology.laplacian_values
-    if vectors is not None and values is not None:
-        check_rows("laplacian_values", values, vectors.shape)
+    if vectors is not None:
+        least = policy.frequencies if policy.key == "smooth" else 1
+        check_rows("laplacian_vectors", vectors, (nodes, "frequencies"))
+        check_least("frequencies of laplacian_vectors", vectors.shape[1], least)
+    if values is not None:
+        shape = (nodes, "frequencies") if vectors is None else vectors.shape
+        check_rows("laplacian_values", values, shape)

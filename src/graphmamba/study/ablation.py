@@ -180,12 +180,18 @@ def ablation(  # noqa: PLR0913
     check_choice("table", table, tuple(TABLES))
     known = tuple(TABLES[table].rows)
     chosen = known if rows == "all" else words_among(rows, known, "rows")
+    experiments = {
+        (name, row): experiment
+        for name in sets
+        for row, experiment in row_experiments(name, table, chosen, overrides).items()
+    }
+    missing = [
+        f"'{row}' of {name}" for name in sets for row in chosen if (name, row) not in experiments
+    ]
+    if missing and rows != "all":
+        raise UserError(f"rows must exchange something, and {missing[0]} is the same as another")
     study = Ablation(
-        {
-            (name, row): experiment
-            for name in sets
-            for row, experiment in row_experiments(name, table, chosen, overrides).items()
-        },
+        experiments,
         seeds=numbers_in(seeds, "seeds"),
         folder=folder,
         options=RunOptions.of(dict(options), "options"),

@@ -120,8 +120,8 @@ def row_experiments(
     A piece that a model has in common with the paper's leaves nothing to exchange.
     """
     made: dict[str, Experiment] = {}
-    for row in rows:
+    for row in TABLES[table].rows:
         experiment = row_experiment(benchmark, table, row, overrides)
         if experiment not in made.values():
             made[row] = experiment
-    return made
+    return {row: made[row] for row in rows if row in made}

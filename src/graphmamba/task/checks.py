@@ -7,6 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmamba.checks import check_least
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
 from graphmamba.data.checks import check_membership, check_range, check_rows
 from graphmamba.data.columns import column, required
@@ -114,12 +115,8 @@ def _check_precomputed(graphs: Data, nodes: int, precompute: Precompute) -> None
     ):
         if least:
             rows = required(graphs, name, MADE_BY)
-            wanted = f"{least} or more"
-            check_rows(f"graphs.{name}", rows, [nodes, wanted])
-            if rows.shape[1] < least:
-                raise UserError(
-                    f"graphs.{name} must have shape [{nodes}, {wanted}], got {list(rows.shape)}"
-                )
+            check_rows(f"graphs.{name}", rows, [nodes, "columns"])
+            check_least(f"columns of graphs.{name}", rows.shape[1], least)
     if precompute.expander_degree:
         pairs = required(graphs, "expander_index", MADE_BY)
         check_rows("graphs.expander_index", pairs, [2, "expanders"], is_integer=True)

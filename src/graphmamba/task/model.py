@@ -16,8 +16,6 @@ from graphmamba.stack.config import StackConfig
 from graphmamba.task.checks import check_columns, check_values
 from graphmamba.task.heads import HEADS, HeadConfig
 
-ORDER_FREQUENCIES = 10
-"""Eigenvectors that smooth functions are made of, where no encoder reads more."""
 ORDER_WALKS = 20
 """Walks that an order by return probabilities sums up."""
 
@@ -92,7 +90,7 @@ def columns_read(model: StackConfig, encoder: EncoderConfig) -> Precompute:
         frequencies=max(
             laplacian.frequencies if laplacian else 0,
             encoder.gate_frequencies,
-            ORDER_FREQUENCIES if is_ordered and model.order.key == "smooth" else 0,
+            model.order.frequencies if is_ordered and model.order.key == "smooth" else 0,
         ),
         walks=max(
             walks.walks if walks else 0,
