@@ -24,8 +24,10 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ from graphmamba.train.fit import fit
 from graphmamba.train.folder import RunFolder
 from graphmamba.train.open_data import open_data
 from graphmamba.train.options import RunOptions
+from graphmamba.train.results import Ending
 
 LEAST = 30.0
 """Seconds that must be left for a run to begin: less are spent before its first epoch."""
@@ -108,33 +111,49 @@ def work(
             job = jobs.get(timeout=1.0)
         except queue.Empty:
             return
-        place, began = folder / job.place, time.time()
         try:
-            if RunFolder(place).done():
-                _say(f"{job.place}: finished before")
-                continue
-            experiment = job.experiment()
-            asked = columns_read(experiment.model, experiment.encoder)
-            key = repr((experiment.benchmark, experiment.sizes, experiment.own, asked))
-            if key not in opened:
-                # one set at a time: the largest take gigabytes
-                opened.clear()
-                opened[key] = open_data(experiment, root)[1]
-            options = job.run_options(device, end - time.time())
-            goes_on = RunFolder(place).config.exists()
-            result = fit(experiment, opened[key], options, place, resume=goes_on)
-        except UserError as mistake:
+            ending = train(job, folder, root, device, end, opened)
+        except Exception as mistake:
             failed.put(str(job.place))
-            _say(f"{job.place}: failed: {mistake}")
-        except Exception:
-            # whatever it was, the other runs go on
-            failed.put(str(job.place))
-            _say(f"{job.place}: failed\n{traceback.format_exc()}")
+            what = str(mistake) if isinstance(mistake, UserError) else traceback.format_exc()
+            _say(f"{job.place}: failed: {what}")
         else:
-            spent = f"{time.time() - began:.0f} s"
-            best = {split: scores.get(result.metric) for split, scores in result.scores.items()}
-            scores = ", ".join(f"{split} {score:.4f}" for split, score in best.items() if score)
-            _say(f"{job.place}: {result.ending} after {result.epochs} epochs, {scores}, {spent}")
+            if ending == "signal":
+                return
+
+
+def train(
+    job: Job, folder: Path, root: Path | None, device: str, end: float,
+    opened: dict[str, GraphStore],
+) -> Ending:  # fmt: skip
+    """Make one run, or go on with it, and say how it ended; `opened` keeps graphs for others."""
+    place, began = folder / job.place, time.time()
+    done = RunFolder(place).done()
+    if done:
+        _say(f"{job.place}: finished before")
+        return done.ending
+    experiment = job.experiment()
+    asked = columns_read(experiment.model, experiment.encoder)
+    key = repr((experiment.benchmark, experiment.sizes, experiment.own, asked))
+    if key not in opened:
+        # one set at a time: the largest take gigabytes
+        opened.clear()
+        opened[key] = open_data(experiment, root)[1]
+    options = job.run_options(device, end - time.time())
+    goes_on = RunFolder(place).config.exists()
+    result = fit(experiment, opened[key], options, place, resume=goes_on)
+    found = {split: scores.get(result.metric) for split, scores in result.scores.items()}
+    scores = ", ".join(f"{split} {score:.4f}" for split, score in found.items() if score)
+    made = f"{result.ending} after {result.epochs} epochs"
+    _say(f"{job.place}: {made}, {scores}, {time.time() - began:.0f} s")
+    return result.ending
+
+
+def _wait(worker: BaseProcess) -> None:
+    """Wait for a process; Ctrl-C reaches it as well, and it saves its run before it ends."""
+    while worker.is_alive():
+        with suppress(KeyboardInterrupt):
+            worker.join()
 
 
 def _say(text: str) -> None:
@@ -168,7 +187,7 @@ def main() -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join()
+        _wait(worker)
     done = sum(RunFolder(options.folder / job.place).done() is not None for job in listed)
     _say(f"{done} of {len(listed)} runs are finished in {options.folder}")
     # jobs that nobody took must not keep this process
