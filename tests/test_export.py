@@ -78,6 +78,7 @@ def run(code: str, *names: str) -> None:
     "names",
     [
         ("peptides-func/graph-mamba", "pascalvoc-sp/graph-mamba", "pcqm-contact/graph-mamba"),
+        ("peptides-func/graph-mamba-plus",),
         ("peptides-func/gps-bigbird", "cifar10/exphormer", "peptides-func/gine", "mnist/gcn"),
         ("peptides-func/gps-transformer", "malnet-tiny/gps-performer", "pascalvoc-sp/gatedgcn"),
     ],
