@@ -4,7 +4,7 @@ Run it in the repository; the package need not be installed:
 
     PYTHONPATH=src python benchmarks/runs.py LIST.jsonl --folder FOLDER --workers 4 --max-time 1500
 
-Small graphs leave a GPU idle between launches, and other runs fill the gaps; with NVIDIA's
+While one run imports, compiles or computes scores on the CPU, others have the GPU; with NVIDIA's
 multi-process service (`nvidia-cuda-mps-control -d`) they need not take turns. Given again, finished
 runs stay, and those that were cut off go on where they were. Each line of LIST is one run:
 
@@ -25,12 +25,13 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from graphmamba.checks import check_least
 from graphmamba.config import load_experiment
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
@@ -44,6 +45,7 @@ from graphmamba.train.open_data import open_data
 from graphmamba.train.options import RunOptions
 from graphmamba.train.results import Ending
 
+Opened = tuple[Experiment, GraphStore]
 LEAST = 30.0
 """Seconds that must be left for a run to begin: less are spent before its first epoch."""
 
@@ -82,7 +84,7 @@ class Job:
 
 def read_jobs(path: Path) -> Iterator[Job]:
     """Read the list; a line that is no run is refused by its number before anything is trained."""
-    known = list(Job.__dataclass_fields__)
+    known, places = list(Job.__dataclass_fields__), set()
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -95,6 +97,9 @@ def read_jobs(path: Path) -> Iterator[Job]:
             job = Job(**content)
             job.experiment()
             job.run_options("auto", math.inf)
+            if job.place in places:
+                raise UserError(f"folder must be another for each run, got '{job.place}' again")
+            places.add(job.place)
         except (UserError, ValueError, TypeError, AttributeError) as mistake:
             raise UserError(f"{where}: {mistake}") from mistake
         yield job
@@ -105,7 +110,7 @@ def work(
     device: str, end: float,
 ) -> None:  # fmt: skip
     """Make runs until none is left or the time is over; one that fails stops no other."""
-    opened: dict[str, GraphStore] = {}
+    opened: dict[str, Opened] = {}
     while time.time() + LEAST < end:
         try:
             job = jobs.get(timeout=1.0)
@@ -124,7 +129,7 @@ def work(
 
 def train(
     job: Job, folder: Path, root: Path | None, device: str, end: float,
-    opened: dict[str, GraphStore],
+    opened: dict[str, Opened],
 ) -> Ending:  # fmt: skip
     """Make one run, or go on with it, and say how it ended; `opened` keeps graphs for others."""
     place, began = folder / job.place, time.time()
@@ -138,12 +143,17 @@ def train(
     if key not in opened:
         # one set at a time: the largest take gigabytes
         opened.clear()
-        opened[key] = open_data(experiment, root)[1]
+        opened[key] = open_data(experiment, root)
+    described, store = opened[key]
+    # own graphs have told what they are
+    experiment = replace(experiment, own=described.own)
     options = job.run_options(device, end - time.time())
     goes_on = RunFolder(place).config.exists()
-    result = fit(experiment, opened[key], options, place, resume=goes_on)
+    result = fit(experiment, store, options, place, resume=goes_on)
     found = {split: scores.get(result.metric) for split, scores in result.scores.items()}
-    scores = ", ".join(f"{split} {score:.4f}" for split, score in found.items() if score)
+    scores = ", ".join(
+        f"{split} {score:.4f}" for split, score in found.items() if score is not None
+    )
     made = f"{result.ending} after {result.epochs} epochs"
     _say(f"{job.place}: {made}, {scores}, {time.time() - began:.0f} s")
     return result.ending
@@ -173,6 +183,7 @@ def main() -> None:
     options = parser.parse_args()
 
     try:
+        check_least("workers", options.workers, 1)
         listed = list(read_jobs(options.list))
     except (UserError, OSError) as mistake:
         parser.error(str(mistake))

@@ -10,6 +10,7 @@ import pytest
 from graphmamba.errors import UserError
 from graphmamba.study.ablation_rows import row_experiment
 from graphmamba.train.folder import RunFolder, read_config
+from tests.helpers.own_files import write_rings
 from tests.helpers.processes import ROOT
 from tests.helpers.scripts import load_script
 
@@ -48,19 +49,25 @@ def run(folder: Path, listed: Path) -> subprocess.CompletedProcess[str]:
 
 def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) -> None:
     jobs = [{"name": "pattern/graph-mamba", "seed": seed, "overrides": SMALL} for seed in (0, 3)]
+    own = {"own.path": str(write_rings(tmp_path / "rings")), "own.label": "taste"}
+    small = {name: SMALL[name] for name in ("model.channels", "model.layers", "recipe.epochs")}
+    Path(tmp_path / "own.yaml").write_text("benchmark: pattern\n")
+    name = str(tmp_path / "own.yaml")
+    jobs.append({"name": name, "folder": "own", "overrides": {**own, **small}})
     absent = {"name": "mnist/graph-mamba", "folder": "else/where"}
     listed = write_list(tmp_path, absent, *jobs)
     first = run(tmp_path, listed)
     assert first.returncode == 1, first.stdout + first.stderr
     assert "else/where/seed-0: failed: mnist is not in" in first.stdout
-    assert "2 of 3 runs are finished" in first.stdout
+    assert "3 of 4 runs are finished" in first.stdout
+    assert RunFolder(tmp_path / "runs" / "own" / "seed-0").done()
     for seed in (0, 3):
         place = tmp_path / "runs" / "pattern" / "graph-mamba" / f"seed-{seed}"
         assert RunFolder(place).done()
         assert read_config(place).options.seed == seed
     again = run(tmp_path, write_list(tmp_path, *jobs))
     assert again.returncode == 0
-    assert again.stdout.count("finished before") == 2
+    assert again.stdout.count("finished before") == 3
 
 
 def test_rows_of_the_ablation_have_their_experiment(study: ModuleType, tmp_path: Path) -> None:
@@ -80,6 +87,7 @@ def test_rows_of_the_ablation_have_their_experiment(study: ModuleType, tmp_path:
         ('{"name": "mnist/graph-mamba", "row": "plus"}', "line 2: row must be one of the ablation"),
         ('{"name": "mnist", "options": {"devices": 0}}', "line 2: .*devices must be at least 1"),
         ('{"seed": 1}', "line 2: .*name"),
+        ('{"name": "mnist"}\n{"name": "mnist"}', "line 3: folder must be another for each run"),
     ],
 )
 def test_a_line_that_is_no_run_is_refused(
