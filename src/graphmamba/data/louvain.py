@@ -51,7 +51,8 @@ def _simple_graph(edges: np.ndarray, nodes: int) -> tuple[np.ndarray, ...]:
     """
     from graphmamba.data.louvain_kernels import join, pairs_of
 
-    source, target = np.ascontiguousarray(edges[0]), np.ascontiguousarray(edges[1])
+    # pairs are numbered by products of nodes, which 32 bits may not hold
+    source, target = (np.ascontiguousarray(ends, np.int64) for ends in edges)
     begin, other, weight, loop = join(source, target, np.ones(len(source)), nodes)
     once = begin, other, np.ones_like(weight), (loop > 0).astype(float)
     return tuple(join(*pairs_of(*once, np.arange(nodes)), nodes))
