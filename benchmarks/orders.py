@@ -43,8 +43,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "orders.json")
     parser.add_argument("--commit", help="names the commit where the copy has no history")
     options = parser.parse_args()
-    check_least("graphs", options.graphs, 1)
-    check_least("line-ups", options.line_ups, 2)
+    check_least("--graphs", options.graphs, 1)
+    check_least("--line-ups", options.line_ups, 2)
 
     store = open_with_columns(options.benchmark, ASKED, options.root)
     batch = store.batch(torch.arange(min(options.graphs, len(store))))

@@ -35,8 +35,9 @@ from graphmamba.checks import check_least
 from graphmamba.config import load_experiment
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.parse import suggest
+from graphmamba.parse import parse
 from graphmamba.study.ablation_rows import TABLES, row_experiment
+from graphmamba.study.runs import finished_run
 from graphmamba.task.model import columns_read
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.fit import fit
@@ -84,25 +85,34 @@ class Job:
 
 def read_jobs(path: Path) -> Iterator[Job]:
     """Read the list; a line that is no run is refused by its number before anything is trained."""
-    known, places = list(Job.__dataclass_fields__), set()
+    places = set()
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         where = f"{path}, line {number}"
-        try:
-            content = json.loads(line)
-            for key in content:
-                if key not in known:
-                    raise UserError(f"no key '{key}'; {suggest(key, known)}")
-            job = Job(**content)
-            job.experiment()
-            job.run_options("auto", math.inf)
-            if job.place in places:
-                raise UserError(f"folder must be another for each run, got '{job.place}' again")
-            places.add(job.place)
-        except (UserError, ValueError, TypeError, AttributeError) as mistake:
-            raise UserError(f"{where}: {mistake}") from mistake
+        job = _read(line, where)
+        if job.place in places:
+            raise UserError(
+                f"{where}: folder must be another for each run, got '{job.place}' again"
+            )
+        places.add(job.place)
         yield job
+
+
+def _read(line: str, where: str) -> Job:
+    try:
+        content = json.loads(line)
+    except ValueError as mistake:
+        raise UserError(f"{where}: {mistake}") from mistake
+    if not isinstance(content, dict) or "name" not in content:
+        raise UserError(f"{where}: name must be given, got {line.strip()}")
+    job = parse(Job, content, where)
+    try:
+        job.experiment()
+        job.run_options("auto", math.inf)
+    except UserError as mistake:
+        raise UserError(f"{where}: {mistake}") from mistake
+    return job
 
 
 def work(
@@ -132,11 +142,7 @@ def train(
     opened: dict[str, Opened],
 ) -> Ending:  # fmt: skip
     """Make one run, or go on with it, and say how it ended; `opened` keeps graphs for others."""
-    place, began = folder / job.place, time.time()
-    done = RunFolder(place).done()
-    if done:
-        _say(f"{job.place}: finished before")
-        return done.ending
+    place, began = RunFolder(folder / job.place), time.time()
     experiment = job.experiment()
     asked = columns_read(experiment.model, experiment.encoder)
     key = repr((experiment.benchmark, experiment.sizes, experiment.own, asked))
@@ -147,9 +153,12 @@ def train(
     described, store = opened[key]
     # own graphs have told what they are
     experiment = replace(experiment, own=described.own)
+    done = finished_run(place, experiment)
+    if done:
+        _say(f"{job.place}: finished before")
+        return done.ending
     options = job.run_options(device, end - time.time())
-    goes_on = RunFolder(place).config.exists()
-    result = fit(experiment, store, options, place, resume=goes_on)
+    result = fit(experiment, store, options, place.path, resume=place.config.exists())
     found = {split: scores.get(result.metric) for split, scores in result.scores.items()}
     scores = ", ".join(
         f"{split} {score:.4f}" for split, score in found.items() if score is not None

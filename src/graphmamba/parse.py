@@ -136,8 +136,7 @@ def convert(value: object, hint: object, where: str) -> object:
     if hint is float and not isinstance(value, bool):
         return _convert_float(value, where)
     # True is an int to Python, but never what a person means by a number
-    is_fitting = isinstance(hint, type) and type(value) is hint
-    if not is_fitting:
+    if type(value) is not (get_origin(hint) or hint):
         raise UserError(f"{where} must be {getattr(hint, '__name__', hint)}, got {value!r}")
     return value
 

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from graphmamba.train.folder import RunFolder, read_config
 from tests.helpers.own_files import write_rings
 from tests.helpers.processes import ROOT
 from tests.helpers.scripts import load_script
+from tests.helpers.stored_runs import write_run
 
 SMALL = {
     "sizes": [6, 2, 2],
@@ -68,6 +70,13 @@ def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) ->
     again = run(tmp_path, write_list(tmp_path, *jobs))
     assert again.returncode == 0
     assert again.stdout.count("finished before") == 3
+
+
+def test_a_folder_of_another_experiment_is_refused(study: ModuleType, tmp_path: Path) -> None:
+    job = study.Job("pattern/graph-mamba", overrides=SMALL)
+    write_run(tmp_path, job.name, seed=0, score=0.5)
+    with pytest.raises(UserError, match="folder must hold runs of the same experiment"):
+        study.train(job, tmp_path, tmp_path / "sets", "cpu", math.inf, {})
 
 
 def test_rows_of_the_ablation_have_their_experiment(study: ModuleType, tmp_path: Path) -> None:

@@ -96,22 +96,17 @@ def one_graph(topology: Topology, graph: int) -> tuple[Topology, Tensor, Tensor]
 
 def with_spectrum(edge_index: Tensor, sizes: list[int], frequencies: int = 10) -> Topology:
     """Graphs of these sizes with eigenvectors and eigenvalues of their Laplacians."""
-    columns, start = [], 0
-    for size in sizes:
-        inside = edge_index[:, (edge_index[0] >= start) & (edge_index[0] < start + size)] - start
-        made = add_columns(
-            Data(edge_index=inside, num_nodes=size), Precompute(frequencies=frequencies)
-        )
-        columns.append((made.laplacian_vectors, made.laplacian_values))
-        start += size
+    batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    graphs = Data(edge_index=edge_index, batch=batch, num_nodes=sum(sizes))
+    made = add_columns(graphs, Precompute(frequencies=frequencies))
     return Topology(
         edge_index=edge_index,
-        batch=torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)),
+        batch=batch,
         num_graphs=len(sizes),
         graph_key=torch.arange(len(sizes)),
         seed=torch.tensor(0),
-        laplacian_vectors=torch.cat([vectors for vectors, _ in columns]),
-        laplacian_values=torch.cat([values for _, values in columns]),
+        laplacian_vectors=made.laplacian_vectors,
+        laplacian_values=made.laplacian_values,
     )
 
 

@@ -12,6 +12,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in, words_among
 from graphmamba.study.ablation_rows import ROWS, TABLES, TableName, row_experiments
+from graphmamba.study.runs import finished_run
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.fit import fit
 from graphmamba.train.folder import RunFolder, read_config
@@ -111,27 +112,14 @@ class Ablation:
 
     def _finished(self, place: RunFolder, experiment: Experiment, seed: int) -> RunResult | None:
         """Read a run that came to its end, from its own folder or from another's."""
-        if _holds(place, experiment) and (found := place.done()):
+        found = finished_run(place, experiment)
+        if found or self.also is None:
             return found
-        if self.also is None:
-            return None
         for config in sorted((self.also / experiment.benchmark).glob(f"*/seed-{seed}/config.yaml")):
             run = RunFolder(config.parent)
             if read_config(run.path).experiment == experiment and (found := run.done()):
                 return found
         return None
-
-
-def _holds(place: RunFolder, experiment: Experiment) -> bool:
-    """Whether a folder holds this run, to its end or not; another one's is refused."""
-    if not place.config.exists():
-        return False
-    if read_config(place.path).experiment != experiment:
-        raise UserError(
-            f"folder must hold runs of the same experiment, and '{place.path}' holds another: "
-            "name another folder"
-        )
-    return True
 
 
 def ablation(  # noqa: PLR0913

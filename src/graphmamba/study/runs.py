@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.folder import RunFolder, read_config
 from graphmamba.train.options import RunOptions
@@ -27,6 +28,18 @@ def read_stored(folder: Path) -> StoredRun:
     """Read a run folder, or what is kept of one: `config.yaml` and `results.json`."""
     started = read_config(folder)
     return StoredRun(started.experiment, started.options, read_run(folder))
+
+
+def finished_run(place: RunFolder, experiment: Experiment) -> RunResult | None:
+    """Read a run of this experiment that came to its end; a folder of another one's is refused."""
+    if not place.config.exists():
+        return None
+    if read_config(place.path).experiment != experiment:
+        raise UserError(
+            f"folder must hold runs of the same experiment, and '{place.path}' holds another: "
+            "name another folder"
+        )
+    return place.done()
 
 
 def read_run(folder: Path) -> RunResult:

@@ -85,18 +85,19 @@ class GraphMamba(nn.Module):
 def columns_read(model: StackConfig, encoder: EncoderConfig) -> Precompute:
     """Pre-computed columns that such a model reads."""
     laplacian, walks = encoder.laplacian, encoder.random_walk
-    is_ordered, is_sparse = model.mixer == "mamba", model.mixer == "exphormer"
+    ordered_by = model.order.columns if model.mixer == "mamba" else {}
+    is_sparse = model.mixer == "exphormer"
     return Precompute(
         frequencies=max(
             laplacian.frequencies if laplacian else 0,
             encoder.gate_frequencies,
-            model.order.frequencies if is_ordered and model.order.key == "smooth" else 0,
+            model.order.frequencies if "laplacian_vectors" in ordered_by else 0,
         ),
         walks=max(
             walks.walks if walks else 0,
-            ORDER_WALKS if is_ordered and model.order.key == "random_walk" else 0,
+            ORDER_WALKS if "random_walk" in ordered_by else 0,
         ),
         expander_degree=model.attention.expander_degree if is_sparse else 0,
-        has_centrality=is_ordered and model.order.key == "eigenvector",
-        has_clusters=is_ordered and model.order.clusters != "none",
+        has_centrality="centrality" in ordered_by,
+        has_clusters="cluster" in ordered_by,
     )
