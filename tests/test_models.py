@@ -29,6 +29,7 @@ ONE_OF_EACH = [
     "peptides-func/gcn",
     "peptides-func/gine-tuned",
     "peptides-func/gcn-tuned",
+    "peptides-func/gcn-plus",
     "pascalvoc-sp/graph-mamba",
     "malnet-tiny/graph-mamba",
     "coco-sp/gps-transformer-tuned",

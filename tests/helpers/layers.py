@@ -7,6 +7,7 @@ from torch import nn
 from graphmamba.order import OrderPolicy
 from graphmamba.stack import (
     GCN,
+    GCNE,
     GINE,
     Attention,
     BigBird,
@@ -35,9 +36,13 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
         d, GCN(d, has_bias=False), norm="batch", has_residual=False, has_unit_rows=True
     ),
     "gcn-tuned": lambda d: PlainLayer(d, GCN(d), activation="gelu", dropout=0.0),
+    "gcn-plus": lambda d: PlainLayer(
+        d, GCNE(d), activation="gelu", norm="batch", has_residual=False
+    ),
     "gine": lambda d: PlainLayer(d, GINE(d)),
     "gine-tuned": lambda d: PlainLayer(d, GINE(d, activation="gelu"), activation="none"),
     "gin": lambda d: PlainLayer(d, GINE(d, reads_edges=False), norm="batch"),
     "gps-gcn": lambda d: GPSLayer(d, GCN(d), None, norm="layer"),
+    "gps-gcne": lambda d: GPSLayer(d, GCNE(d), Attention(d, 2)),
     "gps-gine": lambda d: GPSLayer(d, GINE(d), Attention(d, 2), norm="none"),
 }

@@ -9,7 +9,7 @@ from torch_geometric.nn import GCNConv, GINConv, GINEConv
 
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
-from graphmamba.stack import GCN, GINE, GatedGCN
+from graphmamba.stack import GCN, GCNE, GINE, GatedGCN
 from tests.helpers.graphs import random_rows, random_topology, with_gate
 from tests.helpers.typecheck import typecheck_off
 
@@ -29,6 +29,18 @@ def test_gcn_is_that_of_pyg(topology: Topology) -> None:
     ours.linear.bias.data.uniform_()
     theirs.bias.data.copy_(ours.linear.bias.data)
     assert torch.allclose(ours(x, None, topology)[0], theirs(x, topology.edge_index), atol=1e-5)
+
+
+def test_gcne_is_its_formula(topology: Topology) -> None:
+    x, e = random_rows(topology)
+    local = GCNE(8)
+    local.bias.data.uniform_()
+    expected = local.bias.expand_as(x).clone()
+    for edge, (j, i) in enumerate(topology.edge_index.T.tolist()):
+        expected[i] += torch.relu(local.linear.weight @ x[j] + e[edge])
+    out, edges = local(x, e, topology)
+    assert torch.allclose(out, expected, atol=1e-5)
+    assert edges is e
 
 
 @pytest.mark.parametrize("reads_edges", [True, False])
@@ -68,7 +80,10 @@ def test_gated_gcn_is_its_formula(topology: Topology, has_stable_gate: bool) -> 
     assert torch.allclose(edges, e + torch.relu(new_e / (1 + 1e-5) ** 0.5), atol=1e-5)
 
 
-@pytest.mark.parametrize("local", [GatedGCN(8), GINE(8)], ids=["gatedgcn", "gine"])
+LOCALS = [GatedGCN(8), GINE(8), GCNE(8)]
+
+
+@pytest.mark.parametrize("local", LOCALS, ids=["gatedgcn", "gine", "gcne"])
 def test_missing_edge_rows_are_asked_for(local: nn.Module, topology: Topology) -> None:
     with pytest.raises(UserError, match=r"e must hold a row for each edge .* got None"):
         local(random_rows(topology)[0], None, topology)
@@ -87,6 +102,7 @@ def test_missing_gate_encoding_is_asked_for(topology: Topology) -> None:
         (lambda: GatedGCN(8, activation="selu"), r"activation must be one of .* got 'selu'"),
         (lambda: GINE(0), r"channels must be at least 1, got 0"),
         (lambda: GCN(0), r"channels must be at least 1, got 0"),
+        (lambda: GCNE(0), r"channels must be at least 1, got 0"),
     ],
 )
 def test_wrong_arguments_are_refused(build: object, message: str) -> None:

@@ -5,6 +5,7 @@ from torch import nn
 
 from graphmamba.stack import (
     GCN,
+    GCNE,
     GINE,
     Attention,
     BigBird,
@@ -38,6 +39,7 @@ def test_parts(d: int) -> None:
     assert count(BigBird(d, 4)) == 6 * d * d + 7 * d
     assert count(PlainLayer(d, GINE(d))) == 2 * (d * d + d)
     assert count(PlainLayer(d, GCN(d))) == d * d + d
+    assert count(PlainLayer(d, GCNE(d), norm="batch")) == d * d + 3 * d
     assert count(PlainLayer(d, GCN(d, has_bias=False), norm="batch")) == d * d + 2 * d
 
 

@@ -7,6 +7,7 @@ from graphmamba.stack.exphormer import ExphormerStack
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.gated_gcn_conv import GatedGCNConv
 from graphmamba.stack.gcn import GCN
+from graphmamba.stack.gcne import GCNE
 from graphmamba.stack.gine import GINE
 from graphmamba.stack.gps_layer import GPSLayer, GraphMambaLayer
 from graphmamba.stack.graph_mamba_block import GraphMambaBlock
@@ -17,6 +18,7 @@ from graphmamba.stack.plain_layer import PlainLayer
 
 __all__ = [
     "GCN",
+    "GCNE",
     "GINE",
     "Attention",
     "Backbone",

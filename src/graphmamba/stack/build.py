@@ -11,6 +11,7 @@ from graphmamba.stack.config import LocalName, MixerName, StackConfig
 from graphmamba.stack.exphormer import ExphormerStack
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.gcn import GCN
+from graphmamba.stack.gcne import GCNE
 from graphmamba.stack.gine import GINE
 from graphmamba.stack.gps_layer import GPSLayer
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
@@ -26,6 +27,7 @@ LOCALS: dict[LocalName, Callable[[StackConfig, bool], LocalModel | None]] = {
         has_stable_gate=has_gate,
     ),
     "gcn": lambda config, _: GCN(config.channels, has_bias=config.plain.has_bias),
+    "gcne": lambda config, _: GCNE(config.channels),
     "gine": lambda config, _: GINE(
         config.channels, activation=config.activation, dropout=config.dropout
     ),

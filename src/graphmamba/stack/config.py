@@ -9,7 +9,7 @@ from graphmamba.stack.graph_mamba_mixer import InputNorm
 from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.stack.options import Activation, NormName
 
-LocalName = Literal["gatedgcn", "gcn", "gine", "gin", "none"]
+LocalName = Literal["gatedgcn", "gcn", "gcne", "gine", "gin", "none"]
 MixerName = Literal["mamba", "transformer", "performer", "bigbird", "exphormer", "none"]
 
 

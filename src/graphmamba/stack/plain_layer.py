@@ -17,14 +17,15 @@ class PlainLayer(nn.Module):
 
     What the published stacks are made of (GatedGCN is a layer by itself):
 
-    ========== =============== ====================================================
+    ========== =============== ======================================================
     stack      local           this layer
-    ========== =============== ====================================================
+    ========== =============== ======================================================
     GCN        `has_bias` off  `norm="batch"`, no residual, unit rows
     GCN tuned  `GCN`           `activation="gelu"`, dropout
+    GCN+       `GCNE`          `norm="batch"`, `activation="gelu"`, dropout, no residual
     GINE       `GINE`          `activation="relu"`, dropout
     GINE tuned gelu, dropout   `activation="none"`, dropout
-    ========== =============== ====================================================
+    ========== =============== ======================================================
 
     Args:
         channels: Width of the node rows.
