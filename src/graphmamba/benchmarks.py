@@ -17,7 +17,13 @@ MIXERS = {
     "gps-bigbird": "BigBird",
     "exphormer": "Exphormer",
 }
-MESSAGE_PASSING = {"gatedgcn": "GatedGCN", "gine": "GINE", "gin": "GIN", "gcn": "GCN"}
+MESSAGE_PASSING = {
+    "gatedgcn": "GatedGCN",
+    "gine": "GINE",
+    "gin": "GIN",
+    "gcn": "GCN",
+    "gcn-plus": "GCN+",
+}
 TUNED = {
     "gps-transformer-tuned": "Transformer",
     "gatedgcn-tuned": "GatedGCN",

@@ -42,5 +42,6 @@ class GCNE(LocalModel):
         if e is None:
             raise UserError("e must hold a row for each edge for GCNE, got None")
         source, target = topology.edge_index
-        message = functional.relu(self.linear(x)[source] + e)
+        # Not by brackets: their gradient sorts the edges first.
+        message = functional.relu(self.linear(x).index_select(0, source) + e)
         return sum_at(message, target, x.shape[0]) + self.bias, e
