@@ -109,6 +109,20 @@ def test_a_stopped_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert "must hold no run yet" in capsys.readouterr().err
 
 
+def test_a_run_says_where_it_stopped_and_what_kept_it_from_learning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    few = [*SMALL, "--recipe.epochs", "3"]
+    main(["train", *few, "--early_stopping", "1", "--folder", "run", "--recipe.learning_rate", "0"])
+    shown = capsys.readouterr().out
+    assert "stopped       after 2 of 3 epochs (early stopping)" in shown
+    assert "note          recipe.warmup is 5 epochs: 3 do not end it" in shown
+    main(["train", *few, "--recipe.warmup", "0", "--seeds", "0,1", "--folder", "runs"])
+    shown = capsys.readouterr().out
+    assert "stopped" not in shown
+    assert "note" not in shown
+
+
 def test_published_numbers_stand_beside_own_ones(capsys: pytest.CaptureFixture[str]) -> None:
     from graphmamba.config import published_for
 

@@ -153,7 +153,7 @@ def test_no_better_score_for_too_long_ends_the_run(tmp_path: Path) -> None:
 def test_several_seeds_make_a_table(tmp_path: Path) -> None:
     experiment = tiny_experiment()
     store = tiny_store(experiment)
-    result = fit_seeds(experiment, [0, 1], store, folder=tmp_path / "runs")
+    result = fit_seeds(experiment, store, folder=tmp_path / "runs", seeds=[0, 1])
     tests = [run.test for run in result.runs]
     assert result.mean("test", "accuracy") == pytest.approx(sum(tests) / 2)
     assert result.deviation("test", "accuracy") == pytest.approx(abs(tests[0] - tests[1]) / 2)
@@ -167,7 +167,7 @@ def test_several_seeds_make_a_table(tmp_path: Path) -> None:
     fit(experiment, store, RunOptions(seed=1), tmp_path / "alone")
     assert_same_run(tmp_path / "alone", tmp_path / "runs" / "seed-1")
 
-    again = fit_seeds(experiment, [0, 1, 2], store, folder=tmp_path / "runs", resume=True)
+    again = fit_seeds(experiment, store, folder=tmp_path / "runs", resume=True, seeds=[0, 1, 2])
     assert [run.test for run in again.runs[:2]] == tests
     assert len(again.runs) == 3
 
@@ -175,7 +175,7 @@ def test_several_seeds_make_a_table(tmp_path: Path) -> None:
 def test_a_series_out_of_time_stops(tmp_path: Path) -> None:
     experiment = tiny_experiment()
     store, options = tiny_store(experiment), RunOptions(max_time=0.0)
-    result = fit_seeds(experiment, [0, 1], store, options, tmp_path / "runs")
+    result = fit_seeds(experiment, store, options, tmp_path / "runs", seeds=[0, 1])
     assert [run.ending for run in result.runs] == ["max time"]
     assert math.isnan(result.mean("test", "accuracy"))
 
@@ -295,7 +295,7 @@ def test_places_where_nothing_can_be_written_are_refused(tmp_path: Path, resume:
 @pytest.mark.parametrize("seeds", [[], [1, 1]])
 def test_seeds_must_differ(seeds: list[int]) -> None:
     with pytest.raises(UserError, match="seeds must be given, each once"):
-        fit_seeds(tiny_experiment(), seeds)
+        fit_seeds(tiny_experiment(), seeds=seeds)
 
 
 def test_resuming_needs_a_folder() -> None:
@@ -306,7 +306,7 @@ def test_resuming_needs_a_folder() -> None:
 def test_a_series_that_is_not_there_is_not_begun_in_its_place(tmp_path: Path) -> None:
     experiment, folder = tiny_experiment(), tmp_path / "misspelt"
     with pytest.raises(UserError, match="folder must hold a run to resume"):
-        fit_seeds(experiment, [0, 1], tiny_store(experiment), folder=folder, resume=True)
+        fit_seeds(experiment, tiny_store(experiment), folder=folder, resume=True, seeds=[0, 1])
     assert not folder.exists()
 
 
@@ -318,9 +318,9 @@ def test_a_series_that_is_not_there_is_not_begun_in_its_place(tmp_path: Path) ->
         (lambda e, s: fit((e, s)), "experiment must be Experiment, got tuple"),
         (lambda e, s: fit(e, [s]), "store must be GraphStore, got list: take_graphs"),
         (lambda e, s: fit(e, s, {"seed": 1}), "options must be RunOptions, got dict"),
-        (lambda e, s: fit_seeds(e, 3, s), "seeds must be Sequence, got 3: a list, such as"),
-        (lambda e, s: fit_seeds(e, [0, -1], s), "seed must be at least 0, got -1"),
-        (lambda e, s: fit_seeds(e, [0.5], s), "seed must be int, got 0.5"),
+        (lambda e, s: fit_seeds(e, s, seeds=3), "seeds must be Sequence, got 3: a list, such as"),
+        (lambda e, s: fit_seeds(e, s, seeds=[0, -1]), "seed must be at least 0, got -1"),
+        (lambda e, s: fit_seeds(e, s, seeds=[0.5]), "seed must be int, got 0.5"),
         (lambda *_: load_pretrained(None), "name must be str, got None"),
         (lambda *_: GraphMambaBlock(8, "degree"), "policy must be OrderPolicy, got 'degree'"),
     ],

@@ -129,13 +129,15 @@ def test_a_series_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
 
     def intrude() -> None:
         with pytest.raises(UserError, match=USED.format(folder)):
-            fit_seeds(EXPERIMENT, [7], STORE, folder=folder, resume=True)
+            fit_seeds(EXPERIMENT, STORE, folder=folder, resume=True, seeds=[7])
         with pytest.raises(UserError, match=USED.format(folder / "seed-0")):
             fit(EXPERIMENT, STORE, folder=folder / "seed-0", resume=True)
         refused.append(True)
 
     with typecheck_off():
-        result = fit_seeds(EXPERIMENT, [0], STORE, folder=folder, reporter=Notes({2: intrude}))
+        result = fit_seeds(
+            EXPERIMENT, STORE, folder=folder, reporter=Notes({2: intrude}), seeds=[0]
+        )
     assert refused == [True]
     assert [run.ending for run in result.runs] == ["finished"]
     assert not [*folder.rglob(LOCK)]

@@ -54,6 +54,13 @@ def test_what_was_learnt_predicts_without_the_training_data(tmp_path: Path) -> N
     assert result.folder == tmp_path / "run"
 
 
+def test_several_seeds_are_asked_for_as_one_run_is(tmp_path: Path) -> None:
+    result = graphmamba.fit_seeds(
+        *take_graphs(rings(), experiment()), folder=tmp_path / "runs", seeds=[0, 1]
+    )
+    assert [run.seed for run in result.runs] == [0, 1]
+
+
 def test_a_loss_must_fit_the_graphs_and_not_the_benchmark_before_them() -> None:
     numbers = rings()
     for graph in numbers:

@@ -4,10 +4,19 @@ from pathlib import Path
 
 import pytest
 
+from graphmamba.train.engine import start_fabric
 from graphmamba.train.fit import fit
 from graphmamba.train.options import RunOptions
 from tests.helpers.processes import run_apart
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
+
+
+def test_runs_say_nothing_by_themselves(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    start_fabric(RunOptions(device="cpu", precision="bf16-mixed"))
+    assert not caplog.records
+    assert capfd.readouterr() == ("", "")
 
 
 def test_bfloat16_learns_nearly_the_same(tmp_path: Path) -> None:
@@ -28,6 +37,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 import pytest
 import torch
+from graphmamba.train.engine import start_fabric
 from graphmamba.train.fit import fit
 from graphmamba.train.options import RunOptions
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store

@@ -69,6 +69,10 @@ def test_every_row_has_its_place_and_finite_values(name: str) -> None:
     if found.kind == "classes":
         assert torch.allclose(found.values.sum(dim=1), torch.ones(len(found)).double())
         assert found.labels[0] == found.names[int(found.values[0].argmax())]
+    else:
+        for which in ("classes", "labels"):
+            with pytest.raises(UserError, match=f"kind must be 'classes' .* got '{found.kind}'"):
+                getattr(found, which)
 
 
 @pytest.mark.parametrize("name", ["mnist", "pattern", "pcqm-contact", "peptides-struct"])

@@ -82,7 +82,7 @@ def predict(  # noqa: PLR0913
         names = _names(experiment.own)
     parts = trained.stream(store, ids, has_spread=spread, budget=budget)
     rows = write_predictions(path, follow(parts, len(ids)), *names)
-    say(f"{rows:,} rows written to {path}")
+    say(f"{rows:,} {'row' if rows == 1 else 'rows'} written to {path}")
 
 
 def _names(own: OwnSource | None) -> tuple[Any, ...]:

@@ -121,7 +121,9 @@ def _train(
     result: RunResult | SeedsResult
     try:
         if seeds:
-            result = fit_seeds(experiment, seeds, store, options, folder, reporter, is_resumed)
+            result = fit_seeds(
+                experiment, store, options, folder, reporter, is_resumed, seeds=seeds
+            )
         else:
             result = fit(experiment, store, options, folder, reporter, is_resumed)
     finally:
@@ -159,6 +161,15 @@ def _conclude(experiment: Experiment, result: RunResult | SeedsResult, root: Pat
     say(f"best weights  {best.folder / 'best.safetensors'}")
     if (best.folder / "curves.png").exists():
         say(f"curves        {best.folder / 'curves.png'}")
+    recipe = experiment.recipe
+    if recipe.schedule == "cosine" and recipe.epochs <= recipe.warmup:
+        # what makes of a short trial one that hardly learns
+        say(f"note          recipe.warmup is {recipe.warmup} epochs: {recipe.epochs} do not end it")
+    for run in runs:
+        if run.ending != "finished":
+            whose = "" if run is result else f"seed {run.seed} "
+            told = f"{run.epochs} of {recipe.epochs} epochs ({run.ending})"
+            say(f"stopped       {whose}after {told}")
     if not all(run.is_done for run in runs):
         say(f"go on with    graphmamba train --resume {result.folder}")
     graphs = " --input GRAPHS" if experiment.own else ""

@@ -2,7 +2,10 @@
 
 import atexit
 import gc
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,21 +32,34 @@ def start_fabric(options: RunOptions) -> Any:
     _check(device, devices)
     # The last layer's edges reach no prediction: their BatchNorm has no gradient.
     strategy = DDPStrategy(find_unused_parameters=True) if devices * nodes > 1 else "auto"
-    fabric = Fabric(
-        accelerator=device.type,
-        devices=devices,
-        num_nodes=nodes,
-        strategy=strategy,
-        precision=options.precision,
-    )
-    had_met = _have_met()
-    fabric.launch()
+    with _without_hints():
+        fabric = Fabric(
+            accelerator=device.type,
+            devices=devices,
+            num_nodes=nodes,
+            strategy=strategy,
+            precision=options.precision,
+        )
+        had_met = _have_met()
+        fabric.launch()
     if _have_met() and not had_met:
         # Not as soon as the run is over: others may follow with the same processes. And not around
         # it either: parting waits for what is under way, and a mistake has to be told before.
         atexit.register(part_processes)
     set_products(device, options)
     return fabric
+
+
+@contextmanager
+def _without_hints() -> Iterator[None]:
+    """Let Lightning say nothing below a warning: its hints are about what our options decide."""
+    logger = logging.getLogger("lightning.fabric")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def set_products(device: torch.device, options: RunOptions) -> None:

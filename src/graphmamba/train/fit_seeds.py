@@ -22,23 +22,27 @@ from graphmamba.train.results import SeedsResult
 
 def fit_seeds(
     experiment: Experiment,
-    seeds: Sequence[int],
     store: GraphStore | None = None,
     options: RunOptions | None = None,
     folder: Path | str | None = None,
     reporter: Reporter | None = None,
     resume: bool = False,
+    *,
+    seeds: Sequence[int],
 ) -> SeedsResult:
     """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
 
     Args:
         experiment: What is trained on what.
-        seeds: One run each; to a series that is resumed they are added.
         store: As in `fit`.
         options: As in `fit`; their seed is not used, and `max_time` is that of all runs together.
         folder: Where sub-folders `seed-N` and the table of all seeds go.
         reporter: Who follows all runs.
         resume: Whether to go on with what is in `folder`: runs that are done stay as they are.
+        seeds: One run each; to a series that is resumed they are added.
+
+    Example:
+        >>> result = fit_seeds(*take_graphs(graphs), seeds=[0, 1, 2])  # doctest: +SKIP
     """
     options = options or RunOptions()
     check_run(experiment, store, options)

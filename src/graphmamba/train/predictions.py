@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.data.catalog import LossName, Task
+from graphmamba.errors import UserError
 
 PredictionKind = Literal["classes", "multi-label", "regression", "link"]
 
@@ -33,12 +34,16 @@ class Predictions:
 
     @property
     def classes(self) -> Int[Tensor, " rows"]:
-        """The most probable class of each row, where classes are predicted; -1 for no number."""
+        """The most probable class of each row; -1 for no number. Only classes have one."""
+        if self.kind != "classes":
+            raise UserError(
+                f"kind must be 'classes' for one class a row, got {self.kind!r}: see values"
+            )
         return self.values.argmax(dim=1).where(~self.values.isnan().any(dim=1), -1)
 
     @property
     def labels(self) -> list[str]:
-        """The name of the most probable class of each row; empty where there is no number."""
+        """The name of the most probable class of each row, likewise; empty for no number."""
         return [self.names[number] if number >= 0 else "" for number in self.classes.tolist()]
 
     def __len__(self) -> int:

@@ -62,7 +62,7 @@ class Trained:
         has_spread: bool = True,
         budget: int = BUDGET,
     ) -> Predictions:
-        """Predict all graphs.
+        """Predict all graphs; random line-ups follow the place of each among them.
 
         Args:
             graphs: Graphs of PyG or a store; columns that the model computes from edges, such as

@@ -187,6 +187,14 @@ def test_what_is_no_own_data_is_told(name: str, told: str, tmp_path: Path) -> No
         open_own(tmp_path / name, root=tmp_path)
 
 
+def test_a_path_from_elsewhere_is_told_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"got no 'none' in '{tmp_path}'"):
+        open_own("none", root=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -122,7 +122,9 @@ def _reader_of(path: Path, options: OwnOptions) -> tuple[Callable[[], OwnData], 
             read_folder, path, options.labels, options.rule, options.level, options.is_undirected
         ), found
     if not path.is_file():
-        raise UserError(f"own graphs must be a folder, an .npz or a .csv, got no '{path}'")
+        # A run keeps the path as it was given, and may be gone on with from elsewhere.
+        where = "" if path.is_absolute() else f" in '{Path.cwd()}'"
+        raise UserError(f"own graphs must be a folder, an .npz or a .csv, got no '{path}'{where}")
     if path.suffix == ".npz":
         return partial(read_npz, path, options.rule, options.level), [path]
     if path.suffix == ".csv":
