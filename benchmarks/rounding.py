@@ -13,7 +13,6 @@ whose values differ by less than a step of TF32 says nothing to the products beh
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -186,9 +185,8 @@ def positions_of(model: GraphMamba, graphs: Data) -> list[dict[str, float]]:
 
 
 def _twin(experiment: Experiment, model: GraphMamba, dtype: torch.dtype) -> GraphMamba:
-    """The same weights in another type, by plain definitions; no sign of a position is drawn."""
-    mamba = replace(experiment.model.mamba, backend="reference")
-    twin = replace(experiment, model=replace(experiment.model, mamba=mamba)).build(0)
+    """The same weights in another type, edges by the definition; no sign of a position is drawn."""
+    twin = experiment.build(0)
     twin.load_state_dict(model.state_dict())
     for module in twin.modules():
         if isinstance(module, GatedGCN):

@@ -1,6 +1,7 @@
 """`graphmamba train`: from words to a run folder, a table and the next command."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -112,12 +113,17 @@ def test_a_stopped_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_run_says_where_it_stopped_and_what_kept_it_from_learning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    few = [*SMALL, "--recipe.epochs", "3"]
-    main(["train", *few, "--early_stopping", "1", "--folder", "run", "--recipe.learning_rate", "0"])
+    still = ["--early_stopping", "1", "--recipe.learning_rate", "1e-12"]
+    main(["train", *SMALL, "--recipe.epochs", "20", *still, "--folder", "stopped"])
     shown = capsys.readouterr().out
-    assert "stopped       after 2 of 3 epochs (early stopping)" in shown
+    assert re.search(r"^stopped       after \d+ of 20 epochs \(early stopping\)$", shown, re.M)
+    assert "note" not in shown
+    main(["train", *SMALL, "--recipe.epochs", "3", "--recipe.warmup", "5", "--folder", "short"])
+    shown = capsys.readouterr().out
     assert "note          recipe.warmup is 5 epochs: 3 do not end it" in shown
-    main(["train", *few, "--recipe.warmup", "0", "--seeds", "0,1", "--folder", "runs"])
+    assert "stopped" not in shown
+    few = [*SMALL, "--recipe.epochs", "1", "--recipe.warmup", "0", "--folder", "runs"]
+    main(["train", *few, "--seeds", "0,1"])
     shown = capsys.readouterr().out
     assert "stopped" not in shown
     assert "note" not in shown

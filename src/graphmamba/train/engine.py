@@ -53,13 +53,16 @@ def start_fabric(options: RunOptions) -> Any:
 @contextmanager
 def _without_hints() -> Iterator[None]:
     """Let Lightning say nothing below a warning: its hints are about what our options decide."""
-    logger = logging.getLogger("lightning.fabric")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
+    # Which of them it uses depends on what else was imported.
+    loggers = [logging.getLogger(f"lightning.{name}") for name in ("fabric", "pytorch")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def set_products(device: torch.device, options: RunOptions) -> None:
