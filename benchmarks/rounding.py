@@ -126,7 +126,7 @@ def compare(
     truth = results["float64"]
     return {
         "errors": {name: errors_of(results[name], truth) for name in SHORT_WAYS},
-        "positions": positions_of(model, graphs),
+        "positions": positions_of(_twin(experiment, model, torch.float32), graphs),
     }
 
 
