@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
 
 import graphmamba
 from graphmamba.cli import main
@@ -40,6 +41,13 @@ def test_graphs_become_a_described_experiment_and_a_store() -> None:
     assert made.own.names == ("0", "1", "2")
     assert [len(store.split_ids(part)) for part in ("train", "validation", "test")] == [6, 2, 2]
     assert "laplacian_vectors" in store.tables["nodes"].columns
+
+
+def test_batches_are_learned_graph_by_graph() -> None:
+    _, store = take_graphs(DataLoader(rings(8), batch_size=2), experiment())
+    _, alone = take_graphs(rings(8), experiment())
+    assert len(store) == 8
+    assert torch.equal(store[5].x, alone[5].x)
 
 
 def test_what_was_learnt_predicts_without_the_training_data(tmp_path: Path) -> None:

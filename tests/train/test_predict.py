@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
 
 from graphmamba.data.own.source import OwnSource
 from graphmamba.data.store import GraphStore
@@ -86,6 +87,16 @@ def test_streaming_equals_one_batch(name: str) -> None:
     # products of matrices round differently for other numbers of rows
     torch.testing.assert_close(joined.values, whole.values, rtol=0, atol=1e-5)
     torch.testing.assert_close(joined.spread, whole.spread, rtol=0, atol=1e-5)
+
+
+def test_batches_are_predicted_graph_by_graph() -> None:
+    model = trained("mnist")
+    graphs = graphs_for(model, 8)
+    alone = model.predict(graphs)
+    for batches in (DataLoader(graphs, batch_size=3), Batch.from_data_list(graphs)):
+        found = model.predict(batches)
+        assert found.graph.tolist() == [*range(8)]
+        assert torch.equal(found.values, alone.values)
 
 
 def test_values_are_those_of_the_model_and_spread_is_over_its_line_ups() -> None:

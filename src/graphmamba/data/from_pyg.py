@@ -1,6 +1,6 @@
 """A list of PyG graphs as columns end to end."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from jaxtyping import Int
@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 from graphmamba.checks import check_choice
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.tables import is_pairs
+from graphmamba.data.take_apart import Graphs, take_apart
 from graphmamba.errors import UserError
 
 SPLITS = {"train": 0, "validation": 1, "test": 2}
@@ -18,7 +19,7 @@ Split = Int[Tensor, " graphs"] | Mapping[str, Collection[int]]
 
 
 def columns_of(
-    graphs: Iterable[Data], split: Split | None = None, exclude: Collection[str] = ()
+    graphs: Graphs, split: Split | None = None, exclude: Collection[str] = ()
 ) -> GraphColumns:
     """Lay graphs end to end; each needs the same columns as the first.
 
@@ -26,7 +27,7 @@ def columns_of(
     read off all graphs together, since a single one may have as many nodes as edges. Where all of
     them do, the name decides: `edge_...` belongs to the edges.
     """
-    each = list(graphs)
+    each = list(take_apart(graphs))
     nodes = torch.tensor([int(graph.num_nodes or 0) for graph in each], dtype=torch.int64)
     edge_parts = [_pairs(graph.edge_index, number) for number, graph in enumerate(each)]
     edges = torch.tensor([part.shape[1] for part in edge_parts], dtype=torch.int64)

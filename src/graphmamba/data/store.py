@@ -1,7 +1,7 @@
 """All graphs of a set as columns end to end; a batch of any of them is index arithmetic."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.sort_edges import source_order, target_order
 from graphmamba.data.store_checks import check_graphs
 from graphmamba.data.tables import BY_SOURCE, HIDDEN, ORIGIN, Table, is_pairs, owner_of
+from graphmamba.data.take_apart import Graphs
 from graphmamba.errors import UserError
 
 PAIRS = "pairs."
@@ -66,9 +67,9 @@ class GraphStore:
 
     @classmethod
     def from_pyg(
-        cls, graphs: Iterable[Data], split: Split | None = None, exclude: Collection[str] = ()
+        cls, graphs: Graphs, split: Split | None = None, exclude: Collection[str] = ()
     ) -> "GraphStore":
-        """Take over the graphs of a list or of a PyG data set.
+        """Take over the graphs of a list, of a PyG data set, or of batches of them.
 
         Args:
             graphs: Graphs with the same columns.

@@ -1,9 +1,6 @@
 """A list of PyG graphs -> an experiment and a store, ready for `fit`."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-
-from torch_geometric.data import Data
 
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.pyg import from_graphs
@@ -11,19 +8,21 @@ from graphmamba.data.own.source import OwnSource
 from graphmamba.data.own.split import draw_split
 from graphmamba.data.precompute import add_precomputed
 from graphmamba.data.store import GraphStore
+from graphmamba.data.take_apart import Graphs
 from graphmamba.task.model import columns_read
 from graphmamba.train.experiment import Experiment
 
 
 def take_graphs(
-    graphs: Sequence[Data],
+    graphs: Graphs,
     experiment: Experiment | None = None,
     options: OwnOptions | None = None,
 ) -> tuple[Experiment, GraphStore]:
     """Make a model's experiment about these graphs, and compute the columns that it reads.
 
     Args:
-        graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, and labels `y`.
+        graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, and labels `y`; in a list, a
+            `DataLoader` or a `Batch`.
         experiment: Model and recipe; None for Graph-Mamba with its defaults.
         options: What labels are, and how graphs are split; None reads it off the graphs.
 

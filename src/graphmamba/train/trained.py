@@ -1,6 +1,6 @@
 """A trained model, ready for use: `graphmamba.load(path).predict(graphs)`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ from graphmamba.data.own.pyg import list_of
 from graphmamba.data.positional import DEGREE_PROFILE_COLUMNS
 from graphmamba.data.precompute import degree_profiles, precomputed
 from graphmamba.data.store import GraphStore
+from graphmamba.data.take_apart import Graphs
 from graphmamba.errors import UserError
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.experiment import Experiment
@@ -57,7 +58,7 @@ class Trained:
 
     def predict(
         self,
-        graphs: Sequence[Data] | GraphStore,
+        graphs: Graphs | GraphStore,
         *,
         has_spread: bool = True,
         budget: int = BUDGET,
@@ -65,8 +66,8 @@ class Trained:
         """Predict all graphs; random line-ups follow the place of each among them.
 
         Args:
-            graphs: Graphs of PyG or a store; columns that the model computes from edges, such as
-                Laplacian positions, are added here.
+            graphs: Graphs of PyG, in a list, a `DataLoader` or a `Batch`, or a store; columns that
+                the model computes from edges, such as Laplacian positions, are added here.
             has_spread: Whether to say how much the values differ between random line-ups.
             budget: Nodes and edges that go through the model at once.
         """
@@ -77,7 +78,7 @@ class Trained:
 
     def stream(
         self,
-        graphs: Sequence[Data] | GraphStore,
+        graphs: Graphs | GraphStore,
         ids: Int[Tensor, " graphs"] | None = None,
         *,
         has_spread: bool = True,
@@ -102,7 +103,7 @@ class Trained:
             budget=budget,
         )
 
-    def _store_of(self, graphs: Sequence[Data]) -> GraphStore:
+    def _store_of(self, graphs: Graphs) -> GraphStore:
         graphs = list_of(graphs)
         found = {name for graph in graphs for name in graph.keys()}  # noqa: SIM118
         features = self.model.features

@@ -1,6 +1,4 @@
-"""Any list of PyG `Data` -> columns and a task."""
-
-from collections.abc import Sequence
+"""Any graphs of PyG -> columns and a task."""
 
 import torch
 from torch import Tensor
@@ -12,6 +10,7 @@ from graphmamba.data.own.assemble import Arrays, assemble
 from graphmamba.data.own.labels import LabelRule
 from graphmamba.data.own.own_data import OwnData
 from graphmamba.data.raw_files import boundaries
+from graphmamba.data.take_apart import Graphs, take_apart
 from graphmamba.errors import UserError
 
 SOURCE = "graphs"
@@ -21,12 +20,13 @@ NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
 
 
 def from_graphs(
-    graphs: Sequence[Data], rule: LabelRule | None = None, level: Level | None = None
+    graphs: Graphs, rule: LabelRule | None = None, level: Level | None = None
 ) -> OwnData:
     """Take over `x`, `edge_index`, `edge_attr` and `y`, or `edge_label_index` and `edge_label`.
 
     Args:
-        graphs: The graphs; each has the same columns, and `y` a row for itself or for each node.
+        graphs: The graphs, in a list, a `DataLoader` or a `Batch`; each has the same columns, and
+            `y` a row for itself or for each node.
         rule: What labels are, where their values should not decide.
         level: What is labelled, where the shape of `y` should not decide.
     """
@@ -55,11 +55,9 @@ def from_graphs(
     return assemble(arrays, rule or LabelRule(), level, SOURCE)
 
 
-def list_of(graphs: Sequence[Data]) -> list[Data]:
-    """Refuse what is no list of graphs, or has its edges where nobody looks for them."""
-    if isinstance(graphs, Data):
-        raise UserError("graphs must be a list of graphs, got a single one: give [graph]")
-    if not (found := list(graphs)):
+def list_of(graphs: Graphs) -> list[Data]:
+    """List graphs one by one; those with edges where nobody looks for them are refused."""
+    if not (found := list(take_apart(graphs))):
         raise UserError("graphs must hold a graph, got none")
     for place, graph in enumerate(found):
         check_is(f"graph {place}", graph, Data)
