@@ -55,7 +55,9 @@ def test_what_was_learnt_predicts_without_the_training_data(tmp_path: Path) -> N
     result = graphmamba.fit(made, store, folder=tmp_path / "run")
     trained = graphmamba.load(tmp_path / "run")
     assert trained.experiment == made
-    fresh = [Data(x=torch.randn(4, 3), edge_index=RING) for _ in range(2)]
+    # whoever predicts has no use for parts
+    mask = torch.ones(4, dtype=torch.bool)
+    fresh = [Data(x=torch.randn(4, 3), edge_index=RING, test_mask=mask) for _ in range(2)]
     found = trained.predict(fresh)
     assert found.values.shape == (2, 3)
     assert set(found.labels) <= {"0", "1", "2"}

@@ -80,6 +80,13 @@ def test_what_is_wrong_is_told(second: dict[str, object], told: str) -> None:
     assert told in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["train_mask", "val_mask", "test_mask"])
+def test_parts_of_the_nodes_of_a_graph_are_not_passed_over(name: str) -> None:
+    masked = graph(y=torch.tensor([0, 1]), **{name: torch.tensor([True, False])})
+    with pytest.raises(UserError, match=rf"graph 1: {name} must be left out, .* whole graphs"):
+        from_graphs([graph(y=torch.tensor([0, 1])), masked])
+
+
 def test_labels_of_two_kinds_need_a_level() -> None:
     both = graph(edge_label_index=LOOP, edge_label=torch.tensor([0.0, 1.0]))
     with pytest.raises(UserError, match="level must say which"):

@@ -16,6 +16,8 @@ from graphmamba.errors import UserError
 SOURCE = "graphs"
 ADJACENCY = ("adj_t", "adj")
 """Where some transforms of PyG put the edges."""
+MASKS = ("train_mask", "val_mask", "test_mask")
+"""How PyG names the parts of the nodes of a single graph."""
 NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
 
 
@@ -31,6 +33,7 @@ def from_graphs(
         level: What is labelled, where the shape of `y` should not decide.
     """
     graphs = list_of(graphs)
+    _check_masks(graphs)
     columns = {
         name: _gather(graphs, name) for name in ("x", "edge_attr", "edge_label", "edge_label_index")
     }
@@ -64,6 +67,16 @@ def list_of(graphs: Graphs) -> list[Data]:
         if graph.edge_index is None and (others := [name for name in ADJACENCY if name in graph]):
             raise UserError(f"graph {place}: edges must be in edge_index, got {others[0]}")
     return found
+
+
+def _check_masks(graphs: list[Data]) -> None:
+    """Refuse parts of nodes: passed over, they would let a model learn what it is tested on."""
+    for place, graph in enumerate(graphs):
+        if found := [name for name in MASKS if name in graph]:
+            raise UserError(
+                f"graph {place}: {found[0]} must be left out, since training, validation and test "
+                "are made of whole graphs, got parts of its nodes"
+            )
 
 
 def _check_rows(name: str, parts: list[Tensor], counts: list[int]) -> None:
