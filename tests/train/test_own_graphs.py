@@ -43,6 +43,17 @@ def test_graphs_become_a_described_experiment_and_a_store() -> None:
     assert "laplacian_vectors" in store.tables["nodes"].columns
 
 
+def test_parts_that_graphs_name_are_not_drawn() -> None:
+    graphs = rings(6)
+    words = ["test", "train", "test", "validation", "train", "train"]
+    for graph, word in zip(graphs, words, strict=True):
+        graph.split = word
+    for given in (graphs, DataLoader(graphs, batch_size=4)):
+        _, store = take_graphs(given, experiment())
+        parts = [store.split_ids(part).tolist() for part in ("train", "validation", "test")]
+        assert parts == [[1, 4, 5], [3], [0, 2]]
+
+
 def test_batches_are_learned_graph_by_graph() -> None:
     _, store = take_graphs(DataLoader(rings(8), batch_size=2), experiment())
     _, alone = take_graphs(rings(8), experiment())

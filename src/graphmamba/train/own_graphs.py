@@ -21,10 +21,11 @@ def take_graphs(
     """Make a model's experiment about these graphs, and compute the columns that it reads.
 
     Args:
-        graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, and labels `y`; in a list, a
-            `DataLoader` or a `Batch`.
+        graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, labels `y`, and perhaps their
+            part as a word in `split`; in a list, a `DataLoader` or a `Batch`.
         experiment: Model and recipe; None for Graph-Mamba with its defaults.
-        options: What labels are, and how graphs are split; None reads it off the graphs.
+        options: What labels are, and how graphs that name no part are split; None reads it off
+            the graphs.
 
     Example:
         >>> result = fit(*take_graphs(graphs))  # doctest: +SKIP
@@ -36,5 +37,7 @@ def take_graphs(
     experiment = replace(experiment, own=own, sizes=None)
     experiment.check_loss()
     columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))
-    split = draw_split(len(columns.node_ptr) - 1, options.fractions, options.split_seed)
+    split = columns.split
+    if split is None:
+        split = draw_split(len(columns.node_ptr) - 1, options.fractions, options.split_seed)
     return experiment, GraphStore(replace(columns, split=split))

@@ -1,8 +1,10 @@
 """Lists of PyG graphs become columns and a task."""
 
+import re
+
 import pytest
 import torch
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
 
 from graphmamba.benchmarks import CATALOG
 from graphmamba.data.catalog import Task
@@ -78,6 +80,23 @@ def test_what_is_wrong_is_told(second: dict[str, object], told: str) -> None:
     with pytest.raises(UserError) as refused:
         from_graphs([graph(), graph(**second)])
     assert told in str(refused.value)
+
+
+def test_graphs_say_which_part_they_are_in() -> None:
+    words = ["test", "train", "validation", "train"]
+    graphs = [graph(y=torch.tensor(place % 2), split=word) for place, word in enumerate(words)]
+    for given in (graphs, Batch.from_data_list(graphs)):
+        split = from_graphs(given).columns.split
+        assert split is not None
+        assert split.tolist() == [2, 0, 1, 0]
+    assert from_graphs([graph()] * 2).columns.split is None
+
+
+@pytest.mark.parametrize("word", ["val", None, 2, torch.tensor(1)])
+def test_parts_that_are_no_words_of_files_are_told(word: object) -> None:
+    told = "graph 1: split must be one of train, validation, test in all graphs"
+    with pytest.raises(UserError, match=rf"{told} .* got {re.escape(repr(word))}"):
+        from_graphs([graph(split="train"), graph(split=word)])
 
 
 @pytest.mark.parametrize("name", ["train_mask", "val_mask", "test_mask"])

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import Level
+from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.own.csv_table import CsvTable, read_csv, read_header
 from graphmamba.data.own.labels import LabelRule, Labels, read_labels
@@ -19,7 +20,6 @@ from graphmamba.data.raw_files import boundaries
 from graphmamba.errors import UserError
 
 KEYS = frozenset({"graph", "node", "source", "target", "split"})
-SPLITS = {"train": 0, "validation": 1, "test": 2}
 LEVEL_FILES: dict[Level, str] = {"graph": "graphs.csv", "node": "nodes.csv", "link": "pairs.csv"}
 FILES = ("nodes.csv", "edges.csv", "graphs.csv", "pairs.csv")
 KEYS_OF = {"nodes.csv": {"graph", "node"}, "edges.csv": {"graph", "source", "target"}}

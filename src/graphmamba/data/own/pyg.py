@@ -6,6 +6,7 @@ from torch_geometric.data import Data
 
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
+from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.own.assemble import Arrays, assemble
 from graphmamba.data.own.labels import LabelRule
 from graphmamba.data.own.own_data import OwnData
@@ -25,6 +26,8 @@ def from_graphs(
     graphs: Graphs, rule: LabelRule | None = None, level: Level | None = None
 ) -> OwnData:
     """Take over `x`, `edge_index`, `edge_attr` and `y`, or `edge_label_index` and `edge_label`.
+
+    Where graphs say in `split` which part they are in, as a word of CSV files, that counts.
 
     Args:
         graphs: The graphs, in a list, a `DataLoader` or a `Batch`; each has the same columns, and
@@ -55,6 +58,8 @@ def from_graphs(
     for name, parts in columns.items():
         if parts:
             arrays[name] = _joined(name, parts)
+    if (split := _split(graphs)) is not None:
+        arrays["split"] = split
     return assemble(arrays, rule or LabelRule(), level, SOURCE)
 
 
@@ -118,6 +123,21 @@ def _labels(
                 f"got shape {list(values.shape)}"
             )
     return rows, level
+
+
+def _split(graphs: list[Data]) -> Tensor | None:
+    """Part of each graph by its word; None where none has one."""
+    words = [graph.get("split") for graph in graphs]
+    if all(word is None for word in words):
+        return None
+    found = [SPLITS.get(word, -1) if isinstance(word, str) else -1 for word in words]
+    if -1 in found:
+        place = found.index(-1)
+        raise UserError(
+            f"graph {place}: split must be one of {', '.join(SPLITS)} in all graphs or left out of "
+            f"all, got {words[place]!r}"
+        )
+    return torch.tensor(found)
 
 
 def _joined(name: str, parts: list[Tensor]) -> Tensor:
