@@ -54,6 +54,13 @@ def test_parts_that_graphs_name_are_not_drawn() -> None:
         assert parts == [[1, 4, 5], [3], [0, 2]]
 
 
+def test_too_few_graphs_for_the_shares_are_told_with_the_shares(tmp_path: Path) -> None:
+    made, store = take_graphs(rings(2), experiment(), OwnOptions(classes=3))
+    told = r"test must hold graphs, and all 2 .* own\.fractions \(0\.8, 0\.1, 0\.1\) share out"
+    with pytest.raises(UserError, match=told):
+        graphmamba.fit(made, store, folder=tmp_path / "run")
+
+
 def test_batches_are_learned_graph_by_graph() -> None:
     _, store = take_graphs(DataLoader(rings(8), batch_size=2), experiment())
     _, alone = take_graphs(rings(8), experiment())

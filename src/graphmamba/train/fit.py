@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from graphmamba.checks import check_is
-from graphmamba.data.catalog import Level
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
@@ -86,7 +85,7 @@ def run_fit(
     The first process calls `before` when nothing is left that could be refused, and nothing has
     been written.
     """
-    _check_splits(store, experiment.data.task.level)
+    _check_splits(experiment, store)
     experiment.check_loss()
     team = team_of(fabric)
     fast = _is_fast(experiment, options, team)
@@ -140,13 +139,17 @@ def check_run(experiment: Experiment, store: GraphStore | None, options: RunOpti
     check_is("options", options, RunOptions)
 
 
-def _check_splits(store: GraphStore, level: Level) -> None:
+def _check_splits(experiment: Experiment, store: GraphStore) -> None:
     """Refuse what could be trained on but not scored, before an epoch is lost on it."""
-    labels = labels_per_graph(store, level)
+    labels = labels_per_graph(store, experiment.data.task.level)
+    own = experiment.own
+    shares = f"; own.fractions {own.fractions} share out graphs that name no split" if own else ""
     for split in SPLITS:
         ids = store.split_ids(split)
         if not len(ids):
-            raise UserError(f"{split} must hold graphs, and all {len(store)} are in other splits")
+            raise UserError(
+                f"{split} must hold graphs, and all {len(store)} are in other splits{shares}"
+            )
         # a test set may keep its labels to itself: its score is no number then
         if split in LABELLED and not labels[ids].any():
             raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")

@@ -127,9 +127,9 @@ def test_another_split_shares_what_was_computed(
     never_read(monkeypatch)
     monkeypatch.setattr(precomputed_store, "precomputed", refuse)
     kept = sorted(path.name for path in (tmp_path / "own").iterdir())
-    options = OwnOptions(label=("taste",), split_seed=5, fractions=(0.5, 0.0, 0.5))
+    options = OwnOptions(label=("taste",), split_seed=5, fractions=(0.2, 0.2, 0.6))
     other = open_own(folder, options, tmp_path).with_columns(asked)
-    assert not len(other.store.split_ids("validation"))
+    assert len(other.store.split_ids("test")) > len(first.store.split_ids("test"))
     assert sorted(path.name for path in (tmp_path / "own").iterdir()) == kept
 
 
@@ -198,7 +198,10 @@ def test_a_path_from_elsewhere_is_told_with_the_folder(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"fractions": (0.5, 0.1, 0.1)}, "fractions must be shares that add up to 1"),
+        ({"fractions": (0.5, 0.1, 0.1)}, r"fractions must be .* that add up to 1, got"),
+        ({"fractions": (0.5, 0.5, 0.0)}, r"fractions must be .* above 0, .* got \(0.5, 0.5, 0.0\)"),
+        ({"fractions": (1.5, -0.5, 0.0)}, "fractions must be three shares above 0"),
+        ({"fractions": (0.5, 0.5, float("nan"))}, "fractions must be three shares above 0"),
         ({"kind": "regression", "classes": 3}, "classes must be left out"),
     ],
 )

@@ -36,8 +36,12 @@ class OwnOptions:
 
     def __post_init__(self) -> None:
         check_types(self)
-        if min(self.fractions) < 0 or not math.isclose(sum(self.fractions), 1):
-            raise UserError(f"fractions must be shares that add up to 1, got {self.fractions}")
+        # a model is trained, chosen and tested: no part may be empty
+        if not min(self.fractions) > 0 or not math.isclose(sum(self.fractions), 1):
+            raise UserError(
+                "fractions must be three shares above 0, of training, validation and test, that "
+                f"add up to 1, got {self.fractions}"
+            )
         LabelRule(self.kind, self.classes)
 
     @property
