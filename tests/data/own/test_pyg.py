@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
@@ -47,6 +48,16 @@ def test_a_number_by_itself_is_the_label_of_its_graph() -> None:
     assert own.task == Task("graph", 3, "cross_entropy", "accuracy", classes=3)
 
 
+def test_labels_may_be_plain_numbers() -> None:
+    own = from_graphs([graph(y=2), graph(y=0), graph(y=np.int64(1))])
+    assert own.columns.graphs["y"].tolist() == [2, 0, 1]
+    assert own.task == Task("graph", 3, "cross_entropy", "accuracy", classes=3)
+    assert from_graphs([graph(y=True), graph(y=False)]).task.classes == 2
+    targets = from_graphs([graph(y=1), graph(y=0.5)])
+    assert targets.columns.graphs["y"].tolist() == [[1.0], [0.5]]
+    assert targets.task.loss == "l1"
+
+
 def test_one_node_without_edges_or_features() -> None:
     own = from_graphs([Data(num_nodes=1, y=torch.tensor([0.5]))] * 2)
     assert own.columns.nodes["x"].tolist() == [[1.0], [1.0]]
@@ -70,8 +81,9 @@ def test_what_is_stated_counts() -> None:
         ({"edge_index": LOOP[0]}, "edge_index must have shape [2, pairs]"),
         ({"edge_index": LOOP.float()}, "edge_index must be whole numbers"),
         ({"edge_attr": torch.ones(2, 1)}, "graph 0: edge_attr must be a tensor as in other graphs"),
-        ({"y": None}, "graph 1: y must be a tensor"),
-        ({"y": "yes"}, "graph 1: y must be a tensor"),
+        ({"y": None}, "graph 1: y must be a tensor or a number as in other graphs, got NoneType"),
+        ({"y": "yes"}, "graph 1: y must be a tensor or a number, got str"),
+        ({"x": [[1.0]]}, "graph 1: x must be a tensor, got list"),
         ({"y": torch.tensor([0, 1, 1])}, "graph 0: y must have 2 rows for level='node'"),
         ({"y": torch.tensor([-3])}, "graph 1, row 0: y must be in 0 to 1"),
     ],

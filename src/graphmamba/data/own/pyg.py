@@ -1,5 +1,7 @@
 """Any graphs of PyG -> columns and a task."""
 
+from numbers import Real
+
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -98,13 +100,15 @@ def _gather(graphs: list[Data], name: str) -> list[Tensor]:
     found = [getattr(graph, name, None) for graph in graphs]
     if all(values is None for values in found):
         return []
+    is_label = name == "y"
     for place, values in enumerate(found):
-        if not isinstance(values, Tensor):
+        if not isinstance(values, Tensor) and not (is_label and isinstance(values, Real)):
+            rule = "a tensor or a number" if is_label else "a tensor"
+            others = " as in other graphs" if values is None else ""
             raise UserError(
-                f"graph {place}: {name} must be a tensor as in other graphs, "
-                f"got {type(values).__name__}"
+                f"graph {place}: {name} must be {rule}{others}, got {type(values).__name__}"
             )
-    return [values.detach().cpu() for values in found if values is not None]
+    return [torch.as_tensor(values).detach().cpu() for values in found]
 
 
 def _labels(
