@@ -8,7 +8,7 @@ import torch
 from torch_geometric.data import Batch, Data, HeteroData
 
 from graphmamba.benchmarks import CATALOG
-from graphmamba.data.catalog import Task
+from graphmamba.data.catalog import Level, Task
 from graphmamba.data.own import LabelRule, from_graphs
 from graphmamba.errors import UserError
 from tests.helpers.synthetic import synthetic_graphs
@@ -116,6 +116,15 @@ def test_parts_of_the_nodes_of_a_graph_are_not_passed_over(name: str) -> None:
     masked = graph(y=torch.tensor([0, 1]), **{name: torch.tensor([True, False])})
     with pytest.raises(UserError, match=rf"graph 1: {name} must be left out, .* whole graphs"):
         from_graphs([graph(y=torch.tensor([0, 1])), masked])
+
+
+@pytest.mark.parametrize("level", [None, "graph"])
+def test_several_labels_of_a_graph_are_a_row_of_it(level: Level | None) -> None:
+    rows = [graph(x=torch.ones(3, 1), y=torch.ones(1, 4))] * 2
+    assert from_graphs(rows, level=level).task.outputs == 4
+    vectors = [graph(x=torch.ones(3, 1), y=torch.ones(4))] * 2
+    with pytest.raises(UserError, match=r"got shape \[4\]; 4 labels of one graph .* \[1, 4\]"):
+        from_graphs(vectors, level=level)
 
 
 def test_labels_of_two_kinds_need_a_level() -> None:

@@ -122,9 +122,11 @@ def _labels(
     for place, (graph, values) in enumerate(zip(graphs, rows, strict=True)):
         wanted = 1 if level == "graph" else _nodes(graph)
         if level != "link" and len(values) != wanted:
+            is_vector = values.dim() == 1 and len(values) > 1
+            hint = f"; {len(values)} labels of one graph have shape [1, {len(values)}]"
             raise UserError(
                 f"graph {place}: y must have {wanted} rows for level={level!r}, "
-                f"got shape {list(values.shape)}"
+                f"got shape {list(values.shape)}{hint if is_vector else ''}"
             )
     return rows, level
 
