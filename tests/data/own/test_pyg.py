@@ -127,6 +127,13 @@ def test_several_labels_of_a_graph_are_a_row_of_it(level: Level | None) -> None:
         from_graphs(vectors, level=level)
 
 
+def test_whole_targets_of_graphs_are_told_by_their_values() -> None:
+    graphs = [graph(y=torch.tensor(value)) for value in (0, 100, 200, 300)]
+    with pytest.raises(UserError, match=r"got 4 of them, 0, 100, 200, 300; number the classes"):
+        from_graphs(graphs)
+    assert from_graphs(graphs, LabelRule("regression")).task.outputs == 1
+
+
 def test_labels_of_two_kinds_need_a_level() -> None:
     both = graph(edge_label_index=LOOP, edge_label=torch.tensor([0.0, 1.0]))
     with pytest.raises(UserError, match="level must say which"):

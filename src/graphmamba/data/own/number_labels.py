@@ -7,6 +7,11 @@ from torch import Tensor
 from graphmamba.data.own.labels import LEAST_CLASSES, MOST_CLASSES, Kind, LabelRule, Labels, Where
 from graphmamba.errors import UserError
 
+FEW = 20
+"""Up to this class gaps are no wonder: a small set may lack some."""
+SHOWN = 6
+"""Values that a message lists."""
+
 
 def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
     """Read labels [rows] or [rows, columns]; NaN is no label, nor is -1 as a class or an answer.
@@ -25,6 +30,8 @@ def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
         raise UserError(f"y must have one column where kind='classes', got {values.shape[1]}")
     number = _whole(values[:, 0], where)
     highest = int(number.max()) if number.numel() else -1
+    if rule == LabelRule():
+        _check_gaps(number, highest)
     names = _class_names(rule.classes, highest)
     is_wrong = (number < -1) | (number >= len(names))
     if bool(is_wrong.any()):
@@ -44,6 +51,18 @@ def _read_kind(values: Tensor, rule: LabelRule) -> Kind:
     is_none = torch.isnan(values) if values.is_floating_point() else values == -1
     is_answer = (values == 0) | (values == 1) | is_none
     return "multi-label" if bool(is_answer.all()) else "regression"
+
+
+def _check_gaps(number: Int[Tensor, " rows"], highest: int) -> None:
+    """Refuse targets that happen to be whole: each number below the highest would be a class."""
+    found = number[number >= 0].unique().tolist()
+    if FEW <= highest < MOST_CLASSES and 2 * len(found) < highest + 1:
+        shown = ", ".join(map(str, found[:SHOWN])) + (", ..." if len(found) > SHOWN else "")
+        raise UserError(
+            f"y must hold half of the classes 0 to {highest} at least, got {len(found)} of them, "
+            f"{shown}; number the classes from 0 without gaps, make y a float if these are "
+            f"targets, or state kind='regression' or classes={highest + 1}"
+        )
 
 
 def _class_names(stated: int | tuple[str, ...] | None, highest: int) -> tuple[str, ...]:

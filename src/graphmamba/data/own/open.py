@@ -26,7 +26,7 @@ from graphmamba.errors import UserError
 from graphmamba.parse import parse
 from graphmamba.whole_files import write_json
 
-READING = 1
+READING = 2
 """Counts changes in how files are read; what is kept then becomes stale."""
 OWN = "own"
 """Folder under the root where users' graphs are kept."""
