@@ -170,7 +170,8 @@ def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("label", "stated", "told"),
     [
-        ("mode", {}, "column 'mode' must be in one of"),
+        ("mode", {}, "label (--label, or --own.label where a model is trained) must be a column"),
+        ("mode", {}, "of graphs.csv, nodes.csv, pairs.csv, got 'mode'; graphs.csv has mood; pairs"),
         ("graph", {}, "label must be none of"),
         ([], {}, "(--label, or --own.label where a model is trained) must name one column"),
         ([], {}, "got none; graphs.csv has mood; pairs.csv has near"),

@@ -87,8 +87,7 @@ def read_folder(
     """
     check_is("is_undirected", is_undirected, bool)
     tables = read_tables(Path(folder))
-    may_hold = [tables[file] for file in LEVEL_FILES.values() if file in tables]
-    request = Request.of(label, level, rule or LabelRule(), may_hold)
+    request = Request.of(label, level, rule or LabelRule(), _that_may_hold_labels(tables))
     level = _find_level(tables, request)
     labels = _read_labels(tables[LEVEL_FILES[level]], request, level)
     graphs, nodes = tables.get("graphs.csv"), tables["nodes.csv"]
@@ -109,6 +108,10 @@ def read_tables(folder: Path) -> dict[str, CsvTable]:
     return {name: read_csv(folder / name) for name in (*needed, *optional)}
 
 
+def _that_may_hold_labels(tables: dict[str, CsvTable]) -> list[CsvTable]:
+    return [tables[file] for file in LEVEL_FILES.values() if file in tables]
+
+
 def _find_level(tables: dict[str, CsvTable], request: Request) -> Level:
     """Labels are of whatever the file that has the first label column lists."""
     if request.level is not None:
@@ -123,7 +126,12 @@ def _find_level(tables: dict[str, CsvTable], request: Request) -> Level:
     ]
     folder = tables["nodes.csv"].path.parent
     if not found:
-        raise UserError(f"{folder}: column {name!r} must be in one of {[*tables]}, got none")
+        may_hold = _that_may_hold_labels(tables)
+        listed = ", ".join(table.path.name for table in may_hold)
+        raise UserError(
+            f"{folder}: label (--label, or --own.label where a model is trained) must be a column "
+            f"of {listed}, got {name!r}; {_listed(may_hold)}"
+        )
     if len(found) > 1:
         files = [LEVEL_FILES[level] for level in found]
         raise UserError(f"{folder}: column {name!r} is in {files}; level must say which is meant")
