@@ -144,9 +144,13 @@ def test_what_is_like_nothing_is_told_what_there_is(tmp_path: Path) -> None:
         load_experiment(write(tmp_path, "colour: red"))
 
 
-def test_missing_file_is_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        load_experiment(tmp_path / "absent.yaml")
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "folder.yaml").mkdir()
+    for name, told in (("absent.yaml", "No such file"), ("folder.yaml", "Is a directory")):
+        with pytest.raises(
+            UserError, match=rf"name must be .* can be read, got '.*{name}': {told}"
+        ):
+            load_experiment(tmp_path / name)
 
 
 def test_configs_are_values_not_globals() -> None:

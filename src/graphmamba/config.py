@@ -52,6 +52,11 @@ def load_experiment(
     path = _path_of(name_or_path)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except OSError as mistake:
+        raise UserError(
+            "name must be an experiment of the package or a .yaml file that can be read, "
+            f"got '{name_or_path}': {mistake.strerror}"
+        ) from mistake
     except (yaml.YAMLError, UnicodeDecodeError) as mistake:
         raise UserError(f"{path} must be YAML: {mistake}") from mistake
     if not isinstance(content, dict):

@@ -308,6 +308,13 @@ def test_a_set_that_is_missing_says_how_to_get_it(capsys: pytest.CaptureFixture[
     assert "graphmamba data build malnet-tiny" in capsys.readouterr().err
 
 
+def test_a_config_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["train", "nosuch.yaml"]) == 2
+    told = capsys.readouterr().err
+    assert "name must be an experiment of the package or a .yaml file that can be read" in told
+    assert "got 'nosuch.yaml': No such file" in told
+
+
 def test_a_config_of_a_newer_version_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     Path("new.yaml").write_text("version: 7\nwheels: 4\n")
     assert status_of(["train", "new.yaml"]) == 2
