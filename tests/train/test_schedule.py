@@ -54,6 +54,15 @@ def test_a_plateau_lowers_the_rate_as_pytorch_does() -> None:
     assert set(rates) == {0.1, 0.05, 0.03}
 
 
+def test_a_plateau_waits_anew_after_each_fall() -> None:
+    recipe = Recipe(schedule="plateau", learning_rate=0.1, patience=2, least_learning_rate=0.01)
+    schedule, rates = Schedule(recipe), []
+    for epoch in range(8):
+        schedule.observe(1.0)
+        rates.append(schedule.rate(epoch + 1))
+    assert rates == [0.1, 0.1, 0.1, 0.05, 0.05, 0.05, 0.025, 0.025]
+
+
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
 def test_other_schedules_do_not_look_at_the_loss(schedule: str) -> None:
     recipe = Recipe(schedule=schedule, learning_rate=0.1, warmup=2, epochs=8, patience=1)
