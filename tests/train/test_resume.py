@@ -26,7 +26,7 @@ from tests.helpers.processes import ROOT
 from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store
 from tests.helpers.typecheck import typecheck_off
 
-# Dropout draws from torch's generator, ties from the model's own seed.
+# Dropout and ties both follow the model's own seed; the head would draw from torch's generator.
 EXPERIMENT = tiny_experiment(**{"model.dropout": 0.3})
 STEPS = 12
 ALWAYS = RunOptions(checkpoint_every=0.0)
@@ -230,6 +230,25 @@ def test_the_plateau_goes_on_too(tmp_path: Path) -> None:
         fit(experiment, store, ALWAYS, tmp_path / "run", Notes({14: crash}))
     fit(experiment, store, ALWAYS, tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_head_that_drops_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -> None:
+    experiment = tiny_experiment(**{"head.dropout": 0.3})
+    store = tiny_store(experiment)
+    fit(experiment, store, folder=tmp_path / "whole")
+    with pytest.raises(CrashError):
+        fit(experiment, store, ALWAYS, tmp_path / "run", Notes({5: crash}))
+    fit(experiment, store, ALWAYS, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_the_time_of_earlier_parts_counts(tmp_path: Path) -> None:
+    folder, store = tmp_path / "run", tiny_store(EXPERIMENT)
+    fit(EXPERIMENT, store, RunOptions(max_time=0.0), folder)
+    path = folder / "last" / "state.safetensors"
+    tensors, about = read_tensors(path)
+    write_tensors(path, tensors, {**about, "progress": {**about["progress"], "seconds": 1000.0}})
+    assert 1000 < fit(EXPERIMENT, store, folder=folder, resume=True).seconds < 2000
 
 
 @pytest.mark.parametrize("writes", [2, 5, 9])
