@@ -52,6 +52,23 @@ def test_dropout_acts_in_training_only() -> None:
     assert torch.equal(layer(x, e, topology)[0], layer(x, e, topology)[0])
 
 
+@pytest.mark.parametrize(
+    ("local", "mixer"), [(GCN(8), None), (None, Attention(8, 2))], ids=["local", "mixer"]
+)
+def test_what_a_part_without_residual_gives_is_dropped_in_training(
+    local: GCN | None, mixer: Attention | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = random_topology((40,))
+    x, e = random_rows(topology)
+    layer = GPSLayer(8, local, mixer, dropout=0.5, norm="none")
+    monkeypatch.setattr(layer, "_feed_forward", lambda s, _: s)
+    found = layer(x, e, topology)[0] - x
+    given = mixer(x, topology) if local is None else local(x, e, topology)[0]
+    is_kept = found != 0
+    assert 0.3 < is_kept.double().mean() < 0.7
+    assert torch.allclose(found[is_kept], 2 * given[is_kept], atol=1e-5)
+
+
 def test_graph_norm_is_the_layer_norm_of_pyg() -> None:
     topology = random_topology((5, 1, 7))
     x, _ = random_rows(topology)
@@ -73,6 +90,17 @@ def test_norms_by_name(name: str, count: int) -> None:
     topology = random_topology()
     x, _ = random_rows(topology)
     assert norm(x, topology).shape == x.shape
+
+
+@pytest.mark.parametrize("name", ["batch", "layer", "graph", "none"])
+def test_norms_drop_what_they_add_to_in_training_only(name: str) -> None:
+    topology = random_topology((40,))
+    x, _ = random_rows(topology)
+    norm = NodeNorm(name, 8)
+    whole = norm(x, topology, before=x)
+    assert not torch.allclose(norm(x, topology, before=x, rate=0.5), whole, atol=1e-3)
+    norm.eval()
+    assert torch.equal(norm(x, topology, before=x, rate=0.5), norm(x, topology, before=x))
 
 
 def test_wrong_arguments_are_refused() -> None:
