@@ -12,7 +12,8 @@ from graphmamba.stack import Attention, BigBird, ExphormerStack, Performer
 from graphmamba.stack.block_pattern import BlockPattern
 from graphmamba.stack.edge_attention import wire
 from graphmamba.stack.exphormer import AttentionEdges, ExphormerAttention
-from tests.helpers.graphs import ODD_SIZES, random_rows, random_topology
+from graphmamba.stack.performer import orthogonal_features
+from tests.helpers.graphs import ODD_SIZES, one_graph, random_rows, random_topology
 from tests.helpers.typecheck import typecheck_off
 
 
@@ -123,6 +124,33 @@ def test_performer_nears_softmax_attention(monkeypatch: pytest.MonkeyPatch) -> N
     assert torch.allclose(mixer(x, topology), exact, atol=0.02)
 
 
+def test_directions_of_features_prefer_no_sign() -> None:
+    torch.manual_seed(0)
+    drawn = torch.stack([orthogonal_features(4, 4) for _ in range(400)])
+    # Four standard deviations of a share of 400 fair signs.
+    assert ((drawn > 0).double().mean(dim=0) - 0.5).abs().max() < 4 * 0.5 / 400**0.5
+
+
+def test_features_are_as_long_as_normal_vectors() -> None:
+    torch.manual_seed(0)
+    squares = orthogonal_features(4_000, 8).square().sum(dim=1)
+    assert squares.mean() == pytest.approx(8, rel=0.05)
+    assert squares.var() == pytest.approx(16, rel=0.15)
+
+
+def test_padding_shifts_no_key_of_the_performer() -> None:
+    torch.manual_seed(0)
+    mixer = Performer(8, 2, features=1).double()
+    # Keys so long that their features vanish beside those of a row of zeros.
+    mixer.in_proj.weight.data *= 20
+    topology = random_topology((30, *[3] * 20))
+    x, _ = random_rows(topology, dtype=torch.float64)
+    together = mixer(x, topology)
+    for graph in range(1, 21):
+        alone, nodes, _ = one_graph(topology, graph)
+        assert torch.allclose(mixer(x[nodes], alone), together[nodes], atol=1e-9)
+
+
 def block_mask(pattern: BlockPattern, head: int) -> Tensor:
     """Which pairs of nodes meet in a head according to a block pattern."""
     nodes = pattern.slot.shape[0]
@@ -154,6 +182,24 @@ def test_big_bird_attends_as_its_pattern_says(sizes: tuple[int, ...]) -> None:
     hidden = mixer.attention_norm(x + mixer.out_proj(mixed))
     expected = mixer.norm(hidden + mixer.second(mixer.first(hidden).relu()))
     assert torch.allclose(mixer(x, topology), expected, atol=1e-5)
+
+
+def test_big_bird_is_its_formula_around_the_attention() -> None:
+    topology = random_topology((9, 4))
+    x, _ = random_rows(topology)
+    mixer = BigBird(8, 2)
+    # Rows so small that what a norm adds to their variance shows.
+    mixer.attention_norm.weight.data *= 1e-2
+    mixer.second.weight.data *= 1e-3
+    mixer.second.bias.data *= 1e-3
+
+    def norm(rows: Tensor) -> Tensor:
+        centred = rows - rows.mean(dim=1, keepdim=True)
+        return centred / (centred.square().mean(dim=1, keepdim=True) + 1e-6).sqrt()
+
+    hidden = 1e-2 * norm(x + mixer.out_proj(mixer._attend(x, topology)))
+    expected = norm(hidden + mixer.second(mixer.first(hidden).relu()))
+    assert torch.allclose(mixer(x, topology), expected, atol=1e-4)
 
 
 def test_big_bird_sees_window_global_and_random_blocks() -> None:
