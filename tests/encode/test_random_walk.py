@@ -30,3 +30,10 @@ def test_norm_standardises_each_step() -> None:
     normed = encoder.norm(GRAPHS.random_walk)
     assert torch.allclose(normed.mean(dim=0), torch.zeros(20), atol=1e-5)
     assert torch.allclose(encoder(GRAPHS), encoder.network(normed))
+
+
+def test_ghosts_do_not_count_in_the_norm() -> None:
+    encoder = RandomWalkEncoder(RandomWalkConfig())
+    alone = encoder(Data(random_walk=GRAPHS.random_walk[:8]))
+    padded = encoder(Data(random_walk=GRAPHS.random_walk, num_real_nodes=torch.tensor(8)))
+    assert torch.allclose(padded[:8], alone, atol=1e-5)
