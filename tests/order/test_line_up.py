@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from importlib import import_module
-from itertools import chain, pairwise
+from itertools import chain, combinations, pairwise
 
 import networkx
 import pytest
@@ -110,6 +110,18 @@ def test_bins_are_dealt_evenly_and_anew() -> None:
     assert sorted(first) != sorted(second)
 
 
+def test_the_bin_of_a_node_says_nothing_about_its_noise() -> None:
+    topology = replace(random_topology((100,)), centrality=torch.linspace(0, 1, 100))
+
+    def swapped(bins: int) -> float:
+        policy = OrderPolicy(key="eigenvector", noise="uniform", bins=bins)
+        line = line_up(policy, topology, samples=10)
+        pairs = [pair for slots in sequences(line, 100) for pair in combinations(slots.tolist(), 2)]
+        return sum(first > second for first, second in pairs) / len(pairs)
+
+    assert swapped(2) == pytest.approx(swapped(1), abs=0.02)
+
+
 def test_modulo_bins_go_by_the_place_in_the_graph() -> None:
     topology = random_topology((5, 4))
     line = line_up(OrderPolicy(bins=2, deal="modulo"), topology)
@@ -171,6 +183,15 @@ def test_clusters_stay_together_in_changing_order() -> None:
         assert len(runs) == len(set(runs)) == 3
         seen.add(tuple(runs))
     assert len(seen) == 6
+
+
+def test_clusters_and_nodes_share_no_draws() -> None:
+    topology = replace(random_topology((4,)), cluster=torch.tensor([0, 0, 1, 1]))
+    line = line_up(OrderPolicy(key="none", clusters="first"), topology, samples=400)
+    orders = [visits(line, topology, 0, sample)[0] for sample in range(400)]
+    # Whether their cluster is first says nothing about the order of its nodes.
+    alike = [(order[0] < 2) == (order.index(0) < order.index(1)) for order in orders]
+    assert 0.4 < sum(alike) / 400 < 0.6
 
 
 @by_name({name: policy for name, policy in POLICIES.items() if policy.clusters != "none"})

@@ -68,6 +68,11 @@ def test_requests_are_met_whatever_their_layers(most: int, monkeypatch: pytest.M
         assert_same(made[policy, samples, layer], alone)
 
 
+def test_runs_are_no_longer_than_asked_for() -> None:
+    runs = together._runs([0, 1, 2, 3, 4, 7], 2)
+    assert list(runs) == [range(2), range(2, 4), range(4, 5), range(7, 8)]
+
+
 def test_a_line_up_that_was_made_is_taken() -> None:
     topology, request = random_topology(), (OrderPolicy(), 1, 0)
     other = line_up(OrderPolicy(), topology, layer=7)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from graphmamba.data.random_bits import draw_bits
 from graphmamba.errors import UserError
 from graphmamba.order import NoiseSeed
 from tests.helpers.typecheck import typecheck_off
@@ -35,6 +36,13 @@ def test_dropouts_of_another_process_follow_another_seed() -> None:
     assert torch.equal(line_ups, same)
     assert torch.equal(seed.of_dropouts(line_ups), line_ups)
     assert not torch.equal(other.of_dropouts(same), line_ups)
+
+
+def test_dropouts_of_a_process_follow_no_line_up() -> None:
+    seed = NoiseSeed(7)
+    seed.process = 1
+    line_ups = seed()
+    assert not (draw_bits(line_ups, torch.arange(20)) == seed.of_dropouts(line_ups)).any()
 
 
 def test_runs_differ_by_their_seed() -> None:
