@@ -124,6 +124,34 @@ def test_a_budget_makes_batches_cost_alike() -> None:
         assert float(spent.float().quantile(0.1)) > 17_000
 
 
+def test_a_batch_may_cost_all_of_its_budget() -> None:
+    costs = torch.full((6,), 5)
+    sampler = BatchSampler(torch.arange(6), costs=costs, budget=10, is_shuffled=False)
+    assert epoch_of(sampler) == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_batches_of_one_step_cost_alike_over_the_processes() -> None:
+    costs = torch.randint(10, 1000, (2_000,), generator=torch.Generator().manual_seed(0))
+    settings = {"ids": torch.arange(2_000), "costs": costs, "budget": 3_000, "world": 4}
+    spent = torch.tensor(
+        [
+            [int(costs[batch].sum()) for batch in BatchSampler(**settings, rank=rank)]
+            for rank in range(4)
+        ]
+    )
+    apart = (spent.amax(dim=0) - spent.amin(dim=0)).double().mean()
+    assert apart < 0.1 * spent.double().std()
+
+
+def test_the_dearest_batch_is_split_in_its_middle() -> None:
+    costs = torch.ones(40, dtype=torch.int64)
+    ranks = [
+        epoch_of(BatchSampler(ids_of(40), costs=costs, budget=40, rank=rank, world=2))
+        for rank in range(2)
+    ]
+    assert [[len(batch) for batch in batches] for batches in ranks] == [[20], [20]]
+
+
 def test_graphs_over_the_budget_are_alone_and_still_even() -> None:
     costs = torch.full((5,), 100)
     ranks = [
