@@ -4,7 +4,9 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
+from graphmamba.data import expander
 from graphmamba.data.expander import expander_edges, spectral_gap
 from graphmamba.errors import UserError
 
@@ -19,6 +21,18 @@ def test_every_node_has_twice_the_degree(degree: int) -> None:
 def test_gap_nears_the_best_possible() -> None:
     edges = expander_edges(60, 5, torch.Generator().manual_seed(0))
     assert spectral_gap(edges, 60) >= 10 - 2 * math.sqrt(9) - 0.1
+
+
+def test_the_best_draw_is_kept_where_none_is_good_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    gaps, drawn = [0.1, 0.3, 0.2] + [0.0] * 97, []
+
+    def judge(edges: Tensor, _: int) -> float:
+        drawn.append(edges)
+        return gaps[len(drawn) - 1]
+
+    monkeypatch.setattr(expander, "spectral_gap", judge)
+    assert expander_edges(20, 3) is drawn[1]
+    assert len(drawn) == 100
 
 
 def test_same_generator_same_edges() -> None:

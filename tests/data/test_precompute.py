@@ -148,6 +148,12 @@ def test_spectra_are_the_same_each_time_on_any_number_of_threads() -> None:
         assert torch.equal(one.nan_to_num(9), other.nan_to_num(9))
 
 
+def test_no_eigenvalue_is_below_zero() -> None:
+    graphs = laid_end_to_end([random_graph(20, 60, seed) for seed in range(50)])
+    _, values = spectrum.laplacian_spectra(graphs, 4)
+    assert values.min() >= 0
+
+
 @pytest.mark.parametrize("width", [512, 7], ids=["at once", "by columns"])
 def test_walks_are_those_of_each_graph(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setattr("graphmamba.data.precompute.WALK_COLUMNS", width)
