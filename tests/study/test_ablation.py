@@ -260,6 +260,14 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
     assert len(json.loads((tmp_path / "new" / "ablation.json").read_text())["runs"]) == 30
 
 
+def test_a_row_has_the_range_of_its_scores_and_the_time_of_all_runs(tmp_path: Path) -> None:
+    runs = tuple(result(tmp_path, seed, 0.6 + 0.01 * seed) for seed in range(3))
+    write_ablation([Entry("peptides-func", "none", runs)], tmp_path)
+    (line,) = csv.DictReader((tmp_path / "ablation.csv").read_text().splitlines())
+    assert float(line["seconds"]) == 3 * 60
+    assert "| 0.6000 | 0.6200 | 0.6581 |" in (tmp_path / "ablation.md").read_text()
+
+
 def test_one_run_has_no_spread(tmp_path: Path) -> None:
     write_ablation([Entry("peptides-func", "none", (result(tmp_path, 0, 0.6),))], tmp_path)
     (line,) = csv.DictReader((tmp_path / "ablation.csv").read_text().splitlines())

@@ -64,6 +64,12 @@ def test_seeds_are_averaged(tmp_path: Path) -> None:
     assert "What differs in the training" not in text
 
 
+def test_seeds_are_sorted_as_numbers(tmp_path: Path) -> None:
+    for seed in (10, 2, 1):
+        write_run(tmp_path, FUNC, seed, 0.66)
+    assert [run.found.seed for run in only_line(tmp_path).runs] == [1, 2, 10]
+
+
 def test_runs_that_were_stopped_are_never_counted_as_finished(tmp_path: Path) -> None:
     write_run(tmp_path, FUNC, 0, 0.66)
     write_run(tmp_path, FUNC, 1, 0.5, ending="max time", epochs=150)
