@@ -7,6 +7,7 @@ from torch import nn
 from graphmamba.config import Experiment, load_experiment
 from graphmamba.encode.unit_rows import unit_rows
 from graphmamba.scan import causal_conv1d, selective_scan
+from graphmamba.stack import Attention, GatedGCN, GPSLayer
 from graphmamba.stack.edge_attention import attend, wire
 from graphmamba.study.batch_size import BatchSize
 from graphmamba.study.flops import Flops, count_flops
@@ -17,6 +18,7 @@ from graphmamba.study.operator_flops.scan import SCAN_OPERATORS
 from graphmamba.study.stack_flops import layer_flops
 from graphmamba.task.model import GraphMamba
 from tests.helpers.experiments import generated_batch, loss_of
+from tests.helpers.graphs import random_rows, random_topology
 
 ELEMENTWISE_SHARE = 0.1
 """How far formula and count may be apart in pointwise work: attention has a path for each kind of
@@ -80,6 +82,25 @@ def test_a_training_step_is_about_three_forward_passes_and_a_scan(name: str) -> 
     estimate = sum([forward] * 3, start=Flops(scan=forward.scan))
     assert estimate.total == pytest.approx(counted.total, rel=TRAINING_SHARE)
     assert estimate.scan == counted.scan
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+@pytest.mark.parametrize("local", [GatedGCN, None], ids=["gatedgcn", "alone"])
+def test_dropouts_are_counted_wherever_a_layer_drops(
+    local: type[GatedGCN] | None, norm: str
+) -> None:
+    topology = random_topology((9, 4))
+    x, e = random_rows(topology)
+    size = BatchSize(graphs=2, nodes=13, edges=len(e), longest=9)
+    found = []
+    for rate in (0.0, 0.1):
+        near = None if local is None else local(8, dropout=rate)
+        layer = GPSLayer(8, near, Attention(8, 2), dropout=rate, norm=norm)
+        counted = count_flops(lambda own=layer: own(x, e, topology))
+        found.append((layer_flops(layer, size).elementwise, counted.elementwise))
+    formula, counted = (after - before for before, after in zip(*found, strict=True))
+    # outside of kernels the mask is scaled by an operation of its own
+    assert counted == 2 * formula > 0
 
 
 def test_a_linear_layer_counts_a_multiply_add_as_two() -> None:
