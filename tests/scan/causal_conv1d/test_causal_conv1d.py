@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphmamba.scan import causal_conv1d
 from tests.helpers.agreement import Results, assert_bit_equal
-from tests.helpers.conv_calls import Call, Order, draw
+from tests.helpers.conv_calls import Call, Order, by_reference, draw
 from tests.helpers.doors import assert_conv_right, conv_by_door
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -135,3 +135,14 @@ def test_operators_keep_the_rules_of_pytorch(order: Order, has_bias: bool) -> No
     settings = call.permutation, True, False
     operator = torch.ops.graphmamba.causal_conv1d_cpu.default
     torch.library.opcheck(operator, (*leaves, call.cu_seqlens, call.order, *settings))
+
+
+@both_ways
+def test_the_reference_lets_nothing_through_from_next_door(reverse: bool) -> None:
+    clean = draw((33, 50, 40), reverse=reverse)
+    dirty = replace(clean, x=clean.x.clone(), grad=clean.grad.clone())
+    dirty.x[33:83], dirty.grad[33:83] = torch.nan, torch.inf
+    ours, others = by_reference(clean), by_reference(dirty)
+    for name in ("y", "x"):
+        assert torch.equal(ours[name][:33], others[name][:33])
+        assert torch.equal(ours[name][83:], others[name][83:])

@@ -75,6 +75,17 @@ def test_sequences_longer_than_a_group_are_as_exact(reverse: bool) -> None:
     assert_right(draw((steps + 3, 1, steps // 2), 20, order="permutation", reverse=reverse))
 
 
+def test_gradients_of_taps_and_bias_lose_nothing_over_many_steps() -> None:
+    steps, inner = 100 * cpu_kernels.GROUP, 1
+    call = draw((steps,), inner, width=1, activation=False).to(torch.float32)
+    # So few digits that blocks are added up exactly.
+    value = round(0.7 * 2**21) / 2**21
+    call = replace(call, x=torch.ones(steps, inner), grad=torch.full((steps, inner), value))
+    results = by_cpu(call)
+    for name in ("weight", "bias"):
+        assert results[name].item() == torch.tensor(steps * value).item(), name
+
+
 def test_no_steps_give_no_rows_and_no_gradients() -> None:
     call = draw((0, 0)).to(torch.float32)
     results = by_cpu(call)
