@@ -120,6 +120,13 @@ def test_limits_hold_and_nan_stays(
         assert (out[2:4] == at_infinity).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_zero_order_hold_does_to_an_input_overflows_without_a_nan(dtype: type) -> None:
+    # The power of two in it is infinite a little before the whole is.
+    x = (np.finfo(dtype).maxexp + np.array([-0.4, -0.1, 0.1, 0.4, 10])) * np.log(2)
+    assert (over_arrays(quotient)(np.append(x, 1e30).astype(dtype)) > 1e30).all()
+
+
 def test_exp_underflows_gradually_and_overflows_late() -> None:
     x = np.array([-100, -103, 88.7, 88.8], np.float32)
     with np.errstate(over="ignore"):

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -112,6 +113,20 @@ def test_as_exact_as_the_reference_in_pieces(
 ) -> None:
     lengths = (3, 41, 170, 0, 40, 81)
     assert_right(draw(Case(lengths, 20, 4, (), order, discretization, reverse=reverse)))
+
+
+def test_what_many_cuts_hand_on_is_rounded_once() -> None:
+    """What shrinks on the way from cut to cut, and what does not."""
+    cuts, rates = 1000, np.array([[-1.0], [0.0]], np.float32)
+    ends = np.full((cuts, 2, 1), 0.1, np.float32)
+    sums = np.full((cuts, 2, 1), 20.3, np.float32)
+    links = np.stack([np.arange(cuts), np.arange(cuts) - 1], axis=1)
+    found = cpu._hand_on(ends, sums, rates, links)
+    tenth, decay = np.float64(ends[0, 0, 0]), np.exp(-np.float64(sums[0, 0, 0]))
+    assert found[-1, 1, 0] == np.float32(cuts * tenth)
+    ends[1:, 0] = 0
+    shrunk = cpu._hand_on(ends, sums, rates, links)[1:4, 0, 0]
+    assert shrunk.tolist() == (tenth * decay ** np.arange(1, 4)).astype(np.float32).tolist()
 
 
 @pytest.mark.parametrize("zoh", [False, True], ids=["euler", "zoh"])

@@ -285,6 +285,19 @@ def test_the_reference_holds_as_a_state_forgets_less_and_less(a: float) -> None:
         torch.testing.assert_close(rounded.double(), exact, rtol=1e-4, atol=1e-5)
 
 
+def test_the_series_of_the_reference_is_as_exact_as_float64() -> None:
+    """Just below the bound, where what it leaves out is largest."""
+    ends = torch.tensor([-0.0999999, 0.0999999], dtype=torch.float64)[:, None]
+    one = torch.ones(1, 2, dtype=torch.float64)
+    y = reference.selective_scan(
+        *(one, one, ends, one[:, :1], one[:, :1]),
+        cu_seqlens=torch.tensor([0, 1]),
+        softplus=False,
+        discretization="zoh",
+    )
+    torch.testing.assert_close(y, (ends.expm1() / ends).T, rtol=1e-15, atol=0)
+
+
 def test_the_reference_of_no_steps_can_be_differentiated() -> None:
     u, B = torch.zeros(0, 2, requires_grad=True), torch.zeros(0, 3, requires_grad=True)
     A = torch.full((2, 3), -1.0, requires_grad=True)
