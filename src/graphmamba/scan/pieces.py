@@ -36,8 +36,10 @@ class Pieces:
 
 def most_cuts(steps: int | SymInt) -> int | SymInt:
     """No batch of that many steps has more cuts."""
-    # A sequence that is cut has more than LIMIT steps, and so fewer cuts than steps / LIMIT.
-    return steps // LIMIT
+    # A sequence that is cut has more than LIMIT steps, and so fewer cuts than steps / LIMIT. It is
+    # rounded up so that any steps give room for one: an exported program knows then that with the
+    # first block there are two states, and is not limited to graphs with more than one.
+    return -(-steps // LIMIT)
 
 
 def cut(cu_seqlens: Int[Tensor, " boundaries"], *, reverse: bool) -> Pieces:
