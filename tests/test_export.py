@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[1]
 SETUP = """
 import sys
 import torch
+from torch.export import Dim
 from torch_geometric.data import Data
+from graphmamba import GraphMambaBlock, OrderPolicy
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.experiments import batch_of, loss_of, small_experiment
 
@@ -29,6 +31,19 @@ class Door(torch.nn.Module):
     def forward(self, columns):
         return self.model(Data(**columns))
 
+def export(module, columns, dims):
+    shapes = {
+        name: {1 if name.endswith("index") else 0: dims.get(name.split("_")[0], dims["other"])}
+        for name in columns
+    }
+    return torch.export.export(module, (columns,), dynamic_shapes=(shapes,), strict=False)
+
+def assert_alike(program, module, *examples):
+    for each in examples:
+        found, truth = program.module()(*each), module(*each)
+        assert found.shape == truth.shape
+        assert torch.allclose(found, truth, atol=1e-5)
+
 def columns_of(experiment, model, count, seed, nodes):
     graphs = synthetic_graphs(experiment.data, count, seed=seed, nodes=nodes)
     columns = batch_of(graphs, model.precompute).to_dict()
@@ -40,12 +55,38 @@ for name in sys.argv[1:]:
     door = Door(experiment.build()).eval()
     first = columns_of(experiment, door.model, count=3, seed=0, nodes=(4, 9))
     other = columns_of(experiment, door.model, count=5, seed=1, nodes=(3, 12))
-    shapes = {
-        name: {1 if name.endswith("index") else 0: torch.export.Dim.AUTO} for name in first
-    }
-    program = torch.export.export(door, (first,), dynamic_shapes=(shapes,), strict=False)
-    for columns in (first, other):
-        assert torch.allclose(program.module()(columns), door(columns), atol=1e-5), name
+    assert_alike(export(door, first, {"other": Dim.AUTO}), door, (first,), (other,))
+"""
+BY_BATCH = """
+DIMS = {"edge": Dim("edges"), "expander": Dim("pairs"), "other": Dim("nodes", min=2)}
+for name in sys.argv[1:]:
+    experiment = small_experiment(name, **{"model.layers": 1})
+    door = Door(experiment.build()).eval()
+    first, *others = (
+        columns_of(experiment, door.model, count=count, seed=count, nodes=nodes)
+        for count, nodes in ((3, (4, 9)), (1, (3, 4)), (5, (3, 12)), (2, (100, 150)))
+    )
+    for columns in (first, *others):
+        del columns["ptr"], columns["graph_key"]
+    assert_alike(export(door, first, DIMS), door, (first,), *((each,) for each in others))
+"""
+BLOCK = """
+def example(nodes, edges):
+    return torch.randn(nodes, 16), torch.randint(nodes, (2, edges))
+
+def in_graphs(*sizes):
+    batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return torch.randn(len(batch), 16), torch.arange(len(batch)).repeat(2, 1), batch
+
+nodes, edges = Dim("nodes", min=2), Dim("edges")
+shapes = {"x": {0: nodes}, "edge_index": {1: edges}}
+for policy in (OrderPolicy(), OrderPolicy(bins=2)):
+    block = GraphMambaBlock(16, policy).eval()
+    program = torch.export.export(block, example(9, 20), dynamic_shapes=shapes)
+    assert_alike(program, block, *(example(n, 3 * n) for n in (2, 3, 5, 6, 7, 400)), example(4, 0))
+    in_batch = {**shapes, "batch": {0: nodes}}
+    program = torch.export.export(block, in_graphs(4, 1, 3), dynamic_shapes=in_batch)
+    assert_alike(program, block, in_graphs(2), in_graphs(1, 1), in_graphs(30, 1, 0, 2, 9))
 """
 COMPILE = """
 for name in sys.argv[1:]:
@@ -86,6 +127,27 @@ def run(code: str, *names: str) -> None:
 )
 def test_export_of_the_eval_model(names: tuple[str, ...]) -> None:
     run(EXPORT, *names)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("peptides-func/graph-mamba", "pascalvoc-sp/gatedgcn", "peptides-func/gine", "mnist/gcn"),
+        pytest.param(
+            ("peptides-func/gps-transformer", "malnet-tiny/gps-performer"), marks=pytest.mark.slow
+        ),
+        pytest.param(("peptides-func/gps-bigbird", "cifar10/exphormer"), marks=pytest.mark.slow),
+    ],
+    ids=" ".join,
+)
+def test_models_that_are_told_the_graph_of_each_node_alone_serve_all_sizes(
+    names: tuple[str, ...],
+) -> None:
+    run(BY_BATCH, *names)
+
+
+def test_an_exported_block_serves_small_graphs_too() -> None:
+    run(BLOCK)
 
 
 def test_compile_of_the_whole_model() -> None:

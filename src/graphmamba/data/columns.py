@@ -1,6 +1,9 @@
 """The columns of a PyG batch by name, and the topology that they make up."""
 
+from typing import cast
+
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -21,6 +24,16 @@ def required(graphs: Data, name: str, why: str) -> Tensor:
     return found
 
 
+def count_up_to(last: Int[Tensor, ""]) -> int:
+    """Return the number of graphs up to the last one, for which a GPU has to be waited for."""
+    if not torch.compiler.is_exporting():
+        return int(last) + 1
+    # Not `int()`, which would ask an exporter for the number itself.
+    number = cast("int", last.item())
+    torch._check(number >= 0)
+    return number + 1
+
+
 def topology_of(graphs: Data) -> Topology:
     """Read off who belongs to which graph and who is joined to whom.
 
@@ -36,7 +49,7 @@ def topology_of(graphs: Data) -> Topology:
     elif ptr is not None:
         num_graphs = ptr.shape[0] - 1
     else:
-        num_graphs = int(batch.max()) + 1 if batch.numel() else 0
+        num_graphs = count_up_to(batch.max()) if batch.numel() else 0
     return Topology(
         edge_index=edge_index,
         batch=batch,

@@ -10,6 +10,7 @@ from torch import Tensor
 from graphmamba.data.random_bits import draw_bits, is_fused, take_bits
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
+from graphmamba.order.exported import is_sure
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.order.scores import (
     NOISE_BITS,
@@ -173,11 +174,11 @@ def _cluster_keys(
 def _join(keys: Sequence[SortKey]) -> list[SortKey]:
     """Write keys, the most significant first, as digits of one 64-bit number as long as they fit.
 
-    What does not fit begins a further number.
+    What does not fit, or may not where a model is exported, begins a further number.
     """
     words: list[SortKey] = []
     for values, number in keys:
-        if words and words[-1][1] * number < 1 << WORD_BITS:
+        if words and is_sure(words[-1][1] * number < 1 << WORD_BITS):
             word, numbers = words.pop()
             words.append((word * number + values, numbers * number))
         else:

@@ -6,11 +6,15 @@ from torch import Tensor
 
 from graphmamba.data.random_bits import draw_bits, take_bits
 from graphmamba.data.topology import Topology
+from graphmamba.order.exported import is_sure
 from graphmamba.order.policy import OrderPolicy
 
 NOISE_BITS = 28
 NORMAL_TERMS = 12
 FLOAT_BITS = 32
+MOST_DEGREES = 1 << 32
+"""Degrees that a program tells apart which is exported for any number of edges: with the noise, and
+up to seven samples, they fit into one word."""
 FLATTEST = 1e-8
 """Eigenvalues below it count as 0. Theirs are functions that are constant on each part of a graph,
 with coefficients so large that parts without an edge between them nearly always follow one
@@ -40,7 +44,10 @@ def node_key(policy: OrderPolicy, topology: Topology) -> NodeKey:
     """Sort key for the score of `policy` as it is, without noise."""
     if policy.key == "degree":
         # No float holds degree and noise exactly: they stay two keys.
-        return out_degree(topology), topology.edge_index.shape[1] + 1
+        degree, number = out_degree(topology), topology.edge_index.shape[1] + 1
+        if torch.compiler.is_exporting() and not is_sure(number <= MOST_DEGREES):
+            return degree.long().clamp_max(MOST_DEGREES - 1), MOST_DEGREES
+        return degree, number
     return _as_sortable(_score(policy, topology).float()), 1 << FLOAT_BITS
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.checks import check_membership, check_rows
+from graphmamba.data.columns import count_up_to
 from graphmamba.data.topology import Topology
 from graphmamba.order.line_up import check_given
 from graphmamba.order.policy import OrderPolicy
@@ -120,7 +121,7 @@ class GraphMambaBlock(nn.Module):
 
 
 def _read_num_graphs(batch: Tensor) -> int:
-    return int(batch[-1]) + 1 if batch.numel() else 0
+    return count_up_to(batch[-1]) if batch.numel() else 0
 
 
 def _check_columns(policy: OrderPolicy, topology: Topology) -> None:
