@@ -54,6 +54,18 @@ def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
     assert told.items() >= results["scores"]["test"].items()
 
 
+def test_a_backend_that_cannot_run_here_is_refused_before_anything_is_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    words = ["train", *SMALL, "--model.mamba.backend", "fused", "--device", "cpu"]
+    assert status_of([*words, "--folder", "run"]) != 0
+    shown = capsys.readouterr().err
+    assert "model.mamba.backend must be one of 'auto', 'reference', 'cpu'" in shown
+    assert "Traceback" not in shown
+    assert not Path("run").exists()
+
+
 def test_printed_config_is_the_experiment(
     capsys: pytest.CaptureFixture[str], somewhere: Path
 ) -> None:

@@ -1,6 +1,9 @@
+from functools import partial
+
 import pytest
 import torch
 
+from graphmamba.errors import UserError
 from graphmamba.scan import available_backends, backends, causal_conv1d
 from graphmamba.scan.options import Backend
 from tests.helpers import conv_calls
@@ -51,21 +54,26 @@ def test_a_missing_package_is_named_and_nothing_else_runs(
 
 @pytest.mark.usefixtures("compiled")
 def test_a_backend_refuses_tensors_of_another_device() -> None:
-    with pytest.raises(ValueError, match=r"backend 'fused' needs tensors on a GPU.*got device cpu"):
+    listed = "backend must be one of 'auto', 'reference', 'cpu' for tensors on cpu, got 'fused'"
+    with pytest.raises(UserError, match=f"{listed}: 'fused' needs a GPU"):
         convolve("fused")
-    with pytest.raises(ValueError, match="backend 'cpu' needs tensors on the CPU, got device meta"):
+    listed = "backend must be one of 'reference' for tensors on meta, got 'auto'"
+    with pytest.raises(UserError, match=f"{listed}: 'cpu' needs the CPU"):
         convolve("auto", "meta")
 
 
 @pytest.mark.gpu
 def test_the_cpu_backend_refuses_tensors_on_a_gpu() -> None:
-    with pytest.raises(ValueError, match="backend 'cpu' needs tensors on the CPU, got device cuda"):
+    listed = "backend must be one of 'auto', 'reference', 'fused' for tensors on cuda:0, got 'cpu'"
+    with pytest.raises(UserError, match=listed):
         convolve("cpu", "cuda")
 
 
 def test_an_unknown_backend_is_refused() -> None:
-    with typecheck_off(), pytest.raises(ValueError, match=r"backend must be one of .* got 'mamba'"):
-        convolve("mamba")
+    call = draw(Case((3,))).to(torch.float32)
+    for door in (convolve, partial(scan_by_door, call)):
+        with typecheck_off(), pytest.raises(UserError, match=r"backend must be one of .* 'mamba'"):
+            door("mamba")
 
 
 def test_auto_is_cpu_on_the_cpu() -> None:

@@ -2,9 +2,12 @@
 
 import os
 from importlib.util import find_spec
+from typing import get_args
 
 import torch
 
+from graphmamba.checks import check_choice
+from graphmamba.errors import UserError
 from graphmamba.scan.options import Backend
 
 _PACKAGES: dict[Backend, str] = {"cpu": "numba", "fused": "triton"}
@@ -25,20 +28,25 @@ def available_backends(device: torch.device) -> tuple[Backend, ...]:
     return ("reference", *usable)
 
 
-def choose_backend(backend: Backend, device: torch.device) -> str:
-    """Name of the backend to run; one that was asked for and is missing raises."""
-    if backend not in {"auto", "reference", *_PACKAGES}:
-        raise ValueError(
-            f"backend must be one of 'auto', 'reference', 'cpu', 'fused', got {backend!r}"
-        )
+def choose_backend(backend: Backend, device: torch.device, argument: str = "backend") -> Backend:
+    """Name of the backend to run; one that was asked for and is missing raises.
+
+    Args:
+        backend: What was asked for.
+        device: Where the tensors are.
+        argument: What a message calls the backend.
+    """
+    check_choice(argument, backend, get_args(Backend))
     if backend == "reference":
         return backend
-    name = ("fused" if device.type == "cuda" else "cpu") if backend == "auto" else backend
+    name = _own(device) if backend == "auto" else backend
     if not _runs_on(name, device):
-        place = "on the CPU" if name == "cpu" else "on a GPU (on the CPU with TRITON_INTERPRET=1)"
-        raise ValueError(
-            f"backend {name!r} needs tensors {place}, got device {device}: move them, "
-            "or pass backend='reference'"
+        usable = [each for each in get_args(Backend) if _runs_on(each, device)]
+        listed = ", ".join(map(repr, usable))
+        place = "the CPU" if name == "cpu" else "a GPU, or TRITON_INTERPRET=1"
+        raise UserError(
+            f"{argument} must be one of {listed} for tensors on {device}, got {backend!r}: "
+            f"{name!r} needs {place}"
         )
     if not _FOUND[name]:
         package = _PACKAGES[name]
@@ -49,7 +57,16 @@ def choose_backend(backend: Backend, device: torch.device) -> str:
     return name
 
 
-def _runs_on(name: str, device: torch.device) -> bool:
+def _own(device: torch.device) -> Backend:
+    """Name what `auto` stands for."""
+    return "fused" if device.type == "cuda" else "cpu"
+
+
+def _runs_on(name: Backend, device: torch.device) -> bool:
+    if name == "reference":
+        return True
+    if name == "auto":
+        return _runs_on(_own(device), device)
     if device.type == "cuda":
         return name == "fused"
     is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"

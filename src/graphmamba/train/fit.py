@@ -7,8 +7,9 @@ from typing import Any
 from graphmamba.checks import check_is
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.store import GraphStore
-from graphmamba.environment import describe
+from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
+from graphmamba.scan.backends import choose_backend
 from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.build import make_model, make_optimizer, make_state
@@ -132,11 +133,17 @@ def run_fit(
 
 
 def check_run(experiment: Experiment, store: GraphStore | None, options: RunOptions) -> None:
-    """Refuse what is no experiment, store or options; Python would only say what they lack."""
+    """Refuse what is no experiment, store or options, and a backend that cannot run there.
+
+    Python would only say what they lack, and the backend would refuse the first batch.
+    """
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     if store is not None:
         check_is("store", store, GraphStore, "take_graphs(graphs) makes an experiment and a store")
     check_is("options", options, RunOptions)
+    if experiment.model.mixer == "mamba":
+        device = resolve_device(options.device)
+        choose_backend(experiment.model.mamba.backend, device, "model.mamba.backend")
 
 
 def _check_splits(experiment: Experiment, store: GraphStore) -> None:
