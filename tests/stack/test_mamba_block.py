@@ -9,7 +9,7 @@ from torch.nn import functional
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.order import ABLATIONS, line_up
-from graphmamba.stack import MambaBlock, MambaOptions
+from graphmamba.stack import GraphMambaLayer, MambaBlock, MambaOptions
 from tests.helpers.typecheck import typecheck_off
 
 REFERENCE = MambaOptions(backend="reference")
@@ -183,6 +183,21 @@ def test_zero_order_hold_is_what_the_paper_prints() -> None:
 def test_wrong_options_are_refused(arguments: dict[str, object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         MambaOptions(**arguments)
+
+
+@pytest.mark.parametrize("door", [MambaBlock, GraphMambaLayer])
+def test_options_of_another_class_are_refused(door: type[MambaBlock | GraphMambaLayer]) -> None:
+    message = "options must be MambaOptions, got 'euler'"
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        door(4, options="euler")
+
+
+def test_a_policy_of_another_class_is_refused() -> None:
+    with (
+        typecheck_off(),
+        pytest.raises(UserError, match="policy must be OrderPolicy, got 'degree'"),
+    ):
+        GraphMambaLayer(4, policy="degree")
 
 
 ENDS = torch.tensor([0, 2, 6])

@@ -47,8 +47,6 @@ class GraphMambaBlock(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        check_is("policy", policy or OrderPolicy(), OrderPolicy)
-        check_is("options", options or MambaOptions(), MambaOptions)
         self.channels = channels
         self.mixer = GraphMambaMixer(channels, policy, options, input_norm)
         self.noise_seed = NoiseSeed(seed)

@@ -43,6 +43,7 @@ class GraphMambaMixer(GlobalMixer):
         check_choice("input_norm", input_norm, get_args(InputNorm))
         check_least("layer", layer, 0)
         self.policy = policy or OrderPolicy()
+        check_is("policy", self.policy, OrderPolicy)
         self.layer = layer
         self.norm = nn.LayerNorm(channels) if input_norm == "layer" else nn.Identity()
         self.mamba = MambaBlock(channels, options, self.policy.direction)

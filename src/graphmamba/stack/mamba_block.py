@@ -172,6 +172,7 @@ class MambaBlock(SelectivePath):
         direction: Direction = "forward",
     ) -> None:
         options = options or MambaOptions()
+        check_is("options", options, MambaOptions)
         check_choice("direction", direction, get_args(Direction))
         super().__init__(channels, options)
         inner = options.expand * channels
