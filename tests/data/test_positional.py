@@ -194,7 +194,8 @@ def test_batches_of_a_store_keep_what_they_have() -> None:
         ({"edge_index": torch.ones(2, 2)}, "edge_index must hold integers .*, got torch.float32"),
         (
             {"batch": torch.tensor([0, 0, 1, 1])},
-            "must join nodes of the same graph, got an edge from graph 0 to graph 1 at 1",
+            "edge_index must join nodes of the same graph, got an edge from node 1 of graph 0 to "
+            "node 2 of graph 1 at 1",
         ),
         ({"batch": torch.tensor([0, 1, 0, 1])}, "batch must be sorted, got 0 after 1 at node 2"),
         ({"batch": torch.tensor([0, 0, 0])}, r"graphs.batch must have shape \[4\], got \[3\]"),

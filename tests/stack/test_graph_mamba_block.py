@@ -196,6 +196,11 @@ X, EDGES = torch.zeros(4, 8), torch.tensor([[0, 1], [1, 0]])
         ((X, EDGES, torch.tensor([0, 1, 0, 1])), "batch must be sorted, got 0 after 1 at node 2"),
         ((X, EDGES + 3), "edge_index must hold numbers of the 4 nodes, 0 to 3, got 4"),
         ((X, EDGES - 1), "edge_index must hold numbers of the 4 nodes, 0 to 3, got -1"),
+        (
+            (X, torch.tensor([[0, 3], [1, 0]]), torch.tensor([0, 0, 1, 1])),
+            "edge_index must join nodes of the same graph, got an edge from node 3 of graph 1 to "
+            "node 0 of graph 0 at 1",
+        ),
     ],
 )
 def test_bad_input_is_refused_at_the_door(arguments: tuple[Tensor, ...], message: str) -> None:

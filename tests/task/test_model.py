@@ -52,6 +52,13 @@ def with_column(name: str, make: Callable[[Data], object]) -> Callable[[Data], N
     return lambda graphs: graphs.__setattr__(name, make(graphs))
 
 
+def across(graphs: Data) -> Tensor:
+    """The edges, the first of them from the first node to the last."""
+    pairs = graphs.edge_index.clone()
+    pairs[:, 0] = torch.tensor([0, graphs.num_nodes - 1])
+    return pairs
+
+
 REFUSED = {
     "no x": (without("x"), "graphs.x must be given as node features, got None"),
     "no edge_index": (without("edge_index"), "graphs.edge_index must be given"),
@@ -98,6 +105,11 @@ REFUSED = {
         r"edge_index must hold numbers of the \d+ nodes, 0 to \d+, got 99",
     ),
     "negative node": (with_value("edge_index", (1, 0), -1), "edge_index must .*, got -1"),
+    "edge between graphs": (
+        with_column("edge_index", across),
+        r"edge_index must join nodes of the same graph, got an edge from node 0 of graph 0 to "
+        r"node \d+ of graph 2 at 0",
+    ),
     "unknown atom": (
         with_value("x", (2, 1), 5),
         "graphs.x column 1 must be in 0 to 4, got 5 in row 2",
@@ -135,7 +147,7 @@ def with_other_edges(graphs: Data) -> None:
 
 
 def with_other_sources(graphs: Data) -> None:
-    graphs.edge_index = torch.stack([graphs.edge_index[0].flip(0), graphs.edge_index[1]])
+    graphs.edge_index = graphs.edge_index[[1, 1]]
 
 
 LAYOUT_REFUSED = {
@@ -238,17 +250,18 @@ def test_any_whole_numbers_name_clusters() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda index: index * 0 + torch.tensor([[0], [1]]) * int(index.max()), "must join nodes"),
         (lambda index: index.T, r"must have shape \[2, expanders\], got \[\d+, 2\]"),
         (lambda index: index.double(), "must hold integers, got torch.float64"),
     ],
-    ids=["the wrong way", "floats"],
+    ids=["between graphs", "the wrong way", "floats"],
 )
 def test_bad_expanders_are_refused(make: Callable[[Tensor], Tensor], message: str) -> None:
     experiment = small_experiment("cifar10/exphormer")
     model = experiment.build().eval()
     graphs = generated_batch(experiment, model)
     graphs.expander_index = make(graphs.expander_index)
-    with typecheck_off(), pytest.raises(UserError, match=f"graphs.expander_index {message}"):
+    with typecheck_off(), pytest.raises(UserError, match=f"expander_index {message}"):
         model(graphs)
 
 

@@ -12,7 +12,7 @@ from graphmamba.errors import UserError
 def check_membership(
     edge_index: Int[Tensor, "2 edges"], batch: Int[Tensor, " nodes"], num_graphs: int
 ) -> None:
-    """Refuse nodes that are not sorted by graph, graphs and nodes that do not exist."""
+    """Refuse unsorted nodes, graphs and nodes that do not exist, and edges between graphs."""
     falls = batch[1:] < batch[:-1]
     if bool(falls.any()):
         place = int(falls.nonzero()[0]) + 1
@@ -21,7 +21,21 @@ def check_membership(
             f"at node {place}"
         )
     check_range("batch", batch, num_graphs, "graphs")
-    check_range("edge_index", edge_index, batch.shape[0], "nodes")
+    check_pairs("edge_index", edge_index, batch)
+
+
+def check_pairs(argument: str, pairs: Int[Tensor, "2 pairs"], batch: Int[Tensor, " nodes"]) -> None:
+    """Refuse pairs of nodes that do not exist or are of two graphs, which would leak by them."""
+    check_range(argument, pairs, batch.shape[0], "nodes")
+    source, target = (batch.index_select(0, ends.long()) for ends in pairs)
+    apart = source != target
+    if bool(apart.any()):
+        place = int(apart.nonzero()[0])
+        first, second = pairs[:, place].tolist()
+        raise UserError(
+            f"{argument} must join nodes of the same graph, got an edge from node {first} of graph "
+            f"{int(source[place])} to node {second} of graph {int(target[place])} at {place}"
+        )
 
 
 def check_range(argument: str, values: Int[Tensor, "*shape"], end: int, what: str) -> None:

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from graphmamba.checks import check_least
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
-from graphmamba.data.checks import check_membership, check_range, check_rows
+from graphmamba.data.checks import check_membership, check_pairs, check_range, check_rows
 from graphmamba.data.columns import column, required
 from graphmamba.data.edge_layout import lay_out_edges
 from graphmamba.data.positional import Precompute
@@ -53,15 +53,16 @@ def check_columns(
 
 
 def check_values(graphs: Data, topology: Topology, features: Features) -> None:
-    """Refuse numbers that name nothing: graphs, nodes, edges, atoms, bonds."""
+    """Refuse edges between graphs, and numbers of graphs, nodes, atoms, ... that do not exist."""
     check_membership(topology.edge_index, topology.batch, topology.num_graphs)
     _check_pointers(topology)
     if topology.source_order is not None:
         _check_layout(topology, topology.source_order)
-    for name in ("expander_index", "edge_label_index"):
-        pairs = column(graphs, name)
-        if pairs is not None:
-            check_range(name, pairs, topology.batch.shape[0], "nodes")
+    if topology.expander_index is not None:
+        check_pairs("expander_index", topology.expander_index, topology.batch)
+    asked = column(graphs, "edge_label_index")
+    if asked is not None:
+        check_range("edge_label_index", asked, topology.batch.shape[0], "nodes")
     if features.nodes == "atoms":
         _check_categories("x", graphs.x, ATOM_VOCABULARY)
     if features.edges == "bonds":
