@@ -62,6 +62,8 @@ PAIRS = torch.tensor([[0, 1], [1, 2]])
         ({"x": torch.ones(3, 7)}, r"x must have shape \[nodes, 8\], got \[3, 7\]"),
         ({"x": torch.ones(3, 8).long()}, r"x must hold floats, got torch.int64"),
         ({"edge_attr": torch.ones(1, 8)}, r"edge_attr must have shape \[2, 8\], got \[1, 8\]"),
+        ({"x": torch.ones(3, 8).half()}, r"x.dtype must be that of .*, torch.float32, got .*16"),
+        ({"edge_attr": torch.ones(2, 8).double()}, r"edge_attr.dtype must be .*32, got .*64"),
         ({"edge_attr": None}, r"edge_attr must be a tensor, got NoneType"),
         (
             {"edge_index": PAIRS[[0, 1, 1]]},

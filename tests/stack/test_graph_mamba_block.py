@@ -189,6 +189,7 @@ X, EDGES = torch.zeros(4, 8), torch.tensor([[0, 1], [1, 0]])
         ((torch.zeros(4, 7), EDGES), r"x must have shape \[nodes, 8\], got \[4, 7\]"),
         ((X.tolist(), EDGES), "x must be a tensor, got list"),
         ((X.long(), EDGES), "x must hold floats, got torch.int64"),
+        ((X.double(), EDGES), "x.dtype must be that of the parameters, torch.float32, got .*64"),
         ((X, EDGES[0]), r"edge_index must have shape \[2, edges\], got \[2\]"),
         ((X, EDGES + 0.5), "edge_index must hold integers, got torch.float32"),
         ((X, EDGES, torch.zeros(4)), "batch must hold integers, got torch.float32"),

@@ -209,6 +209,7 @@ ENDS = torch.tensor([0, 2, 6])
         ({"x": torch.ones(6, 7)}, r"x must have shape \(nodes, channels 8\), got \(6, 7\)"),
         ({"x": [1.0]}, "x must be a tensor, got list"),
         ({"x": torch.ones(6, 8, dtype=torch.int64)}, "x.dtype must be one of .* got torch.int64"),
+        ({"x": torch.ones(6, 8).double()}, "x.dtype must be that of the parameters, .* got .*64"),
         ({"cu_seqlens": torch.tensor([0, 2, 9])}, "cu_seqlens must end at .* steps, 6, got 9"),
         ({"cu_seqlens": torch.tensor([-5, 6])}, "cu_seqlens must start at 0, got -5"),
         ({"cu_seqlens": torch.tensor([0, 5, 3, 6])}, "cu_seqlens must not fall, got 5, 3"),

@@ -130,6 +130,47 @@ def test_bad_batches_are_refused(
         model(graphs)
 
 
+@pytest.mark.parametrize("name", ["x", "edge_attr"])
+def test_floats_of_another_type_than_the_parameters_are_refused(name: str) -> None:
+    experiment = small_experiment("pascalvoc-sp/gatedgcn")
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    graphs[name] = graphs[name].double()
+    message = f"graphs.{name}.dtype must be that of the parameters, torch.float32, got torch.float6"
+    with pytest.raises(UserError, match=message):
+        model(graphs)
+    # autocast casts halves and singles to one another, and leaves doubles alone
+    with torch.autocast("cpu"), pytest.raises(UserError, match=message):
+        model(graphs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", ["pascalvoc-sp/gatedgcn", "pcqm-contact/gine"])
+def test_a_converted_model_takes_floats_of_its_type_and_categories(
+    name: str, dtype: torch.dtype
+) -> None:
+    experiment = small_experiment(name)
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    truth = model(graphs)
+    for column, values in graphs.to_dict().items():
+        graphs[column] = values.to(dtype) if values.is_floating_point() else values
+    found = model.to(dtype)(graphs)
+    assert found.dtype == dtype
+    assert torch.allclose(found.float(), truth, atol=0.1)
+
+
+def test_autocast_takes_halves_and_singles() -> None:
+    experiment = small_experiment("pascalvoc-sp/gatedgcn")
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    truth = model(graphs)
+    for dtype in (torch.float32, torch.bfloat16):
+        graphs.x = graphs.x.to(dtype)
+        with torch.autocast("cpu"):
+            assert torch.allclose(model(graphs).float(), truth, atol=0.1)
+
+
 @pytest.fixture
 def laid_out(experiment: Experiment, model: GraphMamba) -> Batch:
     """Graphs that know where the edges of each node are, as those that a model is trained on."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.errors import UserError
@@ -78,3 +78,16 @@ def check_rows(
     if not (is_whole if is_integer else is_real):
         kind = "integers" if is_integer else "floats"
         raise UserError(f"{argument} must hold {kind}, got {rows.dtype}")
+
+
+def check_float_type(argument: str, rows: Float[Tensor, "..."], weight: Tensor) -> None:
+    """Refuse floats of another type than the parameters', unless autocast makes them one."""
+    if rows.dtype == weight.dtype:
+        return
+    # autocast leaves doubles as they are
+    is_double = torch.float64 in {rows.dtype, weight.dtype}
+    if is_double or not torch.is_autocast_enabled(rows.device.type):
+        raise UserError(
+            f"{argument}.dtype must be that of the parameters, {weight.dtype}, got {rows.dtype}: "
+            f"convert one of them, as by {argument}.to({weight.dtype})"
+        )

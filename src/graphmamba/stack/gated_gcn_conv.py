@@ -3,7 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from graphmamba.data.checks import check_rows
+from graphmamba.data.checks import check_float_type, check_rows
 from graphmamba.data.edge_layout import lay_out_edges
 from graphmamba.data.topology import Topology
 from graphmamba.scan.options import Backend
@@ -66,6 +66,8 @@ class GatedGCNConv(nn.Module):
         check_rows("x", x, ("nodes", self.channels))
         check_rows("edge_index", edge_index, (2, "edges"), is_integer=True)
         check_rows("edge_attr", edge_attr, (edge_index.shape[1], self.channels))
+        check_float_type("x", x, self.conv.nodes.weight)
+        check_float_type("edge_attr", edge_attr, self.conv.edges.weight)
         nodes, edge_index = x.shape[0], edge_index.long()
         layout = lay_out_edges(edge_index, nodes, source_order, check=check)
         whole = edge_index.new_zeros(nodes)

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphmamba.checks import check_is, check_least
-from graphmamba.data.checks import check_membership, check_rows
+from graphmamba.data.checks import check_float_type, check_membership, check_rows
 from graphmamba.data.columns import count_up_to
 from graphmamba.data.topology import Topology
 from graphmamba.order.line_up import check_given
@@ -86,6 +86,7 @@ class GraphMambaBlock(nn.Module):
                 on the CPU only, since a look at the GPU has to wait for it.
         """
         check_rows("x", x, ("nodes", self.channels))
+        check_float_type("x", x, self.mixer.mamba.in_proj.weight)
         check_rows("edge_index", edge_index, (2, "edges"), is_integer=True)
         if batch is None:
             batch = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from graphmamba.checks import check_is, check_least
+from graphmamba.data.checks import check_float_type
 from graphmamba.errors import UserError
 from graphmamba.scan import checks
 
@@ -30,6 +31,7 @@ def check_walk(
     nodes, channels = x.shape[0], weight.shape[1]
     if x.shape[1] != channels:
         raise UserError(f"x must have shape (nodes, channels {channels}), got {tuple(x.shape)}")
+    check_float_type("x", x, weight)
     check_is("samples", samples, int)
     check_least("samples", samples, 1)
     steps, is_lined_up = samples * nodes, order is not None

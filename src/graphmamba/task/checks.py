@@ -9,7 +9,13 @@ from torch_geometric.data import Data
 
 from graphmamba.checks import check_least
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
-from graphmamba.data.checks import check_membership, check_pairs, check_range, check_rows
+from graphmamba.data.checks import (
+    check_float_type,
+    check_membership,
+    check_pairs,
+    check_range,
+    check_rows,
+)
 from graphmamba.data.columns import column, required
 from graphmamba.data.edge_layout import lay_out_edges
 from graphmamba.data.positional import Precompute
@@ -25,9 +31,17 @@ LEFT_OVER = (
 
 
 def check_columns(
-    graphs: Data, topology: Topology, features: Features, precompute: Precompute
+    graphs: Data, topology: Topology, features: Features, precompute: Precompute, weight: Tensor
 ) -> None:
-    """Refuse columns that are missing or of another shape; looks at no value on the GPU."""
+    """Refuse columns that are missing, of another shape or type; looks at no value on the GPU.
+
+    Args:
+        graphs: The batch.
+        topology: Its graphs.
+        features: Columns that the model was built for.
+        precompute: Further columns that it reads.
+        weight: A parameter, whose type floats must have.
+    """
     edge_index, nodes = topology.edge_index, topology.batch.shape[0]
     check_rows("graphs.edge_index", edge_index, [2, "edges"], is_integer=True)
     if topology.batch.shape != graphs.x.shape[:1]:
@@ -36,10 +50,15 @@ def check_columns(
         )
     is_integer = features.nodes in CATEGORIES
     check_rows("graphs.x", graphs.x, [nodes, features.node_columns], is_integer=is_integer)
+    if not is_integer:
+        check_float_type("graphs.x", graphs.x, weight)
     if features.edges != "none":
         rows = required(graphs, "edge_attr", "as edge features")
         shape = [edge_index.shape[1], features.edge_columns]
-        check_rows("graphs.edge_attr", rows, shape, is_integer=features.edges in CATEGORIES)
+        is_integer = features.edges in CATEGORIES
+        check_rows("graphs.edge_attr", rows, shape, is_integer=is_integer)
+        if not is_integer:
+            check_float_type("graphs.edge_attr", rows, weight)
     _check_precomputed(graphs, nodes, precompute)
     lengths = {
         "source_order": edge_index.shape[1],

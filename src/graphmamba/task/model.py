@@ -75,7 +75,8 @@ class GraphMamba(nn.Module):
                 tensors on the CPU only, since a look at the GPU has to wait for it.
         """
         topology = topology_of(graphs)
-        check_columns(graphs, topology, self.features, self.precompute)
+        weight = next(self.parameters())
+        check_columns(graphs, topology, self.features, self.precompute, weight)
         is_checked = topology.batch.device.type == "cpu" if check is None else check
         if is_checked and not torch.compiler.is_compiling():
             check_values(graphs, topology, self.features)
