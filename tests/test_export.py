@@ -4,6 +4,7 @@ Each runs in a process of its own, since neither can see through the shape check
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "training.md").read_text()
 
 SETUP = """
 import sys
 import torch
 from torch.export import Dim
-from torch_geometric.data import Data
-from graphmamba import GraphMambaBlock, OrderPolicy
+from torch_geometric.data import Batch, Data
+from graphmamba import GraphMamba, GraphMambaBlock, OrderPolicy
+from graphmamba.data.catalog import Features, Task
+from graphmamba.stack.config import StackConfig
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.experiments import batch_of, loss_of, small_experiment
 
@@ -102,7 +106,33 @@ for name in sys.argv[1:]:
 """
 
 
-def run(code: str, *names: str) -> None:
+RECIPE = re.findall(r"## Export\n.*?```python\n(.*?)```", PAGE, flags=re.DOTALL)
+BEFORE_RECIPE = """
+task = Task("graph", outputs=2, loss="cross_entropy", metric="accuracy", classes=2)
+model = GraphMamba(Features(node_columns=5), task, StackConfig(channels=16, layers=2))
+
+def batch_of_rings(*sizes):
+    rings = (torch.stack([torch.arange(size), torch.arange(size).roll(1)]) for size in sizes)
+    return Batch.from_data_list(
+        [Data(x=torch.randn(ring.shape[1], 5), edge_index=ring) for ring in rings]
+    )
+
+graphs, other = batch_of_rings(4, 3), batch_of_rings(1, 7, 20, 2, 3)
+"""
+AFTER_RECIPE = """
+truth = model(other)
+torch.save((other.x, other.edge_index, other.batch, truth), "other.pt")
+"""
+ELSEWHERE = """
+import graphmamba.task.model
+*example, truth = torch.load("other.pt")
+found = torch.export.load("model.pt2").module()(*example)
+assert found.shape == truth.shape == (5, 2)
+assert torch.allclose(found, truth, atol=1e-5)
+"""
+
+
+def run(code: str, *names: str, folder: Path = ROOT) -> None:
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "src")))
     environment = {**os.environ, "GRAPHMAMBA_NO_TYPECHECK": "1", "PYTHONPATH": paths}
     done = subprocess.run(
@@ -111,6 +141,7 @@ def run(code: str, *names: str) -> None:
         text=True,
         check=False,
         env=environment,
+        cwd=folder,
     )
     assert done.returncode == 0, done.stderr[-4000:]
 
@@ -148,6 +179,12 @@ def test_models_that_are_told_the_graph_of_each_node_alone_serve_all_sizes(
 
 def test_an_exported_block_serves_small_graphs_too() -> None:
     run(BLOCK)
+
+
+def test_what_the_documented_recipe_saves_runs_elsewhere(tmp_path: Path) -> None:
+    (recipe,) = RECIPE
+    run(BEFORE_RECIPE + recipe + AFTER_RECIPE, folder=tmp_path)
+    run(ELSEWHERE, folder=tmp_path)
 
 
 def test_compile_of_the_whole_model() -> None:
