@@ -101,6 +101,25 @@ def test_the_masked_path_is_as_exact_as_pytorchs() -> None:
     assert_as_exact(compute(masked, "reference", torch.float32), plain, truth)
 
 
+@pytest.mark.parametrize("is_training", [True, False])
+def test_a_mean_far_from_zero_costs_no_digits(is_training: bool) -> None:
+    rows, after = torch.randn(2, 300, 4, generator=torch.Generator().manual_seed(0)).double()
+    # the second channel is a thousand deviations off, the third nearly constant
+    rows = (rows * torch.tensor([1, 1, 1e-3, 1]) + torch.tensor([0, 1e3, 10, 1])).float()
+    found = {}
+    for dtype in (torch.float32, torch.float64):
+        x = rows.to(dtype, copy=True).requires_grad_()
+        norm = BatchNorm(4).to(dtype)
+        norm.running_mean.copy_(rows.mean(dim=0))
+        norm.running_var.copy_(rows.double().var(dim=0))
+        norm.train(is_training)
+        y = norm(x)
+        (grad,) = torch.autograd.grad(y, x, after.to(dtype))
+        found[dtype] = [y.detach(), grad, norm.running_mean, norm.running_var]
+    for short, exact in zip(*found.values(), strict=True):
+        torch.testing.assert_close(short.double(), exact, rtol=2e-5, atol=2e-5)
+
+
 def test_norms_of_a_layer_drop_different_entries() -> None:
     layer = GPSLayer(4, GatedGCN(4), None)
     assert [norm.site for norm in norms_of(layer)] == [0, 1, 2, 3]

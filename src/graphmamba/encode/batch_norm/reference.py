@@ -13,6 +13,11 @@ from graphmamba.encode.batch_norm.running import Running
 Rows = Float[Tensor, "rows channels"]
 Channels = Float[Tensor, " channels"]
 
+FAR = 100.0
+"""Variances that the square of a mean may have before rows are centred. PyTorch's norm for a CPU
+multiplies and adds once, the mean folded into what it adds, and so loses as many digits as a mean
+has more than its deviation."""
+
 
 def batch_norm_act(
     x: Rows,
@@ -60,14 +65,37 @@ def _plain(
     """PyTorch's own; one row has no variance and is normalised with the running statistics."""
     if is_training and rows.shape[0] < 2:  # noqa: PLR2004
         is_training = False
-    mean, variance = running.mean, running.variance
     if not is_training:
+        mean, variance = running.mean, running.variance
+        if _is_far(rows, mean, variance, eps):
+            rows, mean = rows - mean, torch.zeros_like(mean)
         return functional.batch_norm(rows, mean, variance, weight, bias, eps=eps)
-    # PyTorch moves a copy the whole way, since it would take in what is not finite, too.
-    own = torch.zeros_like(mean), torch.zeros_like(variance)
-    out = functional.batch_norm(rows, *own, weight, bias, training=True, momentum=1.0, eps=eps)
-    running.move(*own, torch.ones((), dtype=torch.bool, device=rows.device))
+    out, mean, variance = _by_own(rows, weight, bias, running, eps)
+    if _is_far(rows, mean, variance, eps):
+        # The first mean was not exact either: what is left of it is added.
+        out, rest, variance = _by_own(rows - mean, weight, bias, running, eps)
+        mean = mean + rest
+    running.move(mean, variance, torch.ones((), dtype=torch.bool, device=rows.device))
     return out
+
+
+def _by_own(
+    rows: Rows, weight: Channels, bias: Channels, running: Running, eps: float
+) -> tuple[Rows, Channels, Channels]:
+    """Normalise rows by their own mean and variance, which are returned too."""
+    # PyTorch moves a copy the whole way, since it would take in what is not finite, too.
+    mean, variance = torch.zeros_like(running.mean), torch.zeros_like(running.variance)
+    out = functional.batch_norm(
+        rows, mean, variance, weight, bias, training=True, momentum=1.0, eps=eps
+    )
+    return out, mean, variance
+
+
+def _is_far(rows: Rows, mean: Channels, variance: Channels, eps: float) -> bool:
+    """Whether a mean is so far from zero that it costs digits; asked on the CPU alone."""
+    if rows.device.type != "cpu" or rows.dtype != mean.dtype or torch.compiler.is_compiling():
+        return False
+    return bool((mean.square() > FAR * (variance + eps)).any())
 
 
 def _statistics(
