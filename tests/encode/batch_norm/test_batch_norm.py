@@ -104,8 +104,8 @@ def test_the_masked_path_is_as_exact_as_pytorchs() -> None:
 @pytest.mark.parametrize("is_training", [True, False])
 def test_a_mean_far_from_zero_costs_no_digits(is_training: bool) -> None:
     rows, after = torch.randn(2, 300, 4, generator=torch.Generator().manual_seed(0)).double()
-    # the second channel is a thousand deviations off, the third nearly constant
-    rows = (rows * torch.tensor([1, 1, 1e-3, 1]) + torch.tensor([0, 1e3, 10, 1])).float()
+    # the second channel is thousands of deviations off, the third nearly constant
+    rows = (rows * torch.tensor([1, 1, 1e-3, 1]) + torch.tensor([0, 1e4, 10, 1])).float()
     found = {}
     for dtype in (torch.float32, torch.float64):
         x = rows.to(dtype, copy=True).requires_grad_()
