@@ -19,12 +19,12 @@ from rich.console import Console
 from torch import Tensor
 
 from graphmamba.bench.tables import table, write_json
+from graphmamba.bench.twin import in_type, twin_of
 from graphmamba.checks import check_least
 from graphmamba.config import load_experiment
 from graphmamba.data.sbm import draw_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
-from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.generators import own_generators
@@ -104,21 +104,14 @@ def growth_of(
     plain: Experiment, model: GraphMamba, store: GraphStore, number: int
 ) -> list[dict[str, float]]:
     """Return the largest entries of the mixer and of the rows of each layer, in float64."""
-    twin = plain.build(0)
-    twin.load_state_dict(model.state_dict())
-    for module in twin.modules():
-        if isinstance(module, GatedGCN):
-            module.backend = "reference"
-    graph = store.batch(torch.tensor([number]))
-    for name in graph.keys():  # noqa: SIM118
-        if torch.is_tensor(graph[name]) and graph[name].is_floating_point():
-            graph[name] = graph[name].double()
+    twin = twin_of(plain, model, torch.float64).eval()
+    graph = in_type(store.batch(torch.tensor([number])), torch.float64)
     found: list[dict[str, float]] = [{} for _ in twin.backbone.layers]
     for line, layer in zip(found, twin.backbone.layers, strict=True):
         layer.register_forward_hook(_keep_largest(line, "rows"))
         layer.get_submodule("mixer").register_forward_hook(_keep_largest(line, "mixer"))
     with torch.no_grad():
-        twin.double().eval()(graph)
+        twin(graph)
     return found
 
 

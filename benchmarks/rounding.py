@@ -25,10 +25,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data
 
 from graphmamba.bench.tables import table, write_json
+from graphmamba.bench.twin import in_type, twin_of
 from graphmamba.checks import check_least
 from graphmamba.encode.laplacian import LaplacianEncoder
 from graphmamba.environment import describe
-from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.experiment import Experiment
@@ -120,13 +120,19 @@ def compare(
 ) -> dict[str, Any]:
     """Return the errors of both short ways, and the spread of the positions."""
     results = {
-        name: step_of(_twin(experiment, model, dtype), _as(graphs, dtype), target, experiment, way)
+        name: step_of(
+            _training_twin(experiment, model, dtype),
+            in_type(graphs, dtype),
+            target,
+            experiment,
+            way,
+        )
         for name, (dtype, way) in WAYS.items()
     }
     truth = results["float64"]
     return {
         "errors": {name: errors_of(results[name], truth) for name in SHORT_WAYS},
-        "positions": positions_of(_twin(experiment, model, torch.float32), graphs),
+        "positions": positions_of(_training_twin(experiment, model, torch.float32), graphs),
     }
 
 
@@ -184,26 +190,13 @@ def positions_of(model: GraphMamba, graphs: Data) -> list[dict[str, float]]:
     return found
 
 
-def _twin(experiment: Experiment, model: GraphMamba, dtype: torch.dtype) -> GraphMamba:
-    """The same weights in another type, edges by the definition; no sign of a position is drawn."""
-    twin = experiment.build(0)
-    twin.load_state_dict(model.state_dict())
-    for module in twin.modules():
-        if isinstance(module, GatedGCN):
-            module.backend = "reference"
-    twin.to(dtype).train()
+def _training_twin(experiment: Experiment, model: GraphMamba, dtype: torch.dtype) -> GraphMamba:
+    """A twin in training mode, but that no sign of a position is drawn."""
+    twin = twin_of(experiment, model, dtype).train()
     for module in twin.modules():
         if isinstance(module, LaplacianEncoder):
             module.eval()
     return twin
-
-
-def _as(graphs: Data, dtype: torch.dtype) -> Data:
-    graphs = graphs.clone()
-    for name in graphs.keys():  # noqa: SIM118
-        if torch.is_tensor(graphs[name]) and graphs[name].is_floating_point():
-            graphs[name] = graphs[name].to(dtype)
-    return graphs
 
 
 def _texts(weights: str, way: str, errors: Mapping[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ from graphmamba.stack.edge_attention import Wires, attend, wire
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.gps_layer import GPSLayer
 from graphmamba.stack.options import Activation, NormName
+from graphmamba.stack.parts import required_edges
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,7 @@ class ExphormerStack(nn.Module):
         topology: Topology,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Run all layers."""
-        if e is None:
-            raise UserError("e must hold a row for each edge for Exphormer, got None")
-        edges = self._wire(e, topology)
+        edges = self._wire(required_edges(e, "Exphormer"), topology)
         virtual = self.virtual.repeat_interleave(topology.num_graphs, dim=0)
         for module in self.layers:
             layer = cast(GPSLayer, module)

@@ -16,7 +16,7 @@ from graphmamba.side_streams import Branch
 from graphmamba.stack.edge_update import Gated, gate_edges, norm_edges
 from graphmamba.stack.gated_sum import sent_rows
 from graphmamba.stack.options import Activation
-from graphmamba.stack.parts import LocalModel
+from graphmamba.stack.parts import LocalModel, required_edges
 
 OWN, SENT = 0, 1
 """Places of the maps A and B among those of the nodes."""
@@ -85,8 +85,7 @@ class GatedGCN(LocalModel):
             topology: The graphs.
             residual: The node rows once more, from `fan_out`; `x` if None.
         """
-        if e is None:
-            raise UserError("e must hold a row for each edge for GatedGCN, got None")
+        e = required_edges(e, "GatedGCN")
         scale = None if self.stable_gate is None else self._stability(topology)
         layout, source = topology.lay_out(), x.detach()
         follow: dict[str, Any] = {

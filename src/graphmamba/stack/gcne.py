@@ -8,8 +8,7 @@ from torch.nn import functional
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.linear import Linear
-from graphmamba.errors import UserError
-from graphmamba.stack.parts import LocalModel
+from graphmamba.stack.parts import LocalModel, required_edges
 from graphmamba.stack.segments import sum_at
 
 
@@ -39,8 +38,7 @@ class GCNE(LocalModel):
         topology: Topology,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Add up the neighbours; edge rows are passed on as they are."""
-        if e is None:
-            raise UserError("e must hold a row for each edge for GCNE, got None")
+        e = required_edges(e, "GCNE")
         source, target = topology.edge_index
         # Not by brackets: their gradient sorts the edges first.
         message = functional.relu(self.linear(x).index_select(0, source) + e)

@@ -7,9 +7,8 @@ from torch.nn import functional
 from graphmamba.checks import check_fraction, check_is, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.linear import Linear
-from graphmamba.errors import UserError
 from graphmamba.stack.options import Activation, activation_function
-from graphmamba.stack.parts import LocalModel
+from graphmamba.stack.parts import LocalModel, required_edges
 from graphmamba.stack.segments import sum_at
 
 
@@ -53,8 +52,6 @@ class GINE(LocalModel):
         source, target = topology.edge_index
         message = x[source]
         if self.reads_edges:
-            if e is None:
-                raise UserError("e must hold a row for each edge for GINE, got None")
-            message = functional.relu(message + e)
+            message = functional.relu(message + required_edges(e, "GINE"))
         hidden = self.activation(self.first(x + sum_at(message, target, x.shape[0])))
         return self.second(functional.dropout(hidden, self.dropout, self.training)), e

@@ -7,6 +7,16 @@ from torch import Tensor, nn
 
 from graphmamba.data.topology import Topology
 from graphmamba.encode.forgetting import Make
+from graphmamba.errors import UserError
+
+
+def required_edges(
+    e: Float[Tensor, "edges channels"] | None, reader: str
+) -> Float[Tensor, "edges channels"]:
+    """Return the edge rows; a model that reads them cannot do without."""
+    if e is None:
+        raise UserError(f"e must hold a row for each edge for {reader}, got None")
+    return e
 
 
 class LocalModel(nn.Module):
