@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_choice
-from graphmamba.data.graph_columns import GraphColumns, Pairs
+from graphmamba.data.graph_columns import GraphColumns, Pairs, boundaries
 from graphmamba.data.tables import is_pairs
 from graphmamba.data.take_apart import Graphs, take_apart
 from graphmamba.errors import UserError
@@ -40,13 +40,13 @@ def columns_of(
         values = _join(name, parts)
         rows = torch.tensor([part.shape[int(is_pairs(name))] for part in parts])
         if is_pairs(name):
-            pairs[name] = Pairs(_ptr(rows), values)
+            pairs[name] = Pairs(boundaries(rows), values)
             counts[name], kinds[name] = rows, pairs[name].columns
         else:
             kinds[_kind(name, rows, counts)][name] = values
     return GraphColumns(
-        node_ptr=_ptr(nodes),
-        edge_ptr=_ptr(edges),
+        node_ptr=boundaries(nodes),
+        edge_ptr=boundaries(edges),
         edge_index=_join("edge_index", edge_parts),
         nodes=kinds["nodes"],
         edges=kinds["edges"],
@@ -139,7 +139,3 @@ def _join(name: str, parts: Sequence[Tensor]) -> Tensor:
     if not parts:
         return torch.empty(2, 0, dtype=torch.int64)
     return torch.cat(list(parts), dim=int(is_pairs(name)))
-
-
-def _ptr(counts: Int[Tensor, " graphs"]) -> Int[Tensor, " boundaries"]:
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

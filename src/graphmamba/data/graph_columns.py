@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from jaxtyping import Int
 from torch import Tensor
+from torch.nn import functional
 
 
 @dataclass(frozen=True)
@@ -40,3 +41,8 @@ class GraphColumns:
     """Part of each graph: 0 training, 1 validation, 2 test."""
     source: str = ""
     """Where the graphs come from, in words."""
+
+
+def boundaries(counts: Int[Tensor, " graphs"]) -> Int[Tensor, " boundaries"]:
+    """From sizes to where each begins; the last entry is where all end."""
+    return functional.pad(counts.long().cumsum(0), (1, 0))

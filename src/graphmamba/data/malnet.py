@@ -18,9 +18,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from graphmamba.data.edge_lists import MOST_NODES, PAIR, read_edge_list
-from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.graph_columns import GraphColumns, boundaries
 from graphmamba.data.raw_files import (
-    boundaries,
     check_integers,
     check_pointers,
     find_file,

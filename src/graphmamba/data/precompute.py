@@ -9,11 +9,10 @@ from torch import Tensor
 from graphmamba.data.blocks import Block, blocks, edges_of, global_edges, node_counts
 from graphmamba.data.centralities import eigenvector_centralities
 from graphmamba.data.expander import expander_edges
-from graphmamba.data.graph_columns import GraphColumns, Pairs
+from graphmamba.data.graph_columns import GraphColumns, Pairs, boundaries
 from graphmamba.data.louvain import louvain_communities
 from graphmamba.data.positional import Precompute, local_degree_profile
 from graphmamba.data.random_bits import draw_bits
-from graphmamba.data.raw_files import boundaries
 from graphmamba.data.spectrum import laplacian_spectra
 from graphmamba.data.workers import run_all
 

@@ -9,9 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from graphmamba.errors import UserError
 
@@ -93,8 +90,3 @@ def check_finite(path: Path, name: str, values: np.ndarray) -> None:
     if not np.isfinite(values).all():
         got = values[~np.isfinite(values)][0]
         raise UserError(f"{path}: {name} must hold finite numbers, got {got}")
-
-
-def boundaries(counts: Int[Tensor, " graphs"]) -> Int[Tensor, " boundaries"]:
-    """From sizes to where each begins; the last entry is where all end."""
-    return torch.nn.functional.pad(counts.long().cumsum(0), (1, 0))

@@ -14,8 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graphmamba.checks import check_least
-from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.raw_files import boundaries
+from graphmamba.data.graph_columns import GraphColumns, boundaries
 from graphmamba.data.workers import run_all
 
 SMALLEST, LARGEST = 5, 34

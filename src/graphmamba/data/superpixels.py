@@ -13,9 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.graph_columns import GraphColumns, boundaries
 from graphmamba.data.raw_files import (
-    boundaries,
     check_finite,
     check_integers,
     check_pointers,

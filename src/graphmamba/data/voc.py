@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.raw_files import boundaries, check_pointers, find_file, read_arrays
+from graphmamba.data.graph_columns import GraphColumns, boundaries
+from graphmamba.data.raw_files import check_pointers, find_file, read_arrays
 from graphmamba.data.workers import run_all
 from graphmamba.errors import UserError
 
@@ -78,7 +78,7 @@ def _read_part(path: Path) -> GraphColumns:
     row = torch.repeat_interleave(torch.arange(len(times)), times)
     is_back = torch.cat([torch.zeros(1, dtype=torch.bool), row[1:] == row[:-1]])[: len(row)]
     edge_index = torch.where(is_back, edge_index.flip(0)[:, row], edge_index[:, row])
-    ends = torch.nn.functional.pad(times.cumsum(0), (1, 0))
+    ends = boundaries(times)
     return GraphColumns(
         node_ptr=node_ptr,
         edge_ptr=ends[edge_ptr],

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import torch
-from torch.nn import functional
 from torch_geometric.data import Batch
 
 from graphmamba.data.catalog import Level
 from graphmamba.data.columns import column, topology_of
 from graphmamba.data.contacts import with_negatives
+from graphmamba.data.graph_columns import boundaries
 from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import PAIRS, GraphStore
@@ -62,9 +62,9 @@ def labels_per_graph(store: GraphStore, level: Level) -> Ids:
         raise UserError(f"graphs must have labels '{name}' for each {level}, got none")
     kept = table.columns[name]
     is_known = ~kept.values.isnan() if kept.values.is_floating_point() else kept.values >= 0
-    counts = is_known if is_known.dim() == 1 else is_known.flatten(1).sum(dim=1)
+    counts = is_known.long() if is_known.dim() == 1 else is_known.flatten(1).sum(dim=1)
     if kept.is_constant:
         return counts.cpu() * rows
     # On the device but for the result: rows are many, graphs are few.
-    ends = functional.pad(counts.cumsum(0), (1, 0))
+    ends = boundaries(counts)
     return ends[torch.from_numpy(table.ptr).to(ends.device)].diff().cpu()
