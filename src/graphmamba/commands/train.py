@@ -15,6 +15,7 @@ from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in
 from graphmamba.published import Score
 from graphmamba.train.experiment import Experiment
+from graphmamba.train.folder import RunFolder, read_config
 from graphmamba.train.options import RunOptions
 from graphmamba.train.results import RunResult, SeedsResult
 
@@ -84,8 +85,6 @@ def _resume(
     options: Given,
     overrides: Given,
 ) -> None:
-    from graphmamba.train.folder import read_config
-
     if name is not None or folder is not None or overrides:
         what = name or folder or f"--{next(iter(overrides))}"
         raise UserError(f"--resume goes on with what '{run}' holds, and must not be given '{what}'")
@@ -158,9 +157,10 @@ def _conclude(experiment: Experiment, result: RunResult | SeedsResult, root: Pat
         say(f"no epoch was finished; go on with: graphmamba train --resume {result.folder}")
         return
     say(results_table(result, _published(experiment, root)))
-    say(f"best weights  {best.folder / 'best.safetensors'}")
-    if (best.folder / "curves.png").exists():
-        say(f"curves        {best.folder / 'curves.png'}")
+    files = RunFolder(best.folder)
+    say(f"best weights  {files.best}")
+    if files.curves.exists():
+        say(f"curves        {files.curves}")
     recipe = experiment.recipe
     if recipe.schedule == "cosine" and recipe.epochs <= recipe.warmup:
         # what makes of a short trial one that hardly learns

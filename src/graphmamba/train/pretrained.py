@@ -6,6 +6,7 @@ from pathlib import Path
 from graphmamba.checks import check_is
 from graphmamba.errors import UserError
 from graphmamba.parse import suggest
+from graphmamba.train.folder import RunFolder
 from graphmamba.train.trained import Trained, load
 
 PACKAGED = Path(__file__).parents[1] / "weights"
@@ -43,7 +44,7 @@ def find_pretrained(name: str, folder: Path | str | None = None) -> Path:
     check_is("name", name, str)
     where = weights_folder(folder)
     for full in (name, f"{name}{MAIN}"):
-        for place in (where / full / f"best{SUFFIX}", where / f"{full}{SUFFIX}"):
+        for place in (RunFolder(where / full).best, where / f"{full}{SUFFIX}"):
             if place.is_file():
                 return place
     found = sorted(

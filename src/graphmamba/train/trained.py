@@ -17,12 +17,12 @@ from graphmamba.data.take_apart import Graphs
 from graphmamba.errors import UserError
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.experiment import Experiment
+from graphmamba.train.folder import RunFolder
 from graphmamba.train.options import RunOptions
 from graphmamba.train.predict import BUDGET, stream_predictions
 from graphmamba.train.predictions import Predictions
 from graphmamba.train.weights import build_model, load_weights
 
-BEST = "best.safetensors"
 READ = frozenset({"x", "edge_index", "edge_attr", "edge_label_index"})
 """Columns of PyG graphs that a model may read; others stay behind."""
 
@@ -150,11 +150,12 @@ def weights_in(path: Path) -> Path:
         if not path.exists():
             raise UserError(f"a run folder or file of weights must be there, got no '{path}'")
         return path
-    if (path / BEST).is_file():
-        return path / BEST
-    series = {file: load_weights(file) for file in path.glob(f"seed-*/{BEST}")}
+    best = RunFolder(path).best
+    if best.is_file():
+        return best
+    series = {file: load_weights(file) for file in path.glob(f"seed-*/{best.name}")}
     if not series:
-        raise UserError(f"'{path}' must hold {BEST}, which a run writes after its first epoch")
+        raise UserError(f"'{path}' must hold {best.name}, which a run writes after its first epoch")
     return min(series, key=lambda file: series[file].rank)
 
 
