@@ -93,7 +93,7 @@ def evaluate(  # noqa: PLR0913
     counts = labels_per_graph(store, task.level)
     batches = list(enumerate(ids.cpu().split(batch_size)))[team.rank :: team.world]
     is_mixed = precision == "bf16-mixed"
-    with torch.no_grad(), _evaluated(model):
+    with torch.no_grad(), evaluating(model):
         for done, (number, chosen) in enumerate(batches, start=1):
             if predict is not None:
                 prediction, target = predict(chosen)
@@ -111,7 +111,7 @@ def evaluate(  # noqa: PLR0913
 
 
 @contextmanager
-def _evaluated(model: GraphMamba) -> Iterator[None]:
+def evaluating(model: GraphMamba) -> Iterator[None]:
     """Put a model into evaluation mode for the time, whatever happens."""
     was_training = model.training
     model.eval()

@@ -11,6 +11,7 @@ from torch_geometric.data import Batch
 
 from graphmamba.checks import check_least
 from graphmamba.data.catalog import LossName
+from graphmamba.data.columns import column
 from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
@@ -18,6 +19,7 @@ from graphmamba.errors import UserError
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
 from graphmamba.task.heads import pair_scores
 from graphmamba.task.model import GraphMamba
+from graphmamba.train.evaluate import evaluating
 from graphmamba.train.predictions import Predictions, kind_of, names_of, values_of
 
 BUDGET = 200_000
@@ -76,13 +78,9 @@ def stream_predictions(
         )
         return Predictions(kind, columns, rows.graph, rows.node, rows.pair, first, _spread(others))
 
-    is_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for chosen in BatchSampler(ids, is_shuffled=False, costs=_costs(store)[ids], budget=budget):
             yield from _in_pieces(predict, chosen)
-    finally:
-        model.train(is_training)
 
 
 def _in_pieces(
@@ -158,7 +156,7 @@ def _rows(graphs: Batch, chosen: Int[Tensor, " graphs"], level: str) -> Rows:
     batch, ptr = graphs.batch.cpu(), graphs.ptr.cpu()
     if level == "node":
         return Rows(chosen[batch], node=torch.arange(len(batch)) - ptr[batch])
-    asked = getattr(graphs, "edge_label_index", None)
+    asked = column(graphs, "edge_label_index")
     joined = _all_pairs(ptr) if asked is None else asked.cpu()
     owner = batch[joined[0]]
     return Rows(
