@@ -4,6 +4,10 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+# PyTorch reads this when it is imported, and so do the processes that tests start. Threads that
+# spin while they wait take the cores from those that work: small tests took ten times as long.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import pytest
 import torch
 from jaxtyping import install_import_hook
