@@ -15,6 +15,7 @@ from graphmamba.data.in_words import features_in_words, task_in_words
 from graphmamba.data.own.feature_names import check_names
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.own_data import numbers_of
+from graphmamba.data.own.source import OwnSource
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
@@ -96,8 +97,6 @@ def on_other_data(
         input_: Own graphs by their path.
         label: Their label columns; none for those of the training.
     """
-    from graphmamba.data.own.source import OwnSource
-
     if benchmark is not None and input_ is not None:
         raise UserError("only one of --benchmark and --input must be given, got both")
     if label and (input_ is None or Path(input_).suffix == ".npz"):
@@ -116,10 +115,9 @@ def on_other_data(
     options = options_of(trained, label)
     options = replace(options, level=options.level or task.level)
     check_names(Path(input_), options.labels, names_known(trained))
-    described = {name: getattr(options, name) for name in OwnOptions.__match_args__}
     # whether the loss fits is for `check_fits` to say, when the labels have been read
     recipe = replace(experiment.recipe, loss=None)
-    return replace(experiment, own=OwnSource(path=str(Path(input_)), **described), recipe=recipe)
+    return replace(experiment, own=OwnSource.of(options, str(Path(input_))), recipe=recipe)
 
 
 def names_known(trained: Trained) -> tuple[str, ...]:

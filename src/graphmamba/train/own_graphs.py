@@ -32,8 +32,7 @@ def take_graphs(
     """
     experiment, options = experiment or Experiment(), options or OwnOptions()
     found = from_graphs(graphs, options.rule, options.level)
-    source = OwnSource(**{name: getattr(options, name) for name in OwnOptions.__match_args__})
-    own = source.described(found.features, found.task, found.names)
+    own = OwnSource.of(options).described(found.features, found.task, found.names)
     experiment = replace(experiment, own=own, sizes=None)
     experiment.check_loss()
     columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))

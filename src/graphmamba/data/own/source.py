@@ -1,7 +1,8 @@
 """Own graphs in the place of a benchmark, as part of an experiment."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from graphmamba.data.catalog import Benchmark, Features, Task
 from graphmamba.data.own.feature_names import feature_names
@@ -24,10 +25,15 @@ class OwnSource(OwnOptions):
     columns: tuple[str, ...] = ()
     """Feature columns in their order, where files name them; filled in when they are read."""
 
+    @classmethod
+    def of(cls, options: OwnOptions, path: str = "") -> "OwnSource":
+        """Begin with how graphs are read, and where they are, if it is in files."""
+        return cls(**_shared(options), path=path)
+
     @property
     def options(self) -> OwnOptions:
         """How the files are read."""
-        return OwnOptions(**{name: getattr(self, name) for name in OwnOptions.__match_args__})
+        return OwnOptions(**_shared(self))
 
     def described(self, features: Features, task: Task, names: tuple[str, ...]) -> "OwnSource":
         """Return the source with what was found in its graphs."""
@@ -40,3 +46,8 @@ class OwnSource(OwnOptions):
             raise UserError(f"own graphs of '{self.path}' must be read before a model is built")
         title = self.path or "own graphs"
         return Benchmark(title, self.features, self.task, 0, 0, 0, 0.0, 0.0, self.names)
+
+
+def _shared(options: OwnOptions) -> dict[str, Any]:
+    """Entries that options and a source have in common."""
+    return {field.name: getattr(options, field.name) for field in fields(OwnOptions)}
