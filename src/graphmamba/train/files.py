@@ -1,4 +1,4 @@
-"""Tensors in files that are whole or not there, beside the text files that are so too."""
+"""Tensors in files that are whole or not there, with a description in JSON."""
 
 import json
 from collections.abc import Mapping
@@ -7,17 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from graphmamba.errors import UserError
-from graphmamba.whole_files import cannot_write, write_json, write_text, write_whole
-
-__all__ = [
-    "META",
-    "cannot_write",
-    "read_tensors",
-    "write_json",
-    "write_tensors",
-    "write_text",
-    "write_whole",
-]
+from graphmamba.whole_files import write_whole
 
 META = "graphmamba"
 """Key of a safetensors file's header under which our JSON is."""
