@@ -9,6 +9,7 @@ from pathlib import Path
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
+from graphmamba.parse import suggest
 from graphmamba.published import Score, published
 from graphmamba.train.experiment import VERSION, Experiment
 from graphmamba.train.folder import OPTIONS, SEEDS
@@ -110,8 +111,6 @@ def _path_of(name_or_path: str | Path) -> Path:
     full = f"{name}/graph-mamba" if name in CATALOG else name
     known = config_names()
     if full not in known:
-        from graphmamba.parse import suggest
-
         if Path(name).is_file():
             raise UserError(f"no experiment '{name}': files are .yaml, own graphs .npz or .csv")
         told = suggest(name, [*CATALOG, *known], _listed(name.partition("/")[0], known))

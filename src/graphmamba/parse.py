@@ -7,6 +7,7 @@ import types
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from graphmamba.checks import check_choice
 from graphmamba.errors import UserError
 
 Config = TypeVar("Config")
@@ -126,7 +127,8 @@ def convert(value: object, hint: object, where: str) -> object:
     if get_origin(hint) in {Union, types.UnionType}:
         return _convert_optional(value, hint, where)
     if get_origin(hint) is Literal:
-        return _convert_choice(value, hint, where)
+        check_choice(where, value, get_args(hint))
+        return value
     if get_origin(hint) is tuple:
         return _convert_tuple(value, hint, where)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
@@ -172,14 +174,6 @@ def _convert_tuple(value: object, hint: object, where: str) -> tuple[object, ...
     return tuple(
         convert(str(entry) if kind is str else entry, kind, where) for entry, kind in pairs
     )
-
-
-def _convert_choice(value: object, hint: object, where: str) -> object:
-    choices = get_args(hint)
-    if value not in choices:
-        listed = ", ".join(repr(choice) for choice in choices)
-        raise UserError(f"{where} must be one of {listed}, got {value!r}")
-    return value
 
 
 def _convert_float(value: object, where: str) -> float:

@@ -64,7 +64,7 @@ class OrderPolicy:
             check_least(name, getattr(self, name), 1)
         if not 0 < self.noise_width < float("inf"):
             raise UserError(f"noise_width must be positive and finite, got {self.noise_width!r}")
-        if self.key == "none" and self.noise in ("uniform", "normal"):
+        if self.key == "none" and self.is_blurred:
             raise UserError(f"noise must be 'ties' or 'none' with key='none', got {self.noise!r}")
         if self.key == "smooth" and self.noise != "ties":
             raise UserError(f"noise must be 'ties' with key='smooth', got {self.noise!r}")
