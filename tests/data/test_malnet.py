@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from graphmamba.data import spans
+from graphmamba.data.catalog import MALWARE
 from graphmamba.data.edge_lists import read_edge_list
-from graphmamba.data.malnet import KINDS, read_edge_lists, read_malnet
+from graphmamba.data.malnet import read_edge_lists, read_malnet
 from graphmamba.errors import UserError
 from tests.helpers.raw_files import write_malnet
 
@@ -47,7 +48,7 @@ def write_lists(folder: Path) -> Path:
         ("val", 0, edges[4:6]),
         ("test", 4, edges[6:]),
     ):
-        name = f"{KINDS[kind]}/family/{part}"
+        name = f"{MALWARE[kind]}/family/{part}"
         (lists / f"{part}.txt").write_text(f"{name}\n")
         file = folder / "malnet-graphs-tiny" / f"{name}.edgelist"
         file.parent.mkdir(parents=True)

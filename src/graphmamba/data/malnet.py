@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from graphmamba.data.catalog import MALWARE
 from graphmamba.data.edge_lists import MOST_NODES, PAIR, read_edge_list
 from graphmamba.data.graph_columns import GraphColumns, boundaries
 from graphmamba.data.raw_files import (
@@ -33,8 +34,6 @@ from graphmamba.errors import UserError
 FILE = "malnet_tiny.npz"
 EDGE_LISTS, LISTS = "malnet-graphs-tiny", "split_info_tiny/type"
 FILES = f"{FILE}[.xz], or {EDGE_LISTS}/ and {LISTS}/"
-KINDS = ("addisplay", "adware", "benign", "downloader", "trojan")
-"""Classes in the order of their numbers, that of the folders' names."""
 
 
 def read_malnet(folder: Path, keep_isolated: bool = False) -> GraphColumns:
@@ -79,13 +78,15 @@ def read_edge_lists(folder: Path, keep_isolated: bool = False) -> GraphColumns:
         raise UserError(f"{folder / LISTS} must name at least one graph, got empty lists")
     kinds = [name.partition("/")[0] for name in names]
     for name, kind in zip(names, kinds, strict=True):
-        if kind not in KINDS:
-            raise UserError(f"{folder / LISTS}: names must begin with one of {KINDS}, got '{name}'")
+        if kind not in MALWARE:
+            raise UserError(
+                f"{folder / LISTS}: names must begin with one of {MALWARE}, got '{name}'"
+            )
     edges = [read_edge_list(folder / EDGE_LISTS / f"{name}.edgelist") for name in names]
     counts = torch.tensor([edge.shape[1] for edge in edges])
     return replace(
         name_compactly(torch.cat(edges, dim=1), counts, keep_isolated),
-        graphs={"y": torch.tensor([KINDS.index(kind) for kind in kinds])},
+        graphs={"y": torch.tensor([MALWARE.index(kind) for kind in kinds])},
         split=torch.tensor(split),
         source=_source(EDGE_LISTS, keep_isolated),
     )
@@ -143,7 +144,7 @@ def _nodes(rows: Int[Tensor, "2 edges"], names: int, keep_isolated: bool) -> Boo
 
 def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
     check_integers(path, "edge", arrays["edge"], MOST_NODES, axes=2)
-    for name, end in (("label", len(KINDS)), ("split", PARTS), ("num_nodes", None)):
+    for name, end in (("label", len(MALWARE)), ("split", PARTS), ("num_nodes", None)):
         check_integers(path, name, arrays[name], end)
     edge, graphs = arrays["edge"], len(arrays["label"])
     if len(edge) != PAIR:

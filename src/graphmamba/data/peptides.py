@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.catalog import PEPTIDE_STRUCTURES
+from graphmamba.data.catalog import PEPTIDE_FUNCTIONS, PEPTIDE_STRUCTURES
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.molecules import read_smiles
 from graphmamba.data.peptide_split import PUBLISHED, SPLIT, read_split
@@ -29,7 +29,7 @@ STRUCTURES = ("peptide_structure_dataset.csv", "peptide_structure_normalized_dat
 MEASURED = "peptide_struct_partial.csv"
 """Targets of some peptides, computed by somebody else: `lrgb_row` numbers the peptide."""
 SPLITS = f"{PUBLISHED[0]} (or {SPLIT})"
-CLASSES = 10
+CLASSES = len(PEPTIDE_FUNCTIONS)
 TARGETS = PEPTIDE_STRUCTURES
 DIGITS = 18
 LEAST = 2

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.data.catalog import VOC_CLASSES
 from graphmamba.data.graph_columns import GraphColumns, boundaries
 from graphmamba.data.raw_files import check_pointers, find_file, read_arrays
 from graphmamba.data.workers import run_all
@@ -34,7 +35,7 @@ COLUMNS = (
     "node_ptr",
     "edge_ptr",
 )
-RGB_COLUMNS, CLASSES = 12, 21
+RGB_COLUMNS, CLASSES = 12, len(VOC_CLASSES)
 DEVIATIONS = slice(3, 6)
 """Columns that hold standard deviations; their integers are twice as fine."""
 
