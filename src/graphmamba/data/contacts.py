@@ -14,7 +14,6 @@ def draw_negatives(
     positives: Int[Tensor, "2 pairs"],
     node_ptr: Int[Tensor, " boundaries"],
     generator: torch.Generator,
-    per_positive: int = NEGATIVES,
 ) -> Int[Tensor, "2 negatives"]:
     """Draw wrong pairs with the first node of each true pair, the second anywhere in its graph.
 
@@ -25,9 +24,8 @@ def draw_negatives(
         positives: True pairs, in both directions; nodes counted over all graphs of the batch.
         node_ptr: Where each graph's nodes begin.
         generator: Of the device that the pairs are on.
-        per_positive: How many to draw for each true pair.
     """
-    head = positives[0].repeat_interleave(per_positive)
+    head = positives[0].repeat_interleave(NEGATIVES)
     graph = torch.searchsorted(node_ptr, head, right=True) - 1
     start, size = node_ptr[graph], node_ptr[graph + 1] - node_ptr[graph]
 

@@ -14,9 +14,7 @@ from graphmamba.data.catalog import (
     Features,
     Task,
 )
-
-NEGATIVES = 2
-"""Wrong pairs for each right one."""
+from graphmamba.data.contacts import NEGATIVES
 
 
 def sized_graphs(benchmark: Benchmark, sizes: Sequence[int], seed: int = 0) -> list[Data]:
