@@ -20,7 +20,8 @@ from graphmamba.scan.options import Backend, Discretization
 from graphmamba.stack.mamba_checks import check_walk
 from graphmamba.stack.selection import select
 
-DT_MIN, DT_MAX, DT_FLOOR = 1e-3, 1e-1, 1e-4
+DT_MIN, DT_MAX = 1e-3, 1e-1
+"""Step sizes at the start of training."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class SelectivePath(nn.Module):
         bound = self.rank**-0.5
         self.dt_proj.weight.uniform_(-bound, bound)
         spread = math.log(DT_MAX) - math.log(DT_MIN)
-        dt = torch.exp(torch.rand_like(self.D) * spread + math.log(DT_MIN)).clamp_min(DT_FLOOR)
+        dt = torch.exp(torch.rand_like(self.D) * spread + math.log(DT_MIN))
         # The inverse of softplus, so that the scan starts with these steps.
         self.dt_proj.bias.copy_(dt + torch.log(-torch.expm1(-dt)))
         rates = torch.arange(1, self.A_log.shape[1] + 1, dtype=self.A_log.dtype)
