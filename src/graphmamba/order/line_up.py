@@ -25,6 +25,8 @@ BIN_BITS = 32
 WORD_BITS = 63
 ALIGNED = 4
 """Boundaries in 16 bytes."""
+CLUSTER_STREAM = -2
+"""Sets the draws of clusters apart from those of nodes."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,7 @@ def _cluster_keys(
     number: SortKey = (rank.expand(streams.shape[0], -1), topology.batch.shape[0] + 1)
     if policy.noise == "none":
         return [number]
-    # A stream of its own, so that clusters and nodes do not share their draws.
-    apart = draw_bits(streams, -2)[:, topology.batch]
+    apart = draw_bits(streams, CLUSTER_STREAM)[:, topology.batch]
     return [noise_key(draw_bits(apart, cluster.expand(streams.shape[0], -1))), number]
 
 

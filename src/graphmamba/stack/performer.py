@@ -14,6 +14,7 @@ from graphmamba.pack.dense import DenseLayout
 from graphmamba.stack.parts import GlobalMixer
 
 EPSILON = 1e-4
+"""Added to each random feature, as published, so that no query finds nothing but zeros."""
 
 
 class Performer(GlobalMixer):
