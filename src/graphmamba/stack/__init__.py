@@ -9,8 +9,9 @@ from graphmamba.stack.gated_gcn_conv import GatedGCNConv
 from graphmamba.stack.gcn import GCN
 from graphmamba.stack.gcne import GCNE
 from graphmamba.stack.gine import GINE
-from graphmamba.stack.gps_layer import GPSLayer, GraphMambaLayer
+from graphmamba.stack.gps_layer import GPSLayer
 from graphmamba.stack.graph_mamba_block import GraphMambaBlock
+from graphmamba.stack.graph_mamba_layer import GraphMambaLayer
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
 from graphmamba.stack.mamba_block import MambaBlock, MambaOptions
 from graphmamba.stack.performer import Performer
