@@ -54,18 +54,16 @@ class BatchNorm(nn.BatchNorm1d):
             rate_after: Rate of dropout after the activation, in training.
             seed: What the dropouts follow; drawn from PyTorch's generator if None.
         """
-        drops: list[Drop | None] = [None, None]
         if self.training and (rate_before or rate_after):
+            # Drawn here, so that both dropouts share one.
             seed = _seed(seed, input)
-            sites = PLACES * self.site, PLACES * self.site + 1
-            drops = [Drop(rate_before, seed, sites[0]), Drop(rate_after, seed, sites[1])]
         return batch_norm_act(
             *(input, self.weight, self.bias, self.running()),
             before=before,
             after=after,
             activation=activation,
-            drop_before=drops[0],
-            drop_after=drops[1],
+            drop_before=self.drop_before(rate_before, seed, input),
+            drop_after=self.drop_after(rate_after, seed, input),
             is_training=self.training,
             eps=self.eps,
             count=count,
