@@ -11,6 +11,8 @@ Figure = Literal["fractions", "mixers", "batches"]
 Sizing = Literal["published", "matched"]
 """`published`: each model's own config; `matched`: Graph-Mamba's config with the mixer exchanged,
 so that width and depth are the same. The published rivals differ in both."""
+SIZINGS: dict[Sizing, str] = {"published": "as published", "matched": "same width and depth"}
+"""What figures and tables call them."""
 
 TITLES = {
     "graph-mamba": "Graph-Mamba",
@@ -133,7 +135,7 @@ def cells(plan: Plan) -> list[Cell]:
         *(
             Cell("mixers", benchmark, model, sizing)
             for benchmark in plan.sets
-            for sizing in get_args(Sizing)
+            for sizing in SIZINGS
             for model in plan.models
         ),
         *(Cell("batches", FIRST_SET, model) for model in FIRST_FIGURE),

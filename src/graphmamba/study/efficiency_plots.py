@@ -8,7 +8,7 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.figures import new_figure
 from graphmamba.study.cost import OUT, Cost
 from graphmamba.study.efficiency_findings import Findings, FractionRow
-from graphmamba.study.efficiency_plan import FIRST_FIGURE, PAPER_BATCH, TITLES
+from graphmamba.study.efficiency_plan import FIRST_FIGURE, PAPER_BATCH, SIZINGS, TITLES
 from graphmamba.study.figure import COLOURS, INK, QUIET, log_axes, save_figure
 
 Quantity = tuple[str, Callable[[Cost], float | None]]
@@ -110,14 +110,13 @@ def plot_mixers(findings: Findings, folder: Path) -> None:
     sets = list(dict.fromkeys(row.benchmark for row in findings.mixers))
     figure = new_figure(3.3 * len(sets), 6.4)
     panels = figure.subplots(2, len(sets), squeeze=False)
-    for line, sizing in enumerate(("published", "matched")):
+    for line, (sizing, means) in enumerate(SIZINGS.items()):
         for panel, benchmark in zip(panels[line], sets, strict=True):
             own = [
                 row for row in findings.mixers if (row.benchmark, row.sizing) == (benchmark, sizing)
             ]
             _draw_trade(panel, [(row.model, row.cost) for row in own])
             panel.set_title(CATALOG[benchmark].title, fontsize=10, loc="left", color=INK)
-        means = {"published": "as published", "matched": "same width and depth"}[sizing]
         panels[line, 0].set_ylabel(f"{means}\npeak memory, MB a graph", fontsize=9)
     for panel in panels[1]:
         panel.set_xlabel("forward pass, MFLOP a graph", fontsize=9)

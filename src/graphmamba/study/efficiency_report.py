@@ -11,7 +11,16 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.study.cost import OUT, Cost
 from graphmamba.study.csv_file import write_csv
 from graphmamba.study.efficiency_findings import FILE, BatchRow, Findings, MixerRow, Row
-from graphmamba.study.efficiency_plan import CLAIMS, OURS, PAPER_BATCH, TITLES, Cell, Claim, Sizing
+from graphmamba.study.efficiency_plan import (
+    CLAIMS,
+    OURS,
+    PAPER_BATCH,
+    SIZINGS,
+    TITLES,
+    Cell,
+    Claim,
+    Sizing,
+)
 from graphmamba.study.efficiency_plots import plot_fractions, plot_mixers
 from graphmamba.whole_files import write_json
 
@@ -45,7 +54,7 @@ def claims(findings: Findings) -> list[dict[str, object]]:
     return [
         found
         for claim in CLAIMS
-        for sizing in ("published", "matched")
+        for sizing in SIZINGS
         for found in _compared(findings.mixers, claim, sizing)
     ]
 
@@ -115,7 +124,7 @@ def print_findings(
         console.print(table(title, ["share", "model", *COLUMNS], rows))
     if findings.batches:
         console.print(_batch_table(findings, cap))
-    for sizing, means in (("published", "as published"), ("matched", "same width and depth")):
+    for sizing, means in SIZINGS.items():
         rows = (
             [CATALOG[row.benchmark].title, TITLES[row.model], *_shown(row.cost)]
             for row in findings.mixers
