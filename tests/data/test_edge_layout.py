@@ -50,12 +50,20 @@ SORTED = torch.tensor([[1, 0, 0], [0, 0, 1]])
 @pytest.mark.parametrize(
     ("edge_index", "source_order", "message"),
     [
-        (SORTED + 1, None, r"edge_index must be in 0 to 1, the nodes, got 2"),
-        (SORTED - 1, None, r"edge_index must be in 0 to 1, the nodes, got -1"),
+        (SORTED + 1, None, r"edge_index must hold numbers of the 2 nodes, 0 to 1, got 2"),
+        (SORTED - 1, None, r"edge_index must hold numbers of the 2 nodes, 0 to 1, got -1"),
         (SORTED.flip(1), torch.tensor([0, 1, 2]), r"edge_index must be sorted by target"),
         (SORTED, torch.tensor([0, 1, 2]), r"source_order must sort the edges by source"),
-        (SORTED, torch.tensor([1, 2, 3]), r"source_order must be in 0 to 2, the edges, got 3"),
-        (SORTED, torch.tensor([1, -1, 0]), r"source_order must be in 0 to 2, the edges, got -1"),
+        (
+            SORTED,
+            torch.tensor([1, 2, 3]),
+            r"source_order must hold numbers of the 3 edges, 0 to 2, got 3",
+        ),
+        (
+            SORTED,
+            torch.tensor([1, -1, 0]),
+            r"source_order must hold numbers of the 3 edges, 0 to 2, got -1",
+        ),
         (SORTED, torch.tensor([1, 1, 0]), r"source_order must hold each edge once, got 1 again"),
         (SORTED, torch.tensor([1, 2]), r"source_order must have shape \[3\], got \[2\]"),
         (SORTED, torch.tensor([1.0, 2.0, 0.0]), r"source_order must hold integers, got .*float32"),

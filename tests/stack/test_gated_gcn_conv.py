@@ -70,7 +70,10 @@ PAIRS = torch.tensor([[0, 1], [1, 2]])
             r"edge_index must have shape \[2, edges\], got \[3, 2\]",
         ),
         ({"edge_index": PAIRS + 0.5}, r"edge_index must hold integers, got torch.float32"),
-        ({"edge_index": torch.tensor([[0, 1], [1, 3]])}, r"edge_index must be in 0 to 2.*got 3"),
+        (
+            {"edge_index": torch.tensor([[0, 1], [1, 3]])},
+            r"edge_index must hold numbers of the 3 nodes, 0 to 2, got 3",
+        ),
         ({"source_order": torch.tensor([0])}, r"source_order must have shape \[2\], got \[1\]"),
         ({"source_order": torch.tensor([0, 0])}, r"source_order must hold each edge once, got 0"),
     ],

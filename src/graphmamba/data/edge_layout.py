@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from graphmamba.data.checks import check_rows
+from graphmamba.data.checks import check_range, check_rows
 from graphmamba.errors import UserError
 
 
@@ -73,22 +73,14 @@ def _check(
     edge_index: Int[Tensor, "2 edges"], nodes: int, source_order: Int[Tensor, " edges"] | None
 ) -> None:
     edges = edge_index.shape[1]
-    if edges == 0:
-        return
-    low, high = (int(value) for value in edge_index.aminmax())
-    if low < 0 or high >= nodes:
-        wrong = low if low < 0 else high
-        raise UserError(f"edge_index must be in 0 to {nodes - 1}, the nodes, got {wrong}")
+    check_range("edge_index", edge_index, nodes, "nodes")
     if source_order is None:
         return
     if bool((edge_index[1].diff() < 0).any()):
         raise UserError(
             "edge_index must be sorted by target where source_order is given, got other edges"
         )
-    low, high = (int(value) for value in source_order.aminmax())
-    if low < 0 or high >= edges:
-        wrong = low if low < 0 else high
-        raise UserError(f"source_order must be in 0 to {edges - 1}, the edges, got {wrong}")
+    check_range("source_order", source_order, edges, "edges")
     again = (source_order.bincount(minlength=edges) > 1).nonzero()
     if len(again):
         raise UserError(f"source_order must hold each edge once, got {int(again[0])} again")
