@@ -16,8 +16,8 @@ class CategoryEncoder(nn.Module):
     initialised as if it stood alone (Xavier uniform).
 
     Args:
-        vocabulary: number of values of each column.
-        channels: width of the vectors.
+        vocabulary: Number of values of each column.
+        channels: Width of the vectors.
     """
 
     offsets: Int[Tensor, " columns"]

@@ -127,9 +127,9 @@ class GraphEncoder(nn.Module):
     """Node encoder, edge encoder, and what may follow them.
 
     Args:
-        features: the raw columns of the data.
-        channels: width of the model; positional encodings take their part of it.
-        config: which encoders there are.
+        features: The raw columns of the data.
+        channels: Width of the model; positional encodings take their part of it.
+        config: Which encoders there are.
     """
 
     def __init__(self, features: Features, channels: int, config: EncoderConfig) -> None:

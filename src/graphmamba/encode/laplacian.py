@@ -129,8 +129,8 @@ class GateEncoder(nn.Module):
     See https://arxiv.org/abs/2203.00199.
 
     Args:
-        frequencies: eigenvectors read.
-        channels: width of the positions.
+        frequencies: Eigenvectors read.
+        channels: Width of the positions.
     """
 
     def __init__(self, frequencies: int, channels: int) -> None:

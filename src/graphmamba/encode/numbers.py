@@ -11,9 +11,9 @@ class NumberEncoder(nn.Module):
     """Linear layer on raw columns.
 
     Args:
-        columns: raw columns.
-        channels: width of the result.
-        statistics: mean and deviation that standardise the columns first; `None` leaves them raw,
+        columns: Raw columns.
+        channels: Width of the result.
+        statistics: Mean and deviation that standardise the columns first; `None` leaves them raw,
             as the published numbers do.
     """
 

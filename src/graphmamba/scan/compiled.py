@@ -31,7 +31,7 @@ def kernel(signature: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Ca
     """Mark a function as a kernel; it becomes a function of the real type that compiles it.
 
     Args:
-        signature: the Numba signature, given the real type. Stated in advance, since Numba would
+        signature: The Numba signature, given the real type. Stated in advance, since Numba would
             compile anew for each mixture of dense arrays and views.
     """
 

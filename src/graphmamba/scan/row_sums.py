@@ -15,10 +15,10 @@ def sum_rows(
     """Return for each row the sum of `values` over the steps that visit it.
 
     Args:
-        values: what each step sends back; in a permutation, that of step `t` lies at `order[t]`.
-        order: the row that each step visits; in a permutation, its slot.
-        rows: number of rows.
-        is_permutation: whether `order` holds each slot once; slot s belongs to row s % rows.
+        values: What each step sends back; in a permutation, that of step `t` lies at `order[t]`.
+        order: The row that each step visits; in a permutation, its slot.
+        rows: Number of rows.
+        is_permutation: Whether `order` holds each slot once; slot s belongs to row s % rows.
     """
     if is_permutation:
         return values.view(-1, rows, values.shape[1]).sum(0)

@@ -39,10 +39,10 @@ def sum_visits(
     """The gradient of the rows that the steps have visited.
 
     Args:
-        values: what each step adds; in a permutation, that of step `t` lies at `order[t]`.
-        order: the row of step `t` is `order[t]` modulo `rows`, or `t` if None.
-        rows: number of rows.
-        is_permutation: whether `order` holds each number below its length once.
+        values: What each step adds; in a permutation, that of step `t` lies at `order[t]`.
+        order: The row of step `t` is `order[t]` modulo `rows`, or `t` if None.
+        rows: Number of rows.
+        is_permutation: Whether `order` holds each number below its length once.
     """
     if order is None:
         return values

@@ -63,9 +63,9 @@ class Mlp(nn.Sequential):
     """Hidden layers as wide as the input, then a linear one.
 
     Args:
-        channels: width of the input.
-        outputs: width of the result.
-        config: depth, activation, dropout and row normalisation of the hidden layers.
+        channels: Width of the input.
+        outputs: Width of the result.
+        config: Depth, activation, dropout and row normalisation of the hidden layers.
     """
 
     def __init__(self, channels: int, outputs: int, config: HeadConfig) -> None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch_geometric.utils import to_dense_batch
 
@@ -87,11 +87,7 @@ def ranks(
     is_stranger = ~is_partner[graph, head]
     is_elsewhere = position != head[:, None]
     allowed = (beats, beats & is_stranger, beats & is_stranger & is_elsewhere)
-    return torch.stack([_count(each) + 1 for each in allowed])
-
-
-def _count(beats: Bool[Tensor, "pairs longest"]) -> Int[Tensor, " pairs"]:
-    return beats.sum(dim=1)
+    return torch.stack([each.sum(dim=1) + 1 for each in allowed])
 
 
 def _within_graphs(

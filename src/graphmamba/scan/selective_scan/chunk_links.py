@@ -94,15 +94,15 @@ def carry(
 
     Args:
         A2: log2(e) A as `prepare` gives it.
-        links: what each chunk passes on by itself.
-        enter: where the state that each chunk is entered with goes, `stride` tiles apart.
-        cu_seqlens: where sequences begin; where they have very many chunks each, segments of chunks
+        links: What each chunk passes on by itself.
+        enter: Where the state that each chunk is entered with goes, `stride` tiles apart.
+        cu_seqlens: Where sequences begin; where they have very many chunks each, segments of chunks
             are walked side by side.
-        steps: length of the packed axis.
-        plan: the cut.
-        stride: tiles from one chunk's entry in `enter` to the next.
-        reverse: walk each sequence from its end.
-        backward: pass adjoints against time instead of states with it.
+        steps: Length of the packed axis.
+        plan: The cut.
+        stride: Tiles from one chunk's entry in `enter` to the next.
+        reverse: Walk each sequence from its end.
+        backward: Pass adjoints against time instead of states with it.
     """
     chunks, sequences = links[2].shape[0], cu_seqlens.shape[0] - 1
     tile: dict[str, Any] = {
