@@ -61,11 +61,11 @@ class RunState:
             [self.progress.loss_sum, self.progress.loss_sum.new_tensor(self.progress.labels)]
         )
         return {
-            **_named("model", self.model.state_dict()),
-            **_named("average", self.average.state_dict() if self.average else {}),
-            **_named("optimizer", optimizer_tensors(self.optimizer)),
-            **_named("best", best.weights if best else {}),
-            **_named("generator", self._of_all(generator_tensors())),
+            **prefixed("model", self.model.state_dict()),
+            **prefixed("average", self.average.state_dict() if self.average else {}),
+            **prefixed("optimizer", optimizer_tensors(self.optimizer)),
+            **prefixed("best", best.weights if best else {}),
+            **prefixed("generator", self._of_all(generator_tensors())),
             **self._of_all({"sums": sums}),
         }
 
@@ -149,7 +149,8 @@ def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
     )
 
 
-def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Put the name of a part before the names of its tensors."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 

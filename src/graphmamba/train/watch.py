@@ -10,11 +10,14 @@ from torch.optim import Optimizer
 from graphmamba.data.sampler import Ids
 from graphmamba.errors import UserError
 from graphmamba.task.model import GraphMamba
-from graphmamba.train.checkpoint import optimizer_tensors
+from graphmamba.train.checkpoint import optimizer_tensors, prefixed
 from graphmamba.train.files import write_tensors
 from graphmamba.train.generators import generator_tensors
 from graphmamba.train.team import Team
 
+KIND = "dump"
+FORMAT = 1
+"""Counts changes after which older programs would misread the file."""
 EVERY_ON_GPU = 100
 """Steps between two looks at the losses on a GPU, which have to be waited for."""
 SHOWN = 16
@@ -70,17 +73,14 @@ class Watch:
     def _keep(self) -> None:
         """Copy what the next steps depend on."""
         tensors = {
-            **{f"model.{name}": each for name, each in self._model.state_dict().items()},
-            **{
-                f"optimizer.{name}": each
-                for name, each in optimizer_tensors(self._optimizer).items()
-            },
+            **prefixed("model", self._model.state_dict()),
+            **prefixed("optimizer", optimizer_tensors(self._optimizer)),
         }
         if self._good.keys() >= tensors.keys():
             _copy_over([(self._good[name], each) for name, each in tensors.items()])
         else:
             self._good = {name: each.detach().clone() for name, each in tensors.items()}
-        self._good |= {f"generator.{name}": each for name, each in generator_tensors().items()}
+        self._good |= prefixed("generator", generator_tensors())
 
     def _fail(self, place: int) -> None:
         step, ids, loss = self._seen[place]
@@ -92,8 +92,8 @@ class Watch:
         ]
         about = {
             **self._about,
-            "kind": "dump",
-            "format": 1,
+            "kind": KIND,
+            "format": FORMAT,
             "rank": self._team.rank,
             "steps": batches,
         }
