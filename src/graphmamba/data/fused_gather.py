@@ -10,13 +10,15 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data.fused_gather_kernels import FIELDS, gather_kernel
-from graphmamba.data.gather_jobs import Jobs, list_jobs, list_outs
+from graphmamba.data.gather_jobs import TABLE, WIDTH, Jobs, list_jobs, list_outs
 from graphmamba.data.plan import Plan, bounds_of, make_plan
 from graphmamba.data.send import send
 from graphmamba.data.tables import Numbers, Table
 
 BLOCK = 1024
 """Values that a program writes."""
+ADDRESS, VALUES, FIRST_PROGRAM = 6, 7, 8
+"""Numbers of a job that each batch has others of, behind those of `Jobs`; see `FIELDS`."""
 
 
 class FusedGather:
@@ -73,9 +75,9 @@ def pack(
 ) -> tuple[Int[np.ndarray, " numbers"], int]:
     """Lay all that the kernel is told end to end, and count the programs that it takes."""
     told = np.empty((len(jobs), FIELDS.value), np.int64)
-    told[:, :6], told[:, 6] = jobs, addresses
-    told[:, 7] = plan.ptrs[jobs[:, 1], -1] * jobs[:, 3]
-    programs = -(-told[:, 7] // BLOCK)
-    told[:, 8] = programs.cumsum() - programs
+    told[:, :ADDRESS], told[:, ADDRESS] = jobs, addresses
+    told[:, VALUES] = plan.ptrs[jobs[:, TABLE], -1] * jobs[:, WIDTH]
+    programs = -(-told[:, VALUES] // BLOCK)
+    told[:, FIRST_PROGRAM] = programs.cumsum() - programs
     parts = (told.ravel(), plan.ids, plan.starts.ravel(), plan.ptrs.ravel())
     return np.concatenate(parts), int(programs.sum())

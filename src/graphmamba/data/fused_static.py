@@ -13,6 +13,7 @@ from graphmamba.data.fused_static_kernels import place_kernel, static_gather_ker
 from graphmamba.data.plan import bounds_of
 from graphmamba.data.static_jobs import (
     BLOCK,
+    VALUES,
     Begins,
     Place,
     place_columns,
@@ -93,7 +94,7 @@ class FusedStatic:
         told, places, end = place_columns(jobs, outs, rows)
         packed = np.concatenate([told.ravel(), np.array(rows, np.int64)])
         sent = torch.from_numpy(packed).to(self._device)
-        programs = int((-(-told[:, 11] // BLOCK)).sum())
+        programs = int((-(-told[:, VALUES] // BLOCK)).sum())
         layout = _Layout(places, end, sent, len(jobs), programs)
         return self._layouts.setdefault((size, by_source), layout)
 

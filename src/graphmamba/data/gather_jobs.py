@@ -19,6 +19,8 @@ UNITS = (8, 4, 1)
 Jobs = Int[np.ndarray, "jobs 6"]
 """For each: task, table, bytes of a value, values of a row, address of the column, and the table
 whose rows before a graph are added to its numbers, counted from 1; 0 adds nothing."""
+TABLE, WIDTH = 1, 3
+"""Columns of it with the table, and with the values of a row."""
 
 
 class Out(NamedTuple):

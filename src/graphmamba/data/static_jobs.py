@@ -31,6 +31,9 @@ Told = Int[np.ndarray, "jobs 13"]
 table whose rows before a graph are added (counted from 1; 0 adds nothing), bytes of a value as it
 is written, whether ghosts are filled, with what, whether the column has rows, where it is written,
 how many values, and the first program that works on it."""
+VALUE_BYTES, WRITTEN_AT, VALUES, FIRST_PROGRAM = 6, 10, 11, 12
+"""Columns of it that are read or entered when the size of a batch is known: bytes of a value as it
+is written, and the last three."""
 
 
 class Place(NamedTuple):
@@ -101,14 +104,13 @@ def place_columns(
         size = math.prod(shape) * out.dtype.itemsize
         places.append(Place(out, end, end + size, shape))
         for line in range(out.lines):
-            told[job, 10] = end + line * (size // out.lines)
-            told[job, 11] = size // out.lines // told[job, 6]
+            told[job, WRITTEN_AT] = end + line * (size // out.lines)
+            told[job, VALUES] = size // out.lines // told[job, VALUE_BYTES]
             job += 1
         end += -(-size // ALIGNED) * ALIGNED
-    if told[:, 11].max() > MOST_VALUES:
-        raise UserError(
-            f"size must leave each column at most {MOST_VALUES} values, got {told[:, 11].max()}"
-        )
-    programs = -(-told[:, 11] // BLOCK)
-    told[:, 12] = programs.cumsum() - programs
+    most = told[:, VALUES].max()
+    if most > MOST_VALUES:
+        raise UserError(f"size must leave each column at most {MOST_VALUES} values, got {most}")
+    programs = -(-told[:, VALUES] // BLOCK)
+    told[:, FIRST_PROGRAM] = programs.cumsum() - programs
     return told, places, end
