@@ -32,9 +32,9 @@ if find_spec("hypothesis"):
 # Processes that tests start find the package too, where it is not installed.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
 
-# Workers side by side would otherwise fight over the same cores.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)
+# Workers side by side would otherwise fight over the same cores; and some tests compare bits with
+# those of processes that have one thread, where more would round otherwise.
+torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
