@@ -1,5 +1,7 @@
 """Bars for long work: quiet where nobody watches, and never in the way of the work."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -26,23 +28,32 @@ def test_a_terminal_sees_the_title(
     assert drawn.out == ""
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """As many as a worker does not have by itself."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_workers_do_all_items_and_leave_the_threads_as_they_were() -> None:
-    threads, done = torch.get_num_threads(), torch.zeros(50)
+    done = torch.zeros(50)
 
     def work(item: int) -> None:
         done[item] += 1
 
     run_all(work, range(50), "Working")
     assert done.eq(1).all()
-    assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 2
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_a_mistake_in_a_worker_is_raised_and_the_threads_are_as_before() -> None:
-    threads = torch.get_num_threads()
-
     def work(item: int) -> None:
         raise ZeroDivisionError(item)
 
     with pytest.raises(ZeroDivisionError):
         run_all(work, range(3), "Working")
-    assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 2
