@@ -107,14 +107,19 @@ def test_a_row_has_the_paper_s_piece() -> None:
 
 
 def test_a_piece_that_is_the_paper_s_already_has_no_row() -> None:
-    same = {"model.order.direction": "bidirectional", "model.order.bins": 2}
+    same: dict[str, object] = {
+        "model.order.key": "smooth",
+        "model.order.direction": "bidirectional",
+        "model.order.bins": 2,
+    }
     rows = row_experiments("pascalvoc-sp", "plus", PLUS_ROWS, same)
     assert set(PLUS_ROWS) - rows.keys() == {"paper-order"}
     assert rows["paper-recipe"].recipe == load_experiment("pascalvoc-sp/graph-mamba", same).recipe
-    # that of Peptides-func differs in its order and its recipe alone
+    # that of Peptides-func differs in its order, its depth and its recipe alone
     assert [*row_experiments("peptides-func", "plus", PLUS_ROWS)] == [
         "plus",
         "paper-order",
+        "paper-size",
         "paper-recipe",
     ]
 
