@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs
+from tests.helpers.typecheck import typecheck_off
 
 EVERYTHING = Precompute(
     frequencies=4, walks=3, expander_degree=2, has_centrality=True, has_clusters=True
@@ -285,6 +287,27 @@ def test_graphs_with_other_columns_are_refused() -> None:
 def test_graphs_that_are_not_there_are_refused(wrong: int) -> None:
     with pytest.raises(UserError, match=f"ids must hold graphs 0 to 7, got {wrong}"):
         GraphStore.from_pyg(GRAPHS).batch(torch.tensor([0, wrong]))
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (torch.tensor([False, True, True]), "ids must hold integers, got torch.bool"),
+        (torch.tensor([1.5]), "ids must hold integers, got torch.float32"),
+        (torch.tensor([[0, 1]]), r"ids must have shape \[graphs\], got \[1, 2\]"),
+        (torch.tensor(1), r"ids must have shape \[graphs\], got \[\]"),
+        ([0, 1], "ids must be a tensor, got list"),
+    ],
+)
+def test_what_are_no_numbers_of_graphs_is_refused(ids: Any, message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        GraphStore.from_pyg(GRAPHS).batch(ids)
+
+
+@pytest.mark.parametrize("place", [slice(0, 2), 1.0, "0", None])
+def test_what_is_no_place_is_refused(place: Any) -> None:
+    with typecheck_off(), pytest.raises(UserError, match="place must be the number of a graph"):
+        GraphStore.from_pyg(GRAPHS)[place]
 
 
 def test_rows_that_do_not_add_up_are_refused() -> None:

@@ -13,6 +13,7 @@ from torch_geometric.data import Batch, Data
 
 from graphmamba.checks import check_choice
 from graphmamba.data.batch import make_batch
+from graphmamba.data.checks import check_rows
 from graphmamba.data.from_pyg import SPLITS, Split, columns_of
 from graphmamba.data.gather import Gather, make_gather
 from graphmamba.data.graph_columns import GraphColumns, Pairs
@@ -93,6 +94,8 @@ class GraphStore:
 
     def __getitem__(self, place: int) -> Data:
         """Return one graph as it came, its edges in their own order."""
+        if not hasattr(place, "__index__"):
+            raise UserError(f"place must be the number of a graph, got {place!r}")
         number = range(len(self))[place]
         batch = self.batch(torch.tensor([number]))
         graph = Data()
@@ -142,6 +145,7 @@ class GraphStore:
             ids: Numbers of the graphs, best on the CPU: from a GPU they have to be waited for.
             by_source: Whether to add `source_order`, the edges in the order of their sources.
         """
+        check_rows("ids", ids, ("graphs",), is_integer=True)
         return make_batch(self._gather, ids.numpy(force=True).astype(np.int64), by_source)
 
     @cached_property
