@@ -123,3 +123,23 @@ def test_mistakes_give_one_line(
     assert told in streams.err
     assert streams.err.count("\n") == 1
     assert not Path("predictions.csv").exists()
+
+
+def test_nothing_that_is_read_is_written_over(capsys: pytest.CaptureFixture[str]) -> None:
+    write_rings(Path("rings"))
+    words = ["--own.label", "taste", "--model.channels", "8", "--model.layers", "1"]
+    main(["train", "rings", *words, "--recipe.epochs", "1", "--folder", "own"])
+    before = {
+        file: file.read_bytes()
+        for file in [*Path("rings").iterdir(), *Path("own").iterdir()]
+        if file.is_file()
+    }
+    for file in before:
+        for given in (["--input", "rings"], []):
+            words = ["predict", "own", *given, "--output", str(file)]
+            assert status_of(words) == 2
+            told = "output must not be a file that is read or that a run wrote"
+            assert f"{told}, got '{file}'" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in before} == before
+    main(["predict", "own", "--input", "rings", "--output", "own/predictions.csv"])
+    main(["predict", "own", "--input", "rings", "--output", "own/predictions.csv"])

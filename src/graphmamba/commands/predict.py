@@ -15,12 +15,15 @@ from graphmamba.commands.source import (
     options_of,
     part_asked,
 )
+from graphmamba.data.own.folder import FILES
 from graphmamba.data.own.source import OwnSource
 from graphmamba.data.own.unlabelled import read_unlabelled
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
+from graphmamba.train.folder import RunFolder
 from graphmamba.train.options import DeviceName
 from graphmamba.train.predict import BUDGET
+from graphmamba.train.trained import Trained
 
 
 def predict(  # noqa: PLR0913
@@ -63,8 +66,7 @@ def predict(  # noqa: PLR0913
     place = resolve_device(device)
     trained = ModelWords(checkpoint, pretrained, weights).load().to(place)
     path = Path(output)
-    if path.is_dir():
-        raise UserError(f"output must be a file, got the folder '{path}'")
+    _check_output(path, trained, input_)
     if input_ is not None and benchmark is None:
         found = read_unlabelled(
             input_, options_of(trained), names_known(trained), has_split=part != ALL
@@ -83,6 +85,22 @@ def predict(  # noqa: PLR0913
     parts = trained.stream(store, ids, has_spread=spread, budget=budget)
     rows = write_predictions(path, follow(parts, len(ids)), *names)
     say(f"{rows:,} {'row' if rows == 1 else 'rows'} written to {path}")
+
+
+def _check_output(path: Path, trained: Trained, given: str | None) -> None:
+    """Refuse to write over the graphs that are predicted, or over what training has left."""
+    if path.is_dir():
+        raise UserError(f"output must be a file, got the folder '{path}'")
+    if not path.exists():
+        return
+    own = trained.experiment.own
+    graphs = [Path(place) for place in (given, own and own.path) if place]
+    parts = [place / name for place in graphs for name in FILES]
+    for file in (*graphs, *parts, trained.path, *RunFolder(trained.path.parent).files):
+        if file.exists() and path.samefile(file):
+            raise UserError(
+                f"output must not be a file that is read or that a run wrote, got '{path}'"
+            )
 
 
 def _names(own: OwnSource | None) -> tuple[Any, ...]:

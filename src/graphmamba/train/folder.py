@@ -67,6 +67,11 @@ class RunFolder:
         """All that it takes to go on."""
         return self.path / "last" / "state.safetensors"
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All that a run which goes well writes."""
+        return self.config, self.metrics, self.curves, self.results, self.best, self.state
+
     def dump(self, step: int) -> Path:
         """State before a step that failed."""
         return self.path / f"failed-step-{step}" / "state.safetensors"
