@@ -130,7 +130,7 @@ def test_a_mistake_that_another_process_tells_is_not_told_again(
     def fail(*_words: object) -> None:
         raise ElsewhereError("the first process failed")
 
-    monkeypatch.setattr("graphmamba.commands.train.chosen_experiment", fail)
+    monkeypatch.setattr("graphmamba.commands.train.choose", fail)
     assert status_of(["train"]) == 2
     assert capsys.readouterr() == ("", "")
 

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,6 +12,7 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
 from graphmamba.train.open_data import open_data
+from tests.helpers.typecheck import typecheck_off
 
 MODELS = {
     "graph-mamba",
@@ -117,11 +119,27 @@ def test_overrides_by_dotted_key() -> None:
         ("sizes: [4, 2]", "sizes must have 3 entries"),
         ("sizes: [4, 2, 0]", "sizes of test must be at least 1, got 0"),
         ("own: {fractions: [1, a, 0]}", "fractions must be a number, got 'a'"),
+        ("options: {sed: 3}", "options: no key 'sed'; did you mean 'seed'?"),
+        ("options: {device: banana}", "options: device must be one of .*, got 'banana'"),
+        ("options: 3", "options must hold keys and values, got 3"),
+        ("seeds: [a]", "seeds must be int, got 'a'"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_experiment(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        (None, None, "name must be str or Path, got None"),
+        ("mnist", ["model.layers"], "overrides must be Mapping or NoneType, got list"),
+    ],
+)
+def test_what_is_no_name_and_no_entries_is_refused(name: Any, overrides: Any, message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        load_experiment(name, overrides)
 
 
 def test_unknown_experiment_names_the_nearest() -> None:

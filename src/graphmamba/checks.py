@@ -39,18 +39,19 @@ def check_divides(argument: str, value: int, name: str, total: int) -> None:
         raise UserError(f"{argument} must divide {name}={total}, got {value!r}")
 
 
-def check_is(argument: str, value: object, kind: type, hint: str = "") -> None:
+def check_is(argument: str, value: object, kind: type | types.UnionType, hint: str = "") -> None:
     """Refuse a value of another class.
 
     Args:
         argument: What a message calls the value.
         value: What was given.
-        kind: The class that it must be of.
+        kind: The class that it must be of, or several of them.
         hint: What to do about it, at the end of the message.
     """
     if not _fits(value, kind):
         shown = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
-        raise UserError(f"{argument} must be {kind.__name__}, got {shown}{hint and f': {hint}'}")
+        names = " or ".join(each.__name__ for each in get_args(kind) or (kind,))
+        raise UserError(f"{argument} must be {names}, got {shown}{hint and f': {hint}'}")
 
 
 def check_types(config: Any, prefix: str = "") -> None:

@@ -7,12 +7,13 @@ what differs from the defaults, under a first line that names the row.
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from graphmamba.checks import check_is
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.parse import suggest
 from graphmamba.published import Score, published
 from graphmamba.train.experiment import VERSION, Experiment
-from graphmamba.train.folder import OPTIONS, SEEDS
+from graphmamba.train.folder import Started, started_of
 
 __all__ = [
     "CONFIGS",
@@ -22,6 +23,7 @@ __all__ = [
     "config_names",
     "experiment_of",
     "load_experiment",
+    "load_started",
     "published_for",
 ]
 
@@ -42,14 +44,28 @@ def config_names() -> list[str]:
 def load_experiment(
     name_or_path: str | Path, overrides: Mapping[str, object] | None = None
 ) -> Experiment:
-    """Read an experiment.
+    """Read an experiment; of a run's own file, not how it was run.
 
     Args:
         name_or_path: `BENCHMARK/MODEL`; `BENCHMARK` alone for Graph-Mamba on it; or a YAML file.
         overrides: What replaces entries of the file, by dotted key: `{"model.layers": 6}`.
     """
+    return load_started(name_or_path, overrides).experiment
+
+
+def load_started(
+    name_or_path: str | Path, overrides: Mapping[str, object] | None = None
+) -> Started:
+    """Read an experiment, and how a run of it was started where the file says that as well.
+
+    Args:
+        name_or_path: As for `load_experiment`.
+        overrides: As there.
+    """
     import yaml
 
+    check_is("name", name_or_path, str | Path)
+    check_is("overrides", overrides, Mapping | None)
     path = _path_of(name_or_path)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
@@ -63,12 +79,9 @@ def load_experiment(
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold keys and values, got {type(content).__name__}")
     _check_version(content, path)
-    # a run folder's own file says how it was run as well
-    for key in (OPTIONS, SEEDS):
-        content.pop(key, None)
     for key, value in (overrides or {}).items():
         _put(content, key, value)
-    return Experiment.of(content, str(name_or_path))
+    return started_of(content, str(name_or_path))
 
 
 def experiment_of(entries: Mapping[str, object], where: str = "experiment") -> Experiment:

@@ -55,6 +55,31 @@ def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
     assert told.items() >= results["scores"]["test"].items()
 
 
+def test_the_file_of_a_run_makes_the_same_one_again() -> None:
+    words = ["--recipe.epochs", "1", "--accumulate", "2"]
+    main(["train", *SMALL, *words, "--seed", "5", "--folder", "first"])
+    main(["train", "first/config.yaml", "--folder", "second"])
+    assert read_config("second") == read_config("first")
+    scores = [
+        json.loads(Path(f"{run}/results.json").read_text())["scores"] for run in ("first", "second")
+    ]
+    assert scores[0] == scores[1]
+    main(["train", "first/config.yaml", "--seed", "6", "--folder", "third"])
+    _, options, _ = read_config("third")
+    assert (options.seed, options.accumulate) == (6, 2)
+
+
+def test_the_file_of_a_series_makes_a_series_unless_a_seed_is_typed() -> None:
+    main(["train", *SMALL, "--recipe.epochs", "1", "--seeds", "3,4", "--folder", "first"])
+    main(["train", "first/config.yaml", "--folder", "second"])
+    assert read_config("second").seeds == (3, 4)
+    main(["train", "first/config.yaml", "--seeds", "7", "--folder", "third"])
+    assert read_config("third").seeds == (7,)
+    main(["train", "first/config.yaml", "--seed", "8", "--folder", "fourth"])
+    began = read_config("fourth")
+    assert (began.seeds, began.options.seed) == ((), 8)
+
+
 def test_a_backend_that_cannot_run_here_is_refused_before_anything_is_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from graphmamba.commands.printing import is_first_process, say
-from graphmamba.config import DEFAULT, config_names, experiment_of, load_experiment, published_for
+from graphmamba.config import DEFAULT, config_names, experiment_of, load_started, published_for
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.own.open import is_own
 from graphmamba.data.sources import open_benchmark
@@ -15,7 +15,7 @@ from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in
 from graphmamba.published import Score
 from graphmamba.train.experiment import Experiment
-from graphmamba.train.folder import RunFolder, read_config
+from graphmamba.train.folder import RunFolder, Started, read_config
 from graphmamba.train.options import RunOptions
 from graphmamba.train.results import RunResult, SeedsResult
 
@@ -42,6 +42,7 @@ def train(
     Args:
         name: BENCHMARK for Graph-Mamba on it, BENCHMARK/MODEL, a .yaml file, or own graphs (a
             folder, .npz or .csv); without it a small set is drawn that two cores learn in minutes.
+            The config.yaml of a run says how it was run as well; what is typed goes before it.
         seeds: Several runs, such as 0,1,2: the table has their mean and standard deviation.
         folder: Where the run writes; a new folder under runs/ by default.
         resume: Run folder to go on with; its experiment is kept.
@@ -55,16 +56,18 @@ def train(
     if resume is not None:
         _resume(Path(resume), name, seeds, folder, root, options, overrides)
         return
-    experiment = chosen_experiment(name, overrides)
+    chosen = choose(name, overrides)
     if print_config:
-        sys.stdout.write(experiment.to_yaml())
+        sys.stdout.write(chosen.experiment.to_yaml())
         return
-    run = RunOptions.of(dict(options), "options")
-    _train(experiment, run, _seeds(seeds), folder, root, is_resumed=False)
+    # the file of a run says how it was run, and whoever types something else means it
+    run = RunOptions.of(chosen.options.content() | dict(options), "options")
+    numbers = [] if seeds is None and "seed" in options else _seeds(seeds) or [*chosen.seeds]
+    _train(chosen.experiment, run, numbers, folder, root, is_resumed=False)
 
 
-def chosen_experiment(name: str | None, overrides: Given) -> Experiment:
-    """Find the experiment that the first word and the options name."""
+def choose(name: str | None, overrides: Given) -> Started:
+    """Find the experiment that the first word and the options name, and how its file runs it."""
     given = dict(overrides)
     is_known = name is None or name in CATALOG or name in config_names()
     if name is not None and not is_known and is_own(name):
@@ -72,8 +75,8 @@ def chosen_experiment(name: str | None, overrides: Given) -> Experiment:
             raise UserError(f"own.path must be left out beside '{name}', got {given['own.path']!r}")
         name = None
     if name is None and "own.path" in given:
-        return experiment_of(given)
-    return load_experiment(name or DEFAULT, given)
+        return Started(experiment_of(given), RunOptions(), ())
+    return load_started(name or DEFAULT, given)
 
 
 def _resume(

@@ -1,7 +1,7 @@
 """The folder of a run: what is in it, and how it begins and goes on."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,9 +173,23 @@ def read_config(folder: Path | str) -> Started:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as mistake:
         raise UserError(f"'{path}' must be YAML: {mistake}") from mistake
-    if not isinstance(content, dict) or not isinstance(content.get(OPTIONS), dict):
+    if not isinstance(content, dict) or OPTIONS not in content:
         raise UserError(f"'{path}' must hold an experiment and its {OPTIONS}")
-    options = RunOptions.of(content.pop(OPTIONS), f"{path}: {OPTIONS}")
-    seeds = convert(content.pop(SEEDS, []), tuple[int, ...], f"{path}: {SEEDS}")
+    return started_of(content, str(path))
+
+
+def started_of(content: Mapping[str, object], where: str) -> Started:
+    """Take apart what `write_config` wrote; without options and seeds it is an experiment alone.
+
+    Args:
+        content: Of the file.
+        where: What a message calls it.
+    """
+    entries = dict(content)
+    given = entries.pop(OPTIONS, {})
+    if not isinstance(given, Mapping):
+        raise UserError(f"{where}: {OPTIONS} must hold keys and values, got {given!r}")
+    options = RunOptions.of(given, f"{where}: {OPTIONS}")
+    seeds = convert(entries.pop(SEEDS, []), tuple[int, ...], f"{where}: {SEEDS}")
     assert isinstance(seeds, tuple)
-    return Started(Experiment.of(content, str(path)), options, seeds)
+    return Started(Experiment.of(entries, where), options, seeds)
