@@ -65,7 +65,8 @@ class EncoderConfig:
     gate_frequencies: int = 0
     """Eigenvectors that modulate the gates of GatedGCN (equivariant-stable LapPE); 0 for none."""
     standardization: StandardizationName = "none"
-    """Data set whose mean and deviation standardise the raw numbers."""
+    """Data set whose mean and deviation standardise the raw numbers, which must be its columns, or
+    such as mean the same."""
     has_edges: bool = True
     """Whether edges get rows of their own: GCN reads none."""
     has_node_norm: bool = False

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from graphmamba.checks import check_is
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.columns import topology_of
 from graphmamba.data.positional import Precompute
@@ -15,6 +16,7 @@ from graphmamba.stack.build import build_layers
 from graphmamba.stack.config import StackConfig
 from graphmamba.task.checks import check_columns, check_values
 from graphmamba.task.heads import HEADS, HeadConfig
+from graphmamba.task.parts_fit import check_parts_fit
 
 ORDER_WALKS = 20
 """Walks that an order by return probabilities sums up."""
@@ -53,7 +55,10 @@ class GraphMamba(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
+        check_is("features", features, Features)
+        check_is("task", task, Task)
         model, encoder = model or StackConfig(), encoder or EncoderConfig()
+        check_parts_fit(features, model, encoder)
         self.features, self.task = features, task
         self.precompute = columns_read(model, encoder)
         self.backbone = Backbone(

@@ -15,6 +15,7 @@ from graphmamba.stack.config import StackConfig
 from graphmamba.task.heads import HeadConfig
 from graphmamba.task.losses import check_fits
 from graphmamba.task.model import GraphMamba
+from graphmamba.task.parts_fit import check_parts_fit
 from graphmamba.train.recipe import Recipe
 
 VERSION = 1
@@ -69,6 +70,10 @@ class Experiment:
         """Refuse a recipe whose loss does not fit the data; own graphs must have been read."""
         if self.recipe.loss is not None:
             check_fits("recipe.loss", self.recipe.loss, self.data.task)
+
+    def check_parts(self) -> None:
+        """Refuse an encoder that fits neither the data nor the layers; own graphs must be read."""
+        check_parts_fit(self.data.features, self.model, self.encoder)
 
     def build(self, seed: int = 0) -> GraphMamba:
         """Make the model; its random line-ups follow `seed`, its weights torch's generator."""

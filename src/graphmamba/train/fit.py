@@ -88,6 +88,7 @@ def run_fit(
     """
     _check_splits(experiment, store)
     experiment.check_loss()
+    experiment.check_parts()
     team = team_of(fabric)
     fast = _is_fast(experiment, options, team)
     with (
