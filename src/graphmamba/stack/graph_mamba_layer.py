@@ -1,17 +1,26 @@
 """The layer of Graph-Mamba, put together from its parts."""
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from graphmamba.checks import check_is, check_least
+from graphmamba.data.checks import check_float_type, check_membership, check_rows
+from graphmamba.data.topology import Topology
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.gps_layer import GPSLayer
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
 from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.stack.options import Activation, NormName
+from graphmamba.stack.parts import required_edges
 
 
 class GraphMambaLayer(GPSLayer):
     """The layer of the paper: GatedGCN beside Mamba over sorted nodes.
 
-    https://arxiv.org/abs/2402.00789. A random policy needs `topology.seed`; `Backbone` gives it.
+    https://arxiv.org/abs/2402.00789. A random policy needs `topology.seed`, such as
+    `order.NoiseSeed` counts up; a `Backbone` of layers gives it.
 
     Args:
         channels: Width of node and edge rows.
@@ -22,6 +31,17 @@ class GraphMambaLayer(GPSLayer):
         norm: Kind of the three norms.
         activation: Of the feed-forward network and of GatedGCN.
         input_norm: `none`, as in the published numbers, or `layer`, as in the paper's text.
+
+    Example:
+        >>> topology = Topology(
+        ...     edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]),
+        ...     batch=torch.zeros(3, dtype=torch.int64),
+        ...     num_graphs=1,
+        ...     seed=torch.tensor(0),
+        ... )
+        >>> x, e = GraphMambaLayer(16)(torch.randn(3, 16), torch.randn(3, 16), topology)
+        >>> x.shape, e.shape
+        (torch.Size([3, 16]), torch.Size([3, 16]))
     """
 
     def __init__(
@@ -36,6 +56,8 @@ class GraphMambaLayer(GPSLayer):
         activation: Activation = "relu",
         input_norm: InputNorm = "none",
     ) -> None:
+        check_is("channels", channels, int)
+        check_least("channels", channels, 1)
         super().__init__(
             channels,
             GatedGCN(channels, dropout=dropout, activation=activation),
@@ -44,3 +66,30 @@ class GraphMambaLayer(GPSLayer):
             norm=norm,
             activation=activation,
         )
+        self.channels = channels
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        e: Float[Tensor, "edges channels"] | None,
+        topology: Topology,
+    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+        """Return new node and edge rows.
+
+        Args:
+            x: Node rows.
+            e: Edge rows.
+            topology: Which nodes are whose, and who is joined to whom; its values are looked at
+                on the CPU alone, since a look at the GPU has to wait for it.
+        """
+        check_is(
+            "topology", topology, Topology, "Topology(edge_index, batch, num_graphs) makes one"
+        )
+        check_rows("x", x, (topology.batch.shape[0], self.channels))
+        check_float_type("x", x, self.widen.weight)
+        e = required_edges(e, "GatedGCN")
+        check_rows("e", e, (topology.edge_index.shape[1], self.channels))
+        check_float_type("e", e, self.widen.weight)
+        if topology.batch.device.type == "cpu" and not torch.compiler.is_compiling():
+            check_membership(topology.edge_index, topology.batch, topology.num_graphs)
+        return super().forward(x, e, topology)

@@ -1,0 +1,68 @@
+"""The layer of the paper as a door of its own: what it refuses."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from graphmamba import GraphMambaLayer
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+from tests.helpers.typecheck import typecheck_off
+
+X, E = torch.randn(5, 8), torch.randn(4, 8)
+TOPOLOGY = Topology(
+    edge_index=torch.tensor([[0, 1, 3, 4], [1, 0, 4, 3]]),
+    batch=torch.tensor([0, 0, 1, 1, 1]),
+    num_graphs=2,
+    seed=torch.tensor(3),
+)
+
+
+def test_rows_come_out_as_wide_as_they_went_in() -> None:
+    x, e = GraphMambaLayer(8)(X, E, TOPOLOGY)
+    assert e is not None
+    assert (x.shape, e.shape) == (X.shape, E.shape)
+
+
+@pytest.mark.parametrize(
+    ("x", "e", "topology", "message"),
+    [
+        (X, TOPOLOGY.edge_index, TOPOLOGY.batch, "topology must be Topology, got Tensor: Topology"),
+        (X[:, :7], E, TOPOLOGY, r"x must have shape \[5, 8\], got \[5, 7\]"),
+        (X[:4], E, TOPOLOGY, r"x must have shape \[5, 8\], got \[4, 8\]"),
+        (X.double(), E, TOPOLOGY, "x.dtype must be that of the parameters, torch.float32"),
+        (X, E[:3], TOPOLOGY, r"e must have shape \[4, 8\], got \[3, 8\]"),
+        (X, None, TOPOLOGY, "e must hold a row for each edge for GatedGCN, got None"),
+        (
+            X,
+            E,
+            replace(TOPOLOGY, batch=torch.tensor([1, 0, 0, 1, 1])),
+            "batch must be sorted, got 0 after 1 at node 1",
+        ),
+        (
+            X,
+            E,
+            replace(TOPOLOGY, edge_index=torch.tensor([[0, 1, 3, 4], [1, 0, 4, 5]])),
+            "edge_index must hold numbers of the 5 nodes, 0 to 4, got 5",
+        ),
+    ],
+)
+def test_wrong_rows_are_refused(x: Any, e: Any, topology: Any, message: str) -> None:
+    layer = GraphMambaLayer(8)
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        layer(x, e, topology)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"channels": 0}, "channels must be at least 1, got 0"),
+        ({"channels": "8"}, "channels must be int, got '8'"),
+        ({"channels": 8, "dropout": "x"}, r"dropout must be in \[0, 1\), got 'x'"),
+    ],
+)
+def test_wrong_sizes_are_refused(arguments: Any, message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        GraphMambaLayer(**arguments)
