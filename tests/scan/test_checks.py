@@ -63,6 +63,10 @@ SCAN: dict[str, tuple[dict[str, Any], str]] = {
     "device": ({"C": torch.ones(6, 2, device="meta")}, r"C.device must be that of u, cpu, got me"),
     "rule": ({"discretization": "tustin"}, "discretization must be one of euler, zoh, got tustin"),
     "scatter": ({"scatter": True}, "scatter=True needs an order, got order=None"),
+    "order of nothing": (
+        {"order": ints(0, 1, 2, 3, 4, 6), "z": None},
+        "order must be in 0 to 5, got 6 at 5",
+    ),
     "long order": ({"order": ints(0, 1)}, r"order must have shape \(steps 6,\), got \(2,\)"),
     "real order": ({"order": torch.ones(6)}, r"order.dtype must be one of .* got torch.float32"),
     "low order": ({"order": ints(0, 1, -2, 3, 4, 5)}, "order must be in 0 to 5, got -2 at 2"),

@@ -128,7 +128,7 @@ def check_values(
     cu_seqlens: Int[Tensor, " boundaries"],
     order: Int[Tensor, " steps"] | None,
     steps: int,
-    rows: int | None,
+    rows: int,
     permutation: bool,
     flag: str | None = None,
 ) -> None:
@@ -138,7 +138,7 @@ def check_values(
         cu_seqlens: Boundaries of the sequences.
         order: The row that each step visits.
         steps: Number of steps.
-        rows: Number of rows, None if no row is visited.
+        rows: Number of rows.
         permutation: Whether `order` must hold each step once.
         flag: Name of the argument that says so, if there is one.
     """
@@ -153,7 +153,7 @@ def check_values(
     if last != steps:
         raise UserError(f"cu_seqlens must end at the number of steps, {steps}, got {last}")
     end = steps if permutation else rows
-    if order is None or end is None or steps == 0:
+    if order is None or steps == 0:
         return
     wrong = ((order < 0) | (order >= end)).nonzero()
     if len(wrong):

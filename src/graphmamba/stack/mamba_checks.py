@@ -38,4 +38,4 @@ def check_walk(
     rows = nodes if is_lined_up else None
     checks.check_walk(cu_seqlens, order, steps, rows, ("order", is_lined_up), "x")
     if checks.are_values_checked(check, x, weight):
-        checks.check_values(cu_seqlens, order, steps, rows, is_lined_up)
+        checks.check_values(cu_seqlens, order, steps, nodes, is_lined_up)

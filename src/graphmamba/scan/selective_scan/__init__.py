@@ -58,7 +58,8 @@ def selective_scan(
         delta_bias: Added to `delta`; nothing if None.
         cu_seqlens: Sequence `i` is steps `cu_seqlens[i]` to `cu_seqlens[i + 1]`; it may be empty.
         order: Row of `z` that each step visits; step `t` visits row `t` if None. With `scatter`
-            it is a permutation of the steps, and step `t` visits row `order[t] % rows`.
+            it is a permutation of the steps, and step `t` visits row `order[t] % rows`. It does
+            not move the steps themselves.
         scatter: Whether the output of step `t` goes to row `order[t]` instead of row `t`.
         softplus: Whether softplus is applied to the step size.
         discretization: `euler` weighs B by the step size, as the published code does; `zoh` holds
@@ -93,7 +94,8 @@ def selective_scan(
     checks.check_scan_shapes(rows | parameters, cu_seqlens, order, scatter)
     checks.check_discretization(discretization)
     if checks.are_values_checked(check, *rows.values(), *parameters.values()):
-        visited = None if z is None else z.shape[0]
+        # without a gate no row is visited, and yet each step would have one of its own
+        visited = u.shape[0] if z is None else z.shape[0]
         checks.check_values(cu_seqlens, order, u.shape[0], visited, scatter, "scatter")
 
     if name == "reference":
