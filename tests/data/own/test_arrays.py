@@ -133,6 +133,8 @@ def test_what_is_stated_counts(tmp_path: Path) -> None:
         ({"y": [0, 5000]}, "y must be below 1000"),
         ({"y": [-1, -1]}, "y must hold a label somewhere"),
         ({"y": [0, -1]}, "y must hold 2 classes at least, got 0 in all rows"),
+        ({"y": [1, 1]}, "y must hold 2 classes at least, got 1 in all rows"),
+        ({"y": [5, -1]}, "y must hold 2 classes at least, got 5 in all rows"),
         ({"y": [0.5, np.inf]}, "graph 1, row 0: y must be finite"),
         ({"y": None}, "array 'y' must hold labels of graphs or nodes, or 'edge_label_index'"),
         ({"y": None, "edge_label": [2]}, "array 'pair_ptr' must be there"),

@@ -66,7 +66,8 @@ def test_one_node_without_edges_or_features() -> None:
 
 
 def test_what_is_stated_counts() -> None:
-    graphs = [graph(x=torch.ones(1, 3), edge_index=LOOP[:, :0])] * 2
+    alone = {"x": torch.ones(1, 3), "edge_index": LOOP[:, :0]}
+    graphs = [graph(**alone), graph(**alone, y=torch.tensor([0]))]
     assert from_graphs(graphs).task.level == "graph"
     assert from_graphs(graphs, level="node").task.level == "node"
     assert from_graphs(graphs, LabelRule(classes=7)).task.classes == 7
@@ -101,7 +102,7 @@ def test_graphs_say_which_part_they_are_in() -> None:
         split = from_graphs(given).columns.split
         assert split is not None
         assert split.tolist() == [2, 0, 1, 0]
-    assert from_graphs([graph()] * 2).columns.split is None
+    assert from_graphs([graph(), graph(y=torch.tensor([0]))]).columns.split is None
 
 
 @pytest.mark.parametrize("word", ["val", None, 2, torch.tensor(1)])
@@ -139,7 +140,7 @@ def test_labels_of_two_kinds_need_a_level() -> None:
     with pytest.raises(UserError, match="level must say which"):
         from_graphs([both])
     assert from_graphs([both], level="link").task.level == "link"
-    assert from_graphs([both], level="graph").task.level == "graph"
+    assert from_graphs([both], LabelRule(classes=2), level="graph").task.level == "graph"
     with pytest.raises(UserError, match="graphs must hold a graph"):
         from_graphs([])
 

@@ -32,7 +32,7 @@ def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
     highest = int(number.max()) if number.numel() else -1
     if rule == LabelRule():
         _check_gaps(number, highest)
-    names = _class_names(rule.classes, highest)
+    names = _class_names(rule.classes, number, highest)
     is_wrong = (number < -1) | (number >= len(names))
     if bool(is_wrong.any()):
         row = int(is_wrong.nonzero()[0])
@@ -65,7 +65,9 @@ def _check_gaps(number: Int[Tensor, " rows"], highest: int) -> None:
         )
 
 
-def _class_names(stated: int | tuple[str, ...] | None, highest: int) -> tuple[str, ...]:
+def _class_names(
+    stated: int | tuple[str, ...] | None, number: Int[Tensor, " rows"], highest: int
+) -> tuple[str, ...]:
     if isinstance(stated, tuple):
         return stated
     if stated is None and highest >= MOST_CLASSES:
@@ -75,7 +77,7 @@ def _class_names(stated: int | tuple[str, ...] | None, highest: int) -> tuple[st
         )
     if stated is None and highest < 0:
         raise UserError("y must hold a label somewhere, got none")
-    if stated is None and highest + 1 < LEAST_CLASSES:
+    if stated is None and len(number[number != -1].unique()) < LEAST_CLASSES:
         raise UserError(
             f"y must hold {LEAST_CLASSES} classes at least, got {highest} in all rows; state the "
             "number of classes if there are others"
