@@ -2,12 +2,13 @@
 
 import dataclasses
 import types
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from graphmamba.errors import UserError
 
+MOST_SEEDS = 1 << 63
 NUMBERS = {int: (int,), float: (int, float)}
 """What counts as a number of a type; NumPy's do not, since JSON cannot write them."""
 
@@ -21,13 +22,27 @@ def check_choice(argument: str, value: object, choices: Collection[object]) -> N
 
 def check_least(argument: str, value: int | float, least: int | float) -> None:
     """Refuse a number below the least one allowed."""
-    if not value >= least:
+    if not _holds(lambda: value >= least):
         raise UserError(f"{argument} must be at least {least}, got {value!r}")
+
+
+def _holds(comparison: Callable[[], bool]) -> bool:
+    """Whether a comparison holds; of what is no number none does."""
+    try:
+        return comparison()
+    except TypeError:
+        return False
+
+
+def check_seed(argument: str, value: int) -> None:
+    """Refuse a seed that no generator takes."""
+    if not _holds(lambda: 0 <= value < MOST_SEEDS):
+        raise UserError(f"{argument} must be at least 0 and less than 2**63, got {value!r}")
 
 
 def check_fraction(argument: str, value: int | float) -> None:
     """Refuse a rate outside [0, 1)."""
-    if not 0 <= value < 1:
+    if not _holds(lambda: 0 <= value < 1):
         raise UserError(f"{argument} must be in [0, 1), got {value!r}")
 
 

@@ -145,6 +145,14 @@ def test_drawn_sets_are_made_when_they_are_asked_for(tmp_path: Path) -> None:
     assert not torch.equal(first[0].x.sum(dim=0), other[0].x.sum(dim=0))
 
 
+@pytest.mark.parametrize("seed", [-1, 10**22])
+def test_seeds_that_no_generator_takes_leave_nothing_behind(tmp_path: Path, seed: int) -> None:
+    for make in (build_benchmark, open_benchmark):
+        with pytest.raises(UserError, match=f"seed must be at least 0 and less than .* {seed}"):
+            make("pattern", root=tmp_path, seed=seed)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_missing_set_tells_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"download it with .* or build it from local files"

@@ -17,6 +17,7 @@ from tests.helpers.typecheck import typecheck_off
         ({"deal": "fair"}, "deal must be one of .* got 'fair'"),
         ({"direction": "up"}, "direction must be one of .* got 'up'"),
         ({"bins": 0}, "bins must be at least 1, got 0"),
+        ({"bins": 10**9}, "bins must be at most 65536, got 1000000000"),
         ({"train_samples": 0}, "train_samples must be at least 1, got 0"),
         ({"eval_samples": -1}, "eval_samples must be at least 1, got -1"),
         ({"noise_width": 0.0}, "noise_width must be positive and finite, got 0.0"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from graphmamba.checks import check_choice
+from graphmamba.checks import check_choice, check_seed
 from graphmamba.data import (
     coco_images,
     malnet,
@@ -196,6 +196,7 @@ def place_of(
 
 def recipe_of(name: str, seed: int = 0, sizes: Sizes | None = None) -> dict[str, object]:
     """What a set is known by on disk: a set that is drawn has one for each seed and size."""
+    check_seed("seed", seed)
     check_choice("name", name, tuple(CATALOG))
     recipe: dict[str, object] = {"benchmark": name, "reading": READING}
     if SOURCES[name].draw is not None:

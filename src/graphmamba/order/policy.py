@@ -13,6 +13,8 @@ Clusters = Literal["none", "first", "ties"]
 Deal = Literal["random", "modulo"]
 Direction = Literal["forward", "reverse", "bidirectional"]
 
+MOST_BINS = 1 << 16
+"""Each graph has so many sequences, most of them empty where it has fewer nodes."""
 COLUMNS_OF: dict[Key, tuple[str, ...]] = {
     "eigenvector": ("centrality",),
     "random_walk": ("random_walk",),
@@ -62,6 +64,8 @@ class OrderPolicy:
         check_types(self)
         for name in ("bins", "train_samples", "eval_samples", "frequencies"):
             check_least(name, getattr(self, name), 1)
+        if self.bins > MOST_BINS:
+            raise UserError(f"bins must be at most {MOST_BINS}, got {self.bins}")
         if not 0 < self.noise_width < float("inf"):
             raise UserError(f"noise_width must be positive and finite, got {self.noise_width!r}")
         if self.key == "none" and self.is_blurred:

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from graphmamba.checks import check_least, check_types
-from graphmamba.errors import UserError
+from graphmamba.checks import check_least, check_seed, check_types
 from graphmamba.parse import parse
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -55,10 +54,9 @@ class RunOptions:
         check_types(self)
         for name in ("devices", "nodes", "accumulate"):
             check_least(name, getattr(self, name), 1)
-        for name in ("seed", "early_stopping", "max_time", "checkpoint_every"):
+        for name in ("early_stopping", "max_time", "checkpoint_every"):
             check_least(name, getattr(self, name), 0)
-        if self.seed >= 1 << 63:
-            raise UserError(f"seed must be less than 2**63, got {self.seed!r}")
+        check_seed("seed", self.seed)
 
     def content(self) -> dict[str, object]:
         """All entries as JSON and YAML can write them."""

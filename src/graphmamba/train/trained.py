@@ -8,6 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmamba.checks import check_is
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.own.pyg import list_of
 from graphmamba.data.positional import DEGREE_PROFILE_COLUMNS
@@ -137,6 +138,7 @@ def load(path: Path | str) -> Trained:
     Args:
         path: A run folder, one of several seeds, or a file of weights.
     """
+    check_is("path", path, str | Path)
     path = weights_in(Path(path))
     weights = load_weights(path)
     model = build_model(weights, path)

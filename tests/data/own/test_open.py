@@ -198,6 +198,8 @@ def test_a_path_from_elsewhere_is_told_with_the_folder(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
+        ({"split_seed": -1}, r"split_seed must be at least 0 and less than 2\*\*63, got -1"),
+        ({"split_seed": 1 << 63}, "split_seed must be at least 0 and less than"),
         ({"fractions": (0.5, 0.1, 0.1)}, r"fractions must be .* that add up to 1, got"),
         ({"fractions": (0.5, 0.5, 0.0)}, r"fractions must be .* above 0, .* got \(0.5, 0.5, 0.0\)"),
         ({"fractions": (1.5, -0.5, 0.0)}, "fractions must be three shares above 0"),

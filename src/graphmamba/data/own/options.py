@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from graphmamba.checks import check_types
+from graphmamba.checks import check_seed, check_types
 from graphmamba.data.catalog import Level
 from graphmamba.data.own.labels import Kind, LabelRule
 from graphmamba.errors import UserError
@@ -42,6 +42,7 @@ class OwnOptions:
                 "fractions must be three shares above 0, of training, validation and test, that "
                 f"add up to 1, got {self.fractions}"
             )
+        check_seed("split_seed", self.split_seed)
         LabelRule(self.kind, self.classes)
 
     @property
