@@ -3,14 +3,9 @@
 Each runs in a process of its own, without the shape checker, which neither can trace.
 """
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.processes import run_apart
 
 PREAMBLE = """
 import torch
@@ -112,24 +107,6 @@ with torch.no_grad():
 """
 
 
-def run(script: str) -> None:
-    environment = {
-        **os.environ,
-        "GRAPHMAMBA_NO_TYPECHECK": "1",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-    }
-    result = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stderr[-4000:]
-
-
 BACKENDS = [
     "aot_eager",
     # Needs a C++ compiler, and the time that it takes.
@@ -139,7 +116,7 @@ BACKENDS = [
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_one_compiled_layer_serves_all_sizes(backend: str) -> None:
-    run(PREAMBLE + f"BACKEND = {backend!r}\n" + COMPILE)
+    run_apart(PREAMBLE + f"BACKEND = {backend!r}\n" + COMPILE)
 
 
 @pytest.mark.parametrize(
@@ -153,12 +130,12 @@ def test_one_compiled_layer_serves_all_sizes(backend: str) -> None:
     ids=" ".join,
 )
 def test_one_compiled_rival_serves_all_sizes(names: tuple[str, ...]) -> None:
-    run(PREAMBLE + f"NAMES = {names!r}\n" + RIVALS)
+    run_apart(PREAMBLE + f"NAMES = {names!r}\n" + RIVALS)
 
 
 def test_a_compiled_block_still_draws_anew() -> None:
-    run(PREAMBLE + "BACKEND = 'aot_eager'\n" + COUNT)
+    run_apart(PREAMBLE + "BACKEND = 'aot_eager'\n" + COUNT)
 
 
 def test_an_exported_layer_serves_all_sizes() -> None:
-    run(PREAMBLE + EXPORT)
+    run_apart(PREAMBLE + EXPORT)
