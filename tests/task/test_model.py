@@ -306,6 +306,16 @@ def test_bad_expanders_are_refused(make: Callable[[Tensor], Tensor], message: st
         model(graphs)
 
 
+def test_pairs_of_two_graphs_are_refused() -> None:
+    experiment = small_experiment("pcqm-contact/graph-mamba")
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    graphs.edge_label_index = torch.tensor([[0], [int(graphs.ptr[1])]])
+    told = "edge_label_index must join nodes of the same graph, got an edge from node 0 of graph 0"
+    with pytest.raises(UserError, match=told):
+        model(graphs)
+
+
 def test_values_are_not_looked_at_where_the_caller_says_so(
     model: GraphMamba, graphs: Batch
 ) -> None:

@@ -13,7 +13,6 @@ from graphmamba.data.checks import (
     check_float_type,
     check_membership,
     check_pairs,
-    check_range,
     check_rows,
 )
 from graphmamba.data.columns import column, required
@@ -81,7 +80,7 @@ def check_values(graphs: Data, topology: Topology, features: Features) -> None:
         check_pairs("expander_index", topology.expander_index, topology.batch)
     asked = column(graphs, "edge_label_index")
     if asked is not None:
-        check_range("edge_label_index", asked, topology.batch.shape[0], "nodes")
+        check_pairs("edge_label_index", asked, topology.batch)
     if features.nodes == "atoms":
         _check_categories("x", graphs.x, ATOM_VOCABULARY)
     if features.edges == "bonds":
