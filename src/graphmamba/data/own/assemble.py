@@ -1,7 +1,5 @@
 """Arrays of all graphs end to end -> columns and a task, checked one by one."""
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -41,8 +39,11 @@ def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
     if missing := [name for name in REQUIRED if name not in arrays]:
         raise UserError(f"{source}: array {missing[0]!r} must be there, got {list(arrays)}")
     node_ptr = _pointers(arrays, "node_ptr", source)
-    if not bool((node_ptr.diff() > 0).all()) or len(node_ptr) == 1:
-        raise UserError(f"{source}: every graph must have a node, got {node_ptr.tolist()[:9]}")
+    if len(node_ptr) == 1:
+        raise UserError(f"{source}: node_ptr must hold a graph, got {node_ptr.tolist()}")
+    if bool((is_empty := node_ptr.diff() == 0).any()):
+        graph = int(is_empty.nonzero()[0])
+        raise UserError(f"{source}, graph {graph}: every graph must have a node, got none")
     return _columns(arrays, node_ptr, source)
 
 
@@ -160,7 +161,10 @@ def _numbers(
 ) -> Float[Tensor, "rows columns"]:
     values = arrays[name]
     if values.dim() != 2 or values.shape[0] != rows or not values.shape[1] or values.is_complex():  # noqa: PLR2004
-        raise UserError(f"{source}: {name} must have shape [{rows}, columns], got {_kind(values)}")
+        hint = f"; a single column has shape [{rows}, 1]" if values.shape == (rows,) else ""
+        raise UserError(
+            f"{source}: {name} must have shape [{rows}, columns], got {_kind(values)}{hint}"
+        )
     numbers = values.float()
     is_wrong = ~torch.isfinite(numbers)
     if bool(is_wrong.any()):
@@ -199,5 +203,5 @@ def _is_inexact(values: Tensor) -> bool:
     return values.is_floating_point() or values.is_complex() or values.dtype == torch.bool
 
 
-def _kind(values: Tensor) -> Sequence[object]:
-    return [*values.shape, str(values.dtype).removeprefix("torch.")]
+def _kind(values: Tensor) -> str:
+    return f"{list(values.shape)} of {str(values.dtype).removeprefix('torch.')}"
