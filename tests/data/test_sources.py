@@ -159,7 +159,17 @@ def test_a_missing_set_tells_how_to_get_it(tmp_path: Path) -> None:
     ) as told:
         open_benchmark("peptides-func", tmp_path)
     assert "peptide_multi_class_dataset.csv" in str(told.value)
+    assert f"`graphmamba data build peptides-func --root {tmp_path}`" in str(told.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_only_another_root_than_the_default_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path))
+    assert how_to_get("mnist", tmp_path) == how_to_get("mnist")
+    assert "data build mnist`" in how_to_get("mnist")
+    assert "data build mnist --root 'my sets'`" in how_to_get("mnist", Path("my sets"))
 
 
 @pytest.mark.parametrize(
@@ -180,9 +190,12 @@ def test_what_cannot_be_built_is_told(tmp_path: Path, name: str, told: str) -> N
         build_benchmark(name, tmp_path, tmp_path)
 
 
-def test_sizes_are_for_drawn_sets(tmp_path: Path) -> None:
+def test_sizes_and_seeds_are_for_drawn_sets(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="sizes must be None for mnist"):
         open_benchmark("mnist", tmp_path, sizes=(1, 1, 1))
+    for door in (open_benchmark, build_benchmark):
+        with pytest.raises(UserError, match="seed must be 0 for mnist, which is not drawn, got 7"):
+            door("mnist", root=tmp_path, seed=7)
 
 
 def test_the_place_of_sets_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 from graphmamba.checks import check_choice, check_seed
 from graphmamba.data import (
@@ -147,7 +148,7 @@ def open_benchmark(
     if draw is None:
         place = place_of(name, root)
         if not is_kept(place):
-            raise UserError(f"{name} is not in {root}: {how_to_get(name)}")
+            raise UserError(f"{name} is not in {root}: {how_to_get(name, root)}")
         return open_store(place)
     return open_or_build(root / name, recipe, partial(draw, sizes or published_sizes(name), seed))
 
@@ -203,6 +204,8 @@ def recipe_of(name: str, seed: int = 0, sizes: Sizes | None = None) -> dict[str,
         recipe |= {"seed": seed, "sizes": list(sizes or published_sizes(name))}
     elif sizes is not None:
         raise UserError(f"sizes must be None for {name}, which is not drawn, got {sizes}")
+    elif seed != 0:
+        raise UserError(f"seed must be 0 for {name}, which is not drawn, got {seed}")
     return recipe
 
 
@@ -231,9 +234,15 @@ def _files_of(name: str) -> str:
     return " or ".join([own] * bool(own) + ["what PyG has fetched"] * (name in FETCHED))
 
 
-def how_to_get(name: str) -> str:
-    """Say in a line how a set that is missing is made."""
+def how_to_get(name: str, root: Path | None = None) -> str:
+    """Say in a line how a set that is missing is made.
+
+    Args:
+        name: Its name in the catalogue.
+        root: Where it is looked for; None for the default place.
+    """
     source = SOURCES[name]
     verb = "draw it by its recipe" if source.draw else "download it"
-    told = f"{verb} with `graphmamba data build {name}`"
+    place = "" if root in (None, default_root()) else f" --root {quote(str(root))}"
+    told = f"{verb} with `graphmamba data build {name}{place}`"
     return f"{told}, or build it from local files with `--from DIR` (DIR holds {_files_of(name)})"
