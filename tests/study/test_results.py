@@ -329,9 +329,17 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(ValueError, match="folder must hold"):
             collect(folder)
-    write_run(tmp_path, "pattern/graph-mamba", 0, 0.5)
-    with pytest.raises(ValueError, match="out must be a file in a folder that exists"):
-        results(tmp_path, tmp_path / "missing" / "results.md")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_page_goes_to_a_folder_that_is_made_for_it(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "pattern/graph-mamba", 0, 0.5)
+    out, kept = tmp_path / "new" / "docs" / "results.md", tmp_path / "kept"
+    results(tmp_path / "runs", out, kept, curves=False)
+    assert "0.5000" in out.read_text()
+    assert RunFolder(kept / "pattern/graph-mamba/seed-0").results.exists()
+    with pytest.raises(UserError, match=r"out must be a file, got the folder '.*docs'"):
+        results(tmp_path / "runs", out.parent)
 
 
 @pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="no runs are kept yet")

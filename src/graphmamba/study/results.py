@@ -20,7 +20,8 @@ def results(
 
     Args:
         folder: Holds BENCHMARK/MODEL/seed-N for each run.
-        out: Markdown file; what was written in it by hand, below its mark, is kept.
+        out: Markdown file, whose folder is made where it is missing; what was written in it by
+            hand, below its mark, is kept.
         keep: Where to copy results.json, metrics.csv and config.yaml of the runs first; the page
             is then made of all that is there.
         curves: Whether to draw the epochs of each set, into a folder named as the page (needs the
@@ -28,8 +29,8 @@ def results(
     """
     from rich.console import Console
 
-    if not out.parent.is_dir():
-        raise UserError(f"out must be a file in a folder that exists, got '{out}'")
+    if out.is_dir():
+        raise UserError(f"out must be a file, got the folder '{out}'")
     if keep is not None:
         keep_runs(folder, keep)
         folder = keep
