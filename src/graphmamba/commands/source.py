@@ -178,7 +178,7 @@ def graphs_of(store: GraphStore, part: str, where: str) -> Int[Tensor, " graphs"
 def check_parts(trained: Trained, experiment: Experiment, store: GraphStore) -> None:
     """Refuse own graphs that have changed since the training: their parts are others now."""
     use = "name them by --input, and a part by --split"
-    check_same_graphs(trained.graphs, identity_of(experiment, store), use)
+    check_same_graphs(experiment, trained.graphs, identity_of(experiment, store), use)
 
 
 def check_features(trained: Trained, columns: GraphColumns, where: str) -> None:

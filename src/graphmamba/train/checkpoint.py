@@ -100,7 +100,7 @@ class RunState:
         try:
             _refuse_changes(path, state, self.experiment, self.options)
             use = "put them back, or start another run"
-            check_same_graphs(state.get("graphs"), self.graphs, use)
+            check_same_graphs(self.experiment, state.get("graphs"), self.graphs, use)
             self.sampler.load_state_dict(state["sampler"])
             self.schedule.load_state_dict(state["schedule"])
             load_state(self.model, _under("model", tensors), path)

@@ -26,16 +26,18 @@ def identity_of(experiment: Experiment, store: GraphStore) -> str:
     return digest.hexdigest()[:16]
 
 
-def check_same_graphs(known: object, found: str, use: str) -> None:
+def check_same_graphs(experiment: Experiment, known: object, found: str, use: str) -> None:
     """Refuse graphs that are not those of the training, as far as that is known.
 
     Args:
+        experiment: Says whether the graphs are in files or were given from Python.
         known: What the run has written down; nothing where it is older than this.
         found: The identity of the graphs at hand.
         use: What to do about it.
     """
     if known and found and known != found:
+        is_in_files = experiment.own is not None and experiment.own.path
+        rule = "own.path must hold the graphs" if is_in_files else "graphs must be those"
         raise UserError(
-            "own.path must hold the graphs of the training, with the same parts and labels, got "
-            f"others: {use}"
+            f"{rule} of the training, with the same parts and labels, got others: {use}"
         )
