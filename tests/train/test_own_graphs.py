@@ -1,5 +1,7 @@
 """Training on a list of PyG graphs, and predicting with what was learnt."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,9 @@ from graphmamba.cli import main
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
+from graphmamba.train.fit_seeds import fit_seeds
 from graphmamba.train.open_data import open_data
+from graphmamba.train.options import RunOptions
 from graphmamba.train.own_graphs import take_graphs
 from tests.test_cli import status_of
 
@@ -115,6 +119,24 @@ def test_graphs_of_another_kind_are_refused(tmp_path: Path) -> None:
     wide = [Data(x=torch.randn(4, 5), edge_index=RING)]
     with pytest.raises(UserError, match=r"graphs\.x must have shape \[4, 3\], got \[4, 5\]"):
         graphmamba.load(tmp_path / "run").predict(wide)
+
+
+def test_a_run_goes_on_with_the_graphs_it_began_with(tmp_path: Path) -> None:
+    made, store = take_graphs(rings(), experiment(**{"recipe.epochs": 2}))
+    graphmamba.fit(made, store, RunOptions(max_time=0.0), tmp_path / "run")
+    others = rings()
+    others[0].x += 1
+    with pytest.raises(UserError, match=r"^graphs must be those of the training, .* got others"):
+        graphmamba.fit(made, take_graphs(others, made)[1], folder=tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("fit", [graphmamba.fit, partial(fit_seeds, seeds=[0])])
+def test_an_empty_name_of_a_folder_is_refused(
+    fit: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="folder must be a name, or None for a new one, got ''"):
+        fit(*take_graphs(rings(), experiment()), folder="")
 
 
 def test_graphs_from_python_are_looked_for_in_no_folder(

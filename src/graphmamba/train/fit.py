@@ -61,13 +61,12 @@ def fit(
     """
     options = options or RunOptions()
     check_run(experiment, store, options)
-    if resume and folder is None:
-        raise UserError("folder must be given to resume a run, got None")
+    check_folder(folder, resume)
     reporter = with_loggers(reporter, options.loggers)
     fabric = start_fabric(options)
     if store is None:
         experiment, store = open_data(experiment)
-    where = RunFolder(Path(folder) if folder else new_folder(experiment, team_of(fabric)))
+    where = RunFolder(new_folder(experiment, team_of(fabric)) if folder is None else Path(folder))
     return run_fit(fabric, experiment, store, options, where, reporter, resume)
 
 
@@ -145,6 +144,14 @@ def check_run(experiment: Experiment, store: GraphStore | None, options: RunOpti
     if experiment.model.mixer == "mamba":
         device = resolve_device(options.device)
         choose_backend(experiment.model.mamba.backend, device, "model.mamba.backend")
+
+
+def check_folder(folder: Path | str | None, resume: bool) -> None:
+    """Refuse a folder without a name, and to go on with what is in none."""
+    if folder == "":
+        raise UserError("folder must be a name, or None for a new one, got ''")
+    if resume and folder is None:
+        raise UserError("folder must be given to resume a run, got None")
 
 
 def _check_splits(experiment: Experiment, store: GraphStore) -> None:

@@ -11,7 +11,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.engine import start_fabric, team_of
 from graphmamba.train.experiment import Experiment
-from graphmamba.train.fit import check_run, run_fit
+from graphmamba.train.fit import check_folder, check_run, run_fit
 from graphmamba.train.folder import RunFolder, new_folder, read_config, write_config
 from graphmamba.train.loggers import with_loggers
 from graphmamba.train.open_data import open_data
@@ -46,14 +46,15 @@ def fit_seeds(
     """
     options = options or RunOptions()
     check_run(experiment, store, options)
-    _check(seeds, folder, resume)
+    _check(seeds)
+    check_folder(folder, resume)
     reporter = with_loggers(reporter, options.loggers)
     begin = time.monotonic()
     fabric = start_fabric(options)
     if store is None:
         experiment, store = open_data(experiment)
     team = team_of(fabric)
-    whole = RunFolder(Path(folder) if folder else new_folder(experiment, team))
+    whole = RunFolder(new_folder(experiment, team) if folder is None else Path(folder))
     with whole.kept(team, resume, is_series=True):
         if resume:
             seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
@@ -82,11 +83,9 @@ def fit_seeds(
     return result
 
 
-def _check(seeds: Sequence[int], folder: Path | str | None, resume: bool) -> None:
+def _check(seeds: Sequence[int]) -> None:
     check_is("seeds", seeds, Sequence, "a list, such as [0, 1, 2]")
     if not seeds or len(set(seeds)) < len(seeds):
         raise UserError(f"seeds must be given, each once, got {list(seeds)}")
     for seed in seeds:
         RunOptions(seed=seed)
-    if resume and folder is None:
-        raise UserError("folder must be given to resume runs, got None")
