@@ -38,6 +38,14 @@ def cannot_write(path: Path, mistake: Exception) -> UserError:
     return UserError(f"'{path}' cannot be written ({mistake}); what was there before still is")
 
 
+def cannot_read(path: Path) -> UserError:
+    """Say that a file is there, but somebody else's."""
+    return UserError(
+        f"'{path}' must be a file that you may read, got no right to: ask its owner for it, "
+        "or keep sets of your own under another root"
+    )
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole."""
 

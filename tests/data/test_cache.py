@@ -17,7 +17,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from graphmamba.data import cache
-from graphmamba.data.cache import DamagedError, open_or_build, open_store, recipe_hash
+from graphmamba.data.cache import (
+    DamagedError,
+    open_or_build,
+    open_or_repair,
+    open_store,
+    recipe_hash,
+)
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
@@ -95,6 +101,46 @@ def test_a_set_without_graphs_or_rows_survives(tmp_path: Path) -> None:
     store = open_or_build(tmp_path, RECIPE, refuse_to_build)
     assert store.batch(torch.tensor([1, 0])).x.shape == (0, 4)
     assert store.split is None
+
+
+def test_whoever_the_umask_lets_may_open_a_set(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        open_or_build(tmp_path / "sets", RECIPE, make_rings)
+    finally:
+        os.umask(before)
+    place = entry(tmp_path / "sets")
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "sets", place)] == [0o750, 0o750]
+    assert {path.name: path.stat().st_mode & 0o777 for path in place.iterdir()} == {
+        "about.json": 0o640,
+        "columns.safetensors": 0o640,
+    }
+
+
+@pytest.mark.parametrize(
+    ("look", "name"),
+    [
+        ("stat", "columns.safetensors"),
+        ("read_text", "about.json"),
+        ("open", "columns.safetensors"),
+    ],
+)
+def test_a_set_that_one_may_not_read_is_not_called_damaged(
+    look: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_or_build(tmp_path, RECIPE, make_rings)
+    as_ever = getattr(Path, look)
+
+    def refuse(self: Path, *words: object, **named: object) -> object:
+        if self.name == name:
+            raise PermissionError(13, "Permission denied", str(self))
+        return as_ever(self, *words, **named)
+
+    monkeypatch.setattr(Path, look, refuse)
+    for door in (open_or_build, open_or_repair):
+        with pytest.raises(UserError, match=rf"{name}' must be a file that you may read") as told:
+            door(tmp_path, RECIPE, refuse_to_build)
+        assert "build it again" not in str(told.value)
 
 
 def mapped_at(address: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from hashlib import file_digest, sha256
 from pathlib import Path
-from tempfile import mkdtemp
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -16,7 +16,7 @@ from graphmamba.data.set_lock import can_lock, lock_of
 from graphmamba.data.store import GraphStore
 from graphmamba.data.stored_tensors import store_of, tensors_of
 from graphmamba.errors import UserError
-from graphmamba.whole_files import cannot_write, flush
+from graphmamba.whole_files import cannot_read, cannot_write, flush
 
 FORMAT = "graphmamba columns"
 VERSION = 2
@@ -91,7 +91,9 @@ def write_store(store: GraphStore, place: Path, recipe: Mapping[str, Any]) -> No
     from safetensors import SafetensorError
 
     try:
-        partial = Path(mkdtemp(prefix=place.name + PARTIAL, dir=place.parent))
+        # one of `tempfile` would be its maker's alone, and sets are shared
+        partial = place.with_name(f"{place.name}{PARTIAL}{token_hex(8)}")
+        partial.mkdir()
         try:
             _write(store, partial, recipe)
             _move(partial, place)
@@ -116,6 +118,8 @@ def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
         "content": file_hash(folder / COLUMNS),
     }
     (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    # safetensors lets nobody but the owner read its files; others have the rights that all have
+    (folder / COLUMNS).chmod((folder / ABOUT).stat().st_mode)
     for name in (COLUMNS, ABOUT):
         flush(folder / name)
 
@@ -192,6 +196,8 @@ def file_hash(path: Path) -> str:
 def _read_about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
+    except PermissionError as mistake:
+        raise cannot_read(path) from mistake
     except (OSError, ValueError) as mistake:
         raise _refusal(path, f"must be JSON: {mistake}") from mistake
     needed = {"recipe_hash", "source", "counts", "bytes", "content"}
@@ -209,8 +215,12 @@ def _read_tensors(path: Path, size: int) -> dict[str, Tensor]:
         found = path.stat().st_size
         if found != size:
             raise _refusal(path, f"must have {size} bytes, got {found}")
+        # safetensors takes a file that it may not read for one that is not there
+        path.open("rb").close()
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except PermissionError as mistake:
+        raise cannot_read(path) from mistake
     # torch, which maps the file, has no kind of its own for one that is gone or too short
     except (OSError, RuntimeError, SafetensorError) as mistake:
         raise _refusal(path, f"must be a safetensors file: {mistake}") from mistake
@@ -220,6 +230,8 @@ def _stamp(path: Path) -> tuple[int, int]:
     """Tell a file from another of the same name."""
     try:
         found = path.stat()
+    except PermissionError as mistake:
+        raise cannot_read(path) from mistake
     except OSError as mistake:
         raise _refusal(path, f"must be there: {mistake}") from mistake
     return found.st_ino, found.st_mtime_ns

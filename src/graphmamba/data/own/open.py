@@ -24,7 +24,7 @@ from graphmamba.data.sources import default_root
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
-from graphmamba.whole_files import write_json
+from graphmamba.whole_files import cannot_read, write_json
 
 READING = 2
 """Counts changes in how files are read; what is kept then becomes stale."""
@@ -147,5 +147,7 @@ def _read(path: Path) -> tuple[Features, Task, tuple[str, ...]]:
         features = parse(Features, content["features"], "features")
         task = parse(Task, content["task"], "task")
         return features, task, tuple(map(str, content["names"]))
+    except PermissionError as mistake:
+        raise cannot_read(path) from mistake
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as mistake:
         raise DamagedError(f"{path} must describe the graphs beside it: {mistake}") from mistake
