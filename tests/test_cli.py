@@ -154,6 +154,27 @@ def test_the_overview_waits_for_no_library() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
+@pytest.mark.parametrize("words", [["benchmarks", "--json"], ["train", "--help"], ["--help"]])
+def test_a_reader_that_has_enough_is_no_mistake(words: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    called = [sys.executable, "-m", "graphmamba", *words]
+    done = subprocess.run(called, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_pipe_that_breaks_elsewhere_is_a_mistake(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_words: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("graphmamba.commands.train.chosen_experiment", fail)
+    assert status_of(["train"]) == 2
+    assert "Broken pipe" in capfd.readouterr().err
+
+
 def test_the_module_is_the_command() -> None:
     words = [sys.executable, "-m", "graphmamba", "dance"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -1,6 +1,7 @@
 """The command line: one table of commands, each a typed function found at its first use."""
 
 import os
+import select
 import shutil
 import sys
 from argparse import ArgumentError
@@ -88,19 +89,31 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run one command; a mistake in its arguments ends it with one line and status 2."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        name = _command_named_by(words)
-        if name is None:
-            sys.stdout.write(_answer_without_command(words))
-        else:
-            _run(name, words[len(name.split()) :])
+        try:
+            _answer(words)
+        finally:
+            # what nobody reads is found out here, and not when Python has no more say in it
+            sys.stdout.flush()
     except ArgumentError as mistake:
         _refuse(mistake.message)
     except ElsewhereError:
         sys.exit(2)
+    except BrokenPipeError as mistake:
+        if not _has_no_reader():
+            _refuse(str(mistake))
+        sys.exit(1)
     except (UserError, OSError) as mistake:
         _refuse(str(mistake))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _answer(words: list[str]) -> None:
+    name = _command_named_by(words)
+    if name is None:
+        sys.stdout.write(_answer_without_command(words))
+    else:
+        _run(name, words[len(name.split()) :])
 
 
 def _command_named_by(words: list[str]) -> str | None:
@@ -217,6 +230,21 @@ def _refuse(message: str) -> NoReturn:
         # Parsers like to explain themselves over several lines.
         sys.stderr.write(f"graphmamba: {' '.join(message.split())}\n")
     sys.exit(2)
+
+
+def _has_no_reader() -> bool:
+    """Whether what takes the output, such as `head`, has read enough; the rest then goes nowhere.
+
+    A pipe that breaks inside a command, between its processes, is none of its reader's doing.
+    """
+    output = sys.stdout.fileno()
+    asked = select.poll()
+    asked.register(output, 0)
+    if not any(event & select.POLLERR for _, event in asked.poll(0)):
+        return False
+    # Python flushes once more when it ends, and would complain
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return True
 
 
 def _is_heard() -> bool:
