@@ -101,7 +101,7 @@ def test_pretrained_weights_are_found_by_name(
         (["predict", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
         (
             ["evaluate", "RUN", "--label", "taste"],
-            "label must be given for an --input that is a folder or .csv alone, got taste for none",
+            "label must be given for an --input alone, got taste",
         ),
         (["evaluate", "RUN", "--label", "y", "--input", "numbers.npz"], "got y for numbers.npz"),
         (["evaluate", "RUN", "--label", "tste", "--input", "rings"], "column 'tste' must be there"),

@@ -4,6 +4,7 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import average_precision_score
@@ -11,6 +12,7 @@ from sklearn.metrics import average_precision_score
 from graphmamba.cli import main
 from graphmamba.config import load_experiment
 from graphmamba.data.catalog import MOLECULES, PEPTIDE_FUNCTIONS, Features, Task
+from graphmamba.data.own import read_folder
 from graphmamba.data.own.source import OwnSource
 from graphmamba.data.store import GraphStore
 from graphmamba.stack.config import StackConfig
@@ -221,6 +223,22 @@ def test_few_graphs_may_hold_few_of_the_classes(capsys: pytest.CaptureFixture[st
     write_rows(folder / "graphs.csv", ["graph", "taste"], [[f"g{n}", "sour"] for n in range(3)])
     words = [own_model(Features(node_columns=1)), "--input", "rings"]
     assert scored(words, capsys)["accuracy"] in (0, 1 / 3, 2 / 3, 1)
+
+
+def test_an_input_may_come_in_another_format(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [own_model(Features(node_columns=1)), "--input"]
+    own = read_folder(write_rings(Path("rings"), 4), "taste")
+    columns = own.columns
+    np.savez(
+        "rings.npz",
+        node_ptr=columns.node_ptr,
+        edge_ptr=columns.edge_ptr,
+        edge_index=columns.edge_index,
+        x=columns.nodes["x"],
+        y=columns.graphs["y"],
+    )
+    told = [scored([*words, path], capsys) for path in ("rings", "rings.npz")]
+    assert told[0]["accuracy"] == told[1]["accuracy"]
 
 
 def test_an_input_of_another_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import yaml
 
 import graphmamba
 from graphmamba.cli import main
+from graphmamba.commands.train import chosen_experiment
 from graphmamba.config import DEFAULT, load_experiment
 from graphmamba.train.folder import read_config
 from graphmamba.train.metrics_file import read_rows
@@ -325,6 +326,28 @@ def test_targets_from_arrays_and_labels_in_no_file() -> None:
     header, *lines = Path("sums.csv").read_text().splitlines()
     assert header == "graph,y0,spread"
     assert len(lines) == 10
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--own.is_undirected", "true"], "is_undirected is read for a folder of CSV files alone"),
+        (["--own.label", "y"], "label is read for a folder of CSV files or a CSV of molecules"),
+        (["--own.smiles", "formula"], "smiles is read for a CSV of molecules alone, got 'formula'"),
+        (["--sizes", "1,2,3"], "sizes must be null for own graphs, which are not drawn, got (1, 2"),
+    ],
+)
+def test_what_is_not_read_for_arrays_is_refused(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(["train", str(write_numbers(Path("numbers.npz"))), *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_own_graphs_take_the_place_of_a_set_and_its_sizes() -> None:
+    given = {"own.path": "numbers.npz"}
+    assert load_experiment("pattern/default").sizes is not None
+    assert chosen_experiment("pattern/default", given).sizes is None
 
 
 def test_a_run_whose_scores_are_no_numbers_says_so(

@@ -113,6 +113,11 @@ def test_graphs_of_a_single_class_are_refused() -> None:
     assert made.data.task.classes == 2
 
 
+def test_options_of_files_are_refused() -> None:
+    with pytest.raises(UserError, match=r"is_undirected is read for a folder .* True for graphs"):
+        take_graphs(rings(), experiment(), OwnOptions(is_undirected=True))
+
+
 def test_graphs_of_another_kind_are_refused(tmp_path: Path) -> None:
     made, store = take_graphs(rings(), experiment())
     graphmamba.fit(made, store, folder=tmp_path / "run")

@@ -13,6 +13,7 @@ from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.in_words import features_in_words, task_in_words
 from graphmamba.data.own.feature_names import check_names
+from graphmamba.data.own.formats import check_read, format_of, only_read
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.own_data import numbers_of
 from graphmamba.data.own.source import OwnSource
@@ -99,11 +100,8 @@ def on_other_data(
     """
     if benchmark is not None and input_ is not None:
         raise UserError("only one of --benchmark and --input must be given, got both")
-    if label and (input_ is None or Path(input_).suffix == ".npz"):
-        raise UserError(
-            "label must be given for an --input that is a folder or .csv alone, "
-            f"got {', '.join(label)} for {input_ or 'none'}"
-        )
+    if label and input_ is None:
+        raise UserError(f"label must be given for an --input alone, got {', '.join(label)}")
     experiment = trained.experiment
     if benchmark is not None:
         other = replace(experiment, benchmark=benchmark, sizes=None, own=None)
@@ -112,12 +110,19 @@ def on_other_data(
     if input_ is None:
         return experiment
     task = trained.model.task
+    kind = format_of(Path(input_))
+    if kind is not None:
+        check_read(OwnOptions(label=label), kind, input_)
     options = options_of(trained, label)
+    if kind is not None:
+        # the graphs of the training may have come in another format
+        options = only_read(options, kind)
     options = replace(options, level=options.level or task.level)
     check_names(Path(input_), options.labels, names_known(trained))
     # whether the loss fits is for `check_fits` to say, when the labels have been read
     recipe = replace(experiment.recipe, loss=None)
-    return replace(experiment, own=OwnSource.of(options, str(Path(input_))), recipe=recipe)
+    own = OwnSource.of(options, str(Path(input_)))
+    return replace(experiment, sizes=None, own=own, recipe=recipe)
 
 
 def names_known(trained: Trained) -> tuple[str, ...]:

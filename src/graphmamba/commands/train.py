@@ -74,6 +74,9 @@ def choose(name: str | None, overrides: Given) -> Started:
         if given.setdefault("own.path", name) != name:
             raise UserError(f"own.path must be left out beside '{name}', got {given['own.path']!r}")
         name = None
+    if "own.path" in given:
+        # those of a file are of the set that own graphs take the place of
+        given.setdefault("sizes", None)
     if name is None and "own.path" in given:
         return Started(experiment_of(given), RunOptions(), ())
     return load_started(name or DEFAULT, given)

@@ -9,6 +9,7 @@ import torch
 from graphmamba.checks import check_choice
 from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKind
 from graphmamba.data.graph_columns import GraphColumns, Pairs
+from graphmamba.data.own.formats import check_read
 from graphmamba.data.own.labels import Kind
 from graphmamba.data.own.open import OwnStore, is_own, open_own
 from graphmamba.data.own.options import OwnOptions, names_given
@@ -82,8 +83,8 @@ def info(  # noqa: PLR0913
         classes: Own graphs: how many classes there are, or their names as one,two or
             [one, two].
         level: Own graphs: what is labelled, where the files should not decide.
-        undirected: Own graphs: whether each edge is written once and goes both ways.
-        smiles: Own graphs: the column of SMILES.
+        undirected: A folder: whether each edge is written once and goes both ways.
+        smiles: A .csv of molecules: the column of SMILES.
     """
     if plot is not None and not Path(plot).absolute().parent.is_dir():
         raise UserError(f"plot must be a file in a folder that exists, got '{plot}'")
@@ -94,22 +95,25 @@ def info(  # noqa: PLR0913
             f"name must be a data set or own graphs, got '{name}', and there is no such folder, "
             f".npz or .csv; {told}"
         )
+    options = OwnOptions(
+        names_given(label or "", "--label"),
+        kind,
+        classes
+        if classes is None or isinstance(classes, int)
+        else names_given(classes, "--classes"),
+        level,
+        undirected,
+        smiles,
+    )
     if name in CATALOG:
+        check_read(options, "benchmark", name)
         title = CATALOG[name].title
         store = open_benchmark(name, place, seed)
         summary = summarise(_columns_of(store), names=CATALOG[name].names)
         _print_table(f"{title}, in {place}", _rows(summary, CATALOG[name]), store.source)
     else:
-        options = OwnOptions(
-            names_given(label or "", "--label"),
-            kind,
-            classes
-            if classes is None or isinstance(classes, int)
-            else names_given(classes, "--classes"),
-            level,
-            undirected,
-            smiles,
-        )
+        if seed != 0:
+            raise UserError(f"seed must be 0 for {name}, which is not drawn, got {seed}")
         own, title = open_own(name, options, place), Path(name).name
         summary = summarise(_columns_of(own.store), names=own.names)
         _print_table(f"{title}, in {place}", [*_task_rows(own), *_rows(summary)], own.store.source)

@@ -141,6 +141,10 @@ def check_run(experiment: Experiment, store: GraphStore | None, options: RunOpti
     if store is not None:
         check_is("store", store, GraphStore, "take_graphs(graphs) makes an experiment and a store")
     check_is("options", options, RunOptions)
+    if experiment.own is not None and experiment.sizes is not None:
+        raise UserError(
+            f"sizes must be null for own graphs, which are not drawn, got {experiment.sizes}"
+        )
     if experiment.model.mixer == "mamba":
         device = resolve_device(options.device)
         choose_backend(experiment.model.mamba.backend, device, "model.mamba.backend")

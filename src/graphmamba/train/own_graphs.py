@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from graphmamba.data.own.formats import check_read
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.pyg import from_graphs
 from graphmamba.data.own.source import OwnSource
@@ -31,6 +32,7 @@ def take_graphs(
         >>> result = fit(*take_graphs(graphs))  # doctest: +SKIP
     """
     experiment, options = experiment or Experiment(), options or OwnOptions()
+    check_read(options, "graphs", "graphs")
     found = from_graphs(graphs, options.rule, options.level)
     own = OwnSource.of(options).described(found.features, found.task, found.names)
     experiment = replace(experiment, own=own, sizes=None)

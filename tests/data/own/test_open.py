@@ -70,11 +70,11 @@ def test_parts_are_drawn_where_they_are_wanted(tmp_path: Path) -> None:
 def test_what_is_kept_is_opened_without_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = [write_folder(tmp_path / "fruit"), write_npz(tmp_path / "three.npz")]
-    first = [open_own(path, TASTE, tmp_path / "sets") for path in paths]
+    given = {write_folder(tmp_path / "fruit"): TASTE, write_npz(tmp_path / "three.npz"): None}
+    first = [open_own(path, options, tmp_path / "sets") for path, options in given.items()]
     never_read(monkeypatch)
-    for path, before in zip(paths, first, strict=True):
-        again = open_own(path, TASTE, tmp_path / "sets")
+    for (path, options), before in zip(given.items(), first, strict=True):
+        again = open_own(path, options, tmp_path / "sets")
         assert (again.features, again.task, again.names) == (
             before.features, before.task, before.names,
         )  # fmt: skip

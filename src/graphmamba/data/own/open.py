@@ -14,6 +14,7 @@ from graphmamba.data.catalog import Features, Task
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.own.arrays import read_npz
 from graphmamba.data.own.folder import FILES, read_folder
+from graphmamba.data.own.formats import check_read, format_of
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.own_data import OwnData
 from graphmamba.data.own.smiles import read_smiles_csv
@@ -78,6 +79,8 @@ def open_own(
     """
     path, options = Path(path), options or OwnOptions()
     read, files = _reader_of(path, options)
+    if (kind := format_of(path)) is not None:
+        check_read(options, kind, str(path))
     recipe = {
         "own": path.name,
         "reading": READING,
