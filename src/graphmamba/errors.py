@@ -8,5 +8,9 @@ class UserError(ValueError):
     """
 
 
+class UnwritableError(UserError):
+    """A place that nothing can be written to."""
+
+
 class ElsewhereError(UserError):
     """A mistake that another process of the same run tells about."""

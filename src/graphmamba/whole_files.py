@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from graphmamba.errors import UserError
+from graphmamba.errors import UnwritableError, UserError
 
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
@@ -33,9 +33,11 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         raise
 
 
-def cannot_write(path: Path, mistake: Exception) -> UserError:
+def cannot_write(path: Path, mistake: Exception) -> UnwritableError:
     """Say that a file could not be written."""
-    return UserError(f"'{path}' cannot be written ({mistake}); what was there before still is")
+    return UnwritableError(
+        f"'{path}' cannot be written ({mistake}); what was there before still is"
+    )
 
 
 def cannot_read(path: Path) -> UserError:

@@ -11,7 +11,7 @@ from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKin
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.own.formats import check_read
 from graphmamba.data.own.labels import Kind
-from graphmamba.data.own.open import OwnStore, is_own, open_own
+from graphmamba.data.own.open import OwnStore, is_own, look_at_own
 from graphmamba.data.own.options import OwnOptions, names_given
 from graphmamba.data.sources import build_benchmark, default_root, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
@@ -114,9 +114,12 @@ def info(  # noqa: PLR0913
     else:
         if seed != 0:
             raise UserError(f"seed must be 0 for {name}, which is not drawn, got {seed}")
-        own, title = open_own(name, options, place), Path(name).name
+        (own, is_kept), title = look_at_own(name, options, place), Path(name).name
         summary = summarise(_columns_of(own.store), names=own.names)
-        _print_table(f"{title}, in {place}", [*_task_rows(own), *_rows(summary)], own.store.source)
+        kept = "in" if is_kept else "not kept, since nothing can be written to"
+        _print_table(
+            f"{title}, {kept} {place}", [*_task_rows(own), *_rows(summary)], own.store.source
+        )
     if plot is not None:
         from graphmamba.data.plot import plot_summary
 

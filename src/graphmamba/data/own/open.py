@@ -23,7 +23,7 @@ from graphmamba.data.positional import Precompute
 from graphmamba.data.precomputed_store import with_precomputed
 from graphmamba.data.sources import default_root
 from graphmamba.data.store import GraphStore
-from graphmamba.errors import UserError
+from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
 from graphmamba.whole_files import cannot_read, write_json
 
@@ -79,14 +79,7 @@ def open_own(
     """
     path, options = Path(path), options or OwnOptions()
     read, files = _reader_of(path, options)
-    if (kind := format_of(path)) is not None:
-        check_read(options, kind, str(path))
-    recipe = {
-        "own": path.name,
-        "reading": READING,
-        "files": {file.name: file_hash(file) for file in files},
-        "options": _options_that_matter(options),
-    }
+    recipe = _recipe(path, options, files)
     folder = (root or default_root()) / OWN
     about = folder / f"{recipe_hash(recipe)[:16]}.json"
 
@@ -105,11 +98,33 @@ def open_own(
     except DamagedError:
         # the files are at hand
         store, features, task, names = opened(True)
-    split = store.split
-    if split is None and draws_split:
-        split = draw_split(len(store), options.fractions, options.split_seed)
-    store = GraphStore.from_tables(store.tables, split, store.source)
+    if draws_split:
+        store = _with_split(store, options)
     return OwnStore(store, features, task, names, recipe, folder)
+
+
+def look_at_own(
+    path: Path | str, options: OwnOptions | None = None, root: Path | None = None
+) -> tuple[OwnStore, bool]:
+    """Open own graphs for a look, in memory alone where nothing can be kept.
+
+    Args:
+        path: As in `open_own`.
+        options: As there.
+        root: As there.
+
+    Returns:
+        The graphs, and whether they are kept under the root.
+    """
+    try:
+        return open_own(path, options, root), True
+    except UnwritableError:
+        path, options = Path(path), options or OwnOptions()
+        read, files = _reader_of(path, options)
+        own, folder = read(), (root or default_root()) / OWN
+        store = _with_split(GraphStore(own.columns), options)
+        recipe = _recipe(path, options, files)
+        return OwnStore(store, own.features, own.task, own.names, recipe, folder), False
 
 
 def is_own(path: Path | str) -> bool:
@@ -119,6 +134,8 @@ def is_own(path: Path | str) -> bool:
 
 def _reader_of(path: Path, options: OwnOptions) -> tuple[Callable[[], OwnData], Iterable[Path]]:
     """How a path is read, and the files whose contents count."""
+    if (kind := format_of(path)) is not None and path.exists():
+        check_read(options, kind, str(path))
     if path.is_dir():
         found = [path / name for name in FILES if (path / name).exists()]
         return partial(
@@ -135,6 +152,23 @@ def _reader_of(path: Path, options: OwnOptions) -> tuple[Callable[[], OwnData], 
             raise UserError(f"level must be 'graph' for molecules, got {options.level!r}")
         return partial(read_smiles_csv, path, options.labels, options.rule, options.smiles), [path]
     raise UserError(f"own graphs must be a folder, an .npz or a .csv, got '{path}'")
+
+
+def _recipe(path: Path, options: OwnOptions, files: Iterable[Path]) -> dict[str, Any]:
+    return {
+        "own": path.name,
+        "reading": READING,
+        "files": {file.name: file_hash(file) for file in files},
+        "options": _options_that_matter(options),
+    }
+
+
+def _with_split(store: GraphStore, options: OwnOptions) -> GraphStore:
+    """Draw the part of each graph where the files do not say it."""
+    if store.split is not None:
+        return store
+    split = draw_split(len(store), options.fractions, options.split_seed)
+    return GraphStore.from_tables(store.tables, split, store.source)
 
 
 def _options_that_matter(options: OwnOptions) -> dict[str, Any]:
