@@ -19,7 +19,11 @@ def where(row: int) -> str:
         ([["b", "a", "b"]], "classes", ("a", "b")),
         ([["10", "9", "10"]], "classes", ("9", "10")),
         ([["1", "", "0"]], "classes", ("0", "1")),
-        ([["1.0", "2"]], "regression", ("y0",)),
+        ([["1.0", "0.0", "1.0", ""]], "classes", ("0", "1")),
+        ([["1.0", "2", "1"]], "classes", ("1", "2")),
+        ([["01", "02"]], "classes", ("01", "02")),
+        ([[f"{n}.0" for n in range(30)]], "classes", tuple(map(str, range(30)))),
+        ([["1.0", "2.5"]], "regression", ("y0",)),
         ([["1e3", "-2"]], "regression", ("y0",)),
         ([["0", "1"], ["1", ""]], "multi-label", ("y0", "y1")),
         ([["0", "2"], ["1", "1"]], "regression", ("y0", "y1")),
@@ -34,6 +38,27 @@ def test_the_kind_is_read(cells: list[list[str]], kind: str, names: tuple[str, .
         assert torch.equal(labels.values == -1, is_missing[:, 0])
     else:
         assert torch.equal(labels.values.isnan(), is_missing)
+
+
+def test_a_number_is_the_same_class_with_decimals() -> None:
+    assert read_labels({"y": ["1.0", "1", "", "0."]}, LabelRule(), where).values.tolist() == [
+        1, 1, -1, 0,
+    ]  # fmt: skip
+    for rule in (LabelRule(classes=3), LabelRule(classes=("0", "1", "2"))):
+        labels = read_labels({"y": ["2.0", "", "0.0"]}, rule, where)
+        assert (labels.values.tolist(), labels.names) == ([2, -1, 0], ("0", "1", "2"))
+    versions = read_labels({"y": ["1.0", "1"]}, LabelRule(classes=("1", "1.0")), where)
+    assert versions.values.tolist() == [1, 0]
+    mixed = read_labels({"y": ["1.0", "1", "b"]}, LabelRule("classes"), where)
+    assert mixed.names == ("1", "1.0", "b")
+
+
+@pytest.mark.parametrize("cells", [["300.0", "310.0", ""], [f"{n}.0" for n in range(0, 63, 3)]])
+def test_whole_targets_with_decimals_are_not_taken_for_classes(cells: list[str]) -> None:
+    with pytest.raises(UserError, match=r"y must hold half of the classes .* state kind="):
+        read_labels({"y": cells}, LabelRule(), where)
+    assert read_labels({"y": cells}, LabelRule("regression"), where).kind == "regression"
+    assert "." not in "".join(read_labels({"y": cells}, LabelRule("classes"), where).names)
 
 
 def test_stated_classes_keep_their_order() -> None:
@@ -59,6 +84,9 @@ def test_stated_classes_keep_their_order() -> None:
         ),
         (["3", "3"], LabelRule("classes"), "line 2: y must hold 2 classes at least, got '3'"),
         ([str(n) for n in range(1001)], LabelRule(), "at most 1000 classes, got 1001"),
+        ([f"{n}.0" for n in range(1001)], LabelRule(), "at most 1000 classes, got 1001"),
+        (["2", "1", "01"], LabelRule(), "line 3: y must be spelt in one way, got '1' beside '01'"),
+        (["1.0", "-1.0"], LabelRule(), "line 3: y must not be below 0, got '-1'; state kind="),
     ],
 )
 def test_what_is_out_of_range_is_told(cells: list[str], rule: LabelRule, told: str) -> None:

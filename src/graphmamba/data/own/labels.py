@@ -1,5 +1,7 @@
 """Label columns -> numbers of classes, yes-or-no answers or targets, read strictly."""
 
+import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +23,10 @@ LEAST_CLASSES = 2
 """Of a single class there is nothing to learn."""
 MOST_CLASSES = 1000
 """More whole numbers than this are taken for a slip: they are counts, or names of rows."""
+FEW = 20
+"""Up to this class gaps are no wonder: a small set may lack some."""
+WHOLE = re.compile(r"(-?\d+)(\.0*)?")
+"""A whole number, with the decimals that pandas gives it where a column has gaps."""
 
 Where = Callable[[int], str]
 """What a message calls a row: its file and line."""
@@ -77,9 +83,11 @@ def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) ->
     if len(columns) > 1:
         raise UserError(f"label must be one column where kind='classes', got {list(columns)}")
     ((name, cells),) = columns.items()
-    classes = _class_names(name, cells, rule.classes, where)
-    number = {text: place for place, text in enumerate(classes)} | {"": -1}
-    found = [number.get(cell, UNKNOWN) for cell in cells]
+    classes = _class_names(name, cells, rule, where)
+    # 1.0 is the class 1, unless both are names
+    spell = _plain if len(set(map(_plain, classes))) == len(classes) else str
+    number = {spell(text): place for place, text in enumerate(classes)} | {"": -1}
+    found = [number.get(spell(cell), UNKNOWN) for cell in cells]
     if UNKNOWN in found:
         row = found.index(UNKNOWN)
         raise UserError(
@@ -108,11 +116,13 @@ def _read_kind(columns: dict[str, list[str]], rule: LabelRule, where: Where) -> 
     return "classes" if words or all(map(_is_whole, filled)) else "regression"
 
 
-def _class_names(
-    name: str, cells: list[str], stated: int | tuple[str, ...] | None, where: Where
-) -> tuple[str, ...]:
-    if stated is not None:
+def _class_names(name: str, cells: list[str], rule: LabelRule, where: Where) -> tuple[str, ...]:
+    if rule.classes is not None:
+        stated = rule.classes
         return tuple(map(str, range(stated))) if isinstance(stated, int) else tuple(stated)
+    is_whole = all(_is_whole(cell) for cell in set(cells) - {""})
+    has_decimals = is_whole and any("." in cell for cell in cells)
+    cells = list(map(_plain, cells)) if has_decimals else cells
     found = set(cells) - {""}
     if not found:
         raise UserError(f"{where(0)}: {name} must hold a label somewhere, got none")
@@ -127,18 +137,51 @@ def _class_names(
             f"{where(0)}: {name} must hold at most {MOST_CLASSES} classes, got {len(found)}; "
             f"state kind='regression' or the number of classes if this is meant"
         )
-    if not all(map(_is_whole, found)):
+    if not is_whole:
         return tuple(sorted(found))
-    lowest = min(found, key=int)
-    if int(lowest) < 0:
-        raise UserError(f"{where(cells.index(lowest))}: {name} must not be below 0, got {lowest!r}")
-    return tuple(sorted(found, key=lambda text: (int(text), text)))
+    names = tuple(sorted(found, key=lambda text: (int(text), text)))
+    _check_whole(name, names, lambda text: where(cells.index(text)))
+    if has_decimals and rule.kind is None:
+        _check_no_targets(name, names)
+    return names
+
+
+def _check_whole(name: str, names: tuple[str, ...], where: Callable[[str], str]) -> None:
+    """Refuse numbers of classes that are negative, or the same one in two spellings."""
+    if int(names[0]) < 0:
+        raise UserError(
+            f"{where(names[0])}: {name} must not be below 0, got {names[0]!r}; state "
+            "kind='regression' if these are targets, or the names of the classes"
+        )
+    for one, other in itertools.pairwise(names):
+        if int(one) == int(other):
+            raise UserError(
+                f"{where(other)}: {name} must be spelt in one way, got {other!r} beside {one!r}; "
+                "state the names of the classes if these are two"
+            )
+
+
+def _check_no_targets(name: str, names: tuple[str, ...]) -> None:
+    """Refuse numbers with decimals that leave most of those below them out: they may be targets."""
+    highest = int(names[-1])
+    if highest >= FEW and 2 * len(names) < highest + 1:
+        raise UserError(
+            f"{name} must hold half of the classes 0 to {highest} at least where they are written "
+            f"with decimals, got {len(names)} of them, {_listed(names)}; state kind='regression' "
+            "or kind='classes'"
+        )
 
 
 def _is_whole(cell: str) -> bool:
     # longer numbers are no classes, and Python refuses to read thousands of digits
-    digits = cell.removeprefix("-")
-    return digits.isdecimal() and len(digits) <= LONGEST
+    found = WHOLE.fullmatch(cell)
+    return found is not None and len(found[1].removeprefix("-")) <= LONGEST
+
+
+def _plain(cell: str) -> str:
+    """Leave out decimals that say nothing: 1.0 is the whole number 1."""
+    found = WHOLE.fullmatch(cell)
+    return found[1] if found else cell
 
 
 def _floats(name: str, cells: list[str], where: Where) -> Float[np.ndarray, " rows"]:

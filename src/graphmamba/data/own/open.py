@@ -27,7 +27,7 @@ from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
 from graphmamba.whole_files import cannot_read, write_json
 
-READING = 2
+READING = 3
 """Counts changes in how files are read; what is kept then becomes stale."""
 OWN = "own"
 """Folder under the root where users' graphs are kept."""
