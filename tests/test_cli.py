@@ -73,7 +73,7 @@ def test_every_option_of_every_command_is_explained(
         (["train", "--model.layers", "0"], "model.layers must be at least 1, got 0"),
         (["train", "--recipe.learning_rate", "-1"], "learning_rate must be positive"),
         (["train", "--sed", "1"], "did you mean '--seed'?"),
-        (["train", "--seed", "-1"], "seed must be at least 0, got -1"),
+        (["train", "--seed", "-1"], "seed must be at least 0 and less than 2**63, got -1"),
         (["train", "--seeds", "0,x"], "seeds must be whole numbers"),
         (["train", "--seeds", "0,00"], "seeds must be whole numbers"),
         (["train", "--precision", "16"], "--precision must be one of '32-true', 'bf16-mixed'"),
@@ -170,7 +170,7 @@ def test_a_pipe_that_breaks_elsewhere_is_a_mistake(
     def fail(*_words: object) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr("graphmamba.commands.train.chosen_experiment", fail)
+    monkeypatch.setattr("graphmamba.commands.train.choose", fail)
     assert status_of(["train"]) == 2
     assert "Broken pipe" in capfd.readouterr().err
 

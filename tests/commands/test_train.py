@@ -11,7 +11,7 @@ import yaml
 
 import graphmamba
 from graphmamba.cli import main
-from graphmamba.commands.train import chosen_experiment
+from graphmamba.commands.train import choose
 from graphmamba.config import DEFAULT, load_experiment
 from graphmamba.train.folder import read_config
 from graphmamba.train.metrics_file import read_rows
@@ -347,7 +347,7 @@ def test_what_is_not_read_for_arrays_is_refused(
 def test_own_graphs_take_the_place_of_a_set_and_its_sizes() -> None:
     given = {"own.path": "numbers.npz"}
     assert load_experiment("pattern/default").sizes is not None
-    assert chosen_experiment("pattern/default", given).sizes is None
+    assert choose("pattern/default", given).experiment.sizes is None
 
 
 def test_a_run_whose_scores_are_no_numbers_says_so(

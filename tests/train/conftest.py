@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def without_curves() -> Iterator[None]:
     """Drawing takes as long as all else in a tiny run."""
     with pytest.MonkeyPatch.context() as patch:

@@ -319,7 +319,7 @@ def test_a_series_that_is_not_there_is_not_begun_in_its_place(tmp_path: Path) ->
         (lambda e, s: fit(e, [s]), "store must be GraphStore, got list: take_graphs"),
         (lambda e, s: fit(e, s, {"seed": 1}), "options must be RunOptions, got dict"),
         (lambda e, s: fit_seeds(e, s, seeds=3), "seeds must be Sequence, got 3: a list, such as"),
-        (lambda e, s: fit_seeds(e, s, seeds=[0, -1]), "seed must be at least 0, got -1"),
+        (lambda e, s: fit_seeds(e, s, seeds=[0, -1]), "seed must be at least 0 and less"),
         (lambda e, s: fit_seeds(e, s, seeds=[0.5]), "seed must be int, got 0.5"),
         (lambda *_: load_pretrained(None), "name must be str, got None"),
         (lambda *_: GraphMambaBlock(8, "degree"), "policy must be OrderPolicy, got 'degree'"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch_geometric.loader import DataLoader
 
 import graphmamba
 from graphmamba.cli import main
+from graphmamba.data.catalog import CATALOG
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
@@ -19,6 +21,8 @@ from graphmamba.train.fit_seeds import fit_seeds
 from graphmamba.train.open_data import open_data
 from graphmamba.train.options import RunOptions
 from graphmamba.train.own_graphs import take_graphs
+from tests.helpers.synthetic import synthetic_graphs
+from tests.helpers.typecheck import typecheck_off
 from tests.test_cli import status_of
 
 RING = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -176,3 +180,16 @@ def test_graphs_from_python_are_looked_for_in_no_folder(
 def test_own_graphs_that_nobody_names_are_asked_for() -> None:
     with pytest.raises(UserError, match=r"own\.path must name a folder, .npz or .csv .* got ''"):
         open_data(experiment(**{"own.label": "taste"}))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"experiment": "mnist"}, "experiment must be Experiment, got 'mnist': load_experiment"),
+        ({"options": {"label": "y"}}, "options must be OwnOptions, got dict"),
+    ],
+)
+def test_what_is_no_experiment_is_refused(given: dict[str, Any], told: str) -> None:
+    graphs = synthetic_graphs(CATALOG["mnist"], 4)
+    with typecheck_off(), pytest.raises(UserError, match=told):
+        take_graphs(graphs, **given)

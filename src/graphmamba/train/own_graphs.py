@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from graphmamba.checks import check_is
 from graphmamba.data.own.formats import check_read
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.pyg import from_graphs
@@ -32,6 +33,8 @@ def take_graphs(
         >>> result = fit(*take_graphs(graphs))  # doctest: +SKIP
     """
     experiment, options = experiment or Experiment(), options or OwnOptions()
+    check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
+    check_is("options", options, OwnOptions)
     check_read(options, "graphs", "graphs")
     found = from_graphs(graphs, options.rule, options.level)
     own = OwnSource.of(options).described(found.features, found.task, found.names)

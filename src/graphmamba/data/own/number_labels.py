@@ -4,11 +4,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.own.labels import LEAST_CLASSES, MOST_CLASSES, Kind, LabelRule, Labels, Where
+from graphmamba.data.own.labels import (
+    FEW,
+    LEAST_CLASSES,
+    MOST_CLASSES,
+    Kind,
+    LabelRule,
+    Labels,
+    Where,
+)
 from graphmamba.errors import UserError
 
-FEW = 20
-"""Up to this class gaps are no wonder: a small set may lack some."""
 SHOWN = 6
 """Values that a message lists."""
 

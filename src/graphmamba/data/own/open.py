@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from graphmamba.checks import check_is
 from graphmamba.data.cache import DamagedError, file_hash, open_or_build, recipe_hash
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.graph_columns import GraphColumns
@@ -78,6 +79,7 @@ def open_own(
         draws_split: Whether graphs get a part where the files do not say which.
     """
     path, options = Path(path), options or OwnOptions()
+    check_is("options", options, OwnOptions)
     read, files = _reader_of(path, options)
     recipe = _recipe(path, options, files)
     folder = (root or default_root()) / OWN
