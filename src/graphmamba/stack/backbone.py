@@ -18,8 +18,8 @@ from graphmamba.side_streams import Branch, join_lanes
 from graphmamba.stack.attention import Attention
 from graphmamba.stack.big_bird import BigBird
 from graphmamba.stack.block_pattern import BlockPattern
-from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
+from graphmamba.stack.parts import LocalModel
 from graphmamba.stack.performer import Performer
 
 
@@ -38,7 +38,7 @@ class Backbone(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.noise_seed = NoiseSeed(seed)
         number_norms(self)
-        self._reads_layout = any(isinstance(part, GatedGCN) for part in self.layers.modules())
+        self._reads_layout = any(isinstance(part, LocalModel) for part in self.layers.modules())
         self._pads = any(isinstance(part, Attention | Performer) for part in self.layers.modules())
         self._patterns = {
             part.request() for part in self.layers.modules() if isinstance(part, BigBird)

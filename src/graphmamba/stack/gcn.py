@@ -7,7 +7,7 @@ from graphmamba.checks import check_is, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.linear import Linear
 from graphmamba.stack.parts import LocalModel
-from graphmamba.stack.segments import sum_at
+from graphmamba.stack.segments import sum_at_targets, take_sources
 
 
 class GCN(LocalModel):
@@ -42,7 +42,8 @@ class GCN(LocalModel):
         """Average over neighbours."""
         source, target = topology.edge_index
         is_real = (source != target).to(x.dtype)[:, None]  # [edges, 1]
-        scale = (1 + sum_at(is_real, target, x.shape[0])).rsqrt()  # [nodes, 1]
+        layout = topology.lay_out()
+        scale = (1 + sum_at_targets(is_real, layout)).rsqrt()  # [nodes, 1]
         scaled = x * scale
-        received = scaled + sum_at(scaled[source] * is_real, target, x.shape[0])
+        received = scaled + sum_at_targets(take_sources(scaled, layout) * is_real, layout)
         return self.linear(received * scale), e

@@ -9,7 +9,7 @@ from graphmamba.checks import check_is, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.linear import Linear
 from graphmamba.stack.parts import LocalModel, required_edges
-from graphmamba.stack.segments import sum_at
+from graphmamba.stack.segments import sum_at_targets, take_sources
 
 
 class GCNE(LocalModel):
@@ -39,7 +39,6 @@ class GCNE(LocalModel):
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Add up the neighbours; edge rows are passed on as they are."""
         e = required_edges(e, "GCNE")
-        source, target = topology.edge_index
-        # Not by brackets: their gradient sorts the edges first.
-        message = functional.relu(self.linear(x).index_select(0, source) + e)
-        return sum_at(message, target, x.shape[0]) + self.bias, e
+        layout = topology.lay_out()
+        message = functional.relu(take_sources(self.linear(x), layout) + e)
+        return sum_at_targets(message, layout) + self.bias, e

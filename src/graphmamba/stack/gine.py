@@ -9,7 +9,7 @@ from graphmamba.data.topology import Topology
 from graphmamba.encode.linear import Linear
 from graphmamba.stack.options import Activation, activation_function
 from graphmamba.stack.parts import LocalModel, required_edges
-from graphmamba.stack.segments import sum_at
+from graphmamba.stack.segments import sum_at_targets, take_sources
 
 
 class GINE(LocalModel):
@@ -49,9 +49,9 @@ class GINE(LocalModel):
         topology: Topology,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Add up the neighbours; edge rows are passed on as they are."""
-        source, target = topology.edge_index
-        message = x[source]
+        layout = topology.lay_out()
+        message = take_sources(x, layout)
         if self.reads_edges:
             message = functional.relu(message + required_edges(e, "GINE"))
-        hidden = self.activation(self.first(x + sum_at(message, target, x.shape[0])))
+        hidden = self.activation(self.first(x + sum_at_targets(message, layout)))
         return self.second(functional.dropout(hidden, self.dropout, self.training)), e

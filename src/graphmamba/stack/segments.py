@@ -4,6 +4,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.data.edge_layout import EdgeLayout
+from graphmamba.stack.segment_sum import sum_segments, take_rows
+
+
+def take_sources(
+    x: Float[Tensor, "nodes channels"], layout: EdgeLayout
+) -> Float[Tensor, "edges channels"]:
+    """Return for each edge the row of the node that it comes from."""
+    return take_rows(x, layout.edge_index[0], layout.source_ptr, layout.source_order)
+
+
+def sum_at_targets(
+    rows: Float[Tensor, "edges channels"], layout: EdgeLayout
+) -> Float[Tensor, "nodes channels"]:
+    """Add up the rows of the edges that lead to each node."""
+    return sum_segments(rows, layout.edge_index[1], layout.target_ptr, layout.target_order)
+
 
 def sum_at(
     rows: Float[Tensor, "rows ..."], index: Int[Tensor, " rows"], size: int

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphmamba.stack.segment_sum import sum_segments
+from graphmamba.stack.segment_sum import sum_segments, take_rows
 from tests.helpers.processes import only_interpreted, run_apart
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -42,10 +42,17 @@ def assert_operator_right(lengths: tuple[int, ...], is_sorted: bool, device: str
     leaf = rows.float().to(device).requires_grad_()
     places = [None if x is None else x.to(device) for x in (index, ptr, order)]
     out = torch.ops.graphmamba.segment_sum_fused(leaf, *places)
-    torch.testing.assert_close(out.double().cpu(), truth_of(rows, index, ptr), rtol=1e-5, atol=1e-4)
+    truth = truth_of(rows, index, ptr)
+    torch.testing.assert_close(out.double().cpu(), truth, rtol=1e-5, atol=1e-4)
     grad = torch.randn(out.shape, device=device)
     out.backward(grad)
     assert torch.equal(leaf.grad, grad[index.to(device)])
+    # the other way round: what is summed here is the gradient there
+    given = grad.clone().requires_grad_()
+    taken = torch.ops.graphmamba.segment_take_fused(given, *places)
+    assert torch.equal(taken, grad[index.to(device)])
+    taken.backward(leaf.detach())
+    torch.testing.assert_close(given.grad.double().cpu(), truth, rtol=1e-5, atol=1e-4)
 
 
 @on_each_device
@@ -65,11 +72,28 @@ def test_every_place_gets_its_rows(
 
 
 @on_each_device
+def test_rows_are_taken_and_their_gradients_are_sums(device: str) -> None:
+    rows, index, ptr, order = segments(LENGTHS["hubs"], is_sorted=False)
+    places = [x.to(device) for x in (index, ptr, order)]
+    given = torch.randn(len(ptr) - 1, rows.shape[1], device=device, requires_grad=True)
+    taken = take_rows(given, *places)
+    assert torch.equal(taken, given[places[0]])
+    taken.backward(rows.float().to(device))
+    truth = truth_of(rows, index, ptr)
+    torch.testing.assert_close(given.grad.double().cpu(), truth, rtol=1e-5, atol=1e-4)
+
+
+@on_each_device
 def test_repeats_are_bit_equal(device: str) -> None:
     rows, index, ptr, order = segments(LENGTHS["hubs"], is_sorted=False)
     places = [x.to(device) for x in (index, ptr, order)]
-    first, *others = (sum_segments(rows.float().to(device), *places) for _ in range(4))
-    assert all(torch.equal(first, other) for other in others)
+    given = torch.randn(len(ptr) - 1, rows.shape[1], device=device, requires_grad=True)
+    rows = rows.float().to(device)
+    for results in (
+        [sum_segments(rows, *places) for _ in range(4)],
+        [torch.autograd.grad(take_rows(given, *places), given, rows)[0] for _ in range(4)],
+    ):
+        assert all(torch.equal(results[0], other) for other in results[1:])
 
 
 @only_interpreted
@@ -93,5 +117,11 @@ def test_the_kernel_is_right(name: str, is_sorted: bool) -> None:
 @pytest.mark.gpu
 def test_the_operator_keeps_the_rules_of_pytorch() -> None:
     rows, index, ptr, order = (x.cuda() for x in segments((2, 0, 70, 1), is_sorted=False))
-    operator = torch.ops.graphmamba.segment_sum_fused.default
-    torch.library.opcheck(operator, (rows.float().requires_grad_(), index, ptr, order))
+    torch.library.opcheck(
+        torch.ops.graphmamba.segment_sum_fused.default,
+        (rows.float().requires_grad_(), index, ptr, order),
+    )
+    given = torch.randn(4, rows.shape[1], device="cuda", requires_grad=True)
+    torch.library.opcheck(
+        torch.ops.graphmamba.segment_take_fused.default, (given, index, ptr, order)
+    )

@@ -1,4 +1,4 @@
-"""Sums over the rows that meet at the same place, always in the same order, without atomics."""
+"""Sums over the rows that meet at the same place, and back: in one order, without atomics."""
 
 from typing import Any
 
@@ -28,12 +28,39 @@ def sum_segments(
         ptr: The rows of place `p` are `ptr[p]` to `ptr[p + 1]` in the order.
         order: The rows sorted by place; None where they lie like that.
     """
-    if rows.dtype in FUSED_TYPES and rows.is_cuda and "fused" in available_backends(rows.device):
-        return _OPERATOR(rows, index, ptr, order)
+    if _is_fused(rows):
+        return _SUM(rows, index, ptr, order)
     return rows.new_zeros(ptr.shape[0] - 1, rows.shape[1]).index_add(0, index, rows)
 
 
-def _compute(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> Tensor:
+def take_rows(
+    rows: Float[Tensor, "places channels"],
+    index: Int[Tensor, " rows"],
+    ptr: Int[Tensor, " boundaries"],
+    order: Int[Tensor, " rows"] | None = None,
+) -> Float[Tensor, "rows channels"]:
+    """Hand the row of each place to all that belong there: `rows[index]`.
+
+    The gradient of a place is the sum of theirs, found as `sum_segments` finds it.
+
+    Args:
+        rows: What is handed out.
+        index: Place that each row of the result is taken from.
+        ptr: As in `sum_segments`.
+        order: As there.
+    """
+    if _is_fused(rows):
+        return _TAKE(rows, index, ptr, order)
+    # Not by brackets: their gradient sorts the places first.
+    return rows.index_select(0, index)
+
+
+def _is_fused(rows: Tensor) -> bool:
+    is_known = rows.dtype in FUSED_TYPES and rows.is_cuda
+    return is_known and "fused" in available_backends(rows.device)
+
+
+def _sum(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> Tensor:
     # Here and not at the top, so that Triton has to be installed only where it runs.
     from graphmamba.stack.segment_sum.fused import forward
 
@@ -42,22 +69,32 @@ def _compute(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> 
         return forward(dense, bounds, places)
 
 
-def _fake(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> Tensor:  # noqa: ARG001
+def _fake_sum(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> Tensor:  # noqa: ARG001
     return rows.new_empty((ptr.shape[0] - 1, rows.shape[1]))
 
 
+def _take(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> Tensor:  # noqa: ARG001
+    return rows.index_select(0, index)
+
+
+def _fake_take(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> Tensor:  # noqa: ARG001
+    return rows.new_empty((index.shape[0], rows.shape[1]))
+
+
 def _set_up(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
-    ctx.save_for_backward(inputs[1])
+    ctx.save_for_backward(*inputs[1:])
 
 
-def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    (index,) = ctx.saved_tensors
-    return grad.index_select(0, index), None, None, None
+def _differentiate_sum(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return _TAKE(grad, *ctx.saved_tensors), None, None, None
 
 
-_OPERATOR = add_operator(
-    "segment_sum_fused(Tensor rows, Tensor index, Tensor ptr, Tensor? order) -> Tensor",
-    _compute,
-    _fake,
-)
-add_gradients(_OPERATOR, _differentiate, _set_up)
+def _differentiate_take(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return _SUM(grad, *ctx.saved_tensors), None, None, None
+
+
+ARGUMENTS = "(Tensor rows, Tensor index, Tensor ptr, Tensor? order) -> Tensor"
+_SUM = add_operator(f"segment_sum_fused{ARGUMENTS}", _sum, _fake_sum)
+_TAKE = add_operator(f"segment_take_fused{ARGUMENTS}", _take, _fake_take)
+add_gradients(_SUM, _differentiate_sum, _set_up)
+add_gradients(_TAKE, _differentiate_take, _set_up)
