@@ -15,6 +15,7 @@ from graphmamba.stack import (
     GatedGCN,
     GPSLayer,
     GraphMambaLayer,
+    GraphMambaMixer,
     Performer,
     PlainLayer,
 )
@@ -38,6 +39,9 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "gcn-tuned": lambda d: PlainLayer(d, GCN(d), activation="gelu", dropout=0.0),
     "gcn-plus": lambda d: PlainLayer(
         d, GCNE(d), activation="gelu", norm="batch", has_residual=False
+    ),
+    "gcn-plus-mamba": lambda d: PlainLayer(
+        d, GCNE(d), activation="gelu", norm="batch", mixer=GraphMambaMixer(d), has_residual=False
     ),
     "gine": lambda d: PlainLayer(d, GINE(d)),
     "gine-tuned": lambda d: PlainLayer(d, GINE(d, activation="gelu"), activation="none"),

@@ -13,6 +13,7 @@ from graphmamba.stack import (
     GatedGCN,
     GPSLayer,
     GraphMambaLayer,
+    GraphMambaMixer,
     Performer,
     PlainLayer,
 )
@@ -41,6 +42,9 @@ def test_parts(d: int) -> None:
     assert count(PlainLayer(d, GCN(d))) == d * d + d
     assert count(PlainLayer(d, GCNE(d), norm="batch")) == d * d + 3 * d
     assert count(PlainLayer(d, GCN(d, has_bias=False), norm="batch")) == d * d + 2 * d
+    mixer = GraphMambaMixer(d)
+    both = PlainLayer(d, GCNE(d), norm="batch", mixer=mixer)
+    assert count(both) == count(mixer) + d * d + 5 * d
 
 
 @pytest.mark.parametrize("d", WIDTHS)

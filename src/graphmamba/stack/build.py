@@ -70,7 +70,8 @@ def build_layers(config: StackConfig, has_stable_gate: bool = False) -> list[nn.
         )
     if config.mixer == "exphormer":
         return [_exphormer(config, has_stable_gate)]
-    layer_of = _plain_layer if config.mixer == "none" else _gps_layer
+    is_plain = config.mixer == "none" or config.layer == "plain"
+    layer_of = _plain_layer if is_plain else _gps_layer
     return [layer_of(config, has_stable_gate, number) for number in range(config.layers)]
 
 
@@ -85,11 +86,12 @@ def _gps_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.Mo
     )
 
 
-def _plain_layer(config: StackConfig, has_stable_gate: bool, _number: int) -> nn.Module:
+def _plain_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.Module:
     local = LOCALS[config.local](config, has_stable_gate)
     if local is None:
         raise UserError("model.local and model.mixer must not both be 'none'")
-    if local.has_residual:
+    mixer = None if config.mixer == "none" else MIXERS[config.mixer](config, number)
+    if local.has_residual and mixer is None:
         return local
     return PlainLayer(
         config.channels,
@@ -97,6 +99,7 @@ def _plain_layer(config: StackConfig, has_stable_gate: bool, _number: int) -> nn
         activation=config.plain.activation,
         dropout=config.dropout,
         norm=config.plain.norm,
+        mixer=mixer,
         has_residual=config.plain.has_residual,
         has_unit_rows=config.plain.has_unit_rows,
     )
@@ -105,6 +108,8 @@ def _plain_layer(config: StackConfig, has_stable_gate: bool, _number: int) -> nn
 def _exphormer(config: StackConfig, has_stable_gate: bool) -> nn.Module:
     if config.local != "gatedgcn":
         raise UserError(f"model.local must be 'gatedgcn' for Exphormer, got {config.local!r}")
+    if config.layer != "gps":
+        raise UserError(f"model.layer must be 'gps' for Exphormer, got {config.layer!r}")
     return ExphormerStack(
         config.channels,
         config.layers,

@@ -10,6 +10,7 @@ from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.stack.options import Activation, NormName
 
 LocalName = Literal["gatedgcn", "gcn", "gcne", "gine", "gin", "none"]
+LayerName = Literal["gps", "plain"]
 MixerName = Literal["mamba", "transformer", "performer", "bigbird", "exphormer", "none"]
 
 
@@ -40,12 +41,12 @@ class AttentionConfig:
 
 @dataclass(frozen=True)
 class PlainConfig:
-    """What surrounds the local model of a layer without global exchange."""
+    """What surrounds local model and mixer of a plain layer."""
 
     activation: Activation = "relu"
-    """After the local model; GatedGCN has its own."""
+    """After local model and mixer; GatedGCN alone has its own."""
     norm: NormName = "none"
-    """Before that activation."""
+    """Before that activation, one for each of both."""
     has_residual: bool = True
     """Whether a layer adds its input."""
     has_unit_rows: bool = False
@@ -71,8 +72,11 @@ class StackConfig:
     """Message passing along the edges."""
     mixer: MixerName = "mamba"
     """Exchange among all nodes of a graph; `none` makes a stack of the local model alone."""
+    layer: LayerName = "gps"
+    """What local model and mixer are joined by: `gps` adds residuals, norms and a feed-forward
+    network, `plain` what the entries of `plain` say. Without a mixer all layers are plain."""
     norm: NormName = "batch"
-    """Norms of a layer with a mixer."""
+    """Norms of a layer of GPS."""
     activation: Activation = "relu"
     """Inside the local model and the feed-forward network."""
     order: OrderPolicy = field(default_factory=OrderPolicy)
@@ -84,7 +88,7 @@ class StackConfig:
     attention: AttentionConfig = field(default_factory=AttentionConfig)
     """Where `mixer` attends."""
     plain: PlainConfig = field(default_factory=PlainConfig)
-    """Where `mixer` is `none`."""
+    """Where `mixer` is `none` or `layer` is `plain`."""
 
     def __post_init__(self) -> None:
         check_types(self, "model.")

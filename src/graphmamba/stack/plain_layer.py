@@ -1,4 +1,4 @@
-"""Layers of pure message passing, for the baselines without global exchange."""
+"""Layers without a feed-forward network: message passing, and a mixer beside it if there is one."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,7 +13,10 @@ from graphmamba.stack.parts import LocalModel
 
 
 class PlainLayer(nn.Module):
-    r"""One local model and what follows it: :math:`x' = x + \sigma(N(\mathrm{local}(x, e)))`.
+    r"""One local model, a mixer beside it or none, and what follows both.
+
+    .. math::
+        x' = x + \sigma(N_1(\mathrm{local}(x, e)) + N_2(\mathrm{mixer}(x)))
 
     What the published stacks are made of (GatedGCN is a layer by itself):
 
@@ -33,6 +36,7 @@ class PlainLayer(nn.Module):
         activation: After the norm.
         dropout: Rate after the activation.
         norm: Before the activation.
+        mixer: Global exchange, called `mixer(x, topology)`, or None.
         has_residual: Whether the input is added.
         has_unit_rows: Whether each row of the result is scaled to length 1.
     """
@@ -45,13 +49,15 @@ class PlainLayer(nn.Module):
         activation: Activation = "relu",
         dropout: float = 0.0,
         norm: NormName = "none",
+        mixer: nn.Module | None = None,
         has_residual: bool = True,
         has_unit_rows: bool = False,
     ) -> None:
         super().__init__()
         check_fraction("dropout", dropout)
-        self.local = local
+        self.local, self.mixer = local, mixer
         self.norm = NodeNorm(norm, channels)
+        self.mixer_norm = None if mixer is None else NodeNorm(norm, channels)
         self.activation, self.dropout = activation_function(activation), dropout
         self.has_residual, self.has_unit_rows = has_residual, has_unit_rows
 
@@ -63,7 +69,9 @@ class PlainLayer(nn.Module):
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Return new node rows, and what the local model made of the edge rows."""
         near, e = self.local(x, e, topology)
-        near = self.activation(self.norm(near, topology))
-        near = functional.dropout(near, self.dropout, self.training)
-        new = x + near if self.has_residual else near
+        rows = self.norm(near, topology)
+        if self.mixer is not None and self.mixer_norm is not None:
+            rows = self.mixer_norm(self.mixer(x, topology), topology, after=rows)
+        rows = functional.dropout(self.activation(rows), self.dropout, self.training)
+        new = x + rows if self.has_residual else rows
         return unit_rows(new) if self.has_unit_rows else new, e
