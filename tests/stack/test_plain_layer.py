@@ -8,6 +8,7 @@ from graphmamba.errors import UserError
 from graphmamba.stack import GCNE, Attention, GraphMambaMixer, PlainLayer
 from graphmamba.stack.build import build_layers
 from graphmamba.stack.config import PlainConfig, StackConfig
+from graphmamba.stack.options import NormName
 from tests.helpers.graphs import random_rows, random_topology
 
 
@@ -47,6 +48,17 @@ def test_dropout_takes_whole_entries_in_training_only() -> None:
     is_left = dropped != 0
     assert torch.allclose(dropped[is_left], 2 * whole[is_left], atol=1e-6)
     assert 0 < is_left.sum() < (whole != 0).sum()
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "graph"])
+def test_a_mixer_begins_with_little_to_say(norm: NormName) -> None:
+    topology = random_topology()
+    x, e = random_rows(topology)
+    layer = PlainLayer(8, GCNE(8), activation="none", norm=norm, mixer=Attention(8, 2))
+    with_mixer = layer(x, e, topology)[0]
+    layer.mixer = None
+    without = layer(x, e, topology)[0]
+    assert (with_mixer - without).std().item() == pytest.approx(0.1, rel=0.1)
 
 
 def test_a_plain_stack_has_mixers_that_line_up_anew() -> None:

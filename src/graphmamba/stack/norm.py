@@ -43,20 +43,31 @@ class GraphLayerNorm(nn.Module):
         return (sums[0] / sums[1].clamp_min(1))[topology.batch, None]
 
 
+KINDS: dict[NormName, type[BatchNorm] | type[nn.LayerNorm] | type[GraphLayerNorm]] = {
+    "batch": BatchNorm,
+    "layer": nn.LayerNorm,
+    "graph": GraphLayerNorm,
+}
+
+
 class NodeNorm(nn.Module):
     """The normalisation of that name, called alike whether or not it looks at graphs.
 
     Args:
         name: Which one.
         channels: Width of the rows.
+        weight: What its weights start with.
     """
 
-    def __init__(self, name: NormName, channels: int) -> None:
+    def __init__(self, name: NormName, channels: int, weight: float = 1.0) -> None:
         super().__init__()
         check_choice("norm", name, get_args(NormName))
         self.name = name
-        kinds = {"batch": BatchNorm, "layer": nn.LayerNorm, "graph": GraphLayerNorm}
-        self.norm = nn.Identity() if name == "none" else kinds[name](channels)
+        self.norm: nn.Module = nn.Identity()
+        if name != "none":
+            norm = KINDS[name](channels)
+            nn.init.constant_(norm.weight, weight)
+            self.norm = norm
 
     def forward(
         self,

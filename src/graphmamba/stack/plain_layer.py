@@ -11,6 +11,10 @@ from graphmamba.stack.norm import NodeNorm
 from graphmamba.stack.options import Activation, NormName, activation_function
 from graphmamba.stack.parts import LocalModel
 
+MIXER_WEIGHT = 0.1
+"""What the weights of a mixer's norm start with. There is no residual sum that its first, random
+rows would be small in, and a norm would make them as large as the messages."""
+
 
 class PlainLayer(nn.Module):
     r"""One local model, a mixer beside it or none, and what follows both.
@@ -57,7 +61,7 @@ class PlainLayer(nn.Module):
         check_fraction("dropout", dropout)
         self.local, self.mixer = local, mixer
         self.norm = NodeNorm(norm, channels)
-        self.mixer_norm = None if mixer is None else NodeNorm(norm, channels)
+        self.mixer_norm = None if mixer is None else NodeNorm(norm, channels, MIXER_WEIGHT)
         self.activation, self.dropout = activation_function(activation), dropout
         self.has_residual, self.has_unit_rows = has_residual, has_unit_rows
 
