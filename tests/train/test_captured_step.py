@@ -23,6 +23,7 @@ NAMES = (
     "malnet-tiny/graph-mamba",
     "pattern/graph-mamba",
     "cluster/gatedgcn",
+    "peptides-func/gcn-plus",
     "pattern/exphormer",
     "peptides-func/gps-transformer",
     "pascalvoc-sp/gps-transformer",
@@ -36,6 +37,7 @@ RECIPE = {
     "recipe.warmup": 5,
     "model.dropout": 0.0,
     "model.attention.dropout": 0.0,
+    "head.dropout": 0.0,
 }
 
 
