@@ -80,3 +80,8 @@ def test_without_a_mixer_a_layer_is_plain_whatever_the_entry() -> None:
 def test_exphormer_is_no_plain_layer() -> None:
     with pytest.raises(UserError, match=r"model\.layer must be 'gps' for Exphormer, got 'plain'"):
         build_layers(StackConfig(8, 1, mixer="exphormer", layer="plain"))
+
+
+def test_a_plain_layer_is_not_without_messages() -> None:
+    with pytest.raises(UserError, match=r"model\.local must be a local model"):
+        build_layers(StackConfig(8, 1, local="none", layer="plain"))

@@ -88,9 +88,11 @@ def _gps_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.Mo
 
 def _plain_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.Module:
     local = LOCALS[config.local](config, has_stable_gate)
-    if local is None:
-        raise UserError("model.local and model.mixer must not both be 'none'")
     mixer = None if config.mixer == "none" else MIXERS[config.mixer](config, number)
+    if local is None and mixer is None:
+        raise UserError("model.local and model.mixer must not both be 'none'")
+    if local is None:
+        raise UserError("model.local must be a local model where model.layer='plain', got 'none'")
     if local.has_residual and mixer is None:
         return local
     return PlainLayer(
