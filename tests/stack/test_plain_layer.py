@@ -62,7 +62,7 @@ def test_a_mixer_begins_with_little_to_say(norm: NormName) -> None:
 
 
 def test_a_plain_stack_has_mixers_that_line_up_anew() -> None:
-    config = StackConfig(8, 2, local="gcne", layer="plain", plain=PlainConfig(norm="batch"))
+    config = StackConfig(8, 2, local="gcne", join="plain", plain=PlainConfig(norm="batch"))
     layers = build_layers(config)
     assert all(isinstance(layer, PlainLayer) for layer in layers)
     mixers = [layer.mixer for layer in layers]
@@ -72,16 +72,16 @@ def test_a_plain_stack_has_mixers_that_line_up_anew() -> None:
 
 def test_without_a_mixer_a_layer_is_plain_whatever_the_entry() -> None:
     for name in ("gps", "plain"):
-        (layer,) = build_layers(StackConfig(8, 1, local="gcne", mixer="none", layer=name))
+        (layer,) = build_layers(StackConfig(8, 1, local="gcne", mixer="none", join=name))
         assert isinstance(layer, PlainLayer)
         assert layer.mixer is None
 
 
 def test_exphormer_is_no_plain_layer() -> None:
-    with pytest.raises(UserError, match=r"model\.layer must be 'gps' for Exphormer, got 'plain'"):
-        build_layers(StackConfig(8, 1, mixer="exphormer", layer="plain"))
+    with pytest.raises(UserError, match=r"model\.join must be 'gps' for Exphormer, got 'plain'"):
+        build_layers(StackConfig(8, 1, mixer="exphormer", join="plain"))
 
 
 def test_a_plain_layer_is_not_without_messages() -> None:
     with pytest.raises(UserError, match=r"model\.local must be a local model"):
-        build_layers(StackConfig(8, 1, local="none", layer="plain"))
+        build_layers(StackConfig(8, 1, local="none", join="plain"))

@@ -158,6 +158,7 @@ def test_fused_norms_cost_what_their_parts_do() -> None:
     drop = OWN_ELEMENTWISE["graphmamba::activate_drop_fused"]
     assert drop(rows, None, None, "gelu", 0.1, 0) == 30
     assert OWN_ELEMENTWISE["graphmamba::segment_sum_fused"](rows, None, None, None) == 15
+    assert OWN_ELEMENTWISE["graphmamba::segment_take_fused"](rows, None, None, None) == 0
     assert OWN_ELEMENTWISE["graphmamba::segment_max_fused"](rows, None, None) == 15
     assert OWN_ELEMENTWISE["graphmamba::segment_max_fused_backward"](None, rows, None) == 15
     assert OWN_ELEMENTWISE["graphmamba::add_up_fused"]([rows] * 4) == 45

@@ -70,7 +70,7 @@ def build_layers(config: StackConfig, has_stable_gate: bool = False) -> list[nn.
         )
     if config.mixer == "exphormer":
         return [_exphormer(config, has_stable_gate)]
-    is_plain = config.mixer == "none" or config.layer == "plain"
+    is_plain = config.mixer == "none" or config.join == "plain"
     layer_of = _plain_layer if is_plain else _gps_layer
     return [layer_of(config, has_stable_gate, number) for number in range(config.layers)]
 
@@ -92,7 +92,7 @@ def _plain_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.
     if local is None and mixer is None:
         raise UserError("model.local and model.mixer must not both be 'none'")
     if local is None:
-        raise UserError("model.local must be a local model where model.layer='plain', got 'none'")
+        raise UserError("model.local must be a local model where model.join='plain', got 'none'")
     if local.has_residual and mixer is None:
         return local
     return PlainLayer(
@@ -110,8 +110,8 @@ def _plain_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.
 def _exphormer(config: StackConfig, has_stable_gate: bool) -> nn.Module:
     if config.local != "gatedgcn":
         raise UserError(f"model.local must be 'gatedgcn' for Exphormer, got {config.local!r}")
-    if config.layer != "gps":
-        raise UserError(f"model.layer must be 'gps' for Exphormer, got {config.layer!r}")
+    if config.join != "gps":
+        raise UserError(f"model.join must be 'gps' for Exphormer, got {config.join!r}")
     return ExphormerStack(
         config.channels,
         config.layers,

@@ -10,7 +10,7 @@ from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.stack.options import Activation, NormName
 
 LocalName = Literal["gatedgcn", "gcn", "gcne", "gine", "gin", "none"]
-LayerName = Literal["gps", "plain"]
+JoinName = Literal["gps", "plain"]
 MixerName = Literal["mamba", "transformer", "performer", "bigbird", "exphormer", "none"]
 
 
@@ -72,7 +72,7 @@ class StackConfig:
     """Message passing along the edges."""
     mixer: MixerName = "mamba"
     """Exchange among all nodes of a graph; `none` makes a stack of the local model alone."""
-    layer: LayerName = "gps"
+    join: JoinName = "gps"
     """What local model and mixer are joined by: `gps` adds residuals, norms and a feed-forward
     network, `plain` what the entries of `plain` say. Without a mixer all layers are plain."""
     norm: NormName = "batch"
@@ -88,7 +88,7 @@ class StackConfig:
     attention: AttentionConfig = field(default_factory=AttentionConfig)
     """Where `mixer` attends."""
     plain: PlainConfig = field(default_factory=PlainConfig)
-    """Where `mixer` is `none` or `layer` is `plain`."""
+    """Where `mixer` is `none` or `join` is `plain`."""
 
     def __post_init__(self) -> None:
         check_types(self, "model.")

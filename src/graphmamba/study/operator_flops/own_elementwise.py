@@ -109,6 +109,8 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "graphmamba::segment_max_fused": taken_in(),
     "graphmamba::segment_max_fused_backward": taken_in(place=1),
     "graphmamba::segment_sum_fused": taken_in(),
+    # copies are no work
+    "graphmamba::segment_take_fused": taken_in(cost=0),
     "graphmamba::column_sums_fused": taken_in(),
     "graphmamba::unit_rows_fused": _unit_rows,
     "graphmamba::unit_rows_fused_backward": taken_in(BACKWARD * LENGTH),
