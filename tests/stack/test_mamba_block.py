@@ -92,6 +92,18 @@ def test_output_is_the_recurrence_of_the_paper() -> None:
     assert torch.allclose(out, torch.cat(expected), atol=1e-10)
 
 
+@pytest.mark.parametrize("inner", [2, 12])
+def test_an_inner_width_is_that_of_the_scan_alone(inner: int) -> None:
+    torch.manual_seed(0)
+    block = MambaBlock(8, MambaOptions(inner=inner, expand=3, backend="reference")).double()
+    assert block.in_proj.weight.shape == (2 * inner, 8)
+    assert block.A_log.shape == (inner, 16)
+    assert block.out_proj.weight.shape == (8, inner)
+    rows = torch.randn(7, 8, dtype=torch.float64)
+    out = block(rows, torch.tensor([0, 7], dtype=torch.int32))
+    assert torch.allclose(out, written_out(block, rows), atol=1e-10)
+
+
 def test_order_visits_rows_and_puts_them_back() -> None:
     torch.manual_seed(0)
     block = MambaBlock(8, REFERENCE).double()
@@ -175,6 +187,7 @@ def test_zero_order_hold_is_what_the_paper_prints() -> None:
         ({"width": 0}, "width must be at least 1, got 0"),
         ({"width": 9}, "width must be at most 8, got 9"),
         ({"expand": 0}, "expand must be at least 1, got 0"),
+        ({"inner": 0}, "inner must be at least 1, got 0"),
         ({"rank": 0}, "rank must be at least 1, got 0"),
         ({"discretization": "tustin"}, "discretization must be one of .* got 'tustin'"),
         ({"backend": "cuda"}, "backend must be one of .* got 'cuda'"),

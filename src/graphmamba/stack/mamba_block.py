@@ -34,6 +34,9 @@ class MambaOptions:
     """Taps of the convolution."""
     expand: int = 1
     """Inner width over outer width."""
+    inner: int | None = None
+    """Inner width itself; `expand` times the outer one if null. A narrow scan leaves most
+    parameters to what stands beside it."""
     rank: int | None = None
     """Rank of the map to the step size; a sixteenth of the channels, rounded up, if null."""
     discretization: Discretization = "euler"
@@ -47,8 +50,13 @@ class MambaOptions:
             check_least(name, getattr(self, name), 1)
         if self.width > MOST_TAPS:
             raise UserError(f"width must be at most {MOST_TAPS}, got {self.width!r}")
-        if self.rank is not None:
-            check_least("rank", self.rank, 1)
+        for name in ("inner", "rank"):
+            if getattr(self, name) is not None:
+                check_least(name, getattr(self, name), 1)
+
+    def inner_width(self, channels: int) -> int:
+        """Channels of convolution and scan in a block whose rows have so many `channels`."""
+        return self.inner or self.expand * channels
 
 
 class SelectivePath(nn.Module):
@@ -65,7 +73,7 @@ class SelectivePath(nn.Module):
         check_least("channels", channels, 1)
         self.options = options
         self.rank = options.rank or math.ceil(channels / 16)
-        inner, state = options.expand * channels, options.state
+        inner, state = options.inner_width(channels), options.state
         self.conv1d = nn.Conv1d(inner, inner, options.width, groups=inner)
         self.x_proj = Linear(inner, self.rank + 2 * state, bias=False)
         self.dt_proj = Linear(self.rank, inner)
@@ -176,7 +184,7 @@ class MambaBlock(SelectivePath):
         check_is("options", options, MambaOptions)
         check_choice("direction", direction, get_args(Direction))
         super().__init__(channels, options)
-        inner = options.expand * channels
+        inner = options.inner_width(channels)
         self.direction = direction
         self.in_proj = Linear(channels, 2 * inner, bias=False)
         self.out_proj = Linear(inner, channels, bias=False)
