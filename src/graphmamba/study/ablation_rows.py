@@ -71,17 +71,27 @@ def _with_model(own: Experiment, paper: Experiment, *, names: tuple[str, ...]) -
     return replace(own, model=replace(own.model, **taken))
 
 
+def _without_mixer(own: Experiment, _paper: Experiment) -> Experiment:
+    return replace(own, model=replace(own.model, mixer="none"))
+
+
 def _without_dropout(own: Experiment, paper: Experiment) -> Experiment:
     layers = replace(own.model, dropout=paper.model.dropout)
     return replace(own, model=layers, head=replace(own.head, dropout=paper.head.dropout))
 
 
+BLOCK = ("mamba", "input_norm")
+LAYER = ("local", "join", "plain")
+
 PLUS_ROWS = {
     "plus": Row("all of it", lambda own, _paper: own),
+    "no-mamba": Row("without Mamba, and smaller by it", _without_mixer),
     "paper-encoder": Row(
         "the paper's encoder", lambda own, paper: replace(own, encoder=paper.encoder)
     ),
     "paper-order": Row("the paper's order", partial(_with_model, names=("order",))),
+    "paper-block": Row("the paper's Mamba block", partial(_with_model, names=BLOCK)),
+    "paper-layer": Row("the paper's layer around it", partial(_with_model, names=LAYER)),
     "paper-size": Row(
         "the paper's width and depth", partial(_with_model, names=("channels", "layers"))
     ),
@@ -90,7 +100,8 @@ PLUS_ROWS = {
     "paper-head": Row("the paper's head", lambda own, paper: replace(own, head=paper.head)),
     "paper-recipe": Row("the paper's recipe", lambda own, paper: replace(own, recipe=paper.recipe)),
 }
-"""What each piece of `graph-mamba-plus` is worth: in each row one of them is the paper's again."""
+"""What each piece of `graph-mamba-plus` is worth: in each row one of them is gone, or the paper's
+again."""
 
 TABLES: dict[TableName, RowTable] = {
     "order": RowTable("graph-mamba", ORDER_ROWS),
