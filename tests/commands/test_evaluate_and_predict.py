@@ -48,6 +48,31 @@ def test_scores_are_those_of_the_python_call(
     assert "PATTERN" in shown
 
 
+def test_what_the_file_reports_of_the_same_graphs_stands_beside_the_scores(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = graphmamba.load(run)
+    told = {
+        "train": {"loss": 0.5},
+        "validation": {"loss": 0.75, "accuracy_sbm": 0.625},
+        "test": {"loss": 0.875, "accuracy_sbm": math.nan},
+    }
+    save_weights("told.safetensors", trained.model, trained.experiment, scores=told)
+    assert scored(["told.safetensors", "--split", "validation"], capsys)["reported"] == {
+        "loss": 0.75,
+        "accuracy_sbm": 0.625,
+    }
+    main(["evaluate", "told.safetensors", "--split", "validation"])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["validation,", "reported", "0.7500", "0.6250"] in rows
+    assert scored(["told.safetensors"], capsys)["reported"]["accuracy_sbm"] is None
+    # of all graphs, of those it learned from, and of another set it says nothing
+    opened = open_data(trained.experiment)
+    monkeypatch.setattr("graphmamba.train.open_data.open_data", lambda *_, **__: opened)
+    for words in (["--split", "all"], ["--split", "train"], ["--benchmark", "pattern"]):
+        assert "reported" not in scored(["told.safetensors", *words], capsys)
+
+
 def test_json_has_a_word_for_what_is_no_number(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,7 +35,7 @@ def evaluate(  # noqa: PLR0913
     """Score a trained model on a split, by the metrics of its task.
 
     Unless told otherwise it computes as its run did, so that on the same device the scores are
-    those of the run.
+    those of the run; what the file reports of the same graphs is shown beside them.
 
     Args:
         checkpoint: A run folder, or a file of weights.
@@ -76,10 +76,19 @@ def evaluate(  # noqa: PLR0913
     scorer = scorer_of(trained, store, place, batch_size=batch_size, precision=precision)
     with bar("evaluating") as tell:
         scores = scorer.score(ids, tell)
+    is_own = benchmark is None and input_ is None
+    reported = trained.reported.get(part, {}) if is_own else {}
     if json:
-        where = {"checkpoint": str(trained.path), "data": title, "split": part}
-        told = where | {"graphs": len(ids)} | json_numbers(scores)
+        told = {
+            "checkpoint": str(trained.path),
+            "data": title,
+            "split": part,
+            "graphs": len(ids),
+            **json_numbers(scores),
+            **({"reported": json_numbers(reported)} if reported else {}),
+        }
         sys.stdout.write(json_format.dumps(told, indent=2, allow_nan=False) + "\n")
     else:
         heading = f"{trained.path} on {title}, graphs scored: {len(ids):,}"
-        say(scores_table(heading, {part: scores}))
+        rows = {part: scores} | ({f"{part}, reported": reported} if reported else {})
+        say(scores_table(heading, rows))

@@ -44,9 +44,12 @@ def results_table(result: RunResult | SeedsResult, published: Score | None = Non
 
 
 def scores_table(title: str, scores: Mapping[str, Mapping[str, float]]) -> object:
-    """Make a rich table of the scores of some splits."""
+    """Make a rich table of the scores of some splits; a row may lack some of the first one's."""
     names = list(next(iter(scores.values())))
-    rows = [[split, *(f"{values[name]:.4f}" for name in names)] for split, values in scores.items()]
+    rows = [
+        [split, *(f"{values[name]:.4f}" if name in values else "" for name in names)]
+        for split, values in scores.items()
+    ]
     return table(title, ["", *map(metric_title, names)], rows)
 
 

@@ -1,6 +1,6 @@
 """The card beside published weights: data, recipe, scores, how it was chosen, how it is used."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from graphmamba.config import config_names, load_experiment
@@ -11,7 +11,7 @@ from graphmamba.study.rescored import Rescored
 from graphmamba.study.runs import StoredRun
 from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.train.experiment import changed_entries
-from graphmamba.train.results import deviation_of, mean_of
+from graphmamba.train.results import Scores, deviation_of, mean_of
 
 MAIN = "graph-mamba"
 """The model that a data set's name alone stands for."""
@@ -39,10 +39,10 @@ def card(name: str, runs: Sequence[StoredRun], again: Rescored | None = None) ->
         [
             f"# {model} on {CATALOG[benchmark].title}",
             "",
-            *_scores(runs[0]),
+            *_scores(runs[0], {**runs[0].found.scores, **(again.scores if again else {})}),
             *(_again(runs[0], again) if again else ()),
             *_section("How it was chosen", _choice(runs)),
-            *_section("Use", _use(benchmark if model == MAIN else name)),
+            *_section("Use", _use(benchmark if model == MAIN else name, again is not None)),
             *_section("Data", _data(benchmark)),
             *_section("Training", _training(name, runs[0])),
             "",
@@ -54,27 +54,31 @@ def _section(title: str, body: Iterator[str]) -> list[str]:
     return ["", f"## {title}", "", *body]
 
 
-def _scores(run: StoredRun) -> Iterator[str]:
-    """All scores of the chosen epoch, with all their digits."""
-    names = [name for name in run.found.scores["test"] if name != "loss"]
+def _scores(run: StoredRun, reported: Mapping[str, Scores]) -> Iterator[str]:
+    """All scores of the weights, with all their digits."""
+    names = [name for name in reported["test"] if name != "loss"]
     titles = [f"{metric_title(name)} {'↓' if name in LOWER_IS_BETTER else '↑'}" for name in names]
     yield f"| split | {' | '.join(titles)} | loss |"
     yield "|---" * (len(names) + 2) + "|"
     for split in ("test", "validation"):
-        scores = run.found.scores[split]
+        scores = reported[split]
         yield f"| {split} | {' | '.join(repr(scores[name]) for name in (*names, 'loss'))} |"
     yield ""
     yield f"{run.found.parameters:,} parameters, 32 bits each."
 
 
 def _again(run: StoredRun, again: Rescored) -> Iterator[str]:
-    """Say what the weights score by later code."""
-    metric = run.found.metric
-    told = ", ".join(f"{split} {scores[metric]!r}" for split, scores in again.scores.items())
-    is_same = all(scores == run.found.scores[split] for split, scores in again.scores.items())
-    end = "the same digit for digit" if is_same else "kernels that were rewritten round otherwise"
+    """Say by what they were scored, and what their run had."""
+    found = run.found
+    had = ", ".join(f"{split} {found.scores[split][found.metric]!r}" for split in again.scores)
+    is_same = all(scores == found.scores[split] for split, scores in again.scores.items())
+    run_had = f"Its run, by commit {found.environment.get('commit') or 'unknown'}, had"
     yield ""
-    yield f"Scored again by commit {again.commit} on {again.device}: {told}; {end}."
+    yield f"Scored by commit {again.commit} on {again.device}, as `evaluate` does there."
+    if is_same:
+        yield f"{run_had} the same digit for digit."
+    else:
+        yield f"{run_had} {had}: kernels that were rewritten since round otherwise."
 
 
 def _choice(runs: Sequence[StoredRun]) -> Iterator[str]:
@@ -112,16 +116,17 @@ def _choice(runs: Sequence[StoredRun]) -> Iterator[str]:
         )
 
 
-def _use(name: str) -> Iterator[str]:
+def _use(name: str, is_scored_again: bool) -> Iterator[str]:
+    where = "above" if is_scored_again else "below"
     yield from ("```bash", f"graphmamba evaluate --pretrained {name}", "```", "")
     yield from ("```python", "import graphmamba", "")
     yield from (f'model = graphmamba.load_pretrained("{name}")', "found = model.predict(graphs)")
     yield from ("```", "")
     yield (
         "Line-ups at evaluation follow the seed in the file and the number of each graph in its "
-        "set. On a device like the one below, with the commit below and the data built from the "
-        "same files, `evaluate` therefore gives the test score above digit for digit; elsewhere "
-        "sums and Laplacian eigenvectors round differently."
+        f"set. On a device like the one {where}, with the commit {where} and the data built from "
+        "the same files, `evaluate` therefore gives the test score above digit for digit; "
+        "elsewhere sums and Laplacian eigenvectors round differently."
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphmamba.errors import UserError
-from graphmamba.train.results import Scores, read_scores
+from graphmamba.train.results import Scores, json_numbers, read_scores
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,11 @@ class Rescored:
     device: str
     scores: Mapping[str, Scores]
     """By split."""
+
+    def content(self) -> dict[str, object]:
+        """All of it, as JSON can write it."""
+        scores = {split: json_numbers(values) for split, values in self.scores.items()}
+        return {"commit": self.commit, "device": self.device, "scores": scores}
 
 
 def read_rescored(path: Path) -> dict[str, Rescored]:

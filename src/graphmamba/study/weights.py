@@ -29,7 +29,8 @@ def weights(
         folder: Holds BENCHMARK/MODEL/seed-N for each run, weights included.
         out: Gets BENCHMARK/MODEL/best.safetensors, a README.md beside each, and one over all.
         names: Some of the models, as BENCHMARK/MODEL with commas between.
-        scored: What the weights scored later, as benchmarks/scores.py records it, for the cards.
+        scored: What the weights scored later, as benchmarks/scores.py records it; that is then
+            what their files and cards report.
     """
     from rich.console import Console
 
@@ -65,7 +66,8 @@ def export(
     place = RunFolder(out / name)
     # weights of an older run may not say how it computed
     known = {"options": best.options.content(), "environment": dict(best.found.environment)}
-    write_tensors(place.best, tensors, about | known)
+    later = {"scored_again": again.content()} if again else {}
+    write_tensors(place.best, tensors, about | known | later)
     write_text(place.path / CARD, card(name, ranked, again))
     return best
 
@@ -82,7 +84,7 @@ def _check_belongs(source: Path, held: Weights, run: StoredRun) -> None:
 
 
 def index(out: Path) -> str:
-    """List all weights in a folder with their scores, as the headers of the files say."""
+    """List all weights in a folder with their scores, as the headers of the files report them."""
     lines = [
         "# Trained weights",
         "",
@@ -108,7 +110,5 @@ def index(out: Path) -> str:
 
 def _scores(held: Weights) -> list[str]:
     metric = held.experiment.data.task.metric
-    scores = held.metadata["scores"]
-    assert isinstance(scores, dict)
-    values = [f"{scores[split][metric]:.4f}" for split in ("validation", "test")]
+    values = [f"{held.reported[split][metric]:.4f}" for split in ("validation", "test")]
     return [metric_title(metric), *values, DATA_NOTES[held.experiment.benchmark].licence]

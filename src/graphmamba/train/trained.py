@@ -22,6 +22,7 @@ from graphmamba.train.folder import RunFolder
 from graphmamba.train.options import RunOptions
 from graphmamba.train.predict import BUDGET, stream_predictions
 from graphmamba.train.predictions import Predictions
+from graphmamba.train.results import Scores
 from graphmamba.train.weights import build_model, load_weights
 
 READ = frozenset({"x", "edge_index", "edge_attr", "edge_label_index"})
@@ -38,6 +39,7 @@ class Trained:
         path: Where it was read from, for messages.
         options: How its run computed; None for the defaults.
         graphs: Which own graphs it was trained on; see `identity_of`.
+        reported: What it scored, by split; None where nobody has scored it.
     """
 
     def __init__(
@@ -48,9 +50,11 @@ class Trained:
         path: Path | str = "model",
         options: RunOptions | None = None,
         graphs: str = "",
+        reported: Mapping[str, Scores] | None = None,
     ) -> None:
         self.experiment, self.model, self.names, self.path = experiment, model, names, Path(path)
         self.options, self.graphs = options or RunOptions(), graphs
+        self.reported = reported or {}
 
     def to(self, device: torch.device | str) -> "Trained":
         """Move the model to a device; predictions are made there."""
@@ -142,8 +146,15 @@ def load(path: Path | str) -> Trained:
     path = weights_in(Path(path))
     weights = load_weights(path)
     model = build_model(weights, path)
-    graphs = str(weights.metadata.get("graphs", ""))
-    return Trained(weights.experiment, model, weights.class_names, path, weights.options, graphs)
+    return Trained(
+        weights.experiment,
+        model,
+        weights.class_names,
+        path,
+        weights.options,
+        str(weights.metadata.get("graphs", "")),
+        weights.reported,
+    )
 
 
 def weights_in(path: Path) -> Path:

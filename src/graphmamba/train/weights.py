@@ -29,7 +29,8 @@ class Weights(NamedTuple):
     state: dict[str, Tensor]
     """Parameters and buffers by their names, on the CPU."""
     metadata: dict[str, object]
-    """All of the header: also `features`, `task`, `class_names`, `options`, `epoch`, `scores`."""
+    """All of the header: also `features`, `task`, `class_names`, `options`, `epoch`, `scores`, and
+    `scored_again` where somebody has."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -49,9 +50,21 @@ class Weights(NamedTuple):
     @property
     def rank(self) -> Rank:
         """Sorts weights by what validation says of them, the best first."""
-        scores = self.metadata.get("scores")
-        known = read_scores(scores) if isinstance(scores, dict) else {}
-        return rank_of(known, self.experiment.data.task.metric, self.options.seed)
+        return rank_of(_scores(self.metadata), self.experiment.data.task.metric, self.options.seed)
+
+    @property
+    def reported(self) -> dict[str, dict[str, float]]:
+        """Scores by split: those that the weights had last, or else those of their run."""
+        again = self.metadata.get("scored_again")
+        found = _scores(self.metadata) | (_scores(again) if isinstance(again, dict) else {})
+        # what a run says of training graphs was found while the weights changed
+        found.pop("train", None)
+        return found
+
+
+def _scores(about: Mapping[str, object]) -> dict[str, dict[str, float]]:
+    scores = about.get("scores")
+    return read_scores(scores) if isinstance(scores, dict) else {}
 
 
 def save_weights(  # noqa: PLR0913
