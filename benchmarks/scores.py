@@ -1,11 +1,12 @@
-"""Score trained weights once more, and hold the scores against those that their runs reported.
+"""Score trained weights once more, and hold the scores against those that their files report.
 
 Run it in the repository; the package need not be installed:
 
     PYTHONPATH=src python benchmarks/scores.py --device cuda --out FILE.json
 
-On the device of the run, with the same code, they are the same in all digits. Another device, or
-kernels that round otherwise, show here by how much they differ.
+On the device that they were scored on, with the same code, they are the same in all digits. Another
+device, or kernels that round otherwise, show here by how much they differ. With `graphmamba study
+weights --scored FILE.json` the files report what is found here.
 """
 
 import argparse
@@ -22,7 +23,6 @@ from graphmamba.errors import UserError
 from graphmamba.train.open_data import open_data
 from graphmamba.train.scorer import scorer_of
 from graphmamba.train.trained import load
-from graphmamba.train.weights import load_weights
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = ROOT / "weights"
@@ -45,7 +45,7 @@ def main() -> None:
     Console().print(
         table(
             f"scores on {device}",
-            ["weights", "split", "metric", "run", "now", "same"],
+            ["weights", "split", "metric", "reported", "now", "same"],
             [_texts(row) for row in rows],
         )
     )
@@ -60,10 +60,9 @@ def score(
 ) -> Iterator[dict[str, Any]]:
     """Score each file's model on the graphs that it was chosen and reported by."""
     for file in files:
-        reported: Any = load_weights(file).metadata.get("scores")
-        if not reported:
-            raise UserError(f"weights must hold the scores of their run, got '{file}' without")
         trained = load(file)
+        if not trained.reported:
+            raise UserError(f"weights must report their scores, got '{file}' without")
         store = open_data(trained.experiment, root)[1]
         scorer = scorer_of(trained, store, device)
         for split in SPLITS:
@@ -72,15 +71,15 @@ def score(
                 "weights": file.parent.relative_to(file.parents[2]).as_posix(),
                 "split": split,
                 "metric": trained.model.task.metric,
-                "is_same": now == reported[split],
-                "run": reported[split],
+                "is_same": now == trained.reported[split],
+                "reported": trained.reported[split],
                 "now": now,
             }
 
 
 def _texts(row: dict[str, Any]) -> list[str]:
     metric = row["metric"]
-    scores = [f"{row[name][metric]:.6f}" for name in ("run", "now")]
+    scores = [f"{row[name][metric]:.6f}" for name in ("reported", "now")]
     return [row["weights"], row["split"], metric, *scores, "yes" if row["is_same"] else "no"]
 
 

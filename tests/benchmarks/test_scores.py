@@ -1,4 +1,4 @@
-"""Weights are scored again as their run scored them, and a difference is told."""
+"""Weights are scored again as they were scored before, and a difference is told."""
 
 import json
 import sys
@@ -63,11 +63,11 @@ def test_another_score_is_told_and_written(
         run(study, monkeypatch, save(tmp_path, changed=0.25))
     first, second = json.loads((tmp_path / "new" / "scores.json").read_text())["rows"]
     assert (first["is_same"], second["is_same"]) == (False, True)
-    assert first["run"]["accuracy_sbm"] - first["now"]["accuracy_sbm"] == pytest.approx(0.25)
+    assert first["reported"]["accuracy_sbm"] - first["now"]["accuracy_sbm"] == pytest.approx(0.25)
 
 
 def test_weights_without_scores_are_refused(
     study: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UserError, match="weights must hold the scores of their run, got"):
+    with pytest.raises(UserError, match="weights must report their scores, got"):
         run(study, monkeypatch, save(tmp_path, has_scores=False))
