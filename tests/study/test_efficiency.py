@@ -13,7 +13,7 @@ import torch
 from graphmamba.config import load_experiment
 from graphmamba.study import efficiency as study
 from graphmamba.study.cost import LargestBatch, Shelf, Subject, largest_batch, measure_cost
-from graphmamba.study.efficiency import efficiency, run
+from graphmamba.study.efficiency import efficiency, recounted, run
 from graphmamba.study.efficiency_bench import Bench
 from graphmamba.study.efficiency_findings import Findings, FractionRow, MixerRow
 from graphmamba.study.efficiency_plan import (
@@ -65,6 +65,7 @@ def test_all_cells_are_measured(findings: Findings) -> None:
         assert row.cost.has_room
         assert row.cost.counted_flops == pytest.approx(row.cost.forward_flops, rel=0.02)
         assert row.cost.ms > 0
+        assert row.cost.original_flops > row.cost.forward_flops
         assert "generated" in row.source
 
 
@@ -132,13 +133,14 @@ def test_files_hold_every_row(findings: Findings, tmp_path: Path) -> None:
     rows = list(csv.DictReader(lines))
     assert [row["peak_bytes"] for row in rows][-1] == "OOM"
     assert rows[-1]["memory_measure"] == "live tensor storage"
-    assert float(rows[-1]["forward_flops"]) > 0
+    assert float(rows[-1]["original_flops"]) > float(rows[-1]["forward_flops"]) > 0
     content = json.loads((tmp_path / "new" / "efficiency.json").read_text())
     assert len(content["mixers"]) == len(findings.mixers)
     assert content["claims"] == claims(findings)
     shown = console.export_text()
     assert "OOM" in shown
     assert "74 %" in shown
+    assert "by original" in shown
     assert (tmp_path / "new" / "malnet.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -174,6 +176,20 @@ def test_claims_compare_memory_and_operations(findings: Findings) -> None:
     ours, rival = cost["graph-mamba"], cost["gps-transformer"]
     assert first["flops_saved"] == 1 - ours.forward_flops / rival.forward_flops
     assert first["memory_saved"] == 1 - ours.peak_bytes / rival.peak_bytes
+    assert first["flops_saved_of_original"] == 1 - ours.forward_flops / rival.original_flops
+    assert first["flops_saved_by_original"] == 1 - ours.original_flops / rival.original_flops
+
+
+def test_operations_of_the_original_are_found_again_without_measuring(findings: Findings) -> None:
+    def older(row: FractionRow | MixerRow) -> FractionRow | MixerRow:
+        return replace(row, cost=replace(row.cost, original_flops=None))
+
+    begun = replace(
+        findings,
+        fractions=tuple(map(older, findings.fractions)),
+        mixers=tuple(map(older, findings.mixers)),
+    )
+    assert recounted(Bench(TINY, CPU, 10**9), begun) == findings
 
 
 def test_running_out_of_memory_is_a_cell_and_not_the_end() -> None:

@@ -39,7 +39,7 @@ TWINS = 4
 COST = Cost(
     parameters=1, batch_size=2, batches=1, nodes=3.0, edges=4.0, forward_flops=5e6, products=3e6,
     scan=1e6, elementwise=1e6, counted_flops=5e6, peak_bytes=6_000_000, memory_measure="none",
-    ms=0.5,
+    ms=0.5, original_flops=7e6,
 )  # fmt: skip
 
 
@@ -201,6 +201,39 @@ def test_graphs_of_two_sources_are_not_mixed(bed: Bed, tmp_path: Path) -> None:
     bed.source = "elsewhere"
     with pytest.raises(UserError, match=r"'malnet-tiny' .*\(somewhere\), got others \(elsewhere\)"):
         bed.study(tmp_path)
+
+
+def forget_the_original(folder: Path) -> list[dict[str, object]]:
+    """Make the file what it was before operations of the original code were counted."""
+    content = json.loads((folder / "efficiency.json").read_text())
+    costs = [row["cost"] for name in ("fractions", "mixers") for row in content[name]]
+    for cost in costs:
+        del cost["original_flops"]
+    (folder / "efficiency.json").write_text(json.dumps(content))
+    return costs
+
+
+def test_rows_of_an_older_study_get_what_formulas_give_and_keep_what_was_measured(
+    bed: Bed, tmp_path: Path
+) -> None:
+    bed.study(tmp_path, max_time=65.0)
+    older, measured = forget_the_original(tmp_path), list(bed.measured)
+    bed.study(tmp_path, max_time=0.0)
+    assert bed.measured == measured
+    content = json.loads((tmp_path / "efficiency.json").read_text())
+    costs = [row["cost"] for name in ("fractions", "mixers") for row in content[name]]
+    assert all(cost.pop("original_flops") > 0 for cost in costs)
+    assert costs == older
+
+
+def test_rows_of_an_older_study_are_not_filled_in_from_other_graphs(
+    bed: Bed, tmp_path: Path
+) -> None:
+    bed.study(tmp_path, max_time=25.0)
+    forget_the_original(tmp_path)
+    bed.source = "elsewhere"
+    with pytest.raises(UserError, match=r"\(somewhere\), got others \(elsewhere\)"):
+        bed.study(tmp_path, max_time=0.0)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The numbers of a batch that work and memory depend on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch_geometric.data import Data
 
@@ -41,3 +41,7 @@ class BatchSize:
     def slots(self) -> int:
         """Rows of the padded batch."""
         return self.graphs * self.longest
+
+    def padded(self) -> "BatchSize":
+        """Count the rows of padding as nodes."""
+        return replace(self, nodes=self.slots)

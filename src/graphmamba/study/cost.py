@@ -18,7 +18,7 @@ from graphmamba.data.columns import topology_of
 from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.store import GraphStore
 from graphmamba.study.batch_size import BatchSize
-from graphmamba.study.flops import Flops, count_flops
+from graphmamba.study.flops import Flops, Form, count_flops
 from graphmamba.study.memory import MEASURES, OUT_OF_MEMORY, peak_bytes, release
 from graphmamba.study.model_flops import forward_flops
 from graphmamba.task.losses import LOSSES
@@ -53,6 +53,9 @@ class Cost:
     """How that was measured."""
     ms: float | None
     """Of a training step, for one graph; None where it did not fit."""
+    original_flops: float | None = None
+    """By formula, as the code of the model's authors would do it; None in rows that were kept
+    before it was counted."""
 
     @property
     def has_room(self) -> bool:
@@ -115,6 +118,10 @@ class Subject:
         """Take `size` graphs from the `first` on, beginning anew at the end."""
         ids = torch.arange(first, first + size) % len(self.store)
         return self.store.batch(ids, by_source=True)
+
+    def batches(self, size: int, count: int) -> list[Batch]:
+        """Take as many batches of that size, one after another."""
+        return [self.batch(number * size, size) for number in range(count)]
 
     def train(self, batch: Data) -> None:
         """Make one step: forward, backward, update."""
@@ -179,9 +186,9 @@ def measure_cost(
         cap: Bytes that a step may take on a CPU; on a GPU see `memory.capped`.
         repeats: Steps that are timed with each batch.
     """
-    made = [subject.batch(number * batch_size, batch_size) for number in range(batches)]
+    made = subject.batches(batch_size, batches)
     sizes = [BatchSize.of(batch) for batch in made]
-    flops = sum((forward_flops(subject.model, size) for size in sizes), start=Flops())
+    flops, original = _work(subject, sizes, "here"), _work(subject, sizes, "original")
     found = _measure(subject, made, cap, repeats)
     graphs = batch_size * batches
     return Cost(
@@ -198,7 +205,18 @@ def measure_cost(
         peak_bytes=None if found is None else found.peak,
         memory_measure=MEASURES[subject.device.type],
         ms=None if found is None else 1e3 * found.seconds / graphs,
+        original_flops=original.total / graphs,
     )
+
+
+def original_flops_of(subject: Subject, batch_size: int, batches: int) -> float:
+    """Find what the original code would do for one graph of the same batches; nothing is run."""
+    sizes = [BatchSize.of(batch) for batch in subject.batches(batch_size, batches)]
+    return _work(subject, sizes, "original").total / (batch_size * batches)
+
+
+def _work(subject: Subject, sizes: Sequence[BatchSize], form: Form) -> Flops:
+    return sum((forward_flops(subject.model, size, form) for size in sizes), start=Flops())
 
 
 def _measure(

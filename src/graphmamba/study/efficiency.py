@@ -14,7 +14,7 @@ from graphmamba.checks import check_choice, check_least
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 from graphmamba.study.efficiency_bench import Bench
-from graphmamba.study.efficiency_findings import Findings, Row, read_findings
+from graphmamba.study.efficiency_findings import BatchRow, Findings, Row, read_findings
 from graphmamba.study.efficiency_plan import (
     FULL,
     QUICK,
@@ -71,7 +71,7 @@ def efficiency(  # noqa: PLR0913
     cap = _affordable(parse_bytes("memory_cap", memory_cap), where)
     bench = Bench(QUICK if quick else FULL, where, cap, root, seed)
     begun = Findings(bench.plan, cap, describe(where, commit), seed=seed)
-    findings = read_findings(folder, begun)
+    findings = recounted(bench, read_findings(folder, begun))
     with Stops(max_time, math.inf) as stops, Console(stderr=True).status("measuring") as status:
         for found in run(bench, part, findings, status.update, stops):
             # whatever ends the study later, what there is stays
@@ -117,6 +117,15 @@ def run(
             begun = begun.with_row(_measured_before(cell, begun) or bench.measure(cell))
             tell(f"measured {cell}")
             yield begun
+
+
+def recounted(bench: Bench, found: Findings) -> Findings:
+    """Fill in what formulas give and rows that were kept earlier lack."""
+    for cell, row in found.rows.items():
+        if not isinstance(row, BatchRow) and row.cost.original_flops is None:
+            _check_source(bench.source(cell), cell, found)
+            found = found.with_row(bench.recount(row))
+    return found
 
 
 def _measured_before(cell: Cell, begun: Findings) -> Row | None:

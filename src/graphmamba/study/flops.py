@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from torch.utils.flop_counter import FlopCounterMode
 
 from graphmamba.study.operator_flops.counter import ElementwiseCounter
 from graphmamba.study.operator_flops.products import PRODUCTS, TORCH_PRODUCTS
 from graphmamba.study.operator_flops.scan import SCAN_OPERATORS
+
+Form = Literal["here", "original"]
+"""`here`: what runs in this library. `original`: what the code of each model's authors does for the
+same numbers; it pads rows before they are mapped, and maps equal rows one by one."""
 
 
 @dataclass(frozen=True)

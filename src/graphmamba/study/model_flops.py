@@ -21,22 +21,29 @@ from graphmamba.encode.numbers import NumberEncoder, Standardize
 from graphmamba.encode.random_walk import RandomWalkEncoder
 from graphmamba.errors import UserError
 from graphmamba.study.batch_size import BatchSize
-from graphmamba.study.flops import Flops
+from graphmamba.study.flop_terms import batch_norm, linear, pointwise
+from graphmamba.study.flops import Flops, Form
 from graphmamba.study.operator_flops.costs import DROPOUT, LENGTH
-from graphmamba.study.stack_flops import batch_norm, layer_flops, linear, pointwise
+from graphmamba.study.stack_flops import layer_flops
 from graphmamba.task.heads import GraphHead, Normalize
 from graphmamba.task.model import GraphMamba
 
 
-def forward_flops(model: GraphMamba, size: BatchSize) -> Flops:
+def forward_flops(model: GraphMamba, size: BatchSize, form: Form = "here") -> Flops:
     """Operations of one forward pass on a batch of that size.
 
     In training mode and at evaluation they differ: by dropout, and by the line-ups averaged over.
+
+    Args:
+        model: The model.
+        size: The batch.
+        form: Whose code runs it: ours, or that of its authors.
     """
     flops = _encoder(cast(GraphEncoder, model.backbone.encoder), size)
     for layer in model.backbone.layers:
-        is_last = layer is model.backbone.layers[-1]
-        flops += layer_flops(layer, replace(size, wants_edges=not is_last))
+        # Edges of the last layer are read by nobody, and normalised in the original code alone.
+        is_finished = form == "original" or layer is not model.backbone.layers[-1]
+        flops += layer_flops(layer, replace(size, wants_edges=is_finished), form)
     head = cast(Any, model.head)
     if isinstance(head, GraphHead):
         width = next(_linears(head.mlp)).in_features
