@@ -64,6 +64,9 @@ def batch_norm_act(
         is_synced: Whether the batches of all processes are normalised together; by the reference.
         backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
 
+    Returns:
+        Rows of the type that PyTorch promotes those of x, b and a to.
+
     Example:
         >>> running = Running(torch.zeros(3), torch.ones(3))
         >>> x = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])

@@ -65,6 +65,9 @@ def batch_norm_pair(
         count: Number of real rows, all if None. The others, which come last, become 0.
         backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
 
+    Returns:
+        Rows of the type that PyTorch promotes those of a, b and r to.
+
     Example:
         >>> norms = [
         ...     Norm(torch.ones(2), torch.zeros(2), Running(torch.zeros(2), torch.ones(2)))
