@@ -82,9 +82,7 @@ def batch_norm_pair(
     if drop:
         check_fraction("drop.rate", drop.rate)
     drop = drop if drop and drop.rate else None
-    # A list, so that what kernels cannot do is refused for either.
-    is_kernel = [is_fused(backend, rows, is_synced=False) for rows in (a, b)]
-    if not all(is_kernel):
+    if not is_fused(backend, False, a, b, before):
         near = batch_norm_act(
             *(a, *first[:3]), is_training=is_training, eps=first.eps, count=count,
             backend="reference",
