@@ -24,7 +24,6 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.data.sbm import draw_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
-from graphmamba.train.engine import set_products
 from graphmamba.train.pretrained import find_pretrained
 from graphmamba.train.results import deviation_of, mean_of
 from graphmamba.train.scorer import Scorer
@@ -84,11 +83,13 @@ def measure(
     trained: Trained, seeds: range, graphs: int, device: torch.device
 ) -> Iterator[dict[str, Any]]:
     """Score the model on a set of so many graphs for each seed."""
-    set_products(device, trained.options)
     for seed in seeds:
         drawn = GraphStore(draw_cluster((0, 0, graphs), seed))
         store = with_read_columns(drawn, trained.model).to(device)
-        scorer = Scorer(trained.model, store, trained.experiment, trained.options.precision)
+        options = trained.options
+        scorer = Scorer(
+            trained.model, store, trained.experiment, options.precision, tf32=options.tf32
+        )
         nodes = int(drawn.tables["nodes"].ptr[-1])
         yield {"seed": seed, "nodes_a_graph": nodes / graphs, **scorer.score("test")}
 

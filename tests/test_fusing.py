@@ -1,6 +1,6 @@
 """Kernels run for what they were made for, and PyTorch's own operations for all else."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import pytest
@@ -9,8 +9,21 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from graphmamba import fusing
+from graphmamba.encode.batch_norm import Running, activate_drop, batch_norm_act
+from graphmamba.encode.batch_norm.pair import Norm, batch_norm_pair
+from graphmamba.encode.category_sum import category_sum
+from graphmamba.encode.linear import linear
+from graphmamba.encode.unit_rows import unit_rows
 from graphmamba.errors import UserError
-from graphmamba.fusing import can_fuse, can_fuse_single, is_fused_single
+from graphmamba.fusing import (
+    FusedBackend,
+    can_fuse,
+    can_fuse_single,
+    is_fused,
+    is_fused_single,
+)
+from graphmamba.stack.edge_attention import wire
+from graphmamba.stack.fan_out import fan_out
 from tests.helpers.typecheck import typecheck_off
 
 
@@ -62,3 +75,51 @@ def test_what_cannot_be_is_refused(on_gpu: Tensor, monkeypatch: pytest.MonkeyPat
         is_fused_single("fused", torch.empty(2))
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert is_fused_single("fused", torch.empty(2))
+
+
+def test_short_types_are_read_by_kernels_that_take_them(on_gpu: Tensor) -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        assert is_fused("auto", on_gpu.to(dtype), None, on_gpu)
+    assert not is_fused("auto", on_gpu, on_gpu.double())
+    assert not is_fused("auto", on_gpu.bfloat16(), types=(torch.float32,))
+    assert is_fused("auto", on_gpu.long(), types=None)
+    with pytest.raises(UserError, match=r"'reference' for torch\.float64, got 'fused'"):
+        is_fused("fused", on_gpu, on_gpu.double())
+
+
+ROWS, ONES, NUMBERS = torch.ones(3, 4), torch.ones(4), torch.zeros(3, 2, dtype=torch.int64)
+DOORS: dict[str, Callable[[FusedBackend, torch.dtype], object]] = {
+    "batch_norm_act": lambda backend, dtype: batch_norm_act(
+        ROWS.to(dtype), ONES, ONES, Running(ONES.clone(), ONES.clone()), backend=backend
+    ),
+    "batch_norm_pair": lambda backend, dtype: batch_norm_pair(
+        *[ROWS.to(dtype)] * 2,
+        *(Norm(ONES, ONES, Running(ONES.clone(), ONES.clone())) for _ in range(2)),
+        backend=backend,
+    ),
+    "activate_drop": lambda backend, dtype: activate_drop(ROWS.to(dtype), "relu", backend=backend),
+    "unit_rows": lambda backend, dtype: unit_rows(ROWS.to(dtype), backend=backend),
+    "category_sum": lambda backend, dtype: category_sum(
+        NUMBERS, NUMBERS[0], ROWS.to(dtype), backend=backend
+    ),
+    "fan_out": lambda backend, dtype: fan_out(ROWS.to(dtype), 2, backend=backend),
+    "linear": lambda backend, dtype: linear(ROWS.to(dtype), ROWS.to(dtype), backend=backend),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_refuses_kernels_where_none_runs(
+    door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(UserError, match="backend must be 'reference' on cpu, got 'fused'"):
+        DOORS[door]("fused", torch.float32)
+    with pytest.raises(UserError, match=r"backend must be 'reference' for torch\.float64"):
+        DOORS[door]("fused", torch.float64)
+    DOORS[door]("auto", torch.float32)
+
+
+def test_wires_are_not_laid_out_where_no_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(UserError, match="backend must be 'reference' on cpu, got 'fused'"):
+        wire(NUMBERS.T, NUMBERS[:, 0], nodes=3, shared=1, backend="fused")

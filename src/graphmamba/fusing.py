@@ -15,6 +15,10 @@ FusedBackend = Literal["auto", "reference", "fused"]
 
 FUSED_TYPES = torch.float32, torch.bfloat16, torch.float16
 """What kernels take that compute in float32 whatever they read."""
+SINGLE = (torch.float32,)
+"""What those take that leave shorter types to PyTorch."""
+
+Types = tuple[torch.dtype, ...]
 
 # Looked up once and without importing it: tracing cannot look into the import system.
 _HAS_TRITON = find_spec("triton") is not None
@@ -27,7 +31,7 @@ def can_fuse(tensor: Tensor) -> bool:
 
 def can_fuse_single(*tensors: Tensor) -> bool:
     """Tell that of kernels for float32 alone, which leave it to PyTorch where autocast chooses."""
-    is_single = all(each.dtype == torch.float32 for each in tensors)
+    is_single = all(each.dtype in SINGLE for each in tensors)
     return is_single and can_fuse(tensors[0]) and not torch.is_autocast_enabled("cuda")
 
 
@@ -36,20 +40,38 @@ def may_round(tensor: Tensor) -> bool:
     return not tensor.is_cuda or torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
-def is_fused_single(backend: FusedBackend, *tensors: Tensor) -> bool:
-    """Tell whether kernels for float32 alone run; refuse them where they are asked for others."""
+def is_fused(
+    backend: FusedBackend, *tensors: Tensor | None, types: Types | None = FUSED_TYPES
+) -> bool:
+    """Tell whether kernels run; refuse them where they are asked for what they cannot do.
+
+    Args:
+        backend: What was asked for.
+        tensors: What they would read, the first one always there.
+        types: What they can read; None where it does not matter.
+    """
     check_choice("backend", backend, get_args(FusedBackend))
+    there = [each for each in tensors if each is not None]
     if backend == "auto":
-        return can_fuse_single(*tensors)
-    if backend == "fused":
-        _refuse_others(*tensors)
+        return can_fuse(there[0]) and why_unfused(*there, types=types) is None
+    if backend == "fused" and (reason := why_unfused(*there, types=types)):
+        raise UserError(f"backend must be 'reference' {reason}, got 'fused'")
     return backend == "fused"
 
 
-def _refuse_others(*tensors: Tensor) -> None:
+def is_fused_single(backend: FusedBackend, *tensors: Tensor) -> bool:
+    """Tell that of kernels for float32 alone."""
+    if backend == "auto":
+        return can_fuse_single(*tensors)
+    return is_fused(backend, *tensors, types=SINGLE)
+
+
+def why_unfused(*tensors: Tensor, types: Types | None = FUSED_TYPES) -> str | None:
+    """Say for what, or where, kernels cannot run; None where they can."""
     is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     for each in tensors:
-        if each.dtype != torch.float32:
-            raise UserError(f"backend must be 'reference' for {each.dtype}, got 'fused'")
+        if types is not None and each.dtype not in types:
+            return f"for {each.dtype}"
         if not (each.is_cuda or is_interpreted):
-            raise UserError(f"backend must be 'reference' on {each.device}, got 'fused'")
+            return f"on {each.device}"
+    return None

@@ -2,21 +2,29 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
+from secrets import token_hex
 
 from graphmamba.errors import UnwritableError, UserError
+
+DAY = 24 * 3600
+"""Seconds after which an unfinished file that nobody has touched is one of a killed process."""
 
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     """Have a file written under another name, then give it its own; a failure leaves the old one.
 
+    Of several that write one file at a time the last one stays, as a whole.
+
     Args:
         path: Where the file belongs.
         write: Writes to the path that it is given.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}.{token_hex(8)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(partial)
@@ -31,6 +39,16 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         if isinstance(mistake, OSError):
             raise cannot_write(path, mistake) from mistake
         raise
+    _remove_leftovers(path)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what killed processes left of a file; what is young may still be written to."""
+    for leftover in path.parent.glob(f".{escape(path.name)}.*partial"):
+        # another process may have been faster
+        with suppress(OSError):
+            if time.time() - leftover.stat().st_mtime > DAY:
+                leftover.unlink()
 
 
 def cannot_write(path: Path, mistake: Exception) -> UnwritableError:

@@ -9,7 +9,7 @@ from rich.table import Table
 from graphmamba.bench.agreement import Agreement
 from graphmamba.bench.measure import ScanTimes
 from graphmamba.bench.shapes import BATCHES
-from graphmamba.bench.tables import agreement_table, cpu_table, gpu_table, write_json
+from graphmamba.bench.tables import agreement_table, cpu_table, gpu_table, table, write_json
 
 PEPTIDES = ScanTimes(BATCHES["peptides"], "fused", 0.02, 0.06, peak_bytes=3 * 2**29)
 
@@ -32,6 +32,12 @@ def test_speed_up_is_over_the_padded_loop_of_the_same_batch() -> None:
     alone = replace(fast, batch=BATCHES["voc"])
     last = [line.split()[-1] for line in lines(cpu_table([fast, loop, alone], "a CPU"))[-4:-1]]
     assert last == ["25.0x", "1.0x", "40.0"]
+
+
+def test_cells_that_look_like_markup_stand_as_they_are() -> None:
+    made = table("q[/b]", ["a[b]", "backend"], [["c[/d]", ":dog:"]])
+    words = [line.split() for line in lines(made) if line.strip(" ─╶╴━")]
+    assert words == [["q[/b]"], ["a[b]", "backend"], ["c[/d]", ":dog:"]]
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,10 @@ def test_pretrained_weights_are_found_by_name(
             "1 number an edge and 10 classes of a graph by accuracy",
         ),
         (["evaluate", "RUN", "--benchmark", "mnst"], "benchmark must be one of"),
-        (["evaluate", "RUN", "--pretrained", "x"], "must be given"),
+        (["evaluate", "RUN", "--pretrained", "x"], "--pretrained may be given, got '"),
+        (["evaluate", "--weights", "x"], "or --pretrained, must be given, got none"),
+        (["evaluate", "RUN", "--weights", "x"], "must be given for --pretrained alone, got 'x'"),
+        (["predict", "RUN", "--weights", "x"], "must be given for --pretrained alone, got 'x'"),
         (["evaluate", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
         (["predict", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
         (

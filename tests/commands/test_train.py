@@ -231,6 +231,13 @@ def test_own_graphs_of_the_training_are_predicted_by_their_names() -> None:
         assert [line.partition(",")[0] for line in lines] == [f"g{n}" for n in range(12)]
 
 
+def test_a_seed_beside_several_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["train", *SMALL, "--seeds", "0,1", "--seed", "5", "--folder", "run"]) == 2
+    told = capsys.readouterr().err
+    assert "--seeds must be given in the place of --seed, got both: 0,1 and 5" in told
+    assert not Path("run").exists()
+
+
 def test_two_names_for_own_graphs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     write_rings(Path("rings"))
     assert status_of(["train", "rings", "--own.path", "others", "--print_config"]) == 2

@@ -13,6 +13,12 @@ from tests.helpers.processes import only_interpreted, run_apart
 ROWS = torch.zeros(5, 4)
 
 
+@pytest.fixture(autouse=True)
+def _can_be_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels may be asked for on a CPU; none of these tests runs one in its own process."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
 def norms(backend: str = "fused") -> tuple[BatchNorm, BatchNorm]:
     """Two of them, told apart by their numbers."""
     torch.manual_seed(0)

@@ -1,9 +1,11 @@
 """What the fused batch norm has to hold, on a GPU or interpreted."""
 
+from itertools import product
+
 import torch
 
 from graphmamba.encode.activation import Activation
-from graphmamba.encode.batch_norm import Drop, activate_drop
+from graphmamba.encode.batch_norm import Drop, Running, activate_drop, batch_norm_act
 from tests.helpers.agreement import assert_as_exact, assert_bit_equal
 from tests.helpers.norm_calls import Case, compute
 
@@ -16,6 +18,29 @@ def assert_norm_right(case: Case, device: str = "cpu", is_repeated: bool = True)
     assert_as_exact(ours, plain, truth)
     if is_repeated:
         assert_bit_equal(ours, compute(case, "fused", torch.float32, device))
+
+
+def assert_types_right(device: str = "cpu") -> None:
+    """Rows of several types: the output has the type of their sum, gradients have their own."""
+    for types in product((torch.float32, torch.bfloat16), repeat=3):
+        found = []
+        for backend in ("reference", "fused"):
+            generator = torch.Generator().manual_seed(0)
+            x, before, after = (
+                torch.randn(70, 20, generator=generator).bfloat16().to(device, each)
+                for each in types
+            )
+            leaves = [each.requires_grad_() for each in (x, before, after)]
+            ones = [torch.ones(20, device=device) for _ in range(4)]
+            out = batch_norm_act(
+                *(x, *ones[:2], Running(*ones[2:])), before=before, after=after, backend=backend
+            )
+            assert out.dtype == (torch.float32 if torch.float32 in types else torch.bfloat16)
+            out.backward(torch.randn(70, 20, generator=generator).to(device, out.dtype))
+            assert all(each.grad.dtype == each.dtype for each in leaves)
+            found.append([out.detach(), *(each.grad for each in leaves)])
+        for ours, plain in zip(*reversed(found), strict=True):
+            torch.testing.assert_close(ours.float(), plain.float(), rtol=2e-2, atol=2e-2)
 
 
 def assert_drop_right(activation: Activation, shape: tuple[int, int], device: str = "cpu") -> None:
@@ -42,8 +67,9 @@ def check_operators() -> None:
     operators = torch.ops.graphmamba
     tests = ("test_schema", "test_faketensor", "test_aot_dispatch_static")
     statistics = torch.zeros(3), torch.ones(3), torch.tensor(0)
-    inputs = (x, weight, bias, before, x, *places, *statistics, *settings, 0.1, 1e-5)
-    torch.library.opcheck(operators.batch_norm_act_fused.default, inputs, test_utils=tests)
+    for given in (x, x.bfloat16()):
+        inputs = (given, weight, bias, before, given, *places, *statistics, *settings, 0.1, 1e-5)
+        torch.library.opcheck(operators.batch_norm_act_fused.default, inputs, test_utils=tests)
     kept = torch.stack([torch.zeros(3), torch.ones(3)])
     inputs = (x, kept, x, weight, bias, before, *places, *settings)
     backward = operators.batch_norm_act_fused_backward.default

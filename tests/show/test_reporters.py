@@ -3,6 +3,7 @@
 import io
 import itertools
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,14 @@ def test_lines_are_keys_and_values(capsys: pytest.CaptureFixture[str]) -> None:
     entries = dict(word.split("=") for word in epochs[0].split())
     assert entries["validation_accuracy"] == "0.75"
     assert (entries["seconds_left"], entries["is_best"]) == ("3", "1")
+
+
+def test_bars_name_a_folder_that_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("exp[a]", "q[/b]"):
+        bars = Bars()
+        bars.on_start(replace(start(), folder=Path(name)))
+        bars.close()
+        assert f"seed 5 · {name}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_bars_leave_a_line_an_epoch(

@@ -74,6 +74,13 @@ def test_heads_are_wrapped_before_numbers_are() -> None:
     assert not any("hits@10 filtered" in line for line in lines)
 
 
+@pytest.mark.parametrize("width", [20, 80])
+def test_names_that_look_like_markup_stand_as_they_are(width: int) -> None:
+    lines = printed(scores_table("q[/b]", {"a[b]": {"loss": 0.5}, "c[/d]": {"loss": 0.25}}), width)
+    assert lines[0] == "q[/b]"
+    assert {"a[b]", "c[/d]"} < {word for line in lines for word in line.split()}
+
+
 def test_few_metrics_stay_columns() -> None:
     lines = [" ".join(line.split()) for line in printed(results_table(result(), PAPER), 80)]
     assert "loss accuracy" in lines

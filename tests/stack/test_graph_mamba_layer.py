@@ -1,14 +1,18 @@
-"""The layer of the paper as a door of its own: what it refuses."""
+"""The layer of the paper as a door of its own: what it drops, and what it refuses."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from graphmamba import GraphMambaLayer
 from graphmamba.data.topology import Topology
+from graphmamba.encode.norm import ActivationDropout, BatchNorm
 from graphmamba.errors import UserError
+from graphmamba.stack.backbone import Backbone
+from graphmamba.stack.exphormer import ExphormerStack
 from tests.helpers.typecheck import typecheck_off
 
 X, E = torch.randn(5, 8), torch.randn(4, 8)
@@ -66,3 +70,25 @@ def test_wrong_rows_are_refused(x: Any, e: Any, topology: Any, message: str) -> 
 def test_wrong_sizes_are_refused(arguments: Any, message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         GraphMambaLayer(**arguments)
+
+
+def test_layers_of_one_stack_drop_different_entries() -> None:
+    sites = [_sites(GraphMambaLayer(8, layer=number, dropout=0.5)) for number in range(3)]
+    assert sites[0] == [*range(len(sites[0]))]
+    assert len({site for each in sites for site in each}) == 3 * len(sites[0])
+
+
+def test_a_backbone_numbers_its_layers_through() -> None:
+    layers = [GraphMambaLayer(8, layer=number, dropout=0.5) for number in range(3)]
+    assert _sites(Backbone(nn.Identity(), layers)) == [*range(3 * len(_sites(layers[0])))]
+
+
+def test_all_layers_of_exphormer_drop_different_entries() -> None:
+    sites = _sites(ExphormerStack(8, 3, 2, dropout=0.5))
+    assert sites == [*range(len(sites))]
+
+
+def _sites(module: nn.Module) -> list[int]:
+    return [
+        part.site for part in module.modules() if isinstance(part, BatchNorm | ActivationDropout)
+    ]

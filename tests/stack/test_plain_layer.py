@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from graphmamba.errors import UserError
-from graphmamba.stack import GCNE, Attention, GraphMambaMixer, PlainLayer
+from graphmamba.stack import GCNE, Attention, GatedGCN, GraphMambaMixer, PlainLayer
 from graphmamba.stack.build import build_layers
 from graphmamba.stack.config import PlainConfig, StackConfig
 from graphmamba.stack.options import NormName
@@ -85,3 +85,11 @@ def test_exphormer_is_no_plain_layer() -> None:
 def test_a_plain_layer_is_not_without_messages() -> None:
     with pytest.raises(UserError, match=r"model\.local must be a local model"):
         build_layers(StackConfig(8, 1, local="none", join="plain"))
+
+
+def test_a_plain_layer_with_a_mixer_adds_its_input_once() -> None:
+    message = r"model\.local must be a model without a residual of its own .* got 'gatedgcn'"
+    with pytest.raises(UserError, match=message):
+        build_layers(StackConfig(8, 1, local="gatedgcn", join="plain"))
+    (alone,) = build_layers(StackConfig(8, 1, local="gatedgcn", mixer="none", join="plain"))
+    assert isinstance(alone, GatedGCN)

@@ -213,7 +213,7 @@ def test_a_report_trains_nothing_and_reads_runs_that_lie_elsewhere(
         raise AssertionError("trained")
 
     monkeypatch.setattr(study, "fit", forbidden)
-    runs, kept, out = tmp_path / "runs", tmp_path / "kept", tmp_path / "out"
+    runs, kept, out = tmp_path / "runs", tmp_path / "kept", tmp_path / "out[a]"
     given: Any = {"benchmarks": "pattern", "also": kept, "out": out, "report": True}
     with pytest.raises(ValueError, match="folder must hold finished runs for a report"):
         ablation(runs, **given)
@@ -231,7 +231,9 @@ def test_a_report_trains_nothing_and_reads_runs_that_lie_elsewhere(
     rows = list(csv.DictReader((out / "ablation.csv").read_text().splitlines()))
     assert [(row["row"], row["seeds"]) for row in rows] == [("none", "1"), ("degree", "2")]
     assert not (runs / "ablation.csv").exists()
-    assert "cluster permutation, seed 0: no finished run" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "cluster permutation, seed 0: no finished run" in told.err
+    assert f"Files: {out}\n" in told.out
 
 
 def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> None:

@@ -74,8 +74,10 @@ def test_what_is_held_before_a_cell_stands_in_its_row(
         rows = csv.DictReader((tmp_path / name).read_text().splitlines())
         assert {row["held_bytes"] for row in rows} == {"67108864"}
     console = Console(record=True, width=160)
-    print_findings(found, tmp_path, console)
-    assert "Held before a cell, and in no peak: at most 67.1 MB" in console.export_text()
+    print_findings(found, Path("q[/b]"), console)
+    told = console.export_text()
+    assert "Held before a cell, and in no peak: at most 67.1 MB" in told
+    assert "Files: q[/b]\n" in told
 
 
 def test_a_cell_is_not_begun_where_memory_is_held(monkeypatch: pytest.MonkeyPatch) -> None:

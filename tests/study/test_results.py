@@ -171,7 +171,7 @@ def test_what_was_written_by_hand_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path / "runs", "pattern/graph-mamba", 0, 0.5)
-    out = tmp_path / "results.md"
+    out = tmp_path / "q[/b]" / "results.md"
     results(tmp_path / "runs", out, curves=False)
     out.write_text(out.read_text() + "\n## Findings\n\nOur own words.\n")
     write_run(tmp_path / "runs", "pattern/graph-mamba", 1, 0.7)
@@ -182,6 +182,7 @@ def test_what_was_written_by_hand_is_kept(
     assert "0.6000 ± 0.1000" in text
     assert text.endswith("## Findings\n\nOur own words.\n")
     told = capsys.readouterr().out
+    assert f" runs in {out}\n" in told
     assert "pattern/graph-mamba: 0.6000 against 0.8671" in told
     assert "unfinished: pattern/graph-mamba, 9 of 100 epochs" in told
 

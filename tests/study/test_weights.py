@@ -67,11 +67,11 @@ def test_evaluating_published_weights_gives_the_score_on_their_card(
     pytest.importorskip("jsonargparse")
     from graphmamba.cli import main
 
-    out = tmp_path / "weights"
+    out = tmp_path / "weights[a]"
     monkeypatch.setenv("GRAPHMAMBA_ROOT", str(root))
     main(["study", "weights", str(runs), "--out", str(out)])
     best = better_seed(runs)
-    assert f"seed {best}, validation" in capsys.readouterr().out
+    assert f"{out / NAME}: seed {best}, validation" in capsys.readouterr().out
     for split in ("test", "validation"):
         words = ["--pretrained", "pattern", "--weights", str(out), "--split", split]
         main(["evaluate", *words, "--device", "cpu", "--json"])

@@ -117,6 +117,23 @@ if not team.is_first:
 team.sum(torch.ones(2))
 """
 
+LET = """
+import sys
+from pathlib import Path
+from graphmamba.errors import UserError
+from graphmamba.train.engine import start_fabric, team_of
+from graphmamba.train.options import RunOptions
+
+team = team_of(start_fabric(RunOptions()))
+for kind in (UserError, OSError):
+    def fail():
+        raise kind("no room")
+    try:
+        team.let_first(fail)
+    except Exception as mistake:
+        (Path(sys.argv[1]) / f"{kind.__name__}-{team.rank}").write_text(type(mistake).__name__)
+"""
+
 
 def free_port() -> int:
     with socket.socket() as found:
@@ -186,6 +203,14 @@ def test_a_mistake_of_the_first_process_stops_the_other_in_silence(folder: Path)
     for what in ("mistake", "held"):
         mistakes = [(folder / f"{what}-{rank}").read_text() for rank in (0, 1)]
         assert mistakes == ["UserError", "ElsewhereError"]
+
+
+def test_whatever_the_first_process_meets_ends_the_wait_of_the_others(tmp_path: Path) -> None:
+    done = run_two(LET, tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    for kind in ("UserError", "OSError"):
+        met = [(tmp_path / f"{kind}-{rank}").read_text() for rank in (0, 1)]
+        assert met == [kind, "ElsewhereError"]
 
 
 def test_all_processes_have_the_same_folder(folder: Path) -> None:

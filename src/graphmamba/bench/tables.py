@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from graphmamba.bench.agreement import Agreement
 from graphmamba.bench.bound import Bound
@@ -35,11 +36,17 @@ class Timed(Protocol):
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Lay out text in columns; all but the first two hold numbers."""
     # Light enough for a terminal of 80 columns.
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
+    made = Table(
+        # as it stands, without markup; cells likewise
+        title=Text(title, style="table.title"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+    )
     for column in columns:
-        made.add_column(column, justify="left" if column in columns[:2] else "right")
+        made.add_column(Text(column), justify="left" if column in columns[:2] else "right")
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*map(Text, row))
     return made
 
 

@@ -9,10 +9,13 @@ def is_first_process() -> bool:
 
 
 def say(*lines: object) -> None:
-    """Print lines or rich tables, in the first process only."""
+    """Print lines or rich tables, in the first process only.
+
+    Lines are printed as they are: a path may well look like markup.
+    """
     from rich.console import Console
 
     if is_first_process():
-        console = Console(soft_wrap=True, highlight=False)
+        console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
         for line in lines:
             console.print(line)

@@ -39,14 +39,28 @@ class ModelWords:
 
     def load(self) -> Trained:
         """Read the model that is meant."""
-        if (self.checkpoint is None) == (self.pretrained is None):
-            raise UserError(
-                "either a run folder or file of weights, or --pretrained, must be given"
-            )
+        self._check()
         if self.pretrained is not None:
             return load_pretrained(self.pretrained, self.weights)
         assert self.checkpoint is not None
         return load(self.checkpoint)
+
+    def _check(self) -> None:
+        """Refuse words that name no model, or two, and a folder that nobody would look into."""
+        if self.checkpoint is None and self.pretrained is None:
+            raise UserError(
+                "either a run folder or file of weights, or --pretrained, must be given, got none"
+            )
+        if self.checkpoint is not None and self.pretrained is not None:
+            raise UserError(
+                "only one of a run folder or file of weights and --pretrained may be given, "
+                f"got '{self.checkpoint}' and '{self.pretrained}'"
+            )
+        if self.weights is not None and self.pretrained is None:
+            raise UserError(
+                f"--weights must be given for --pretrained alone, got '{self.weights}' "
+                f"beside '{self.checkpoint}'"
+            )
 
 
 def options_of(trained: Trained, label: tuple[str, ...] = ()) -> OwnOptions:

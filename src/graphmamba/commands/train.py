@@ -56,6 +56,10 @@ def train(
     if resume is not None:
         _resume(Path(resume), name, seeds, folder, root, options, overrides)
         return
+    if seeds is not None and "seed" in options:
+        raise UserError(
+            f"--seeds must be given in the place of --seed, got both: {seeds} and {options['seed']}"
+        )
     chosen = choose(name, overrides)
     if print_config:
         sys.stdout.write(chosen.experiment.to_yaml())

@@ -128,10 +128,15 @@ class NoNorm(nn.Module):
         return rows
 
 
-def number_norms(module: nn.Module) -> None:
-    """Number the norms and dropouts of a model, so that no two of them drop the same entries."""
+def number_norms(module: nn.Module, first: int = 0) -> None:
+    """Number the norms and dropouts of a model, so that no two of them drop the same entries.
+
+    Args:
+        module: What holds them.
+        first: Number of the first one, for a part of a model whose others are numbered apart.
+    """
     parts = [part for part in module.modules() if isinstance(part, BatchNorm | ActivationDropout)]
-    for number, part in enumerate(parts):
+    for number, part in enumerate(parts, start=first):
         part.site = number
 
 

@@ -69,6 +69,6 @@ def pair_of(first: nn.Module, second: nn.Module, a: Rows, b: Rows) -> NormPair |
     if first.training != second.training or torch.compiler.is_compiling():
         return None
     calls = (first, a), (second, b)
-    if not all(is_fused(norm.backend, rows, norm.is_synced) for norm, rows in calls):
+    if not all(is_fused(norm.backend, norm.is_synced, rows) for norm, rows in calls):
         return None
     return NormPair(first, second)

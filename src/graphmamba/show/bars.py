@@ -27,17 +27,18 @@ class Bars(Silent):
     def on_start(self, start: StartRecord) -> None:
         """Say what is run and open the bars."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.text import Text
 
         self._start = start
         graphs = " + ".join(f"{count:,}" for count in start.graphs.values())
         processes = f" x {start.processes}" if start.processes > 1 else ""
-        self._console.print(
-            f"[bold]{start.experiment.data.title}[/bold]  {graphs} graphs · "
-            f"{start.parameters:,} parameters · {start.device}{processes} · "
+        told = (
+            f"  {graphs} graphs · {start.parameters:,} parameters · {start.device}{processes} · "
             f"seed {start.options.seed} · {start.folder}\n"
-            f"validation and test: {metric_title(start.metric)}",
-            highlight=False,
+            f"validation and test: {metric_title(start.metric)}"
         )
+        # own graphs and folders have names that may look like markup
+        self._console.print(Text.assemble((start.experiment.data.title, "bold"), told))
         self._progress = Progress(
             TextColumn("{task.description:>12}"),
             BarColumn(bar_width=24),

@@ -99,6 +99,7 @@ def _parts(columns: Sequence[Sequence[str]], room: int) -> list[list[Sequence[st
 def _drawn(lines: Sequence[Sequence[str]], room: int) -> object:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     head, *rows = lines
     needed = [_needed(column) for column in zip(*lines, strict=True)]
@@ -107,9 +108,10 @@ def _drawn(lines: Sequence[Sequence[str]], room: int) -> object:
         head = [fill(name, max(width, 1)) for name, width in zip(head, needed, strict=True)]
     made = Table(box=box.SIMPLE_HEAD)
     for place, name in enumerate(head):
-        made.add_column(name, justify="right" if place else "left", overflow="fold")
+        # names are a user's own words, no markup
+        made.add_column(Text(name), justify="right" if place else "left", overflow="fold")
     for row in rows:
-        made.add_row(*row)
+        made.add_row(*map(Text, row))
     return made
 
 

@@ -95,6 +95,11 @@ def _plain_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.
         raise UserError("model.local must be a local model where model.join='plain', got 'none'")
     if local.has_residual and mixer is None:
         return local
+    if local.has_residual:
+        raise UserError(
+            "model.local must be a model without a residual of its own where model.join='plain' "
+            f"puts a mixer beside it, got {config.local!r}"
+        )
     return PlainLayer(
         config.channels,
         local,

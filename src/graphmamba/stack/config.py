@@ -74,7 +74,8 @@ class StackConfig:
     """Exchange among all nodes of a graph; `none` makes a stack of the local model alone."""
     join: JoinName = "gps"
     """What local model and mixer are joined by: `gps` adds residuals, norms and a feed-forward
-    network, `plain` what the entries of `plain` say. Without a mixer all layers are plain."""
+    network, `plain` what the entries of `plain` say, around any local model but GatedGCN, which
+    has a residual of its own. Without a mixer all layers are plain."""
     norm: NormName = "batch"
     """Norms of a layer of GPS."""
     activation: Activation = "relu"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.encode.linear import Linear
+from graphmamba.encode.norm import number_norms
 from graphmamba.errors import UserError
 from graphmamba.fusing import FUSED_TYPES, FusedBackend
 from graphmamba.stack.edge_attention import Wires, attend, wire
@@ -117,6 +118,7 @@ class ExphormerStack(nn.Module):
             )
             for _ in range(layers)
         )
+        number_norms(self)
 
     def forward(
         self,

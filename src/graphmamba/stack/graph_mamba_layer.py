@@ -7,6 +7,7 @@ from torch import Tensor
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.checks import check_float_type, check_membership, check_rows
 from graphmamba.data.topology import Topology
+from graphmamba.encode.norm import number_norms
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.gps_layer import GPSLayer
@@ -14,6 +15,9 @@ from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
 from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.stack.options import Activation, NormName
 from graphmamba.stack.parts import required_edges
+
+SITES = 16
+"""Numbers kept for the norms and dropouts of one layer; it has fewer."""
 
 
 class GraphMambaLayer(GPSLayer):
@@ -26,7 +30,8 @@ class GraphMambaLayer(GPSLayer):
         channels: Width of node and edge rows.
         policy: How nodes are lined up.
         options: Sizes and choices of the Mamba block.
-        layer: Number of the layer in its stack, so that layers draw different line-ups.
+        layer: Number of the layer in its stack, so that layers draw different line-ups and drop
+            different entries.
         dropout: Rate of all dropouts.
         norm: Kind of the three norms.
         activation: Of the feed-forward network and of GatedGCN.
@@ -67,6 +72,8 @@ class GraphMambaLayer(GPSLayer):
             activation=activation,
         )
         self.channels = channels
+        # Layers that nobody puts into a `Backbone`, which numbers all of its own, share a seed too.
+        number_norms(self, first=layer * SITES)
 
     def forward(
         self,

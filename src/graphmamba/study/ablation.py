@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from graphmamba.checks import check_choice
+from graphmamba.commands.printing import say
 from graphmamba.commands.train import EXPERIMENT, RUN
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
@@ -187,10 +188,10 @@ def ablation(  # noqa: PLR0913
         also=also,
         is_complete=not report,
     )
-    console, place = Console(), out or folder
+    place = out or folder
     found = study.run(Console(stderr=True).print, lambda done: write_ablation(done, place))
     if not found:
         raise UserError(f"folder must hold finished runs for a report, and '{folder}' has none")
     for name in sets:
-        console.print(ablation_table(name, found))
-    console.print(f"Files: {place}")
+        Console().print(ablation_table(name, found))
+    say(f"Files: {place}")

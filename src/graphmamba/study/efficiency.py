@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -25,7 +24,7 @@ from graphmamba.study.efficiency_plan import (
     is_the_same_work,
 )
 from graphmamba.study.memory import capped, parse_bytes, settled
-from graphmamba.train.engine import set_products
+from graphmamba.train.engine import rounded_products
 from graphmamba.train.options import RunOptions
 from graphmamba.train.stops import Stops
 
@@ -81,17 +80,6 @@ def efficiency(  # noqa: PLR0913
     print_findings(findings, folder, Console(), missing_in(findings, part))
 
 
-@contextmanager
-def rounded_products(device: torch.device) -> Iterator[None]:
-    """Round products on a GPU as training does unless it is told not to."""
-    before = torch.backends.cuda.matmul.fp32_precision
-    set_products(device, RunOptions())
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.fp32_precision = before
-
-
 def missing_in(findings: Findings, part: Part) -> list[Cell]:
     """List what was not measured yet, the most telling first."""
     return [cell for cell in cells_by_worth(findings.plan, part) if cell not in findings.rows]
@@ -109,7 +97,12 @@ def run(
         tell: Gets a line for each row.
         stops: Says when to begin no further row; None goes on to the end.
     """
-    with settled(), rounded_products(bench.device), capped(bench.device, bench.memory_cap):
+    with (
+        settled(),
+        # as training does unless it is told not to
+        rounded_products(bench.device, RunOptions().tf32),
+        capped(bench.device, bench.memory_cap),
+    ):
         for cell in missing_in(begun, part):
             if stops is not None and (stops.is_over or stops.is_signalled):
                 return

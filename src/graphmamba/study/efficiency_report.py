@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from graphmamba.bench.tables import table
 from graphmamba.data.catalog import CATALOG
@@ -138,7 +139,8 @@ def print_findings(
     if findings.mixers:
         console.print(_claim_table(findings))
     _print_notes(findings, console)
-    console.print(f"Files: {folder}")
+    # a path may well look like markup
+    console.print(Text(f"Files: {folder}"))
     if missing:
         listed = "; ".join(str(cell) for cell in missing)
         console.print(f"{len(missing)} cells are missing, the same command goes on: {listed}")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from graphmamba.commands.printing import say
 from graphmamba.errors import UserError
 from graphmamba.study.collected import collect
 from graphmamba.study.keep import keep_runs
@@ -27,8 +28,6 @@ def results(
         curves: Whether to draw the epochs of each set, into a folder named as the page (needs the
             extra plots).
     """
-    from rich.console import Console
-
     if out.is_dir():
         raise UserError(f"out must be a file, got the folder '{out}'")
     if keep is not None:
@@ -39,14 +38,13 @@ def results(
     before = out.read_text(encoding="utf-8") if out.exists() else ""
     by_hand = before.partition(MARK)[2] or "\n"
     write_text(out, f"{page(found, pictures)}\n{MARK}{by_hand}")
-    console = Console(soft_wrap=True, highlight=False)
     runs = sum(len(line.runs) for line in found.lines)
-    console.print(f"{len(found.lines)} rows of {runs} runs in {out}")
+    say(f"{len(found.lines)} rows of {runs} runs in {out}")
     for line in found.lines:
         if not line.is_done:
             epochs = ", ".join(run.epochs for run in line.runs)
-            console.print(f"unfinished: {line.name}, {epochs} epochs")
+            say(f"unfinished: {line.name}, {epochs} epochs")
         if line.is_short:
-            console.print(f"{FLAG} {line.name}: {line.mean:.4f} against {line.paper}")
+            say(f"{FLAG} {line.name}: {line.mean:.4f} against {line.paper}")
     for why in found.scoreless:
-        console.print(f"without a score: {why}")
+        say(f"without a score: {why}")

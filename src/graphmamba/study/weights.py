@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from graphmamba.commands.printing import say
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.parse import words_among
@@ -32,18 +33,15 @@ def weights(
         scored: What the weights scored later, as benchmarks/scores.py records it; that is then
             what their files and cards report.
     """
-    from rich.console import Console
-
     found: dict[str, list[StoredRun]] = {}
     for line in collect(folder).lines:
         found.setdefault(line.name, []).extend(line.runs)
     chosen = list(found) if names == "all" else words_among(names, found, "names")
     again = read_rescored(scored) if scored else {}
-    console = Console(soft_wrap=True, highlight=False)
     for name in chosen:
         best = export(name, found[name], out, again.get(name))
         told = f"seed {best.found.seed}, validation {best.found.validation:.4f}"
-        console.print(f"{out / name}: {told}, test {best.found.test:.4f}")
+        say(f"{out / name}: {told}, test {best.found.test:.4f}")
     write_text(out / CARD, index(out))
 
 

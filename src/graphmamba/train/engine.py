@@ -46,7 +46,6 @@ def start_fabric(options: RunOptions) -> Any:
         # Not as soon as the run is over: others may follow with the same processes. And not around
         # it either: parting waits for what is under way, and a mistake has to be told before.
         atexit.register(part_processes)
-    set_products(device, options)
     return fabric
 
 
@@ -65,10 +64,23 @@ def _without_hints() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def set_products(device: torch.device, options: RunOptions) -> None:
-    """Let matrix products on a GPU round as the options say; a CPU always has all digits."""
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.fp32_precision = "tf32" if options.tf32 else "ieee"
+@contextmanager
+def rounded_products(device: torch.device, tf32: bool | None) -> Iterator[None]:
+    """Let matrix products on a GPU round to TF32, or not, and then as they did before.
+
+    Args:
+        device: Where they are computed; a CPU always has all digits.
+        tf32: Whether they round; None leaves it as it is.
+    """
+    if device.type != "cuda" or tf32 is None:
+        yield
+        return
+    products, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.fp32_precision
+    products.fp32_precision = "tf32" if tf32 else "ieee"
+    try:
+        yield
+    finally:
+        products.fp32_precision = before
 
 
 def part_processes() -> None:

@@ -16,7 +16,7 @@ from graphmamba.train.build import make_model, make_optimizer, make_state
 from graphmamba.train.captured_step import CapturedStep, is_captured, why_not_captured
 from graphmamba.train.checkpoint import RunState
 from graphmamba.train.curves import can_draw, draw_curves
-from graphmamba.train.engine import move_store, start_fabric, team_of
+from graphmamba.train.engine import move_store, rounded_products, start_fabric, team_of
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.folder import RunFolder, new_folder
 from graphmamba.train.generators import own_generators, seed_all
@@ -92,6 +92,7 @@ def run_fit(
     fast = _is_fast(experiment, options, team)
     with (
         own_generators(options.seed),
+        rounded_products(team.device, options.tf32),
         Stops(options.max_time, options.checkpoint_every) as stops,
         folder.kept(team, resume),
     ):

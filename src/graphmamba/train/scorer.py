@@ -11,7 +11,7 @@ from graphmamba.task.model import GraphMamba
 from graphmamba.train.capture import CaptureStreams
 from graphmamba.train.captured_forward import CapturedForward
 from graphmamba.train.captured_step import is_captured
-from graphmamba.train.engine import set_products
+from graphmamba.train.engine import rounded_products
 from graphmamba.train.evaluate import evaluate
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.options import Precision
@@ -38,6 +38,8 @@ class Scorer:
     """Whether batches run as CUDA graphs, whose padded shapes round otherwise."""
     team: Team | None = None
     """All processes; None for this one."""
+    tf32: bool | None = None
+    """Whether products on a GPU round to TF32; None as they do wherever it is asked to score."""
     _forwards: dict[str, CapturedForward] = field(default_factory=dict, init=False, repr=False)
     _streams: CaptureStreams | None = field(default=None, init=False, repr=False)
 
@@ -50,18 +52,19 @@ class Scorer:
             split: `train`, `validation` or `test`, or the graphs themselves.
             on_batch: Told how many batches are done, and of how many.
         """
-        forward = self._forward(split) if self.is_captured else None
-        return evaluate(
-            self.model,
-            self.store,
-            split,
-            batch_size=self.experiment.recipe.batch_size,
-            loss=self.experiment.loss,
-            precision=self.precision,
-            team=self.team,
-            on_batch=on_batch,
-            predict=forward.predict if forward else None,
-        )
+        with rounded_products(self.store.device, self.tf32):
+            forward = self._forward(split) if self.is_captured else None
+            return evaluate(
+                self.model,
+                self.store,
+                split,
+                batch_size=self.experiment.recipe.batch_size,
+                loss=self.experiment.loss,
+                precision=self.precision,
+                team=self.team,
+                on_batch=on_batch,
+                predict=forward.predict if forward else None,
+            )
 
     def _forward(self, split: str | Ids) -> CapturedForward:
         """Capture a split once; graphs that have no name are captured anew."""
@@ -101,11 +104,11 @@ def scorer_of(
     if batch_size is not None:
         recipe = replace(experiment.recipe, batch_size=batch_size)
         experiment = replace(experiment, recipe=recipe)
-    set_products(device, options)
     return Scorer(
         trained.model.to(device),
         store.to(device),
         experiment,
         precision or options.precision,
         is_captured(experiment, options, device, options.devices * options.nodes),
+        tf32=options.tf32,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, distributed, nn
 
-from graphmamba.errors import ElsewhereError, UserError
+from graphmamba.errors import ElsewhereError
 
 CPU = torch.device("cpu")
 
@@ -66,11 +66,12 @@ class Team:
 
         All have to call it at the same time.
         """
-        mistake = None
+        mistake: Exception | None = None
         if self.is_first:
             try:
                 do()
-            except UserError as found:
+            # whatever it is: the others wait for a word about it, and would wait for long
+            except Exception as found:
                 mistake = found
         (has_failed,) = self.agree([mistake is not None])
         if mistake is not None:

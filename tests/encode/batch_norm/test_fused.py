@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers.norm_calls import LARGE, SMALL
-from tests.helpers.norm_doors import assert_drop_right, assert_norm_right
+from tests.helpers.norm_doors import assert_drop_right, assert_norm_right, assert_types_right
 from tests.helpers.processes import only_interpreted, run_apart
 
 
@@ -23,6 +23,7 @@ def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
         "for activation in ('relu', 'gelu', 'none'):\n"
         "    for shape in ((70, 35), (0, 3)):\n"
         "        assert_drop_right(activation, shape)\n"
+        "assert_types_right()\n"
         "check_operators()\n",
         TRITON_INTERPRET="1",
     )
@@ -32,6 +33,11 @@ def test_interpreted_kernels_are_as_exact_as_the_reference() -> None:
 @pytest.mark.parametrize("name", [*SMALL, *LARGE])
 def test_kernels_are_as_exact_as_the_reference(name: str) -> None:
     assert_norm_right((SMALL | LARGE)[name], "cuda")
+
+
+@pytest.mark.gpu
+def test_kernels_promote_types_as_the_reference_does() -> None:
+    assert_types_right("cuda")
 
 
 @pytest.mark.gpu

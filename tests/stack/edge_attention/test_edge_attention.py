@@ -158,7 +158,8 @@ def test_gradients_are_those_of_small_differences() -> None:
     assert torch.autograd.gradcheck(lambda x, e: attend(x, e, wires, call.heads), leaves)
 
 
-def test_wires_are_laid_out_by_target_and_by_source() -> None:
+def test_wires_are_laid_out_by_target_and_by_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     call = SMALL["few"]()
     plain, sorted_ = call.wires("reference"), call.wires("fused")
     assert not plain.is_laid_out
@@ -177,7 +178,8 @@ def test_wires_are_laid_out_by_target_and_by_source() -> None:
 
 
 @typecheck_off()
-def test_what_does_not_fit_is_refused() -> None:
+def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     call = SMALL["few"]()
     wires = call.wires("auto")
     with pytest.raises(UserError, match=r"heads must divide channels=12, got 5"):
@@ -190,3 +192,7 @@ def test_what_does_not_fit_is_refused() -> None:
         attend(call.nodes, call.features, call.wires("fused"), 2)
     with pytest.raises(UserError, match=r"backend must be one of .* got 'gpu'"):
         call.wires("gpu")
+    wires, single = call.wires("fused"), call.to(torch.float32)
+    monkeypatch.delenv("TRITON_INTERPRET")
+    with pytest.raises(UserError, match=r"wires must not be laid out on cpu"):
+        attend(single.nodes, single.features, wires, 2)

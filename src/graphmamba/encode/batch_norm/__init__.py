@@ -5,6 +5,7 @@ from typing import get_args
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba import fusing
 from graphmamba.checks import check_choice, check_fraction
 from graphmamba.encode.activation import Activation, activation_function
 from graphmamba.encode.batch_norm import reference
@@ -12,7 +13,7 @@ from graphmamba.encode.batch_norm.drop import Drop, dropped
 from graphmamba.encode.batch_norm.operators import ActivateDrop, BatchNormAct
 from graphmamba.encode.batch_norm.running import Running
 from graphmamba.errors import UserError
-from graphmamba.fusing import FUSED_TYPES, FusedBackend, can_fuse
+from graphmamba.fusing import FusedBackend
 
 __all__ = ["Drop", "Running", "activate_drop", "batch_norm_act", "check_rows", "is_fused"]
 
@@ -48,7 +49,7 @@ def batch_norm_act(
     normalised rows, and gives the same bits whenever it is run again.
 
     Args:
-        x: Rows; float32, bfloat16 or float16, in the reference float64 too.
+        x: Rows; float32, bfloat16 or float16, in the reference float64 too, as are those below.
         weight: Scale of each channel.
         bias: Shift of each channel.
         running: Statistics to evaluate with; training moves them in place.
@@ -64,6 +65,9 @@ def batch_norm_act(
         is_synced: Whether the batches of all processes are normalised together; by the reference.
         backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
 
+    Returns:
+        Rows of the type that PyTorch promotes those of x, b and a to.
+
     Example:
         >>> running = Running(torch.zeros(3), torch.ones(3))
         >>> x = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
@@ -71,7 +75,7 @@ def batch_norm_act(
         tensor([[0., 0., 1.],
                 [1., 0., 0.]])
     """
-    is_kernel = is_fused(backend, x, is_synced)
+    is_kernel = is_fused(backend, is_synced, x, before, after)
     check_rows(x, before=before, after=after)
     for name, drop in {"drop_before": drop_before, "drop_after": drop_after}.items():
         if drop:
@@ -106,7 +110,7 @@ def activate_drop(
         drop: Dropout; none if None.
         backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
     """
-    is_kernel = is_fused(backend, x, is_synced=False)
+    is_kernel = is_fused(backend, False, x)
     if drop is None or not drop.rate:
         return activation_function(activation)(x)
     check_fraction("drop.rate", drop.rate)
@@ -115,18 +119,14 @@ def activate_drop(
     return ActivateDrop.apply(x, drop.seed, activation, drop.rate, drop.site)  # type: ignore[no-untyped-call]
 
 
-def is_fused(backend: FusedBackend, x: Tensor, is_synced: bool) -> bool:
+def is_fused(backend: FusedBackend, is_synced: bool, *rows: Tensor | None) -> bool:
     """Tell whether kernels run; refuse them where they are asked for what they cannot do."""
-    check_choice("backend", backend, get_args(FusedBackend))
-    is_fit = x.dtype in FUSED_TYPES and not is_synced
-    if backend == "fused" and not is_fit:
+    is_kernel = fusing.is_fused(backend, *rows)
+    if backend == "fused" and is_synced:
         raise UserError(
-            f"backend must be 'reference' for {x.dtype} or a norm over several processes, "
-            "got 'fused'"
+            "backend must be 'reference' for a norm over several processes, got 'fused'"
         )
-    if backend != "auto":
-        return backend == "fused"
-    return is_fit and can_fuse(x)
+    return is_kernel and not is_synced
 
 
 def check_rows(x: Tensor, **others: Tensor | None) -> None:

@@ -17,6 +17,7 @@ from graphmamba.encode.batch_norm.fused_kernels import (
     batch_norm_apply_kernel,
     batch_norm_sums_kernel,
 )
+from graphmamba.encode.batch_norm.operators import sum_type
 from graphmamba.encode.batch_norm.tiles import MOST_LINES, Grid, Tile, Tiles, cut, line_room
 from graphmamba.kernel_sizes import starts_early
 from graphmamba.operators import either
@@ -53,8 +54,7 @@ def forward(
     eps: float,
 ) -> tuple[Rows, Float[Tensor, "2 channels"]]:
     """Output, and mean and 1 / deviation; in training the running statistics are moved."""
-    dtype = x.dtype if after is None else torch.promote_types(x.dtype, after.dtype)
-    y = x.new_empty(x.shape, dtype=dtype)
+    y = x.new_empty(x.shape, dtype=sum_type(x, before, after))
     kept = x.new_empty((2, x.shape[1]), dtype=torch.float32)
     if y.numel() == 0:
         # Without a row no program runs, and nobody reads what is kept.

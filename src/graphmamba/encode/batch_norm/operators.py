@@ -4,6 +4,7 @@ The forward operator changes the running statistics, and PyTorch gives no gradie
 that change anything; so a function of autograd stands around it.
 """
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -26,6 +27,11 @@ _ACTIVATE = (
     "activate_drop_fused(Tensor x, Tensor? grad, Tensor seed, str activation, float rate, "
     "int site) -> Tensor"
 )
+
+
+def sum_type(*rows: Tensor | None) -> torch.dtype:
+    """Return the type of a sum of rows; some may not be there."""
+    return reduce(torch.promote_types, (each.dtype for each in rows if each is not None))
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -55,10 +61,9 @@ def _fake_activate(x: Tensor, *_: Any) -> Tensor:
 
 
 def _fake_forward(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    after = arguments[3]
-    dtype = x.dtype if after is None else torch.promote_types(x.dtype, after.dtype)
+    before, after = arguments[2:4]
     kept = x.new_empty((2, x.shape[1]), dtype=torch.float32)
-    return x.new_empty(x.shape, dtype=dtype), kept
+    return x.new_empty(x.shape, dtype=sum_type(x, before, after)), kept
 
 
 def _fake_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -1,13 +1,12 @@
 """The sum of one vector for each category of a row, and its gradient without atomics."""
 
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.checks import check_choice
-from graphmamba.fusing import FusedBackend, can_fuse
+from graphmamba.fusing import SINGLE, FusedBackend, is_fused
 
 Columns = Int[Tensor, "rows columns"]
 Offsets = Int[Tensor, " columns"]
@@ -31,9 +30,7 @@ def category_sum(
         weight: W, the vectors of all columns; float32, in the reference any float.
         backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
     """
-    check_choice("backend", backend, get_args(FusedBackend))
-    is_fit = weight.dtype == torch.float32 and can_fuse(weight)
-    if backend == "fused" or (backend == "auto" and is_fit):
+    if is_fused(backend, weight, types=SINGLE):
         return _CategorySum.apply(columns, offsets, weight)  # type: ignore[no-untyped-call]
     return torch.nn.functional.embedding(columns + offsets, weight).sum(dim=1)
 

@@ -1,15 +1,11 @@
 """Rows scaled to length 1, with or without a ReLU before it: one kernel a pass on a GPU."""
 
-from typing import get_args
-
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from graphmamba.checks import check_choice
 from graphmamba.encode.unit_rows.operators import UnitRows
-from graphmamba.errors import UserError
-from graphmamba.fusing import FUSED_TYPES, FusedBackend, can_fuse
+from graphmamba.fusing import FusedBackend, is_fused
 
 __all__ = ["unit_rows"]
 
@@ -31,11 +27,7 @@ def unit_rows(x: Rows, *, has_relu: bool = False, backend: FusedBackend = "auto"
     Returns:
         Rows of the type of `x`, where autocast chooses types too.
     """
-    check_choice("backend", backend, get_args(FusedBackend))
-    is_fit = x.dtype in FUSED_TYPES
-    if backend == "fused" and not is_fit:
-        raise UserError(f"backend must be 'reference' for {x.dtype}, got 'fused'")
-    if backend == "fused" or (backend == "auto" and is_fit and can_fuse(x)):
+    if is_fused(backend, x):
         return UnitRows.apply(x, has_relu)  # type: ignore[no-untyped-call]
     rows = functional.relu(x) if has_relu else x
     return functional.normalize(rows, dim=-1).to(x.dtype)

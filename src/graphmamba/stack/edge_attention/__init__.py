@@ -5,7 +5,7 @@ from torch import Tensor
 
 from graphmamba.checks import check_divides
 from graphmamba.errors import UserError
-from graphmamba.fusing import FUSED_TYPES
+from graphmamba.fusing import why_unfused
 from graphmamba.stack.edge_attention import reference
 from graphmamba.stack.edge_attention.operators import register
 from graphmamba.stack.edge_attention.wires import Wires, wire
@@ -43,8 +43,8 @@ def attend(
     features = features.to(nodes.dtype)
     if not wires.is_laid_out:
         return reference.attend(nodes, features, wires, heads)
-    if nodes.dtype not in FUSED_TYPES:
-        raise UserError(f"wires must not be laid out for {nodes.dtype}, got wires that are")
+    if reason := why_unfused(nodes):
+        raise UserError(f"wires must not be laid out {reason}, got wires that are")
     out: Tensor = _OPERATOR(
         *(nodes, features, wires.edge_index, wires.feature, wires.target_ptr),
         *(wires.source_ptr, wires.source_order, wires.shared, heads),

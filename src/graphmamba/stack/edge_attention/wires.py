@@ -1,14 +1,12 @@
 """Who attends to whom, and which row speaks of it."""
 
 from dataclasses import dataclass
-from typing import get_args
 
 from jaxtyping import Int
 from torch import Tensor
 
-from graphmamba.checks import check_choice
 from graphmamba.data.edge_layout import lay_out_edges
-from graphmamba.fusing import FusedBackend, can_fuse
+from graphmamba.fusing import FusedBackend, is_fused
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,7 @@ def wire(
         backend: `auto` is `fused` on a GPU, but where a graph is compiled, and `reference`
             elsewhere.
     """
-    check_choice("backend", backend, get_args(FusedBackend))
-    if backend == "reference" or (backend == "auto" and not can_fuse(edge_index)):
+    if not is_fused(backend, edge_index, types=None):
         return Wires(edge_index, feature, nodes, shared)
     # Half the bytes are sorted in half the time.
     order = edge_index[1].int().argsort(stable=True)

@@ -120,4 +120,4 @@ def _is_joint(backend: Backend, norm: BatchNorm, edges: Edges) -> bool:
     if not norm.training or torch.compiler.is_compiling():
         return False
     is_fit = choose_backend(backend, edges.device) == "fused"
-    return is_fit and is_fused(norm.backend, edges, norm.is_synced)
+    return is_fit and is_fused(norm.backend, norm.is_synced, edges)

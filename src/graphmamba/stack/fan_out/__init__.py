@@ -1,14 +1,14 @@
 """Rows that several parts of a layer read, whose gradients are added up in one kernel."""
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from graphmamba.checks import check_choice, check_least
-from graphmamba.fusing import FUSED_TYPES, FusedBackend, can_fuse
+from graphmamba.checks import check_least
+from graphmamba.fusing import FusedBackend, is_fused
 from graphmamba.operators import add_operator
 
 Rows = Float[Tensor, "rows channels"]
@@ -26,10 +26,8 @@ def fan_out(x: Rows, count: int, *, backend: FusedBackend = "auto") -> tuple[Row
         count: How often.
         backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
     """
-    check_choice("backend", backend, get_args(FusedBackend))
     check_least("count", count, 1)
-    is_fit = x.dtype in FUSED_TYPES and can_fuse(x)
-    if backend == "reference" or (backend == "auto" and not is_fit):
+    if not is_fused(backend, x):
         return (x,) * count
     found: tuple[Rows, ...] = _FanOut.apply(x, count)  # type: ignore[no-untyped-call]
     return found

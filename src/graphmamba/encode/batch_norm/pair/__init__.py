@@ -65,6 +65,9 @@ def batch_norm_pair(
         count: Number of real rows, all if None. The others, which come last, become 0.
         backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
 
+    Returns:
+        Rows of the type that PyTorch promotes those of a, b and r to.
+
     Example:
         >>> norms = [
         ...     Norm(torch.ones(2), torch.zeros(2), Running(torch.zeros(2), torch.ones(2)))
@@ -79,9 +82,7 @@ def batch_norm_pair(
     if drop:
         check_fraction("drop.rate", drop.rate)
     drop = drop if drop and drop.rate else None
-    # A list, so that what kernels cannot do is refused for either.
-    is_kernel = [is_fused(backend, rows, is_synced=False) for rows in (a, b)]
-    if not all(is_kernel):
+    if not is_fused(backend, False, a, b, before):
         near = batch_norm_act(
             *(a, *first[:3]), is_training=is_training, eps=first.eps, count=count,
             backend="reference",

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graphmamba.encode.batch_norm.drop import site_key
 from graphmamba.encode.batch_norm.fused import LATE, cut_rows, starts
+from graphmamba.encode.batch_norm.operators import sum_type
 from graphmamba.encode.batch_norm.pair.backward_kernels import (
     pair_bwd_apply_kernel,
     pair_bwd_sums_kernel,
@@ -56,7 +57,7 @@ def forward(
 ) -> tuple[Rows, Kept]:
     """Output, and mean and 1 / deviation of both; in training the running ones are moved."""
     rows, channels = a.shape
-    y = a.new_empty(a.shape, dtype=torch.promote_types(a.dtype, b.dtype))
+    y = a.new_empty(a.shape, dtype=sum_type(a, b, before))
     kept = a.new_empty((2, 2, channels), dtype=torch.float32)
     if y.numel() == 0:
         # Without a row no program runs, and nobody reads what is kept.

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphmamba.encode.batch_norm.operators import sum_type
 from graphmamba.operators import add_operator, as_dense
 
 _PLACES = "Tensor? seed, Tensor? count"
@@ -41,8 +42,8 @@ def _backward(*arguments: Any) -> list[Tensor]:
         return fused.backward(*as_dense(arguments))
 
 
-def _fake_forward(a: Tensor, b: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    y = a.new_empty(a.shape, dtype=torch.promote_types(a.dtype, b.dtype))
+def _fake_forward(a: Tensor, b: Tensor, before: Tensor | None, *_: Any) -> tuple[Tensor, Tensor]:
+    y = a.new_empty(a.shape, dtype=sum_type(a, b, before))
     return y, a.new_empty((2, 2, a.shape[1]), dtype=torch.float32)
 
 
