@@ -89,6 +89,10 @@ class GraphStore:
         store.tables, store.split, store.source = tables, split, source
         return store
 
+    def __getstate__(self) -> dict[str, object]:
+        # A gather knows columns by their addresses, and those of a copy are others.
+        return {name: each for name, each in vars(self).items() if name != "_gather"}
+
     def __len__(self) -> int:
         return len(self.tables["nodes"].ptr) - 1
 
