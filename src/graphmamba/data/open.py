@@ -4,11 +4,10 @@ from pathlib import Path
 
 import torch
 
-from graphmamba.data.cache import content_of
 from graphmamba.data.positional import Precompute
 from graphmamba.data.precomputed_store import with_precomputed
 from graphmamba.data.sbm import Sizes
-from graphmamba.data.sources import default_root, open_benchmark, place_of
+from graphmamba.data.sources import default_root, open_benchmark
 from graphmamba.data.store import GraphStore
 
 COMPUTED = "computed"
@@ -42,7 +41,8 @@ def open_with_columns(
     """
     root = root or default_root()
     store = open_benchmark(name, root, seed, sizes)
-    recipe = {"content": content_of(place_of(name, root, seed, sizes))}
+    # not read from the place again: another set may be there by now
+    recipe = {"content": store.content}
     folder = root / name / COMPUTED
     if "x" not in store.tables["nodes"].columns:
         made = with_precomputed(store, PROFILE, folder, recipe).tables["nodes"]

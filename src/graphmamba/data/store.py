@@ -48,6 +48,8 @@ class GraphStore:
     """Part of each graph: 0 training, 1 validation, 2 test."""
     source: str
     """Where the graphs come from, in words."""
+    content: str | None = None
+    """Hash of the columns as they lay on disk when the store was opened; None for any other one."""
 
     def __init__(self, columns: GraphColumns) -> None:
         check_graphs(columns)
