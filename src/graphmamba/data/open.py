@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import torch
-
 from graphmamba.data.positional import Precompute
 from graphmamba.data.precomputed_store import with_precomputed
 from graphmamba.data.sbm import Sizes
@@ -22,8 +20,6 @@ def open_with_columns(
     root: Path | None = None,
     seed: int = 0,
     sizes: Sizes | None = None,
-    *,
-    device: torch.device | str = "cpu",
 ) -> GraphStore:
     """Open a benchmark with the pre-computed columns that a model reads, and no others.
 
@@ -37,7 +33,6 @@ def open_with_columns(
         root: Where sets are kept; None for the default place.
         seed: Of a set that is drawn.
         sizes: Graphs of the three parts of a set that is drawn; None for the published sizes.
-        device: Where eigenvectors are computed; the store itself is on the CPU.
     """
     root = root or default_root()
     store = open_benchmark(name, root, seed, sizes)
@@ -47,4 +42,4 @@ def open_with_columns(
     if "x" not in store.tables["nodes"].columns:
         made = with_precomputed(store, PROFILE, folder, recipe).tables["nodes"]
         store = store.with_columns(nodes={"x": made.given("degree_profile")})
-    return with_precomputed(store, asked or Precompute(), folder, recipe, device)
+    return with_precomputed(store, asked or Precompute(), folder, recipe)
