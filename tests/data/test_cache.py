@@ -327,10 +327,12 @@ def test_a_set_that_is_replaced_while_it_is_opened_is_opened_whole(
         return found
 
     monkeypatch.setattr(cache, moment, replace_first)
-    assert_same(open_or_build(tmp_path, RECIPE, refuse_to_build), GraphStore(new))
+    opened = open_or_build(tmp_path, RECIPE, refuse_to_build)
+    assert_same(opened, GraphStore(new))
+    assert opened.content == cache.file_hash(place / "columns.safetensors")
 
 
-@pytest.mark.parametrize("look", [open_store, cache.content_of, cache.is_kept])
+@pytest.mark.parametrize("look", [open_store, cache.is_kept])
 def test_a_set_that_is_between_two_names_is_waited_for(
     look: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,5 +1,7 @@
 """The kernels that make static batches give the bits of the definition."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -11,6 +13,9 @@ from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
 from tests.data.test_static_batch import CASES, SETS, same, size_for, store_of
 from tests.helpers.processes import needs_triton, only_interpreted, run_apart
+
+ADDRESS = 4
+"""Column of the jobs with the address that is read from."""
 
 
 def odd_store() -> GraphStore:
@@ -84,3 +89,12 @@ def test_kernel_and_jobs_mean_the_same_by_a_task() -> None:
 
     for name in ("REPEAT", "PAIRS", "ORDER", "BEGIN", "OWNER"):
         assert getattr(kernels, name).value == getattr(static_jobs, name)
+
+
+@needs_triton
+def test_a_copy_reads_its_own_columns() -> None:
+    gather = StaticGather(store_of("pcqm-contact"))
+    theirs = gather._fused._jobs[:, ADDRESS].tolist()
+    ours = deepcopy(gather)._fused._jobs[:, ADDRESS].tolist()
+    # the place of each row's graph is read from nowhere
+    assert not (set(ours) & set(theirs)) - {0}

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from graphmamba.config import load_experiment
+from graphmamba.data import open as opening
 from graphmamba.data import precomputed_store, sources
 from graphmamba.data.open import open_with_columns
 from graphmamba.data.positional import Precompute, add_columns, local_degree_profile
 from graphmamba.data.sources import build_benchmark, open_benchmark
+from graphmamba.data.store import GraphStore
 from tests.helpers.raw_files import write_malnet
 
 SIZES = (4, 2, 1)
@@ -62,3 +64,25 @@ def test_columns_follow_the_graphs_they_were_computed_from(tmp_path: Path) -> No
         build_benchmark("malnet-tiny", tmp_path, tmp_path)
         graph = open_with_columns("malnet-tiny", asked, tmp_path)[0]
         assert torch.equal(graph.random_walk, add_columns(graph, asked).random_walk)
+
+
+def test_a_set_built_after_it_was_opened_leaves_its_columns_to_those_who_open_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, targets = Precompute(walks=2), [7, 2, 2, 9, 0, 1, 1]
+
+    def build(*edges: int) -> None:
+        write_malnet(tmp_path, edge=np.array([edges, targets], np.int16))
+        build_benchmark("malnet-tiny", tmp_path, tmp_path)
+
+    def open_just_before(*arguments: object) -> GraphStore:
+        store = open_benchmark(*arguments)  # type: ignore[arg-type]
+        build(7, 7, 2, 9, 1, 3, 0)
+        return store
+
+    build(0, 7, 2, 9, 1, 3, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(opening, "open_benchmark", open_just_before)
+        open_with_columns("malnet-tiny", asked, tmp_path)
+    graph = open_with_columns("malnet-tiny", asked, tmp_path)[0]
+    assert torch.equal(graph.random_walk, add_columns(graph, asked).random_walk)

@@ -6,7 +6,7 @@ import networkx
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
 from graphmamba.data import spectrum
 from graphmamba.data.expander import expander_edges, spectral_gap
@@ -198,6 +198,19 @@ def test_expanders_are_those_of_each_graph_and_of_its_number() -> None:
         own_seed = int(draw_bits(torch.tensor(5), torch.tensor(place)))
         truth = expander_edges(nodes, 3, torch.Generator().manual_seed(own_seed))
         assert torch.equal(expander.index[:, expander.ptr[place] : expander.ptr[place + 1]], truth)
+
+
+def test_expanders_of_a_batch_are_those_of_a_set() -> None:
+    graphs = [Data(edge_index=edges, num_nodes=nodes) for edges, nodes in GRAPHS.values()]
+    state = torch.get_rng_state()
+    for seed in (0, 5):
+        asked = Precompute(expander_degree=3, seed=seed)
+        batch = add_columns(Batch.from_data_list(graphs), asked)
+        expander = add_precomputed(SET, asked).pairs["expander_index"]
+        for place, graph in enumerate(batch.to_data_list()):
+            truth = expander.index[:, expander.ptr[place] : expander.ptr[place + 1]]
+            assert torch.equal(graph.expander_index, truth)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -36,9 +36,9 @@ def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     computed: list[str] = []
     compute = precomputed_store.precomputed
 
-    def count(columns: object, part: Precompute, device: object) -> object:
+    def count(columns: object, part: Precompute) -> object:
         computed.extend(part.recipe())
-        return compute(columns, part, device)  # type: ignore[arg-type]
+        return compute(columns, part)  # type: ignore[arg-type]
 
     monkeypatch.setattr(precomputed_store, "precomputed", count)
     with_precomputed(STORE, Precompute(frequencies=3, walks=2), tmp_path, RECIPE)

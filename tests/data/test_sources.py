@@ -12,7 +12,13 @@ from graphmamba.data.benchmark_checks import check_benchmark
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.fetched_files import FETCHED
 from graphmamba.data.from_pyg import columns_of
-from graphmamba.data.sources import SOURCES, build_benchmark, how_to_get, open_benchmark
+from graphmamba.data.sources import (
+    SOURCES,
+    build_benchmark,
+    default_root,
+    how_to_get,
+    open_benchmark,
+)
 from graphmamba.errors import UserError
 from tests.helpers.raw_files import write_malnet, write_superpixels
 
@@ -170,6 +176,18 @@ def test_only_another_root_than_the_default_is_told(
     assert how_to_get("mnist", tmp_path) == how_to_get("mnist")
     assert "data build mnist`" in how_to_get("mnist")
     assert "data build mnist --root 'my sets'`" in how_to_get("mnist", Path("my sets"))
+
+
+def test_an_empty_root_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", "")
+    assert default_root() == tmp_path / ".cache" / "graphmamba"
+
+
+def test_files_and_a_download_are_not_asked_for_together(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"--download must not be given with --from, .*{tmp_path}"):
+        build_benchmark("mnist", tmp_path, tmp_path / "sets", download=True)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

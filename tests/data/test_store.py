@@ -1,7 +1,10 @@
 """All graphs as columns, and batches of them."""
 
+import pickle
 from collections.abc import Sequence
+from copy import copy, deepcopy
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from tests.helpers.experiments import small_experiment
+from tests.helpers.processes import run_apart
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 
@@ -198,6 +202,30 @@ def test_columns_can_be_added_later() -> None:
         store.with_columns(graphs={"x": torch.zeros(4)})
     with pytest.raises(UserError, match=r"centrality must have .* rows"):
         store.with_columns(nodes={"centrality": torch.zeros(3)})
+
+
+@pytest.mark.usefixtures("way")
+def test_a_copy_gives_its_own_rows() -> None:
+    store, ids = GraphStore.from_pyg(GRAPHS), torch.tensor([5, 2, 0])
+    before = store.batch(ids).x
+    copied = deepcopy(store)
+    copied.tables["nodes"].columns["x"].values.add_(1)
+    assert torch.equal(copied.batch(ids).x, before + 1)
+    assert torch.equal(store.batch(ids).x, before)
+    assert_equal(copy(store).batch(ids), store.batch(ids))
+
+
+def test_a_used_store_goes_to_another_process(tmp_path: Path) -> None:
+    store = GraphStore.from_pyg(GRAPHS)
+    store.batch(torch.tensor([5, 2, 0]))
+    (tmp_path / "store").write_bytes(pickle.dumps(store))
+    run_apart(
+        "import pickle, torch\n"
+        "from pathlib import Path\n"
+        "from tests.data.test_store import GRAPHS, assert_equal, expected_batch\n"
+        f"store = pickle.loads(Path({str(tmp_path / 'store')!r}).read_bytes())\n"
+        "assert_equal(store.batch(torch.tensor([5, 2, 0])), expected_batch(GRAPHS, [5, 2, 0]))\n"
+    )
 
 
 def test_little_memory_is_used() -> None:

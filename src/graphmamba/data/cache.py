@@ -155,11 +155,6 @@ def is_kept(place: Path) -> bool:
     return place.exists()
 
 
-def content_of(place: Path) -> str:
-    """Hash of a set's columns: what is computed from them can be kept by it, however they came."""
-    return _settled(place, lambda: str(_read_about(place / ABOUT)["content"]))
-
-
 def _settled(place: Path, read: Callable[[], Result]) -> Result:
     """Read a set; one that cannot be read may be about to be replaced, so try again after that."""
     try:
@@ -184,6 +179,7 @@ def _open(place: Path, digest: str | None) -> GraphStore:
     # Opening takes several looks at the place: names of one set, values of another make no set.
     if _stamp(place / COLUMNS) != before:
         raise _refusal(place / COLUMNS, "must stay while it is opened, got another in its place")
+    store.content = str(about["content"])
     return store
 
 

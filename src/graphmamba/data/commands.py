@@ -46,7 +46,7 @@ def build(
             See docs/benchmark-files.md.
         root: Where sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
         seed: Seed of a set that is drawn.
-        download: Download also a set that could be drawn.
+        download: Download also a set that could be drawn; not together with --from.
     """
     check_choice("name", name, tuple(CATALOG))
     place = _root(root)

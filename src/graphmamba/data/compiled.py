@@ -1,20 +1,16 @@
 """How the compiled functions of the data stage are compiled: once, and kept on disk."""
 
+from pathlib import Path
 from typing import Any
 
-from numba import njit
+from graphmamba.compiled import fingerprint_of, kept
 
-# No `fastmath`: regions of images must be the same pixel for pixel wherever they are computed.
-_OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
-
-helper: Any = njit(**_OPTIONS)
-"""Marks a function that kernels call."""
+_HERE = Path(__file__).parent
+SOURCES = [_HERE / "compiled.py", _HERE / "gather_jobs.py", *_HERE.glob("*_kernels.py")]
+"""All that a kernel may draw on."""
+_FINGERPRINT = fingerprint_of(SOURCES)
 
 
 def kernel(function: Any) -> Any:
     """Mark a function that Python calls."""
-    try:
-        return njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:
-        # Where no folder can be written to, each process compiles for itself.
-        return helper(function)
+    return kept(function, _FINGERPRINT)

@@ -7,6 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.checks import check_least
+from graphmamba.data.random_bits import draw_bits
 
 COMPLETE_UP_TO = 10
 """Graphs of at most this many nodes get all pairs instead."""
@@ -41,6 +42,12 @@ def expander_edges(
         if best_gap >= wanted:
             break
     return best
+
+
+def expander_seeds(seed: int, graphs: int) -> list[int]:
+    """What the graphs of a set are drawn from, each by its number alone."""
+    seeds: list[int] = draw_bits(torch.tensor(seed), torch.arange(graphs)).tolist()
+    return seeds
 
 
 def spectral_gap(edge_index: Int[Tensor, "2 edges"], nodes: int) -> float:

@@ -8,7 +8,8 @@ from numba import carray  # type: ignore[attr-defined]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from graphmamba.data.compiled import helper, kernel
+from graphmamba.compiled import helper
+from graphmamba.data.compiled import kernel
 from graphmamba.data.gather_jobs import ADD, COPY, OWNER
 
 LINE = 64

@@ -9,7 +9,8 @@ from typing import no_type_check
 
 import numpy as np
 
-from graphmamba.data.compiled import helper, kernel
+from graphmamba.compiled import helper
+from graphmamba.data.compiled import kernel
 
 
 @helper

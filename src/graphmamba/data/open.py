@@ -2,13 +2,10 @@
 
 from pathlib import Path
 
-import torch
-
-from graphmamba.data.cache import content_of
 from graphmamba.data.positional import Precompute
 from graphmamba.data.precomputed_store import with_precomputed
 from graphmamba.data.sbm import Sizes
-from graphmamba.data.sources import default_root, open_benchmark, place_of
+from graphmamba.data.sources import default_root, open_benchmark
 from graphmamba.data.store import GraphStore
 
 COMPUTED = "computed"
@@ -23,8 +20,6 @@ def open_with_columns(
     root: Path | None = None,
     seed: int = 0,
     sizes: Sizes | None = None,
-    *,
-    device: torch.device | str = "cpu",
 ) -> GraphStore:
     """Open a benchmark with the pre-computed columns that a model reads, and no others.
 
@@ -38,13 +33,13 @@ def open_with_columns(
         root: Where sets are kept; None for the default place.
         seed: Of a set that is drawn.
         sizes: Graphs of the three parts of a set that is drawn; None for the published sizes.
-        device: Where eigenvectors are computed; the store itself is on the CPU.
     """
     root = root or default_root()
     store = open_benchmark(name, root, seed, sizes)
-    recipe = {"content": content_of(place_of(name, root, seed, sizes))}
+    # not read from the place again: another set may be there by now
+    recipe = {"content": store.content}
     folder = root / name / COMPUTED
     if "x" not in store.tables["nodes"].columns:
         made = with_precomputed(store, PROFILE, folder, recipe).tables["nodes"]
         store = store.with_columns(nodes={"x": made.given("degree_profile")})
-    return with_precomputed(store, asked or Precompute(), folder, recipe, device)
+    return with_precomputed(store, asked or Precompute(), folder, recipe)

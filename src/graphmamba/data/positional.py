@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_least, check_types
-from graphmamba.data.expander import expander_edges
+from graphmamba.data.expander import expander_edges, expander_seeds
 from graphmamba.data.graph_parts import lay_together, parts_of
 from graphmamba.data.louvain import louvain_communities
 from graphmamba.data.node_scores import eigenvector_centrality
@@ -100,11 +100,21 @@ def add_columns(
     """Return the graph with the columns that `precompute` asks for.
 
     The graphs of a batch get them one by one, as if each had been given alone.
+
+    Args:
+        graph: A graph, or a batch of them.
+        precompute: What a model reads; nothing else is computed.
+        generator: What expander graphs are drawn from, one after another; None draws each by
+            `precompute.seed` and its number in the batch, as those of a whole set are drawn.
     """
     parts = parts_of(graph)
     # without graphs, columns without rows are made
     parts = parts or [(graph.edge_index, 0)]
-    made = [_columns(edges, nodes, precompute, generator) for edges, nodes in parts]
+    seeds = expander_seeds(precompute.seed, len(parts))
+    made = [
+        _columns(edges, nodes, precompute, generator or torch.Generator().manual_seed(seed))
+        for (edges, nodes), seed in zip(parts, seeds, strict=True)
+    ]
     return lay_together(graph, parts, made)
 
 
@@ -112,7 +122,7 @@ def _columns(
     edge_index: Int[Tensor, "2 edges"],
     nodes: int,
     precompute: Precompute,
-    generator: torch.Generator | None,
+    generator: torch.Generator,
 ) -> dict[str, Tensor]:
     made: dict[str, Tensor] = {}
     if precompute.frequencies:

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from graphmamba.data.blocks import Block, blocks, edges_of, global_edges, node_counts
 from graphmamba.data.centralities import eigenvector_centralities
-from graphmamba.data.expander import expander_edges
+from graphmamba.data.expander import expander_edges, expander_seeds
 from graphmamba.data.graph_columns import GraphColumns, Pairs, boundaries
 from graphmamba.data.louvain import louvain_communities
 from graphmamba.data.positional import Precompute, local_degree_profile
-from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.spectrum import laplacian_spectra
 from graphmamba.data.workers import run_all
 
@@ -130,7 +129,7 @@ def all_communities(columns: GraphColumns) -> Int[Tensor, " nodes"]:
 def all_expanders(columns: GraphColumns, degree: int, seed: int = 0) -> Pairs:
     """`expander.expander_edges` of every graph; a graph's draw depends on its number alone."""
     counts = node_counts(columns)
-    seeds = draw_bits(torch.tensor(seed), torch.arange(len(counts))).tolist()
+    seeds = expander_seeds(seed, len(counts))
     found = [torch.empty(2, 0, dtype=torch.int64)] * len(seeds)
 
     def draw(graph: int) -> None:

@@ -128,7 +128,7 @@ SOURCES: dict[str, Source] = {
 
 def default_root() -> Path:
     """Where sets are kept by default: $GRAPHMAMBA_ROOT, or a cache in the home folder."""
-    return Path(os.environ.get("GRAPHMAMBA_ROOT", Path.home() / ".cache" / "graphmamba"))
+    return Path(os.environ.get("GRAPHMAMBA_ROOT") or Path.home() / ".cache" / "graphmamba")
 
 
 def open_benchmark(
@@ -167,8 +167,10 @@ def build_benchmark(
         folder: Local files; None to draw or download.
         root: Where sets are kept; downloaded files go to its folder `raw`.
         seed: Of a set that is drawn.
-        download: Download also what could be drawn.
+        download: Download also what could be drawn; not together with a folder.
     """
+    if folder is not None and download:
+        raise UserError(f"--download must not be given with --from, got --from '{folder}'")
     root = root or default_root()
     recipe = recipe_of(name, seed)
     source = SOURCES[name]

@@ -67,6 +67,10 @@ class StaticGather:
             for kind, table in store.tables.items()
         }
 
+    def __getstate__(self) -> dict[str, object]:
+        # The kernels are told columns by their addresses, and those of a copy are others.
+        return {name: each for name, each in vars(self).items() if name != "_fused"}
+
     def batch(self, ids: Int[Tensor, " slots"], size: StaticSize, by_source: bool = False) -> Batch:
         """Return graphs as one PyG batch of `size.graphs + 1` graphs.
 

@@ -48,6 +48,8 @@ class GraphStore:
     """Part of each graph: 0 training, 1 validation, 2 test."""
     source: str
     """Where the graphs come from, in words."""
+    content: str | None = None
+    """Hash of the columns as they lay on disk when the store was opened; None for any other one."""
 
     def __init__(self, columns: GraphColumns) -> None:
         check_graphs(columns)
@@ -88,6 +90,10 @@ class GraphStore:
         store = cls.__new__(cls)
         store.tables, store.split, store.source = tables, split, source
         return store
+
+    def __getstate__(self) -> dict[str, object]:
+        # A gather knows columns by their addresses, and those of a copy are others.
+        return {name: each for name, each in vars(self).items() if name != "_gather"}
 
     def __len__(self) -> int:
         return len(self.tables["nodes"].ptr) - 1

@@ -1,30 +1,19 @@
 """Compiles kernels for one real type at a time, once for all processes on this machine."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import from_dtype, njit
-from numba.core.caching import FunctionCache
+from numba import from_dtype
 
-helper: Any = njit(nogil=True, error_model="numpy")
-"""Marks a function that kernels call."""
+from graphmamba.compiled import fingerprint_of, kept
 
 _HERE = Path(__file__).parent
-_SOURCES = sorted([*_HERE.glob("*.py"), *_HERE.glob("*/cpu*.py")])
-FINGERPRINT = sha256(b"".join(file.read_bytes() for file in _SOURCES)).hexdigest()
-"""Stands for all sources that a kernel may draw on."""
-
-
-class _SourceCache(FunctionCache):
-    """Numba's cache on disk, which by itself overlooks changes in other files than the kernel's."""
-
-    def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        return super()._index_key(sig, codegen), FINGERPRINT  # type: ignore[no-untyped-call]
+SOURCES = [*_HERE.glob("*.py"), *_HERE.glob("*/cpu*.py")]
+"""All that a kernel may draw on."""
+_FINGERPRINT = fingerprint_of(SOURCES)
 
 
 def kernel(signature: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -38,10 +27,7 @@ def kernel(signature: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Ca
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @cache
         def compile_for(dtype: np.dtype[Any]) -> Callable[..., Any]:
-            dispatcher: Any = helper(function)
-            # Where no folder can be written to, each process compiles for itself.
-            with suppress(RuntimeError):
-                dispatcher._cache = _SourceCache(function)  # type: ignore[no-untyped-call]
+            dispatcher = kept(function, _FINGERPRINT)
             dispatcher.compile(signature(from_dtype(dtype)))
             dispatcher.disable_compile()
             return dispatcher

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from graphmamba.checks import check_is
 from graphmamba.data.open import open_with_columns
 from graphmamba.data.own.open import open_own
@@ -16,34 +14,26 @@ from graphmamba.train.experiment import Experiment
 
 
 def open_data(
-    experiment: Experiment,
-    root: Path | None = None,
-    device: torch.device | str = "cpu",
-    *,
-    draws_split: bool = True,
+    experiment: Experiment, root: Path | None = None, *, draws_split: bool = True
 ) -> tuple[Experiment, GraphStore]:
     """Open the experiment's graphs; own ones tell it their columns, task and names.
 
     Args:
         experiment: Which graphs, and which columns its model reads.
         root: Where sets are kept; None for the default place.
-        device: Where eigenvectors are computed; the store itself is on the CPU. A CPU's threads
-            are faster than a GPU for graphs of more than 32 nodes, which PyTorch solves one by one
-            there, and give the same vectors wherever a model is trained and scored.
         draws_split: Whether own graphs get a part where their files do not say which.
     """
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     asked = columns_read(experiment.model, experiment.encoder)
     if experiment.own is None:
         experiment.check_loss()
-        store = open_with_columns(
-            experiment.benchmark, asked, root, sizes=experiment.sizes, device=device
+        return experiment, open_with_columns(
+            experiment.benchmark, asked, root, sizes=experiment.sizes
         )
-        return experiment, store
     _check_path(experiment.own)
     options = experiment.own.options
     found = open_own(experiment.own.path, options, root, draws_split=draws_split)
-    found = found.with_columns(asked, device)
+    found = found.with_columns(asked)
     own = experiment.own.described(found.features, found.task, found.names)
     experiment = replace(experiment, own=own)
     experiment.check_loss()

@@ -74,6 +74,21 @@ def test_whole_answers_have_a_word_for_none() -> None:
     assert number_labels(torch.tensor([[0, -2], [1, 1]]), LabelRule(), str).kind == "regression"
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
+def test_the_largest_unsigned_number_is_a_number(dtype: torch.dtype) -> None:
+    largest = torch.iinfo(dtype).max
+    y = torch.tensor([[0, largest], [1, 1]], dtype=dtype)
+    if dtype == torch.uint64:
+        with pytest.raises(UserError, match=rf"0: y must be below 2\*\*63, got \[0, {largest}\]"):
+            number_labels(y, LabelRule(), str)
+        return
+    found = number_labels(y, LabelRule(), str)
+    assert found.kind == "regression"
+    assert found.values.tolist() == y.float().tolist()
+    with pytest.raises(UserError, match=f"0: y must be 0 or 1, got {largest}"):
+        number_labels(y, LabelRule("multi-label"), str)
+
+
 @pytest.mark.parametrize("y", [[0, 100, 200, 300], [0, 20], [*range(0, 63, 3)]])
 def test_whole_targets_are_not_taken_for_classes(y: list[int]) -> None:
     whole = torch.tensor(y)

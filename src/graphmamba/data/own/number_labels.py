@@ -26,6 +26,8 @@ def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
     is regression, unless the rule states something.
     """
     values = values[:, None] if values.dim() == 1 else values
+    if not values.is_floating_point():
+        values = _signed(values, where)
     kind = rule.kind or _read_kind(values, rule)
     if kind == "multi-label" and not values.is_floating_point():
         values = values.double().masked_fill(values == -1, torch.nan)
@@ -47,6 +49,16 @@ def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
             f"got {int(number[row])}"
         )
     return Labels("classes", number, names)
+
+
+def _signed(values: Tensor, where: Where) -> Int[Tensor, "rows columns"]:
+    """Whole numbers of any type as int64: the largest of an unsigned one is no -1."""
+    numbers = values.long()
+    is_wrong = (numbers < 0).any(dim=1)
+    if values.dtype == torch.uint64 and bool(is_wrong.any()):
+        row = int(is_wrong.nonzero()[0])
+        raise UserError(f"{where(row)}: y must be below 2**63, got {values[row].tolist()}")
+    return numbers
 
 
 def _read_kind(values: Tensor, rule: LabelRule) -> Kind:
@@ -94,7 +106,7 @@ def _class_names(
 def _whole(values: Tensor, where: Where) -> Int[Tensor, " rows"]:
     """Whole numbers, whatever type they are kept in; NaN is no label."""
     if not values.is_floating_point():
-        return values.long()
+        return values
     values = values.nan_to_num(-1.0, torch.inf, -torch.inf)
     is_wrong = ~(values.abs() <= 2**53) | (values != values.round())
     if bool(is_wrong.any()):

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from graphmamba.checks import check_is
 from graphmamba.data.cache import DamagedError, file_hash, open_or_build, recipe_hash
 from graphmamba.data.catalog import Features, Task
@@ -51,9 +49,9 @@ class OwnStore:
     folder: Path
     """Where they are kept, and what is computed from them."""
 
-    def with_columns(self, asked: Precompute, device: torch.device | str = "cpu") -> "OwnStore":
+    def with_columns(self, asked: Precompute) -> "OwnStore":
         """Return the graphs with the pre-computed columns that a model reads, kept on disk too."""
-        store = with_precomputed(self.store, asked, self.folder, self.recipe, device)
+        store = with_precomputed(self.store, asked, self.folder, self.recipe)
         return replace(self, store=store)
 
 

@@ -4,8 +4,9 @@ from typing import no_type_check
 
 from numba import types
 
+from graphmamba.compiled import helper
 from graphmamba.scan.arrays import REGISTER_BYTES
-from graphmamba.scan.compiled import helper, kernel
+from graphmamba.scan.compiled import kernel
 from graphmamba.scan.lanes import fma, load, load_part, store, store_part, zeros
 from graphmamba.scan.vector_math import silu, silu_slope
 

@@ -5,8 +5,9 @@ from typing import no_type_check
 import numpy as np
 from numba import types
 
+from graphmamba.compiled import helper
 from graphmamba.scan.arrays import REGISTER_BYTES
-from graphmamba.scan.compiled import helper, kernel
+from graphmamba.scan.compiled import kernel
 from graphmamba.scan.lanes import fma, load, load_part, splat, stay_apart, store, store_part
 from graphmamba.scan.pieces import ENTERS, HIGH, LEAVES, LOW
 from graphmamba.scan.selective_scan.cpu_tile import (

@@ -9,8 +9,8 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from numba import types
 
+from graphmamba.compiled import helper
 from graphmamba.scan.arrays import REGISTER_BYTES
-from graphmamba.scan.compiled import helper
 from graphmamba.scan.lanes import load, load_part, store, zeros
 from graphmamba.scan.vector_math import softplus
 

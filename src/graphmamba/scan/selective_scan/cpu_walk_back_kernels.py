@@ -2,7 +2,7 @@
 
 from typing import no_type_check
 
-from graphmamba.scan.compiled import helper
+from graphmamba.compiled import helper
 from graphmamba.scan.lanes import fma, load, splat, stay_apart, store, zeros
 from graphmamba.scan.selective_scan.cpu_tile import (
     DECAY,
