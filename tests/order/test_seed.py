@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from graphmamba.data.random_bits import draw_bits
 from graphmamba.errors import UserError
-from graphmamba.order import NoiseSeed
+from graphmamba.order import DrawnSeed, NoiseSeed
 from tests.helpers.typecheck import typecheck_off
 
 
@@ -49,6 +50,23 @@ def test_runs_differ_by_their_seed() -> None:
     assert int(NoiseSeed(0)()) != int(NoiseSeed(1)())
 
 
+def test_a_pass_that_autograd_makes_anew_is_refused() -> None:
+    seed = NoiseSeed(7)
+    rows = torch.ones(3, requires_grad=True)
+    found = checkpoint(lambda x: (x * (seed() % 5)).square(), rows, use_reentrant=False)
+    with pytest.raises(UserError, match="must not be checkpointed as a whole"):
+        found.sum().backward()
+    assert int(seed.passes) == 1
+
+
+def test_a_drawn_seed_stays_the_same_at_evaluation() -> None:
+    seed = DrawnSeed().eval()
+    assert len({int(seed()) for _ in range(3)}) == 1
+    assert len({int(DrawnSeed().eval()()) for _ in range(20)}) == 20
+    assert int(DrawnSeed(7).eval()()) == 7
+
+
+@pytest.mark.parametrize("kind", [NoiseSeed, DrawnSeed])
 @pytest.mark.parametrize(
     ("seed", "message"),
     [
@@ -58,6 +76,8 @@ def test_runs_differ_by_their_seed() -> None:
         (-(2**63) - 1, r"seed must be in -2\*\*63 to 2\*\*63 - 1, got -9223372036854775809"),
     ],
 )
-def test_seeds_that_are_no_64_bit_integers_are_refused(seed: object, message: str) -> None:
+def test_seeds_that_are_no_64_bit_integers_are_refused(
+    seed: object, message: str, kind: type[NoiseSeed | DrawnSeed]
+) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
-        NoiseSeed(seed)
+        kind(seed)

@@ -77,7 +77,6 @@ compiled = torch.compile(block, backend=BACKEND, dynamic=True, fullgraph=True)
 topology = random_topology((6, 9))
 x, _ = random_rows(topology)
 first, second = (compiled(x, topology.edge_index, topology.batch) for _ in range(2))
-assert int(block.block.noise_seed.passes) == 2
 assert not torch.equal(first, second)
 """
 

@@ -1,5 +1,6 @@
 """The public block: equivariant, blind to the rest of the batch, and strict at its door."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -7,6 +8,7 @@ from importlib import import_module
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.topology import Topology
@@ -144,8 +146,50 @@ def test_every_column_of_a_policy_comes_through_the_door() -> None:
             graph_key=topology.graph_key,
             **columns,
         )
-        inside = block.mixer(x, replace(topology, seed=torch.tensor(0)))
+        inside = block.mixer(x, replace(topology, seed=block.noise_seed.seed))
         assert torch.equal(through_the_door, inside)
+
+
+@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])
+def test_blocks_of_one_model_draw_different_line_ups(is_training: bool) -> None:
+    first, second = (GraphMambaBlock(8, ABLATIONS["permutation"], EXACT) for _ in range(2))
+    second.mixer.load_state_dict(first.mixer.state_dict())
+    x, edges = torch.randn(30, 8), torch.zeros(2, 0, dtype=torch.int64)
+    found = [block.train(is_training)(x, edges) for block in (first, second)]
+    assert not torch.equal(*found)
+
+
+def test_line_ups_follow_the_generator_of_torch() -> None:
+    x, edges = torch.randn(30, 8), torch.zeros(2, 0, dtype=torch.int64)
+
+    def three_passes(seed: int) -> list[Tensor]:
+        torch.manual_seed(seed)
+        block = GraphMambaBlock(8, ABLATIONS["permutation"], EXACT)
+        return [block(x, edges), block(x, edges), block.eval()(x, edges)]
+
+    first, second, other = three_passes(5), three_passes(5), three_passes(6)
+    assert all(map(torch.equal, first, second))
+    assert not any(map(torch.equal, first, other))
+    assert not torch.equal(first[0], first[1])
+
+
+@pytest.mark.parametrize("is_reentrant", [True, False])
+def test_checkpointing_changes_no_gradient(is_reentrant: bool) -> None:
+    block = GraphMambaBlock(8, ABLATIONS["permutation"], EXACT)
+    x, edges = torch.randn(30, 8, requires_grad=True), torch.zeros(2, 0, dtype=torch.int64)
+
+    def gradients(run: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, ...]:
+        torch.manual_seed(0)
+        # two passes before one way back: the first one is not the last that was drawn
+        found = run(x, edges).square().sum() + 2 * run(2 * x, edges).square().sum()
+        block.zero_grad()
+        x.grad = None
+        found.backward()
+        return tuple(p.grad.clone() for p in (x, *block.parameters()) if p.grad is not None)
+
+    again = partial(checkpoint, block, use_reentrant=is_reentrant)
+    for plain, found in zip(gradients(block), gradients(again), strict=True):
+        assert torch.equal(plain, found)
 
 
 def test_input_norm_is_an_option_with_its_own_parameters() -> None:

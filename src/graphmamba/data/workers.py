@@ -18,12 +18,18 @@ def run_all(
     """Call `work` once for each item.
 
     On the CPU as many items at once as torch has threads, and each on one thread: several threads
-    inside one small matrix gain nothing. The results do not depend on who is done first, as long
-    as every item writes rows of its own.
+    inside one small matrix gain nothing, and those of NumPy's library, which has a pool of its own,
+    would wait for one another. The results do not depend on who is done first, as long as every
+    item writes rows of its own.
     """
+    from threadpoolctl import threadpool_limits
+
     threads = torch.get_num_threads()
     count = threads if device.type == "cpu" else 1
-    with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with (
+        threadpool_limits(1, user_api="blas"),
+        ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+    ):
         try:
             for _ in track(pool.map(work, items), title, len(items)):
                 pass

@@ -2,11 +2,12 @@
 
 from graphmamba.order.line_up import LineUp, line_up, line_up_layers
 from graphmamba.order.policy import ABLATIONS, PUBLISHED, OrderPolicy
-from graphmamba.order.seed import NoiseSeed
+from graphmamba.order.seed import DrawnSeed, NoiseSeed
 
 __all__ = [
     "ABLATIONS",
     "PUBLISHED",
+    "DrawnSeed",
     "LineUp",
     "NoiseSeed",
     "OrderPolicy",

@@ -12,7 +12,7 @@ from graphmamba.data.columns import count_up_to
 from graphmamba.data.topology import Topology
 from graphmamba.order.line_up import check_given
 from graphmamba.order.policy import OrderPolicy
-from graphmamba.order.seed import NoiseSeed
+from graphmamba.order.seed import DrawnSeed
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
 from graphmamba.stack.mamba_block import MambaOptions
 
@@ -29,7 +29,8 @@ class GraphMambaBlock(nn.Module):
         policy: How nodes are lined up.
         options: Sizes and choices of the Mamba block.
         input_norm: `none`, as in the published numbers, or `layer`, as in the paper's text.
-        seed: What the random line-ups are drawn from.
+        seed: What the random line-ups at evaluation are drawn from; itself drawn by torch's
+            generator, as all line-ups in training are, if None.
 
     Example:
         >>> block = GraphMambaBlock(channels=8)
@@ -44,12 +45,12 @@ class GraphMambaBlock(nn.Module):
         policy: OrderPolicy | None = None,
         options: MambaOptions | None = None,
         input_norm: InputNorm = "none",
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         super().__init__()
         self.channels = channels
         self.mixer = GraphMambaMixer(channels, policy, options, input_norm)
-        self.noise_seed = NoiseSeed(seed)
+        self.noise_seed = DrawnSeed(seed)
 
     def forward(  # noqa: PLR0913 - one for each column that a policy may read
         self,
