@@ -19,7 +19,7 @@ from graphmamba.train.curves import can_draw, draw_curves
 from graphmamba.train.engine import move_store, rounded_products, start_fabric, team_of
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.folder import RunFolder, new_folder
-from graphmamba.train.generators import own_generators, seed_all
+from graphmamba.train.generators import own_generators, process_seed, seed_all
 from graphmamba.train.labels import labels_per_graph
 from graphmamba.train.loggers import with_loggers
 from graphmamba.train.loop import Loop
@@ -103,7 +103,7 @@ def run_fit(
         optimizer = make_optimizer(model, experiment.recipe, fabric.device, fast)
         set_up, set_up_optimizer = fabric.setup(model, optimizer)
         # from here on dropout must differ from process to process
-        seed_all(options.seed + team.rank)
+        seed_all(process_seed(options.seed, team.rank))
         store = move_store(store, team.device)
         state = make_state(experiment, options, model, optimizer, store, team)
         if is_resumed:
