@@ -55,11 +55,6 @@ class Cost:
     """Of a training step, for one graph; None where it did not fit."""
 
     @property
-    def has_room(self) -> bool:
-        """Whether the step fits into memory."""
-        return self.peak_bytes is not None
-
-    @property
     def bytes_per_graph(self) -> float | None:
         """Peak divided by the batch size, as the paper has it."""
         return None if self.peak_bytes is None else self.peak_bytes / self.batch_size

@@ -10,7 +10,6 @@ from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 from graphmamba.scan.backends import choose_backend
-from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.build import make_model, make_optimizer, make_state
 from graphmamba.train.captured_step import CapturedStep, is_captured, why_not_captured
@@ -190,7 +189,6 @@ def _captured_step(state: RunState, store: GraphStore) -> TrainStep:
         store,
         state.experiment,
         precision=state.options.precision,
-        taken=state.progress.taken,
         average=state.average,
     )
 
@@ -225,13 +223,11 @@ def _is_fast(experiment: Experiment, options: RunOptions, team: Team) -> bool:
 
 
 def _start(state: RunState, store: GraphStore, folder: RunFolder) -> StartRecord:
-    metric = state.model.task.metric
     return StartRecord(
         experiment=state.experiment,
         options=state.options,
         folder=folder.path,
-        metric=metric,
-        is_lower_better=metric in LOWER_IS_BETTER,
+        metric=state.model.task.metric,
         device=str(state.team.device),
         processes=state.team.world,
         parameters=_parameters(state.model),
