@@ -11,8 +11,20 @@ The folders, read from top to bottom, are the path of a batch:
     task      rows                        -> prediction, loss, score
     train     an experiment               -> checkpoint, results
 
-Imports point up this listing only. `bench`, `study`, `show`, `commands` and `cli` stand outside
-it and see everything.
+Imports point up this listing only. Outside it, and seeing everything, stand
+
+    cli, entries, commands, show    what a user types, and what is shown
+    config, configs, published      experiments, and scores that others report
+    bench, study, benchmarks        measurements, and what is made of them
+
+and what may be used anywhere:
+
+    checks, errors, parse           what is refused, and how it is told
+    environment                     machine, versions and commit
+    figures, whole_files            what is written
+    fusing, operators               when kernels run, and how PyTorch sees them
+    kernel_sizes, line_sums         what their launchers share
+    side_streams, aside             what runs beside all else on a GPU
 """
 
 from importlib import import_module
