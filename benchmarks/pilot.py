@@ -29,6 +29,7 @@ from graphmamba.config import load_experiment
 from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
+from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.train.fit import fit
 from graphmamba.train.open_data import open_data
 from graphmamba.train.options import RunOptions
@@ -108,7 +109,8 @@ def some_of(store: GraphStore, graphs: tuple[int, int], seed: int) -> GraphStore
 
 def _texts(row: dict[str, Any]) -> list[str]:
     losses = [f"{row['train_loss'][place]:.4f}" for place in (0, -1)]
-    return [row["label"], f"{row['parameters']:,}", *losses, f"{max(row['validation']):.4f}"]
+    best = min if row["metric"] in LOWER_IS_BETTER else max
+    return [row["label"], f"{row['parameters']:,}", *losses, f"{best(row['validation']):.4f}"]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`graphmamba benchmarks`."""
 
 import json
+from collections import Counter
 
 import pytest
 
@@ -38,6 +39,19 @@ def test_tables_are_for_people(
     for seen in ("373,018", "286,725", "1,925,158", "accuracy sbm", "529,434"):
         assert seen in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_tables_show_every_shipped_model(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    list_benchmarks()
+    words = Counter(capsys.readouterr().out.split())
+    totals = Counter(
+        f"{total:,}" for models in parameter_totals().values() for total in models.values()
+    )
+    assert totals <= words
 
 
 def test_switch_can_be_turned_off(capsys: pytest.CaptureFixture[str]) -> None:

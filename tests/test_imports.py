@@ -1,6 +1,7 @@
 """The folders are the path of a batch, and imports point up that path only."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ SEES_EVERYTHING = {
     "show", "study",
 }  # fmt: skip
 """The package's own `__init__` is the empty name."""
+INSTALLED = "weights"
+"""Lies in the package only where that was installed from a wheel."""
 GRAPH_LIBRARIES = {"networkx", "scipy", "torch_geometric"}
 
 
@@ -32,6 +35,28 @@ def parts_imported_by(file: Path) -> set[str]:
     names = [name.split(".") for name in modules_imported_by(file) if name.startswith("graphmamba")]
     here = {path.stem for path in ROOT.iterdir()}
     return {name[1] if len(name) > 1 and name[1] in here else "" for name in names}
+
+
+def parts_of_the_package() -> set[str]:
+    """Folders and modules; kernels belong to the module that launches them."""
+    found = {path.stem for path in ROOT.iterdir() if path.is_dir() or path.suffix == ".py"}
+    return {
+        name for name in found if not name.startswith("__") and not name.endswith("_kernels")
+    } - {INSTALLED}
+
+
+def test_the_map_for_contributors_has_every_part() -> None:
+    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text()
+    listing = text.partition("## The tree")[2].split("```")[1]
+    # a folder of an operation is shown with what is in it
+    outside = "\n".join(line for line in listing.splitlines() if "<op>" not in line)
+    assert {*re.findall(r"(\w+)(?:\.py|/)", outside)} == parts_of_the_package()
+
+
+def test_the_map_in_the_package_has_every_part() -> None:
+    text = ast.get_docstring(ast.parse((ROOT / "__init__.py").read_text())) or ""
+    listed = re.findall(r"^    (\w+(?:, \w+)*)(?:   ?|$)", text, re.MULTILINE)
+    assert {name for line in listed for name in line.split(", ")} == parts_of_the_package()
 
 
 def files_of(stage: str) -> list[Path]:

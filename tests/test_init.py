@@ -1,5 +1,7 @@
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -33,6 +35,38 @@ def test_public_names_work_on_a_machine_without_the_optional_parts() -> None:
 def test_public_names_are_listed_and_found(name: str) -> None:
     assert name in dir(graphmamba)
     assert getattr(graphmamba, name)
+
+
+KEPT_INSIDE = {"Halves", "Reporter"}
+"""What doors take beside: rows that parts of the library hand to one another, and a protocol."""
+
+
+def classes_in(hint: Any) -> Iterator[type]:
+    """Find the library's own classes in an annotation."""
+    if isinstance(hint, type) and hint.__module__.startswith("graphmamba."):
+        yield hint
+    for part in get_args(hint):
+        yield from classes_in(part)
+
+
+DOORS = {
+    "GatedGCNConv", "GraphMamba", "GraphMambaBlock", "GraphMambaLayer", "causal_conv1d", "fit",
+    "fit_seeds", "load", "load_experiment", "load_pretrained", "selective_scan", "take_graphs",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(DOORS))
+def test_what_a_public_door_takes_is_public(name: str) -> None:
+    door: Any = getattr(graphmamba, name)
+    calls = [door.__init__, door.forward] if isinstance(door, type) else [door]
+    taken = {
+        kind.__name__
+        for call in calls
+        for argument, hint in get_type_hints(call).items()
+        if argument != "return"
+        for kind in classes_in(hint)
+    }
+    assert taken - KEPT_INSIDE <= {*graphmamba.__all__}
 
 
 def test_unknown_names_are_refused() -> None:

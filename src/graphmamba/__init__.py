@@ -11,8 +11,20 @@ The folders, read from top to bottom, are the path of a batch:
     task      rows                        -> prediction, loss, score
     train     an experiment               -> checkpoint, results
 
-Imports point up this listing only. `bench`, `study`, `show`, `commands` and `cli` stand outside
-it and see everything.
+Imports point up this listing only. Outside it, and seeing everything, stand
+
+    cli, entries, commands, show    what a user types, and what is shown
+    config, configs, published      experiments, and scores that others report
+    bench, study, benchmarks        measurements, and what is made of them
+
+and what may be used anywhere:
+
+    checks, errors, parse           what is refused, and how it is told
+    environment                     machine, versions and commit
+    figures, whole_files            what is written
+    fusing, operators               when kernels run, and how PyTorch sees them
+    kernel_sizes, line_sums         what their launchers share
+    side_streams, aside             what runs beside all else on a GPU
 """
 
 from importlib import import_module
@@ -20,25 +32,47 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from graphmamba.config import load_experiment
+    from graphmamba.data.catalog import Features, Task
+    from graphmamba.data.own.options import OwnOptions
+    from graphmamba.data.store import GraphStore
+    from graphmamba.data.topology import Topology
+    from graphmamba.encode.config import EncoderConfig
     from graphmamba.order import OrderPolicy
     from graphmamba.scan import causal_conv1d, selective_scan
     from graphmamba.stack import GatedGCNConv, GraphMambaBlock, GraphMambaLayer
+    from graphmamba.stack.config import StackConfig
+    from graphmamba.stack.mamba_block import MambaOptions
+    from graphmamba.task.heads import HeadConfig
     from graphmamba.task.model import GraphMamba
+    from graphmamba.train.experiment import Experiment
     from graphmamba.train.fit import fit
     from graphmamba.train.fit_seeds import fit_seeds
     from graphmamba.train.options import RunOptions
     from graphmamba.train.own_graphs import take_graphs
+    from graphmamba.train.predictions import Predictions
     from graphmamba.train.pretrained import load_pretrained
-    from graphmamba.train.trained import load
+    from graphmamba.train.trained import Trained, load
 
 __version__ = "0.1.0"
 __all__ = [
+    "EncoderConfig",
+    "Experiment",
+    "Features",
     "GatedGCNConv",
     "GraphMamba",
     "GraphMambaBlock",
     "GraphMambaLayer",
+    "GraphStore",
+    "HeadConfig",
+    "MambaOptions",
     "OrderPolicy",
+    "OwnOptions",
+    "Predictions",
     "RunOptions",
+    "StackConfig",
+    "Task",
+    "Topology",
+    "Trained",
     "__version__",
     "causal_conv1d",
     "fit",
@@ -53,12 +87,24 @@ __all__ = [
 # Where each public name lives. It is imported at its first use, so that `graphmamba --help`
 # answers at once and one part of the library never waits for the dependencies of another.
 _HOMES = {
+    "EncoderConfig": "graphmamba.encode.config",
+    "Experiment": "graphmamba.train.experiment",
+    "Features": "graphmamba.data.catalog",
     "GatedGCNConv": "graphmamba.stack",
     "GraphMamba": "graphmamba.task.model",
     "GraphMambaBlock": "graphmamba.stack",
     "GraphMambaLayer": "graphmamba.stack",
+    "GraphStore": "graphmamba.data.store",
+    "HeadConfig": "graphmamba.task.heads",
+    "MambaOptions": "graphmamba.stack.mamba_block",
     "OrderPolicy": "graphmamba.order",
+    "OwnOptions": "graphmamba.data.own.options",
+    "Predictions": "graphmamba.train.predictions",
     "RunOptions": "graphmamba.train.options",
+    "StackConfig": "graphmamba.stack.config",
+    "Task": "graphmamba.data.catalog",
+    "Topology": "graphmamba.data.topology",
+    "Trained": "graphmamba.train.trained",
     "causal_conv1d": "graphmamba.scan",
     "fit": "graphmamba.train.fit",
     "fit_seeds": "graphmamba.train.fit_seeds",

@@ -2,7 +2,7 @@
 
 import json as json_format
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 
 import torch
@@ -30,6 +30,12 @@ TUNED = {
     "gine-tuned": "GINE",
     "gcn-tuned": "GCN",
 }
+FAMILIES = {
+    "Parameters, with global exchange": MIXERS,
+    "Parameters, message passing alone": MESSAGE_PASSING,
+    'Parameters, as tuned in "Where did the gap go?"': TUNED,
+}
+"""Models that have a column, by the title of their table."""
 
 
 def list_benchmarks(json: bool = False) -> None:
@@ -65,15 +71,17 @@ def parameter_totals() -> dict[str, dict[str, int]]:
 def _print_tables(totals: dict[str, dict[str, int]]) -> None:
     from rich.console import Console
 
+    from graphmamba.bench.tables import table
+
     console = Console()
-    console.print(_table("Data sets", ["metric", "task", "graphs", "nodes", "edges"], _set_rows()))
-    for title, models in (
-        ("Parameters, with global exchange", MIXERS),
-        ("Parameters, message passing alone", MESSAGE_PASSING),
-        ('Parameters, as tuned in "Where did the gap go?"', TUNED),
-    ):
+    columns = ["set", "metric", "task", "graphs", "nodes", "edges"]
+    console.print(table("Data sets", columns, _set_rows(), words=3))
+    for title, models in FAMILIES.items():
         rows = ([name, *_counts(totals[name], models)] for name in CATALOG)
-        console.print(_table(title, [*models.values()], (row for row in rows if any(row[1:]))))
+        kept = (row for row in rows if any(row[1:]))
+        console.print(table(title, ["set", *models.values()], kept, words=1))
+    columns = ["set", "model", "parameters"]
+    console.print(table("Parameters, all other models", columns, _other_rows(totals)))
 
 
 def _set_rows() -> Iterable[list[str]]:
@@ -88,18 +96,14 @@ def _set_rows() -> Iterable[list[str]]:
         ]
 
 
+def _other_rows(totals: dict[str, dict[str, int]]) -> Iterable[list[str]]:
+    """List models that have no column in any table."""
+    listed = {model for models in FAMILIES.values() for model in models}
+    for name, models in totals.items():
+        for model, count in models.items():
+            if model not in listed:
+                yield [name, model, f"{count:,}"]
+
+
 def _counts(totals: dict[str, int], models: Iterable[str]) -> list[str]:
     return [f"{totals[model]:,}" if model in totals else "" for model in models]
-
-
-def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> object:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, collapse_padding=True)
-    table.add_column("set")
-    for column in columns:
-        table.add_column(column, justify="left" if column in {"metric", "task"} else "right")
-    for row in rows:
-        table.add_row(*row)
-    return table

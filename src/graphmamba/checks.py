@@ -65,7 +65,7 @@ def check_is(argument: str, value: object, kind: type | types.UnionType, hint: s
     """
     if not _fits(value, kind):
         shown = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
-        names = " or ".join(each.__name__ for each in get_args(kind) or (kind,))
+        names = " or ".join(map(_name, get_args(kind) or (kind,)))
         raise UserError(f"{argument} must be {names}, got {shown}{hint and f': {hint}'}")
 
 

@@ -64,14 +64,14 @@ def load_started(
     """
     import yaml
 
-    check_is("name", name_or_path, str | Path)
+    check_is("name_or_path", name_or_path, str | Path)
     check_is("overrides", overrides, Mapping | None)
     path = _path_of(name_or_path)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except OSError as mistake:
         raise UserError(
-            "name must be an experiment of the package or a .yaml file that can be read, "
+            "name_or_path must be an experiment of the package or a .yaml file that can be read, "
             f"got '{name_or_path}': {mistake.strerror}"
         ) from mistake
     except (yaml.YAMLError, UnicodeDecodeError) as mistake:

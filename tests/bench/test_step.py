@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from graphmamba.bench.step import StepShape, draw_store, measure_plain, take_references
+from graphmamba.config import load_experiment
 from graphmamba.encode.norm import norms_of
+from graphmamba.errors import UserError
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.mamba_block import SelectivePath
 from tests.helpers.typecheck import typecheck_off
@@ -20,6 +22,13 @@ def test_a_step_is_timed_by_either_way(is_reference: bool) -> None:
     assert times.kind == ("reference" if is_reference else "plain")
     assert times.train_ms > 0
     assert (times.evaluate_ms is None) == is_reference
+
+
+def test_plain_pytorch_is_for_a_cpu() -> None:
+    with torch.device("meta"):
+        model = load_experiment(SHAPE.benchmark).build()
+    with pytest.raises(UserError, match=r"model must be on a CPU .* got meta"):
+        take_references(model)
 
 
 def test_every_operation_of_the_reference_is_plain() -> None:

@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from tests.helpers.processes import ROOT, needs_triton
 from tests.helpers.scripts import load_script
 
 
@@ -45,3 +46,10 @@ def test_edges_are_sorted_and_stay_in_their_graph(study: ModuleType) -> None:
     assert torch.equal(source // 10, target // 10)
     hub, others = (target % 10 == 0).sum(), (target % 10 != 0).sum()
     assert 9 <= hub < others
+
+
+@needs_triton
+def test_no_tile_is_tried_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    tiles = load_script("gated_gcn_tuning", monkeypatch).TILES
+    assert len(set(tiles)) == len(tiles)

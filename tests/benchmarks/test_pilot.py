@@ -62,3 +62,17 @@ def test_recipes_are_trained_and_recorded(
         assert len(row["train_loss"]) == len(row["validation"]) == 2
     assert one["train_loss"] != other["train_loss"]
     assert "other" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("metric", "best"), [("mean_absolute_error", "0.1250"), ("accuracy_sbm", "0.5000")]
+)
+def test_the_table_shows_the_best_epoch(study: ModuleType, metric: str, best: str) -> None:
+    row = {
+        "label": "one",
+        "parameters": 1234,
+        "metric": metric,
+        "train_loss": [1.0, 0.5],
+        "validation": [0.25, 0.125, 0.5],
+    }
+    assert study._texts(row) == ["one", "1,234", "1.0000", "0.5000", best]

@@ -30,7 +30,6 @@ def start() -> StartRecord:
         options=RunOptions(seed=5),
         folder=Path("runs/a b"),
         metric="accuracy",
-        is_lower_better=False,
         device="cpu",
         processes=2,
         parameters=1234,

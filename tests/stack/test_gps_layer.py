@@ -104,7 +104,7 @@ def test_norms_drop_what_they_add_to_in_training_only(name: str) -> None:
 
 
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(UserError, match="local and mixer must not both be None"):
+    with pytest.raises(UserError, match="local and mixer must not both be None, got None"):
         GPSLayer(8, None, None)
     with typecheck_off(), pytest.raises(UserError, match=r"norm must be one of .* got 'instance'"):
         GraphMambaLayer(8, norm="instance")

@@ -333,6 +333,20 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.parametrize("content", [b"My own words.\n", b"\x89PNG\xff"])
+def test_a_file_that_is_no_page_is_not_written_over(content: bytes, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "pattern/graph-mamba", 0, 0.5)
+    out, kept = tmp_path / "mine.md", tmp_path / "kept"
+    out.write_bytes(content)
+    with pytest.raises(UserError, match=r"out must be a page of this command.*got '.*mine\.md'"):
+        results(tmp_path / "runs", out, kept, curves=False)
+    assert out.read_bytes() == content
+    assert not kept.exists()
+    out.write_bytes(b"\n")
+    results(tmp_path / "runs", out, kept, curves=False)
+    assert "0.5000" in out.read_text()
+
+
 def test_the_page_goes_to_a_folder_that_is_made_for_it(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", "pattern/graph-mamba", 0, 0.5)
     out, kept = tmp_path / "new" / "docs" / "results.md", tmp_path / "kept"

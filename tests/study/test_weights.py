@@ -10,6 +10,7 @@ import pytest
 
 from graphmamba.config import load_experiment
 from graphmamba.errors import UserError
+from graphmamba.show.units import metric_title
 from graphmamba.study.runs import StoredRun
 from graphmamba.study.weights import index, weights
 from graphmamba.train import pretrained
@@ -18,7 +19,7 @@ from graphmamba.train.open_data import open_data
 from graphmamba.train.options import RunOptions
 from graphmamba.train.pretrained import find_pretrained, load_pretrained
 from graphmamba.train.results import RunResult
-from graphmamba.train.weights import build_model, load_weights
+from graphmamba.train.weights import build_model, load_weights, save_weights
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
@@ -142,6 +143,14 @@ def test_other_things_in_the_folder_are_not_listed(runs: Path, tmp_path: Path) -
     listed = index(tmp_path)
     shutil.copytree(tmp_path / NAME, tmp_path / "mine" / "first")
     assert index(tmp_path) == listed
+
+
+def test_weights_that_report_no_score_are_listed_without(tmp_path: Path) -> None:
+    experiment = load_experiment(NAME, SMALL)
+    save_weights(tmp_path / NAME / "best.safetensors", experiment.build(), experiment)
+    (line,) = (line for line in index(tmp_path).splitlines() if NAME in line)
+    cells = [cell.strip() for cell in line.split("|")]
+    assert cells[1:5] == [f"[{NAME}]({NAME}/README.md)", metric_title("accuracy_sbm"), "", ""]
 
 
 def copy_of(runs: Path, into: Path) -> Path:

@@ -373,7 +373,7 @@ def test_columns_follow_from_the_configuration() -> None:
             {"model.mixer": "transformer", "model.attention.heads": 5},
             "heads must divide channels=32",
         ),
-        ({"model.mixer": "none", "model.local": "none"}, "must not both be 'none'"),
+        ({"model.mixer": "none", "model.local": "none"}, "must not both be 'none', got 'none'"),
         ({"model.mixer": "exphormer", "model.local": "gcn"}, "must be 'gatedgcn' for Exphormer"),
         ({"encoder.gate_frequencies": 4, "model.local": "gine"}, "model.local must be 'gatedgcn'"),
         ({"model.channels": 16}, "channels must be more than the 16"),

@@ -33,8 +33,17 @@ class Timed(Protocol):
         """CUDA memory of both; unknown on a CPU."""
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Lay out text in columns; all but the first two hold numbers."""
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 2
+) -> Table:
+    """Lay out text in columns.
+
+    Args:
+        title: What stands above them.
+        columns: What they are called.
+        rows: A cell for each of them.
+        words: How many come first that hold words; the others hold numbers.
+    """
     # Light enough for a terminal of 80 columns.
     made = Table(
         # as it stands, without markup; cells likewise
@@ -43,8 +52,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
         box=box.SIMPLE_HEAD,
         collapse_padding=True,
     )
-    for column in columns:
-        made.add_column(Text(column), justify="left" if column in columns[:2] else "right")
+    for place, column in enumerate(columns):
+        made.add_column(Text(column), justify="left" if place < words else "right")
     for row in rows:
         made.add_row(*map(Text, row))
     return made

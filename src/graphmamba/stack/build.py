@@ -90,7 +90,7 @@ def _plain_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.
     local = LOCALS[config.local](config, has_stable_gate)
     mixer = None if config.mixer == "none" else MIXERS[config.mixer](config, number)
     if local is None and mixer is None:
-        raise UserError("model.local and model.mixer must not both be 'none'")
+        raise UserError("model.local and model.mixer must not both be 'none', got 'none' for each")
     if local is None:
         raise UserError("model.local must be a local model where model.join='plain', got 'none'")
     if local.has_residual and mixer is None:

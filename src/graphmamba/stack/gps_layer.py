@@ -64,7 +64,7 @@ class GPSLayer(nn.Module):
     ) -> None:
         super().__init__()
         if local is None and mixer is None:
-            raise UserError("local and mixer must not both be None")
+            raise UserError("local and mixer must not both be None, got None for each")
         check_fraction("dropout", dropout)
         self.local, self.mixer = local, mixer
         self.dropout = dropout

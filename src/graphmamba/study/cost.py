@@ -58,11 +58,6 @@ class Cost:
     before it was counted."""
 
     @property
-    def has_room(self) -> bool:
-        """Whether the step fits into memory."""
-        return self.peak_bytes is not None
-
-    @property
     def bytes_per_graph(self) -> float | None:
         """Peak divided by the batch size, as the paper has it."""
         return None if self.peak_bytes is None else self.peak_bytes / self.batch_size

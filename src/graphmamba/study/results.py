@@ -22,21 +22,18 @@ def results(
     Args:
         folder: Holds BENCHMARK/MODEL/seed-N for each run.
         out: Markdown file, whose folder is made where it is missing; what was written in it by
-            hand, below its mark, is kept.
+            hand, below its mark, is kept, and a file without the mark is refused.
         keep: Where to copy results.json, metrics.csv and config.yaml of the runs first; the page
             is then made of all that is there.
         curves: Whether to draw the epochs of each set, into a folder named as the page (needs the
             extra plots).
     """
-    if out.is_dir():
-        raise UserError(f"out must be a file, got the folder '{out}'")
+    by_hand = _written_by_hand(out)
     if keep is not None:
         keep_runs(folder, keep)
         folder = keep
     found = collect(folder)
     pictures = draw_sets(found.lines, out.with_suffix("")) if curves else {}
-    before = out.read_text(encoding="utf-8") if out.exists() else ""
-    by_hand = before.partition(MARK)[2] or "\n"
     write_text(out, f"{page(found, pictures)}\n{MARK}{by_hand}")
     runs = sum(len(line.runs) for line in found.lines)
     say(f"{len(found.lines)} rows of {runs} runs in {out}")
@@ -48,3 +45,18 @@ def results(
             say(f"{FLAG} {line.name}: {line.mean:.4f} against {line.paper}")
     for why in found.scoreless:
         say(f"without a score: {why}")
+
+
+def _written_by_hand(out: Path) -> str:
+    """Return what stands below the mark of an earlier page; refuse what is no such page."""
+    if out.is_dir():
+        raise UserError(f"out must be a file, got the folder '{out}'")
+    # a file of another kind need not even be text
+    before = out.read_text(encoding="utf-8", errors="replace") if out.exists() else ""
+    _, mark, by_hand = before.partition(MARK)
+    if before.strip() and not mark:
+        raise UserError(
+            f"out must be a page of this command, or a new file, got '{out}', which lacks the line "
+            f"'{MARK}'"
+        )
+    return by_hand or "\n"

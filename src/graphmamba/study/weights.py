@@ -82,7 +82,10 @@ def _check_belongs(source: Path, held: Weights, run: StoredRun) -> None:
 
 
 def index(out: Path) -> str:
-    """List all weights in a folder with their scores, as the headers of the files report them."""
+    """List all weights in a folder with their scores, as the headers of the files report them.
+
+    A file may report none, such as one that `save_weights` wrote by itself; its cells are empty.
+    """
     lines = [
         "# Trained weights",
         "",
@@ -108,5 +111,6 @@ def index(out: Path) -> str:
 
 def _scores(held: Weights) -> list[str]:
     metric = held.experiment.data.task.metric
-    values = [f"{held.reported[split][metric]:.4f}" for split in ("validation", "test")]
+    scores = [held.reported.get(split, {}).get(metric) for split in ("validation", "test")]
+    values = ["" if score is None else f"{score:.4f}" for score in scores]
     return [metric_title(metric), *values, DATA_NOTES[held.experiment.benchmark].licence]

@@ -15,7 +15,6 @@ from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.encode.forgetting import LEAST_BYTES
-from graphmamba.stack.config import MixerName
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba
 from graphmamba.task.target import target_of
@@ -30,17 +29,12 @@ if TYPE_CHECKING:
 
 MOST_HELD = 0
 """Bytes that gradients of weights may hold back in large batches, which are short of memory."""
-CAPTURED_MIXERS: frozenset[MixerName] = frozenset(
-    {"mamba", "transformer", "performer", "bigbird", "exphormer", "none"}
-)
-"""Mixers that read nothing back from a static batch, such as the size of its longest graph."""
 
 
 def why_not_captured(
     experiment: Experiment, options: RunOptions, device: torch.device, processes: int
 ) -> str | None:
     """Say why such a run cannot have its step captured; None if it can."""
-    mixer = experiment.model.mixer
     hindrances = (
         (device.type != "cuda", f"needs a GPU, and the run is on '{device.type}'"),
         (processes > 1, f"is for one process, and there are {processes}"),
@@ -48,7 +42,6 @@ def why_not_captured(
         (options.compile, "takes the place of compile, which is on"),
         (experiment.data.task.level == "link", "cannot draw the wrong pairs of a link task"),
         (find_spec("triton") is None, "needs Triton, which is not installed"),
-        (mixer not in CAPTURED_MIXERS, f"needs shapes known before, which '{mixer}' has not"),
     )
     return next((why for hinders, why in hindrances if hinders), None)
 
@@ -73,7 +66,6 @@ class CapturedStep:
         store: Graphs, resident on the GPU.
         experiment: Loss, batch size and clipping.
         precision: `bf16-mixed` computes in bfloat16 what bears it.
-        taken: Steps made before.
         streams: Where it is captured; on streams of its own if None.
         average: What follows the weights after each step; None for nothing.
     """
@@ -86,7 +78,6 @@ class CapturedStep:
         experiment: Experiment,
         *,
         precision: Precision = "32-true",
-        taken: int = 0,
         streams: CaptureStreams | None = None,
         average: WeightAverage | None = None,
     ) -> None:
@@ -104,12 +95,10 @@ class CapturedStep:
         sizes = StaticSizes.for_graphs(store, store.split_ids("train"), size)
         self._update = _fused_update(optimizer, self._parameters, self._clip)
         self._batches = CapturedBatches(self._train_on, sizes, streams, self._update.fill)
-        self.taken = taken
 
     def step(self, ids: Ids) -> Loss:
         """Train on these graphs; see `TrainStep`."""
         self._batches.run(ids)
-        self.taken += 1
         return self._last_loss.clone()
 
     def _train_on(self, ids: Int[Tensor, " slots"], size: StaticSize) -> None:

@@ -10,7 +10,6 @@ from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 from graphmamba.scan.backends import choose_backend
-from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.build import make_model, make_optimizer, make_state
 from graphmamba.train.captured_step import CapturedStep, is_captured, why_not_captured
@@ -19,7 +18,7 @@ from graphmamba.train.curves import can_draw, draw_curves
 from graphmamba.train.engine import move_store, rounded_products, start_fabric, team_of
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.folder import RunFolder, new_folder
-from graphmamba.train.generators import own_generators, seed_all
+from graphmamba.train.generators import own_generators, process_seed, seed_all
 from graphmamba.train.labels import labels_per_graph
 from graphmamba.train.loggers import with_loggers
 from graphmamba.train.loop import Loop
@@ -103,7 +102,7 @@ def run_fit(
         optimizer = make_optimizer(model, experiment.recipe, fabric.device, fast)
         set_up, set_up_optimizer = fabric.setup(model, optimizer)
         # from here on dropout must differ from process to process
-        seed_all(options.seed + team.rank)
+        seed_all(process_seed(options.seed, team.rank))
         store = move_store(store, team.device)
         state = make_state(experiment, options, model, optimizer, store, team)
         if is_resumed:
@@ -190,7 +189,6 @@ def _captured_step(state: RunState, store: GraphStore) -> TrainStep:
         store,
         state.experiment,
         precision=state.options.precision,
-        taken=state.progress.taken,
         average=state.average,
     )
 
@@ -225,13 +223,11 @@ def _is_fast(experiment: Experiment, options: RunOptions, team: Team) -> bool:
 
 
 def _start(state: RunState, store: GraphStore, folder: RunFolder) -> StartRecord:
-    metric = state.model.task.metric
     return StartRecord(
         experiment=state.experiment,
         options=state.options,
         folder=folder.path,
-        metric=metric,
-        is_lower_better=metric in LOWER_IS_BETTER,
+        metric=state.model.task.metric,
         device=str(state.team.device),
         processes=state.team.world,
         parameters=_parameters(state.model),

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmamba.data.random_bits import draw_bits
+
 NUMPY_LIMIT = 1 << 32
 """NumPy takes seeds of 32 bits only."""
 
@@ -29,6 +31,14 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed % NUMPY_LIMIT)  # noqa: NPY002 - it is the global one that libraries use
     random.seed(seed)
+
+
+def process_seed(seed: int, rank: int) -> int:
+    """Seed of one process of a run; the first one has that of the run.
+
+    Not a sum of both: the second process of one run would draw what the first one of the next does.
+    """
+    return int(draw_bits(torch.tensor(seed), rank)) if rank else seed
 
 
 def generator_tensors() -> dict[str, Tensor]:

@@ -21,8 +21,6 @@ class StartRecord:
     folder: Path
     metric: str
     """What the best epoch is chosen by."""
-    is_lower_better: bool
-    """Whether small values of it are the good ones."""
     device: str
     """Such as `cpu` or `cuda:0`."""
     processes: int

@@ -22,9 +22,6 @@ Loss = Float[Tensor, ""]
 class TrainStep(Protocol):
     """What the loop asks of a step, however it is computed."""
 
-    taken: int
-    """Steps that were made since the beginning of the run."""
-
     def step(self, ids: Ids) -> Loss:
         """Train on these graphs.
 
