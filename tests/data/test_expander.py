@@ -47,8 +47,26 @@ def test_small_graphs_get_all_pairs(nodes: int) -> None:
     assert not (edges[0] == edges[1]).any()
 
 
-def test_gap_of_two_parts_is_zero() -> None:
-    assert spectral_gap(torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]), 4) == pytest.approx(0)
+@pytest.mark.parametrize("ring", [2, 40, 150])
+def test_gap_of_two_parts_is_zero(ring: int) -> None:
+    one = torch.stack([torch.arange(ring), (torch.arange(ring) + 1) % ring])
+    both = torch.cat([one, one.flip(0), one + ring, one.flip(0) + ring], dim=1)
+    assert spectral_gap(both, 2 * ring) == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("nodes", [20, 250])
+def test_loops_count_in_the_degrees_alone(nodes: int) -> None:
+    source, generator = torch.arange(nodes).repeat(2), torch.Generator().manual_seed(0)
+    fixed = torch.cat([torch.arange(4), 4 + torch.randperm(nodes - 4, generator=generator)])
+    target = torch.cat([fixed, torch.randperm(nodes, generator=generator)])
+    edges = torch.cat([torch.stack([source, target]), torch.stack([target, source])], dim=1)
+    joined = edges[:, edges[0] != edges[1]]
+    adjacency = torch.zeros(nodes, nodes).double()
+    adjacency.index_put_(tuple(joined), torch.ones(joined.shape[1]).double(), accumulate=True)
+    gap = torch.linalg.eigvalsh(4 * torch.eye(nodes) - adjacency)[1]
+    cancelled = torch.linalg.eigvalsh(torch.diag(adjacency.sum(dim=1)) - adjacency)[1]
+    assert spectral_gap(edges, nodes) == pytest.approx(float(gap), abs=1e-5)
+    assert gap > cancelled + 1e-3
 
 
 @pytest.mark.parametrize("nodes", [4, 20])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from graphmamba.data import gather_jobs
+from graphmamba.data import gather_jobs, static_jobs
 from graphmamba.data.gather import Gather, make_gather
-from graphmamba.data.plan import bounds_of, make_plan
+from graphmamba.data.plan import Plan, bounds_of, make_plan
 from graphmamba.data.send import send
 from graphmamba.data.store import GraphStore
 from graphmamba.data.torch_gather import DeviceGather
@@ -84,6 +84,22 @@ def test_both_kernels_mean_the_same_by_a_task() -> None:
 
     for name in ("REPEAT", "ADD", "OWNER"):
         assert getattr(fused, name).value == getattr(gather_jobs, name)
+
+
+@needs_triton
+def test_columns_that_a_gpu_cannot_count_are_refused() -> None:
+    from graphmamba.data.fused_gather import BLOCK, pack
+
+    jobs, most = np.array([[gather_jobs.COPY, 0, 4, 4, 0, 0]]), gather_jobs.MOST_VALUES
+    none = np.zeros(1, np.int64)
+
+    def programs(values: int) -> int:
+        return pack(jobs, [0], Plan(none, none[None], np.array([[0, values // 4]])))[1]
+
+    assert programs(most) * BLOCK < 1 << 31
+    assert most + static_jobs.BLOCK < 1 << 31
+    with pytest.raises(UserError, match=f"ids must .* at most {most} values, got {most + 4}"):
+        programs(most + 4)
 
 
 def test_the_way_follows_from_the_device() -> None:

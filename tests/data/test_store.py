@@ -260,6 +260,15 @@ def test_parts_are_found_by_name() -> None:
         GraphStore.from_pyg(GRAPHS).split_ids("train")
 
 
+def test_parts_stay_as_they_were_given() -> None:
+    split = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
+    columns = columns_of(GRAPHS, split)
+    stores = GraphStore(columns), GraphStore.from_pyg(GRAPHS, split)
+    split.fill_(2)
+    for store in stores:
+        assert store.split_ids("test").tolist() == [6, 7]
+
+
 @pytest.mark.parametrize(
     ("split", "message"),
     [

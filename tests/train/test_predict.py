@@ -11,6 +11,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
 from graphmamba.data.own.source import OwnSource
+from graphmamba.data.positional import local_degree_profile
+from graphmamba.data.sources import SOURCES
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
@@ -237,6 +239,18 @@ def test_features_are_never_made_up(columns: int) -> None:
     graphs = [Data(x=torch.zeros(3, columns), edge_index=ring), Data(x=odd, edge_index=ring)]
     with pytest.raises(UserError, match=r"graphs\[1\]\.x must hold finite numbers"):
         model.predict(graphs)
+
+
+def test_nodes_have_their_degrees_where_their_source_has_no_features(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, ring = trained("cifar10"), torch.tensor([[0, 1, 2], [1, 2, 0]])
+    graph = Data(edge_index=ring, edge_attr=torch.ones(3, 1), num_nodes=3)
+    with pytest.raises(UserError, match="x must have 5 columns, as in training, got no x"):
+        model.predict([graph])
+    monkeypatch.setitem(SOURCES, "cifar10", replace(SOURCES["cifar10"], has_features=False))
+    given = Data(x=local_degree_profile(ring, 3), edge_index=ring, edge_attr=graph.edge_attr)
+    assert torch.equal(model.predict([graph]).values, model.predict([given]).values)
 
 
 @pytest.mark.parametrize(

@@ -34,22 +34,27 @@ def count_up_to(last: Int[Tensor, ""]) -> int:
     return number + 1
 
 
-def topology_of(graphs: Data) -> Topology:
-    """Read off who belongs to which graph and who is joined to whom.
+def membership_of(
+    graphs: Data, nodes: int, device: torch.device
+) -> tuple[Int[Tensor, " nodes"], Int[Tensor, " boundaries"] | None, int]:
+    """Read off `batch`, `ptr` and the number of graphs; without `batch` all nodes are of one graph.
 
     `ptr`, which every PyG batch has, spares a wait for the GPU: its length tells the number of
-    graphs. Without `batch` all nodes are of one graph.
+    graphs.
     """
-    x = required(graphs, "x", "as node features")
-    edge_index = required(graphs, "edge_index", "as pairs of nodes")
     batch, ptr = column(graphs, "batch"), column(graphs, "ptr")
     if batch is None:
-        batch = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
-        num_graphs, ptr = 1, None
-    elif ptr is not None:
-        num_graphs = ptr.shape[0] - 1
-    else:
-        num_graphs = count_up_to(batch.max()) if batch.numel() else 0
+        return torch.zeros(nodes, dtype=torch.int64, device=device), None, 1
+    if ptr is not None:
+        return batch, ptr, ptr.shape[0] - 1
+    return batch, None, count_up_to(batch.max()) if batch.numel() else 0
+
+
+def topology_of(graphs: Data) -> Topology:
+    """Read off who belongs to which graph and who is joined to whom."""
+    x = required(graphs, "x", "as node features")
+    edge_index = required(graphs, "edge_index", "as pairs of nodes")
+    batch, ptr, num_graphs = membership_of(graphs, x.shape[0], x.device)
     return Topology(
         edge_index=edge_index,
         batch=batch,

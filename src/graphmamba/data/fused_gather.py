@@ -10,10 +10,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data.fused_gather_kernels import FIELDS, gather_kernel
-from graphmamba.data.gather_jobs import TABLE, WIDTH, Jobs, list_jobs, list_outs
+from graphmamba.data.gather_jobs import MOST_VALUES, TABLE, WIDTH, Jobs, list_jobs, list_outs
 from graphmamba.data.plan import Plan, bounds_of, make_plan
 from graphmamba.data.send import send
 from graphmamba.data.tables import Numbers, Table
+from graphmamba.errors import UserError
 
 BLOCK = 1024
 """Values that a program writes."""
@@ -77,6 +78,9 @@ def pack(
     told = np.empty((len(jobs), FIELDS.value), np.int64)
     told[:, :ADDRESS], told[:, ADDRESS] = jobs, addresses
     told[:, VALUES] = plan.ptrs[jobs[:, TABLE], -1] * jobs[:, WIDTH]
+    most = told[:, VALUES].max()
+    if most > MOST_VALUES:
+        raise UserError(f"ids must leave each column at most {MOST_VALUES} values, got {most}")
     programs = -(-told[:, VALUES] // BLOCK)
     told[:, FIRST_PROGRAM] = programs.cumsum() - programs
     parts = (told.ravel(), plan.ids, plan.starts.ravel(), plan.ptrs.ravel())

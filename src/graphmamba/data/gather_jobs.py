@@ -15,6 +15,8 @@ COPY, REPEAT, ADD, OWNER = range(4)
 place of each row's graph in the batch."""
 UNITS = (8, 4, 1)
 """Bytes that can be copied at a time."""
+MOST_VALUES = (1 << 31) - 1024
+"""Values of a column in a batch: kernels of the GPU count them in 32 bits, up to a block's end."""
 
 Jobs = Int[np.ndarray, "jobs 6"]
 """For each: task, table, bytes of a value, values of a row, address of the column, and the table

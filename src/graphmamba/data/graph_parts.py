@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.data.checks import check_membership
-from graphmamba.data.columns import column, required
+from graphmamba.data.columns import membership_of, required
 from graphmamba.data.tables import is_pairs
 from graphmamba.errors import UserError
 
@@ -26,13 +26,7 @@ def parts_of(graphs: Data) -> list[Part]:
             f"got {edge_index.dtype} and {list(edge_index.shape)}"
         )
     nodes = int(graphs.num_nodes or 0)
-    batch, ptr = column(graphs, "batch"), column(graphs, "ptr")
-    if batch is None:
-        batch, num_graphs = edge_index.new_zeros(nodes), 1
-    elif ptr is None:
-        num_graphs = int(batch.max()) + 1 if batch.numel() else 0
-    else:
-        num_graphs = ptr.shape[0] - 1
+    batch, _, num_graphs = membership_of(graphs, nodes, edge_index.device)
     if batch.shape != (nodes,):
         raise UserError(f"graphs.batch must have shape [{nodes}], got {list(batch.shape)}")
     check_membership(edge_index, batch, num_graphs)

@@ -18,7 +18,7 @@ DEGREE_PROFILE_COLUMNS = 5
 RECIPE_VERSIONS = {
     "laplacian": 1,
     "random_walk": 1,
-    "expander_index": 1,
+    "expander_index": 2,
     "centrality": 2,
     "cluster": 1,
     "degree_profile": 1,

@@ -26,9 +26,6 @@ from graphmamba.data.sbm import Sizes, draw_cluster, draw_pattern
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 
-READING = 1
-"""Counts changes in how files are read or graphs are drawn; what is kept then becomes stale."""
-
 
 @dataclass(frozen=True)
 class Source:
@@ -44,6 +41,8 @@ class Source:
     """Draws the set by its recipe, of given sizes with a seed; None where it is no random set."""
     has_features: bool = True
     """Whether nodes come with features; where not, the local degree profile is taken later."""
+    reading: int = 1
+    """Counts changes in how files are read or graphs are drawn; what is kept then becomes stale."""
 
 
 def _lrgb(name: str) -> Callable[[Path], GraphColumns]:
@@ -98,7 +97,10 @@ SOURCES: dict[str, Source] = {
         files=voc_images.HOLDS,
     ),
     "coco-sp": Source(
-        download=_lrgb("coco-sp"), read=coco_images.read_coco, files=coco_images.FOLDERS
+        download=_lrgb("coco-sp"),
+        read=coco_images.read_coco,
+        files=coco_images.FOLDERS,
+        reading=2,
     ),
     "pcqm-contact": Source(
         download=_lrgb("pcqm-contact"),
@@ -201,7 +203,7 @@ def recipe_of(name: str, seed: int = 0, sizes: Sizes | None = None) -> dict[str,
     """What a set is known by on disk: a set that is drawn has one for each seed and size."""
     check_seed("seed", seed)
     check_choice("name", name, tuple(CATALOG))
-    recipe: dict[str, object] = {"benchmark": name, "reading": READING}
+    recipe: dict[str, object] = {"benchmark": name, "reading": SOURCES[name].reading}
     if SOURCES[name].draw is not None:
         recipe |= {"seed": seed, "sizes": list(sizes or published_sizes(name))}
     elif sizes is not None:

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data import gather_jobs
-from graphmamba.data.gather_jobs import Out, list_outs
+from graphmamba.data.gather_jobs import MOST_VALUES, Out, list_outs
 from graphmamba.data.tables import BY_SOURCE, LABELS, Column, Table
 from graphmamba.errors import UserError
 
@@ -21,8 +21,6 @@ ALIGNED = 256
 """Bytes that a column begins at a multiple of."""
 BLOCK = 512
 """Values that a program writes."""
-MOST_VALUES = (1 << 31) - BLOCK
-"""Values of a column: the kernel counts them in 32 bits."""
 
 Begins = Mapping[str, Int[Tensor, " nodes"]]
 """First edge of each node in its graph, by target and by source, under the names of columns."""

@@ -33,7 +33,8 @@ class GraphStore:
     Integers are kept as narrow as their values allow and given out as they came.
 
     Args:
-        columns: What the graphs are made of.
+        columns: What the graphs are made of. Columns of floats are large and stay where they lie:
+            who changes them later changes the store.
 
     Example:
         >>> graph = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
@@ -60,7 +61,8 @@ class GraphStore:
             edges = {name: _select(name, values, place) for name, values in edges.items()}
             edges[ORIGIN] = place - edge_ptr[owner_of(edge_ptr)]
         edges[BY_SOURCE] = source_order(edges["edge_index"], node_ptr, edge_ptr)
-        self.split, self.source = columns.split, columns.source
+        self.split = None if columns.split is None else columns.split.clone()
+        self.source = columns.source
         self.tables = {
             "nodes": Table.of(node_ptr, columns.nodes),
             "edges": Table.of(edge_ptr, edges),
@@ -195,7 +197,11 @@ class GraphStore:
         graphs: Mapping[str, Tensor] | None = None,
         pairs: Mapping[str, Pairs] | None = None,
     ) -> "GraphStore":
-        """Return the store with further columns, or others in the place of those it has."""
+        """Return the store with further columns, or others in the place of those it has.
+
+        Both stores share what they have in common, and what is given stays where it lies, as
+        columns do that a store is made of.
+        """
         nodes, graphs, pairs = dict(nodes or {}), dict(graphs or {}), dict(pairs or {})
         ptr = torch.from_numpy(self.tables["nodes"].ptr)
         no_edges = torch.empty(2, 0, dtype=torch.int64)

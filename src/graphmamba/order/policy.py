@@ -129,6 +129,9 @@ PUBLISHED = {
     "Mamba_Eigen_Bucket": OrderPolicy(
         key="eigenvector", noise="uniform", noise_scope="batch", bins=3
     ),
+    # The published code draws one order of the clusters' numbers for a whole batch and, at
+    # evaluation, the order inside of them once; here each graph and sample has its own draws, which
+    # follow the same law for a graph by itself.
     "Mamba_Cluster": OrderPolicy(key="none", clusters="first"),
     "Mamba_Cluster_Bucket": OrderPolicy(clusters="ties", bins=3, deal="modulo"),
     "Mamba_RWSE": OrderPolicy(key="random_walk", noise="normal", noise_scope="batch"),

@@ -13,6 +13,7 @@ from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.own.pyg import list_of
 from graphmamba.data.positional import DEGREE_PROFILE_COLUMNS
 from graphmamba.data.precompute import degree_profiles, precomputed
+from graphmamba.data.sources import SOURCES
 from graphmamba.data.store import GraphStore
 from graphmamba.data.take_apart import Graphs
 from graphmamba.errors import UserError
@@ -121,7 +122,8 @@ class Trained:
     @property
     def _has_profiles(self) -> bool:
         """Whether nodes had their degrees for features, since the set has none."""
-        return self.experiment.own is None and self.experiment.benchmark == "malnet-tiny"
+        experiment = self.experiment
+        return experiment.own is None and not SOURCES[experiment.benchmark].has_features
 
 
 def _as_trained(graph: Data, number: int, kinds: Mapping[str, str]) -> Data:
