@@ -24,6 +24,7 @@ and what may be used anywhere:
     figures, whole_files            what is written
     fusing, operators               when kernels run, and how PyTorch sees them
     kernel_sizes, line_sums         what their launchers share
+    compiled                        functions of Numba, and how long they are kept
     side_streams, aside             what runs beside all else on a GPU
 """
 

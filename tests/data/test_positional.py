@@ -60,6 +60,35 @@ def test_return_probabilities_of_a_path() -> None:
     assert torch.allclose(returns, expected)
 
 
+@pytest.mark.parametrize("nodes", [40, 700])
+def test_return_probabilities_are_those_of_dense_powers(nodes: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(nodes, (2, 3 * nodes), generator=generator)
+    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
+    adjacency.index_put_(tuple(edges), torch.ones(1, dtype=torch.float64), accumulate=True)
+    transition = adjacency / adjacency.sum(dim=1, keepdim=True).clamp_min(1.0)
+    powers = [torch.linalg.matrix_power(transition, step) for step in (1, 2, 3, 4)]
+    expected = torch.stack([power.diagonal() for power in powers], dim=1).float()
+    assert torch.allclose(return_probabilities(edges, nodes, 4), expected, rtol=1e-5, atol=1e-9)
+
+
+def test_a_large_graph_has_the_spectrum_of_its_dense_matrix() -> None:
+    nodes = 600
+    generator = torch.Generator().manual_seed(0)
+    path = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)])
+    # loops, repeats and one direction alone among them
+    edges = torch.cat([path, torch.randint(nodes, (2, 200), generator=generator)], dim=1)
+    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
+    adjacency[edges[0], edges[1]] = adjacency[edges[1], edges[0]] = 1.0
+    adjacency.fill_diagonal_(0.0)
+    laplacian = adjacency.sum(dim=1).diag() - adjacency
+    vectors, values = laplacian_spectrum(edges, nodes, 6)
+    expected = torch.linalg.eigvalsh(laplacian)[:6].float()
+    assert torch.allclose(values, expected.expand(nodes, 6), atol=1e-6)
+    assert torch.allclose(laplacian.float() @ vectors, vectors * values, atol=1e-5)
+    assert torch.allclose(vectors.T @ vectors, torch.eye(6), atol=1e-5)
+
+
 def test_return_probabilities_of_loops_and_dead_ends() -> None:
     edges = torch.tensor([[0, 1], [0, 2]])
     expected = torch.tensor([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])

@@ -13,8 +13,12 @@ from graphmamba.data.expander import expander_edges, expander_seeds
 from graphmamba.data.graph_parts import lay_together, parts_of
 from graphmamba.data.louvain import louvain_communities
 from graphmamba.data.node_scores import eigenvector_centrality
+from graphmamba.data.sparse_spectrum import smallest_eigenpairs
+from graphmamba.data.spectrum import DENSE_UP_TO
 
 DEGREE_PROFILE_COLUMNS = 5
+STARTS = 512
+"""Starts of random walks that are followed at once: no matrix of a large graph is dense."""
 RECIPE_VERSIONS = {
     "laplacian": 1,
     "random_walk": 1,
@@ -151,18 +155,34 @@ def laplacian_spectrum(
     `frequencies` has NaN in the missing columns. The eigenvalues are repeated for each node, so
     that both columns can be batched like any other.
     """
-    source, target = edge_index
-    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
-    adjacency[source, target] = 1.0
-    adjacency = torch.maximum(adjacency, adjacency.T).fill_diagonal_(0.0)
-    laplacian = torch.diag(adjacency.sum(dim=1)) - adjacency
-    values, vectors = torch.linalg.eigh(laplacian)
     kept = min(nodes, frequencies)
+    if nodes > DENSE_UP_TO:
+        values, vectors = _large_spectrum(edge_index, nodes, kept)
+    else:
+        source, target = edge_index
+        adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
+        adjacency[source, target] = 1.0
+        adjacency = torch.maximum(adjacency, adjacency.T).fill_diagonal_(0.0)
+        laplacian = torch.diag(adjacency.sum(dim=1)) - adjacency
+        values, vectors = torch.linalg.eigh(laplacian)
     columns = torch.full((2, nodes, frequencies), torch.nan)
     columns[0, :, :kept] = vectors[:, :kept].float()
     # rounding can leave the zero eigenvalue a little below zero
     columns[1, :, :kept] = values[:kept].clamp_min(0.0).float()
     return columns[0], columns[1]
+
+
+def _large_spectrum(
+    edge_index: Int[Tensor, "2 edges"], nodes: int, kept: int
+) -> tuple[Float[Tensor, " kept"], Float[Tensor, "nodes kept"]]:
+    from threadpoolctl import threadpool_limits
+
+    both = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+    edges = both[:, both[0] != both[1]].unique(dim=1)
+    # many small products: several threads wait for one another longer than they work
+    with threadpool_limits(1, user_api="blas"):
+        values, vectors = smallest_eigenpairs(edges.numpy(), nodes, kept, DENSE_UP_TO)
+    return torch.from_numpy(values), torch.from_numpy(vectors)
 
 
 def return_probabilities(
@@ -172,17 +192,21 @@ def return_probabilities(
 
     A walk that reaches a node without outgoing edges ends there and never returns.
     """
+    from scipy.sparse import csr_matrix
+
     source, target = edge_index
-    ones = torch.ones(source.numel(), dtype=torch.float64)
-    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
-    adjacency.index_put_((source, target), ones, accumulate=True)
-    transition = adjacency / adjacency.sum(dim=1, keepdim=True).clamp_min(1.0)
-    power = torch.eye(nodes, dtype=torch.float64)
-    returns = []
-    for _ in range(walks):
-        power = power @ transition
-        returns.append(power.diagonal())
-    return torch.stack(returns, dim=1).float()
+    chance = torch.bincount(source, minlength=nodes).clamp_min(1).double().reciprocal()
+    entries = (chance[source].numpy(), (source.numpy(), target.numpy()))
+    transition = csr_matrix(entries, shape=(nodes, nodes))
+    returns = torch.empty(nodes, walks)
+    for first in range(0, nodes, STARTS):
+        # one column for each start: chances to reach it from every node
+        power = torch.eye(nodes, min(STARTS, nodes - first), dtype=torch.float64)
+        power = power.roll(first, dims=0)
+        for step in range(walks):
+            power = torch.from_numpy(transition @ power.numpy())
+            returns[first : first + STARTS, step] = power[first : first + STARTS].diagonal()
+    return returns
 
 
 def local_degree_profile(
