@@ -69,11 +69,9 @@ def parameter_totals() -> dict[str, dict[str, int]]:
 
 
 def _print_tables(totals: dict[str, dict[str, int]]) -> None:
-    from rich.console import Console
+    from graphmamba.bench.tables import page, table
 
-    from graphmamba.bench.tables import table
-
-    console = Console()
+    console = page()
     columns = ["set", "metric", "task", "graphs", "nodes", "edges"]
     console.print(table("Data sets", columns, _set_rows(), words=3))
     for title, models in FAMILIES.items():

@@ -1,12 +1,14 @@
 """Measurements as tables for people, and as JSON for machines."""
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +16,9 @@ from graphmamba.bench.agreement import Agreement
 from graphmamba.bench.bound import Bound
 from graphmamba.bench.measure import PADDED_LOOP, ScanTimes
 from graphmamba.whole_files import write_text
+
+WIDE = 140
+"""Characters in a line where nobody says how many there may be."""
 
 
 @runtime_checkable
@@ -31,6 +36,14 @@ class Timed(Protocol):
     @property
     def peak_bytes(self) -> int | None:
         """CUDA memory of both; unknown on a CPU."""
+
+
+def page() -> Console:
+    """Make a console for tables; a file or a pipe has room for wide ones."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDE
+    return console
 
 
 def table(
@@ -53,7 +66,10 @@ def table(
         collapse_padding=True,
     )
     for place, column in enumerate(columns):
-        made.add_column(Text(column), justify="left" if place < words else "right")
+        # where there is no room, names go on in the next line: nothing is cut off
+        is_word = place < words
+        justify = "left" if is_word else "right"
+        made.add_column(Text(column), justify=justify, overflow="fold", no_wrap=not is_word)
     for row in rows:
         made.add_row(*map(Text, row))
     return made

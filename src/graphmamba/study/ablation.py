@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+from graphmamba.bench.tables import page
 from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
 from graphmamba.commands.train import EXPERIMENT, RUN
@@ -193,5 +194,5 @@ def ablation(  # noqa: PLR0913
     if not found:
         raise UserError(f"folder must hold finished runs for a report, and '{folder}' has none")
     for name in sets:
-        Console().print(ablation_table(name, found))
+        page().print(ablation_table(name, found))
     say(f"Files: {place}")

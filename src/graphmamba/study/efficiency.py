@@ -9,6 +9,7 @@ from typing import get_args
 
 import torch
 
+from graphmamba.bench.tables import page
 from graphmamba.checks import check_choice, check_least
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
@@ -77,7 +78,7 @@ def efficiency(  # noqa: PLR0913
             write_rows(found, folder)
             findings = found
     write_findings(findings, folder)
-    print_findings(findings, folder, Console(), missing_in(findings, part))
+    print_findings(findings, folder, page(), missing_in(findings, part))
 
 
 def missing_in(findings: Findings, part: Part) -> list[Cell]:
