@@ -8,7 +8,7 @@ from torch import Tensor
 
 from graphmamba.data.catalog import Benchmark, Level, Task
 from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.summary import LINKS
+from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
 
 

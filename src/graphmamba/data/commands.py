@@ -15,7 +15,8 @@ from graphmamba.data.own.open import OwnStore, is_own, look_at_own
 from graphmamba.data.own.options import OwnOptions, names_given
 from graphmamba.data.sources import build_benchmark, default_root, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
-from graphmamba.data.summary import LINKS, Summary, summarise
+from graphmamba.data.summary import Summary, summarise
+from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
 from graphmamba.parse import suggest
 

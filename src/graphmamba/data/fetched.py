@@ -22,12 +22,12 @@ from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.peptides import TARGETS, standardise
 from graphmamba.data.raw_files import DAMAGED
-from graphmamba.data.tables import is_pairs
+from graphmamba.data.tables import LINKS, is_pairs
 from graphmamba.data.tensor_pickle import MISTAKES, read_tensor_pickle
 from graphmamba.errors import UserError
 
 FIELDS = ("x", "edge_attr", "edge_index", "y")
-CONTACT_FIELDS = ("x", "edge_attr", "edge_index", "edge_label_index", "edge_label")
+CONTACT_FIELDS = ("x", "edge_attr", "edge_index", LINKS, "edge_label")
 COCO_NUMBERS, COCO_UNUSED = 91, (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 """COCO numbers 80 categories and the background up to 90 and leaves some numbers out."""
 Columns = Mapping[str, Any]
@@ -168,7 +168,7 @@ def _contacts(graph: Columns) -> Data:
         x=graph["x"].long(),
         edge_index=graph["edge_index"],
         edge_attr=graph["edge_attr"].long(),
-        edge_label_index=graph["edge_label_index"][:, graph["edge_label"] == 1],
+        edge_label_index=graph[LINKS][:, graph["edge_label"] == 1],
     )
 
 

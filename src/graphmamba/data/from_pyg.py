@@ -52,7 +52,7 @@ def columns_of(
         edges=kinds["edges"],
         graphs=kinds["graphs"],
         pairs=pairs,
-        split=parts_of(split, len(each)),
+        split=part_numbers(split, len(each)),
         source="PyG graphs",
     )
 
@@ -68,7 +68,7 @@ def _kind(name: str, rows: Int[Tensor, " graphs"], counts: Mapping[str, Tensor])
     return kind
 
 
-def parts_of(split: Split | None, graphs: int) -> Int[Tensor, " graphs"] | None:
+def part_numbers(split: Split | None, graphs: int) -> Int[Tensor, " graphs"] | None:
     """Number the part of each graph; every graph is in one part."""
     if split is None or isinstance(split, Tensor):
         return split

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from graphmamba.data.catalog import MALWARE
 from graphmamba.data.edge_lists import MOST_NODES, PAIR, read_edge_list
+from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.graph_columns import GraphColumns, boundaries
 from graphmamba.data.raw_files import (
     check_integers,
@@ -27,7 +28,6 @@ from graphmamba.data.raw_files import (
     read_arrays,
 )
 from graphmamba.data.spans import Span, for_each_span
-from graphmamba.data.store_checks import PARTS
 from graphmamba.data.tables import owner_of
 from graphmamba.errors import UserError
 
@@ -144,7 +144,7 @@ def _nodes(rows: Int[Tensor, "2 edges"], names: int, keep_isolated: bool) -> Boo
 
 def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
     check_integers(path, "edge", arrays["edge"], MOST_NODES, axes=2)
-    for name, end in (("label", len(MALWARE)), ("split", PARTS), ("num_nodes", None)):
+    for name, end in (("label", len(MALWARE)), ("split", len(SPLITS)), ("num_nodes", None)):
         check_integers(path, name, arrays[name], end)
     edge, graphs = arrays["edge"], len(arrays["label"])
     if len(edge) != PAIR:

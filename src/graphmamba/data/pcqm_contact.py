@@ -21,6 +21,7 @@ from torch import Tensor
 from graphmamba.data.graph_columns import GraphColumns, Pairs, boundaries
 from graphmamba.data.molecules import columns_of_molecules, import_rdkit
 from graphmamba.data.raw_files import DAMAGED, find_file
+from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
 
 FILE = "pcqm4m-contact.tsv"
@@ -58,7 +59,7 @@ def read_pcqm_contact(folder: Path, follow: Follow = iter, stride: int = STRIDE)
     counts = torch.tensor([len(each) for each in contacts])
     return replace(
         graphs,
-        pairs={"edge_label_index": Pairs(boundaries(counts), pairs)},
+        pairs={LINKS: Pairs(boundaries(counts), pairs)},
         split=shuffled_split(len(contacts)),
         source=f"built from {path.name}, every molecule of {stride}",
     )

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.raw_files import find_file, read_arrays
 from graphmamba.data.tensor_pickle import read_array_pickle
 from graphmamba.errors import UserError
@@ -34,7 +35,7 @@ def read_split(folder: Path, peptides: int) -> Int[Tensor, " graphs"]:
         split = _read_published(path, peptides)
     if split.shape != (peptides,):
         raise UserError(f"{path}: split must have {peptides} entries, got {tuple(split.shape)}")
-    if not set(split.unique().tolist()) <= {0, 1, 2}:
+    if not set(split.unique().tolist()) <= set(SPLITS.values()):
         raise UserError(f"{path}: split must hold 0, 1 and 2 alone, got {split.unique().tolist()}")
     return split
 

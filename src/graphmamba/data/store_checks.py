@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.spans import Span, for_each_span
 from graphmamba.data.tables import HIDDEN, Boundaries, is_pairs
@@ -10,7 +11,6 @@ from graphmamba.errors import UserError
 
 TAKEN = frozenset({"batch", "edge_index", "graph_key", "num_nodes", "ptr", *HIDDEN})
 """Names that a store or a batch gives to columns of its own."""
-PARTS = 3
 
 
 def check_graphs(columns: GraphColumns) -> None:
@@ -18,7 +18,7 @@ def check_graphs(columns: GraphColumns) -> None:
     node_ptr, edge_ptr = columns.node_ptr, columns.edge_ptr
     check_ptr("node_ptr", node_ptr, node_ptr.shape[0] - 1)
     check_ptr("edge_ptr", edge_ptr, node_ptr.shape[0] - 1)
-    check_pairs("edge_index", columns.edge_index, edge_ptr, node_ptr)
+    check_index("edge_index", columns.edge_index, edge_ptr, node_ptr)
     kinds = {"nodes": node_ptr, "edges": edge_ptr, "graphs": torch.arange(node_ptr.shape[0])}
     for kind, ptr in kinds.items():
         for name, values in getattr(columns, kind).items():
@@ -26,7 +26,7 @@ def check_graphs(columns: GraphColumns) -> None:
     names = [*columns.nodes, *columns.edges, *columns.graphs]
     for index, each in columns.pairs.items():
         check_ptr(f"pairs of {index}: ptr", each.ptr, node_ptr.shape[0] - 1)
-        check_pairs(index, each.index, each.ptr, node_ptr)
+        check_index(index, each.index, each.ptr, node_ptr)
         for name, values in each.columns.items():
             check_column(name, values, int(each.ptr[-1]), "pairs")
         names += [index, *each.columns]
@@ -56,7 +56,7 @@ def check_column(name: str, values: Tensor, rows: int, kind: str) -> None:
         raise UserError(f"{name} must have {rows} rows ({kind}), got shape {list(values.shape)}")
 
 
-def check_pairs(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries) -> None:
+def check_index(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries) -> None:
     """Refuse pairs with nodes that their graph does not have."""
     if name != "edge_index":
         _check_name(name)
@@ -92,7 +92,7 @@ def check_split(split: Tensor | None, graphs: int) -> None:
             f"split must hold one integer for each of {graphs} graphs, "
             f"got {split.dtype} of shape {list(split.shape)}"
         )
-    if graphs and not 0 <= int(split.min()) <= int(split.max()) < PARTS:
+    if graphs and not 0 <= int(split.min()) <= int(split.max()) < len(SPLITS):
         raise UserError(f"split must hold 0, 1 or 2, got {split.unique().tolist()[:8]}")
 
 

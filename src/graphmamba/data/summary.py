@@ -10,10 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
 
 Item = TypeVar("Item")
-LINKS = "edge_label_index"
 """Pairs that are to be told apart."""
 DIAMETERS = 50
 """Graphs whose diameter is computed, spread evenly over the set."""

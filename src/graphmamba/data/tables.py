@@ -18,6 +18,8 @@ BY_SOURCE = "source_order"
 """Column with the edges of each graph in the order of their sources."""
 HIDDEN = frozenset({ORIGIN, BY_SOURCE})
 """Columns that a graph does not show."""
+LINKS = "edge_label_index"
+"""Pairs of nodes that are labelled, or to be scored."""
 LABELS = frozenset({"y", "edge_label"})
 """Columns that say what is right; where nothing is, they hold NaN, or -1 for a class."""
 

@@ -18,6 +18,7 @@ from graphmamba.data.checks import (
 from graphmamba.data.columns import column, required
 from graphmamba.data.edge_layout import lay_out_edges
 from graphmamba.data.positional import Precompute
+from graphmamba.data.tables import LINKS
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 
@@ -78,9 +79,9 @@ def check_values(graphs: Data, topology: Topology, features: Features) -> None:
         _check_layout(topology, topology.source_order)
     if topology.expander_index is not None:
         check_pairs("expander_index", topology.expander_index, topology.batch)
-    asked = column(graphs, "edge_label_index")
+    asked = column(graphs, LINKS)
     if asked is not None:
-        check_pairs("edge_label_index", asked, topology.batch)
+        check_pairs(LINKS, asked, topology.batch)
     if features.nodes == "atoms":
         _check_categories("x", graphs.x, ATOM_VOCABULARY)
     if features.edges == "bonds":

@@ -3,10 +3,11 @@
 from hashlib import sha256
 
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 
-READ = {"x", "edge_index", "edge_attr", "edge_label_index", "edge_label", "y"}
+READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y"}
 """Columns that come from files; others are computed of these."""
 
 

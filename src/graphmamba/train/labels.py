@@ -12,11 +12,11 @@ from graphmamba.data.graph_columns import boundaries
 from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import PAIRS, GraphStore
+from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
 from graphmamba.task.target import Target, target_of
 
-LABELLED = "edge_label_index"
-TABLES: dict[Level, str] = {"graph": "graphs", "node": "nodes", "link": PAIRS + LABELLED}
+TABLES: dict[Level, str] = {"graph": "graphs", "node": "nodes", "link": PAIRS + LINKS}
 """Where a store has the labels of each level."""
 
 
@@ -34,8 +34,8 @@ def labelled_batch(
     graphs = store.batch(ids, by_source=True)
     if level == "link" and column(graphs, "edge_label") is None:
         generator = torch.Generator(store.device).manual_seed(_stream_of(counters))
-        pairs, label = with_negatives(graphs[LABELLED], graphs.ptr, generator)
-        graphs[LABELLED], graphs.edge_label = pairs, label
+        pairs, label = with_negatives(graphs[LINKS], graphs.ptr, generator)
+        graphs[LINKS], graphs.edge_label = pairs, label
     topology = topology_of(graphs)
     return graphs, target_of(graphs, level, topology.batch, topology.num_graphs)
 

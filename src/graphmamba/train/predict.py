@@ -15,6 +15,7 @@ from graphmamba.data.columns import column
 from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
 from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
 from graphmamba.task.heads import pair_scores
@@ -156,7 +157,7 @@ def _rows(graphs: Batch, chosen: Int[Tensor, " graphs"], level: str) -> Rows:
     batch, ptr = graphs.batch.cpu(), graphs.ptr.cpu()
     if level == "node":
         return Rows(chosen[batch], node=torch.arange(len(batch)) - ptr[batch])
-    asked = column(graphs, "edge_label_index")
+    asked = column(graphs, LINKS)
     joined = _all_pairs(ptr) if asked is None else asked.cpu()
     owner = batch[joined[0]]
     return Rows(

@@ -15,6 +15,7 @@ from graphmamba.data.positional import DEGREE_PROFILE_COLUMNS
 from graphmamba.data.precompute import degree_profiles, precomputed
 from graphmamba.data.sources import SOURCES
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import LINKS
 from graphmamba.data.take_apart import Graphs
 from graphmamba.errors import UserError
 from graphmamba.task.model import GraphMamba
@@ -26,7 +27,7 @@ from graphmamba.train.predictions import Predictions
 from graphmamba.train.results import Scores
 from graphmamba.train.weights import build_model, load_weights
 
-READ = frozenset({"x", "edge_index", "edge_attr", "edge_label_index"})
+READ = frozenset({"x", "edge_index", "edge_attr", LINKS})
 """Columns of PyG graphs that a model may read; others stay behind."""
 
 

@@ -6,19 +6,20 @@ from torch import Tensor
 
 from graphmamba.checks import check_choice
 from graphmamba.data.catalog import Level
+from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.own.labels import LabelRule, Labels, Where
 from graphmamba.data.own.number_labels import number_labels
 from graphmamba.data.own.own_data import OwnData, numbers_of, task_of
+from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
 
 REQUIRED = ("node_ptr", "edge_ptr", "edge_index")
-LINKS = ("pair_ptr", "edge_label_index", "edge_label")
-KNOWN = (*REQUIRED, "x", "edge_attr", "y", "split", *LINKS)
+LINK_ARRAYS = ("pair_ptr", LINKS, "edge_label")
+KNOWN = (*REQUIRED, "x", "edge_attr", "y", "split", *LINK_ARRAYS)
 UNLABELLED = frozenset(KNOWN) - {"y", "edge_label"}
 """What is read of graphs to predict."""
 LEVELS: tuple[Level, ...] = ("graph", "node", "link")
-LARGEST_SPLIT = 2
 Arrays = dict[str, Tensor]
 
 
@@ -64,9 +65,9 @@ def _columns(arrays: Arrays, node_ptr: Int[Tensor, " boundaries"], source: str) 
 
 def _find_level(arrays: Arrays, columns: GraphColumns, source: str) -> Level:
     if "y" not in arrays:
-        if not any(name in arrays for name in LINKS):
+        if not any(name in arrays for name in LINK_ARRAYS):
             raise UserError(
-                f"{source}: array 'y' must hold labels of graphs or nodes, or 'edge_label_index' "
+                f"{source}: array 'y' must hold labels of graphs or nodes, or '{LINKS}' "
                 f"pairs of them, got {', '.join(arrays)}"
             )
         return "link"
@@ -83,7 +84,7 @@ def _place_labels(
     arrays: Arrays, columns: GraphColumns, rule: LabelRule, level: Level, source: str
 ) -> Labels:
     """Read the labels and put them where their level has them."""
-    for name in LINKS if level == "link" else ("y",):
+    for name in LINK_ARRAYS if level == "link" else ("y",):
         if name not in arrays:
             raise UserError(f"{source}: array {name!r} must be there for level={level!r}, got none")
     if level == "link":
@@ -109,7 +110,7 @@ def _place_links(arrays: Arrays, columns: GraphColumns, rule: LabelRule, source:
         )
     labels = number_labels(label, LabelRule("multi-label"), _row_namer(source, ptr))
     answers = {"edge_label": labels.values[:, 0]}
-    columns.pairs["edge_label_index"] = Pairs(ptr, index, answers)
+    columns.pairs[LINKS] = Pairs(ptr, index, answers)
     return labels
 
 
@@ -118,7 +119,7 @@ def assemble_pairs(
 ) -> tuple[Int[Tensor, " boundaries"], Int[Tensor, "2 pairs"]]:
     """Check the pairs that are labelled, or to be scored: their boundaries and both nodes."""
     ptr = _pointers(arrays, "pair_ptr", source, len(columns.node_ptr))
-    return ptr, _index(arrays, "edge_label_index", columns.node_ptr, ptr, source)
+    return ptr, _index(arrays, LINKS, columns.node_ptr, ptr, source)
 
 
 def _pointers(
@@ -182,7 +183,7 @@ def _split(arrays: Arrays, graphs: int, source: str) -> Int[Tensor, " graphs"] |
         return None
     if split.shape != (graphs,) or _is_inexact(split):
         raise UserError(f"{source}: split must be whole numbers [{graphs}], got {_kind(split)}")
-    is_wrong = (split < 0) | (split > LARGEST_SPLIT)
+    is_wrong = (split < 0) | (split >= len(SPLITS))
     if bool(is_wrong.any()):
         graph = int(is_wrong.nonzero()[0])
         raise UserError(

@@ -16,6 +16,7 @@ from graphmamba.data.own.csv_table import CsvTable, read_csv, read_header
 from graphmamba.data.own.labels import LabelRule, Labels, read_labels
 from graphmamba.data.own.own_data import OwnData, numbers_of, task_of
 from graphmamba.data.own.roster import Roster, list_graphs, list_nodes
+from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
 
 KEYS = frozenset({"graph", "node", "source", "target", "split"})
@@ -185,7 +186,7 @@ def _place_labels(
         columns.nodes["y"] = labels.values[roster.order]
     else:
         answers = labels.values[:, 0]
-        columns.pairs["edge_label_index"] = lay_pairs(tables["pairs.csv"], roster, answers)
+        columns.pairs[LINKS] = lay_pairs(tables["pairs.csv"], roster, answers)
 
 
 def lay_pairs(

@@ -13,6 +13,7 @@ from graphmamba.data.graph_columns import boundaries
 from graphmamba.data.own.assemble import Arrays, assemble
 from graphmamba.data.own.labels import LabelRule
 from graphmamba.data.own.own_data import OwnData
+from graphmamba.data.tables import LINKS
 from graphmamba.data.take_apart import Graphs, take_apart
 from graphmamba.errors import UserError
 
@@ -39,17 +40,15 @@ def from_graphs(
     """
     graphs = list_of(graphs)
     _check_masks(graphs)
-    columns = {
-        name: _gather(graphs, name) for name in ("x", "edge_attr", "edge_label", "edge_label_index")
-    }
+    columns = {name: _gather(graphs, name) for name in ("x", "edge_attr", "edge_label", LINKS)}
     columns["edge_index"] = _gather(graphs, "edge_index") or [NO_EDGES] * len(graphs)
     columns["y"] = _gather(graphs, "y")
-    if level is None and columns["y"] and columns["edge_label_index"]:
-        raise UserError("graphs have both y and edge_label_index; level must say which is meant")
+    if level is None and columns["y"] and columns[LINKS]:
+        raise UserError(f"graphs have both y and {LINKS}; level must say which is meant")
     arrays: Arrays = {"node_ptr": _boundaries([_nodes(graph) for graph in graphs])}
     for name, key, of in (
         ("edge_index", "edge_ptr", "edge_attr"),
-        ("edge_label_index", "pair_ptr", "edge_label"),
+        (LINKS, "pair_ptr", "edge_label"),
     ):
         if columns[name]:
             counts = [_width(name, index) for index in columns[name]]

@@ -14,6 +14,7 @@ from graphmamba.data.own.folder import columns_of_tables, lay_pairs, read_split,
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.roster import list_graphs, list_nodes
 from graphmamba.data.progress import track
+from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
 
 
@@ -67,7 +68,7 @@ def _read_folder(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled
     roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
     columns = columns_of_tables(tables, roster, options.labels, options.is_undirected)
     if "pairs.csv" in tables:
-        columns.pairs["edge_label_index"] = lay_pairs(tables["pairs.csv"], roster)
+        columns.pairs[LINKS] = lay_pairs(tables["pairs.csv"], roster)
     names = nodes.filled("node")
     return Unlabelled(
         replace(columns, split=read_split(graphs) if has_split else None),
@@ -79,9 +80,9 @@ def _read_folder(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled
 def _read_npz(path: Path, _options: OwnOptions, has_split: bool) -> Unlabelled:
     arrays = load_arrays(path, UNLABELLED if has_split else UNLABELLED - {"split"})
     columns = assemble_unlabelled(arrays, str(path))
-    if "pair_ptr" in arrays and "edge_label_index" in arrays:
+    if "pair_ptr" in arrays and LINKS in arrays:
         ptr, index = assemble_pairs(arrays, columns, str(path))
-        columns.pairs["edge_label_index"] = Pairs(ptr, index, {})
+        columns.pairs[LINKS] = Pairs(ptr, index, {})
     return Unlabelled(columns)
 
 
