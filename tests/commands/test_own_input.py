@@ -146,6 +146,19 @@ def test_a_part_of_an_input_is_predicted(capsys: pytest.CaptureFixture[str]) -> 
     assert "a part of rings that holds graphs, got 'validation'" in capsys.readouterr().err
 
 
+def test_graphs_without_a_label_are_not_counted_as_scored(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = write_rings(Path("rings"), 6)
+    words = [own_model(Features(node_columns=1)), "--input", "rings"]
+    rows = [[f"g{n}", "sweet" if n < 2 else ""] for n in range(6)]
+    write_rows(folder / "graphs.csv", ["graph", "taste"], rows)
+    assert scored(words, capsys)["graphs"] == 2
+    write_rows(folder / "graphs.csv", ["graph", "taste"], [[name, ""] for name, _ in rows])
+    assert status_of(["evaluate", *words]) == 2
+    assert "rings must hold labels, and its graphs have none (6)" in capsys.readouterr().err
+
+
 def test_all_of_an_input_is_scored_unless_its_files_name_parts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -310,6 +310,11 @@ def test_several_seeds_go_on_as_they_are_told_to(capsys: pytest.CaptureFixture[s
     assert "'runs/seed-2' holds a single run" in capsys.readouterr().err
 
 
+def test_commands_that_are_named_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["train", *SMALL, "--recipe.epochs", "1", "--device", "cpu", "--folder", "my run"])
+    assert "graphmamba predict 'my run' --output predictions.csv" in capsys.readouterr().out
+
+
 def test_of_several_processes_one_prints(tmp_path: Path) -> None:
     words = [*SMALL, "--recipe.epochs", "1", "--device", "cpu", "--folder", "run"]
     starter = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]

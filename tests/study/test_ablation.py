@@ -292,6 +292,10 @@ def test_one_run_has_no_spread(tmp_path: Path) -> None:
         ({"options": {"seed": 3}}, "seeds must be given in the place of seed"),
         ({"overrides": {"benchmark": "mnist"}}, "benchmarks must name the data sets, got benchm"),
         ({"overrides": {"own.path": "a"}}, "benchmarks must name the data sets, got own.path='a'"),
+        (
+            {"overrides": {"model.order.key": "none"}},
+            "rows must name the orders, got model.order.key='none'",
+        ),
     ],
 )
 def test_mistakes_are_refused(given: dict[str, Any], told: str, tmp_path: Path) -> None:

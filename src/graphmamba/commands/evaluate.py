@@ -14,6 +14,7 @@ from graphmamba.commands.source import (
     part_asked,
 )
 from graphmamba.data.own.options import names_given
+from graphmamba.errors import UserError
 from graphmamba.train.options import DeviceName, Precision
 
 
@@ -57,6 +58,7 @@ def evaluate(  # noqa: PLR0913
     from graphmamba.environment import resolve_device
     from graphmamba.show.follow import bar
     from graphmamba.show.tables import scores_table
+    from graphmamba.train.labels import labels_per_graph
     from graphmamba.train.open_data import open_data
     from graphmamba.train.results import json_numbers
     from graphmamba.train.scorer import scorer_of
@@ -73,6 +75,10 @@ def evaluate(  # noqa: PLR0913
         check_parts(trained, experiment, store)
     title = experiment.data.title
     ids = graphs_of(store, part, title)
+    # those without a label are read, and not scored
+    count = int((labels_per_graph(store, experiment.data.task.level)[ids] > 0).sum())
+    if not count:
+        raise UserError(f"{title} must hold labels, and its graphs have none ({len(ids)})")
     scorer = scorer_of(trained, store, place, batch_size=batch_size, precision=precision)
     with bar("evaluating") as tell:
         scores = scorer.score(ids, tell)
@@ -83,12 +89,12 @@ def evaluate(  # noqa: PLR0913
             "checkpoint": str(trained.path),
             "data": title,
             "split": part,
-            "graphs": len(ids),
+            "graphs": count,
             **json_numbers(scores),
             **({"reported": json_numbers(reported)} if reported else {}),
         }
         sys.stdout.write(json_format.dumps(told, indent=2, allow_nan=False) + "\n")
     else:
-        heading = f"{trained.path} on {title}, graphs scored: {len(ids):,}"
+        heading = f"{trained.path} on {title}, graphs scored: {count:,}"
         rows = {part: scores} | ({f"{part}, reported": reported} if reported else {})
         say(scores_table(heading, rows))

@@ -1,5 +1,6 @@
 """`graphmamba train`."""
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -164,7 +165,7 @@ def _conclude(experiment: Experiment, result: RunResult | SeedsResult, root: Pat
         say(f"no epoch has a number for the {best.metric} of validation: no weights were kept")
         return
     if best.best_epoch < 0:
-        say(f"no epoch was finished; go on with: graphmamba train --resume {result.folder}")
+        say(f"no epoch was finished; go on with: graphmamba train --resume {_typed(result.folder)}")
         return
     say(results_table(result, _published(experiment, root)))
     files = RunFolder(best.folder)
@@ -181,6 +182,12 @@ def _conclude(experiment: Experiment, result: RunResult | SeedsResult, root: Pat
             told = f"{run.epochs} of {recipe.epochs} epochs ({run.ending})"
             say(f"stopped       {whose}after {told}")
     if not all(run.is_done for run in runs):
-        say(f"go on with    graphmamba train --resume {result.folder}")
+        say(f"go on with    graphmamba train --resume {_typed(result.folder)}")
     graphs = " --input GRAPHS" if experiment.own else ""
-    say(f"predict with  graphmamba predict {best.folder}{graphs} --output predictions.csv")
+    words = f"{_typed(best.folder)}{graphs} --output predictions.csv"
+    say(f"predict with  graphmamba predict {words}")
+
+
+def _typed(folder: Path) -> str:
+    """A folder as it has to be typed: its name may hold spaces."""
+    return shlex.quote(str(folder))

@@ -13,7 +13,7 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in, words_among
-from graphmamba.study.ablation_rows import ROWS, TABLES, TableName, row_experiments
+from graphmamba.study.ablation_rows import EXCHANGED, ROWS, TABLES, TableName, row_experiments
 from graphmamba.study.runs import finished_run
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.fit import fit
@@ -166,6 +166,8 @@ def ablation(  # noqa: PLR0913
     for name in overrides:
         if name == "benchmark" or name.startswith("own."):
             raise UserError(f"benchmarks must name the data sets, got {name}={overrides[name]!r}")
+        if table == "order" and name.removeprefix("model.order.") in EXCHANGED:
+            raise UserError(f"rows must name the orders, got {name}={overrides[name]!r}")
     sets = words_among(benchmarks, CATALOG, "benchmarks")
     check_choice("table", table, tuple(TABLES))
     known = tuple(TABLES[table].rows)

@@ -1,12 +1,12 @@
 """The rows of both ablations, as data: which piece of a model each of them exchanges."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Literal
 
 from graphmamba.config import load_experiment
-from graphmamba.order.policy import ABLATIONS
+from graphmamba.order.policy import ABLATIONS, OrderPolicy
 from graphmamba.train.experiment import Experiment
 
 Make = Callable[[Experiment, Experiment], Experiment]
@@ -33,15 +33,15 @@ class RowTable:
     rows: Mapping[str, Row]
 
 
+KEPT = ("bins", "train_samples", "eval_samples", "direction")
+"""Entries of an order that all rows share."""
+EXCHANGED = frozenset(field.name for field in fields(OrderPolicy)) - {*KEPT}
+"""Those that a row of orders brings itself."""
+
+
 def _with_order(own: Experiment, _paper: Experiment, *, order: str, has_bins: bool) -> Experiment:
-    before = own.model.order
-    changed = replace(
-        ABLATIONS[order],
-        bins=before.bins if has_bins else 1,
-        train_samples=before.train_samples,
-        eval_samples=before.eval_samples,
-        direction=before.direction,
-    )
+    kept = {name: getattr(own.model.order, name) for name in KEPT}
+    changed = replace(ABLATIONS[order], **kept if has_bins else kept | {"bins": 1})
     return replace(own, model=replace(own.model, order=changed))
 
 

@@ -39,7 +39,8 @@ class Recipe:
     least_learning_rate: float = 1e-5
     """Where a `plateau` schedule stops lowering it."""
     loss: LossName | None = None
-    """What is minimised, one of those that fit the labels; null takes the benchmark's own."""
+    """What is minimised, one of those that fit the labels; null takes the benchmark's own. Weighted
+    ones balance the classes of a batch: one whose labels are all the same teaches nothing."""
     average: float = 0.0
     """How much of the moving average of the weights is left after a step; it is scored, chosen and
     kept in the place of the weights themselves. 0 averages nothing."""

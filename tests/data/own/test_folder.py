@@ -120,7 +120,7 @@ def test_features_are_finite_numbers(tmp_path: Path, file: str, cell: str, told:
         texts = {"nodes": "graph,node\np,1\np,z\nq,1\nq,2\n"}
         texts["edges"] = f"graph,source,target,a\np,1,1,0\np,1,1,{cell}\n"
     message = refusal(write(tmp_path, **texts))
-    assert f"{file}.csv, line 3: a must be a finite number, got {told!r}" in message
+    assert f"{file}.csv, line 3: a must be a finite number of 32 bits, got {told!r}" in message
 
 
 PLAIN = "graph,node\np,1\np,z\nq,1\nq,2\n"

@@ -76,7 +76,7 @@ def test_stated_classes_keep_their_order() -> None:
         (["1", "b"], LabelRule(), "line 3: y must be all numbers or all words, got 'b'"),
         (["0", "2"], LabelRule("multi-label"), "line 3: y must be 0 or 1, got 2.0"),
         (["1.5", "inf"], LabelRule(), "line 3: y must be all numbers or all words, got 'inf'"),
-        (["0.5", "-inf"], LabelRule(), "line 3: y must be a finite number, got '-inf'"),
+        (["0.5", "-inf"], LabelRule(), "line 3: y must be a finite number of 32 bits, got '-inf'"),
         (
             ["", "b", "b"],
             LabelRule(),

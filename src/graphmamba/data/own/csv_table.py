@@ -67,7 +67,7 @@ class CsvTable:
         if is_wrong.any():
             row = int(is_wrong.argmax())
             raise UserError(
-                f"{self.where(row)}: {name} must be a finite number, got {cells[row]!r}"
+                f"{self.where(row)}: {name} must be a finite number of 32 bits, got {cells[row]!r}"
             )
         return values
 

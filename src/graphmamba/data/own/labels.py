@@ -190,7 +190,9 @@ def _floats(name: str, cells: list[str], where: Where) -> Float[np.ndarray, " ro
     is_wrong = is_filled & ~(np.abs(values) <= LARGEST)
     if is_wrong.any():
         row = int(is_wrong.argmax())
-        raise UserError(f"{where(row)}: {name} must be a finite number, got {cells[row]!r}")
+        raise UserError(
+            f"{where(row)}: {name} must be a finite number of 32 bits, got {cells[row]!r}"
+        )
     return values
 
 
