@@ -68,8 +68,12 @@ def table(
     for place, column in enumerate(columns):
         # where there is no room, names go on in the next line: nothing is cut off
         is_word = place < words
-        justify = "left" if is_word else "right"
-        made.add_column(Text(column), justify=justify, overflow="fold", no_wrap=not is_word)
+        made.add_column(
+            Text(column),
+            justify="left" if is_word else "right",
+            overflow="fold",
+            no_wrap=not is_word,
+        )
     for row in rows:
         made.add_row(*map(Text, row))
     return made
