@@ -86,3 +86,8 @@ def test_few_metrics_stay_columns() -> None:
     assert "loss accuracy" in lines
     assert "validation 0.5000 0.7500" in lines
     assert "Graph-Mamba paper 0.3395 ± 0.0013" in lines
+
+
+def test_a_loss_beyond_all_measure_is_written_with_its_power_of_ten() -> None:
+    lines = printed(scores_table("a on b", {"test": {"loss": 7.646456e23, "accuracy": 0.5}}), 80)
+    assert lines[-2].split() == ["test", "7.646e+23", "0.5000"]

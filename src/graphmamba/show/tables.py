@@ -12,6 +12,8 @@ from graphmamba.train.results import RunResult, SeedsResult, deviation_of, mean_
 
 GAP, FRAME = 3, 1
 """Characters that rich puts between columns, and once more around them."""
+LARGE = 1e6
+"""Numbers from here on are written with their power of ten."""
 
 
 def results_table(result: RunResult | SeedsResult, published: Score | None = None) -> object:
@@ -47,7 +49,7 @@ def scores_table(title: str, scores: Mapping[str, Mapping[str, float]]) -> objec
     """Make a rich table of the scores of some splits; a row may lack some of the first one's."""
     names = list(next(iter(scores.values())))
     rows = [
-        [split, *(f"{values[name]:.4f}" if name in values else "" for name in names)]
+        [split, *(_number(values[name]) if name in values else "" for name in names)]
         for split, values in scores.items()
     ]
     return table(title, ["", *map(metric_title, names)], rows)
@@ -129,8 +131,13 @@ def _over(values: Sequence[float]) -> str:
     """One value, or mean and standard deviation of several; nothing where there is none."""
     if any(math.isnan(value) for value in values):
         return ""
-    mean = f"{mean_of(values):.4f}"
-    return mean if len(values) == 1 else f"{mean} ± {deviation_of(values):.4f}"
+    mean = _number(mean_of(values))
+    return mean if len(values) == 1 else f"{mean} ± {_number(deviation_of(values))}"
+
+
+def _number(value: float) -> str:
+    """Four places; of a loss beyond all measure, four digits."""
+    return f"{value:.4f}" if abs(value) < LARGE else f"{value:.4g}"
 
 
 def _why(run: RunResult) -> str:
