@@ -133,7 +133,7 @@ def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        (None, None, "name_or_path must be str or Path, got None"),
+        (None, None, "name must be str or Path, got None"),
         ("mnist", ["model.layers"], "overrides must be Mapping or None, got list"),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     for name, told in (("absent.yaml", "No such file"), ("folder.yaml", "Is a directory")):
         with pytest.raises(
-            UserError, match=rf"name_or_path must be .* can be read, got '.*{name}': {told}"
+            UserError, match=rf"name must be .* can be read, got '.*{name}': {told}"
         ):
             load_experiment(tmp_path / name)
 

@@ -41,38 +41,34 @@ def config_names() -> list[str]:
     ]
 
 
-def load_experiment(
-    name_or_path: str | Path, overrides: Mapping[str, object] | None = None
-) -> Experiment:
+def load_experiment(name: str | Path, overrides: Mapping[str, object] | None = None) -> Experiment:
     """Read an experiment; of a run's own file, not how it was run.
 
     Args:
-        name_or_path: `BENCHMARK/MODEL`; `BENCHMARK` alone for Graph-Mamba on it; or a YAML file.
+        name: `BENCHMARK/MODEL`; `BENCHMARK` alone for Graph-Mamba on it; or a YAML file.
         overrides: What replaces entries of the file, by dotted key: `{"model.layers": 6}`.
     """
-    return load_started(name_or_path, overrides).experiment
+    return load_started(name, overrides).experiment
 
 
-def load_started(
-    name_or_path: str | Path, overrides: Mapping[str, object] | None = None
-) -> Started:
+def load_started(name: str | Path, overrides: Mapping[str, object] | None = None) -> Started:
     """Read an experiment, and how a run of it was started where the file says that as well.
 
     Args:
-        name_or_path: As for `load_experiment`.
+        name: As for `load_experiment`.
         overrides: As there.
     """
     import yaml
 
-    check_is("name_or_path", name_or_path, str | Path)
+    check_is("name", name, str | Path)
     check_is("overrides", overrides, Mapping | None)
-    path = _path_of(name_or_path)
+    path = _path_of(name)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except OSError as mistake:
         raise UserError(
-            "name_or_path must be an experiment of the package or a .yaml file that can be read, "
-            f"got '{name_or_path}': {mistake.strerror}"
+            "name must be an experiment of the package or a .yaml file that can be read, "
+            f"got '{name}': {mistake.strerror}"
         ) from mistake
     except (yaml.YAMLError, UnicodeDecodeError) as mistake:
         raise UserError(f"{path} must be YAML: {mistake}") from mistake
@@ -81,7 +77,7 @@ def load_started(
     _check_version(content, path)
     for key, value in (overrides or {}).items():
         _put(content, key, value)
-    return started_of(content, str(name_or_path))
+    return started_of(content, str(name))
 
 
 def experiment_of(entries: Mapping[str, object], where: str = "experiment") -> Experiment:
@@ -117,10 +113,10 @@ def _check_version(content: Mapping[str, object], path: Path) -> None:
         )
 
 
-def _path_of(name_or_path: str | Path) -> Path:
-    if Path(name_or_path).suffix in {".yaml", ".yml"}:
-        return Path(name_or_path)
-    name = str(name_or_path)
+def _path_of(name: str | Path) -> Path:
+    if Path(name).suffix in {".yaml", ".yml"}:
+        return Path(name)
+    name = str(name)
     full = f"{name}/graph-mamba" if name in CATALOG else name
     known = config_names()
     if full not in known:

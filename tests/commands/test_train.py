@@ -384,9 +384,7 @@ def test_a_set_that_is_missing_says_how_to_get_it(capsys: pytest.CaptureFixture[
 def test_a_config_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["train", "nosuch.yaml"]) == 2
     told = capsys.readouterr().err
-    assert (
-        "name_or_path must be an experiment of the package or a .yaml file that can be read" in told
-    )
+    assert "name must be an experiment of the package or a .yaml file that can be read" in told
     assert "got 'nosuch.yaml': No such file" in told
 
 

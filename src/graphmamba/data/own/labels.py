@@ -46,7 +46,9 @@ class LabelRule:
         if self.classes is None:
             return
         if self.kind not in (None, "classes"):
-            raise UserError(f"classes must be left out where kind={self.kind!r}")
+            raise UserError(
+                f"classes must be left out where kind={self.kind!r}, got {self.classes!r}"
+            )
         if isinstance(self.classes, int):
             check_least("classes", self.classes, LEAST_CLASSES)
         elif len(set(self.classes)) < max(len(self.classes), LEAST_CLASSES):
