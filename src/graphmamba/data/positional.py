@@ -13,12 +13,11 @@ from graphmamba.data.expander import expander_edges, expander_seeds
 from graphmamba.data.graph_parts import lay_together, parts_of
 from graphmamba.data.louvain import louvain_communities
 from graphmamba.data.node_scores import eigenvector_centrality
-from graphmamba.data.sparse_spectrum import smallest_eigenpairs
-from graphmamba.data.spectrum import DENSE_UP_TO
+from graphmamba.data.spectrum import DENSE_UP_TO, sparse_spectrum
 
 DEGREE_PROFILE_COLUMNS = 5
-STARTS = 512
-"""Starts of random walks that are followed at once: no matrix of a large graph is dense."""
+WALK_COLUMNS = 512
+"""Starts of a walk followed at once in one graph."""
 RECIPE_VERSIONS = {
     "laplacian": 1,
     "random_walk": 1,
@@ -177,12 +176,9 @@ def _large_spectrum(
 ) -> tuple[Float[Tensor, " kept"], Float[Tensor, "nodes kept"]]:
     from threadpoolctl import threadpool_limits
 
-    both = torch.cat([edge_index, edge_index.flip(0)], dim=1)
-    edges = both[:, both[0] != both[1]].unique(dim=1)
     # many small products: several threads wait for one another longer than they work
     with threadpool_limits(1, user_api="blas"):
-        values, vectors = smallest_eigenpairs(edges.numpy(), nodes, kept, DENSE_UP_TO)
-    return torch.from_numpy(values), torch.from_numpy(vectors)
+        return sparse_spectrum(edge_index, nodes, kept)
 
 
 def return_probabilities(
@@ -192,20 +188,42 @@ def return_probabilities(
 
     A walk that reaches a node without outgoing edges ends there and never returns.
     """
+    returns = torch.empty(nodes, walks)
+    for starts in torch.arange(nodes).split(WALK_COLUMNS):
+        returns[starts] = walk_back(edge_index, nodes, starts, torch.arange(len(starts)), walks)
+    return returns
+
+
+def walk_back(
+    edge_index: Int[Tensor, "2 edges"],
+    nodes: int,
+    starts: Int[Tensor, " starts"],
+    columns: Int[Tensor, " starts"],
+    walks: int,
+) -> Float[Tensor, "starts walks"]:
+    """Probabilities to be back at some starts, by sparse products.
+
+    Args:
+        edge_index: Along which walks go.
+        nodes: How many there are.
+        starts: Nodes that walks begin at.
+        columns: Where each of them is followed; those between which no walk leads may share one.
+        walks: Steps of the longest walk.
+    """
     from scipy.sparse import csr_matrix
 
     source, target = edge_index
     chance = torch.bincount(source, minlength=nodes).clamp_min(1).double().reciprocal()
     entries = (chance[source].numpy(), (source.numpy(), target.numpy()))
     transition = csr_matrix(entries, shape=(nodes, nodes))
-    returns = torch.empty(nodes, walks)
-    for first in range(0, nodes, STARTS):
-        # one column for each start: chances to reach it from every node
-        power = torch.eye(nodes, min(STARTS, nodes - first), dtype=torch.float64)
-        power = power.roll(first, dims=0)
-        for step in range(walks):
-            power = torch.from_numpy(transition @ power.numpy())
-            returns[first : first + STARTS, step] = power[first : first + STARTS].diagonal()
+    # chances to reach the start of a column from every node
+    width = int(columns.max()) + 1 if len(columns) else 0
+    power = torch.zeros(nodes, width, dtype=torch.float64)
+    power[starts, columns] = 1.0
+    reached, returns = power.numpy(), torch.empty(len(starts), walks)
+    for step in range(walks):
+        reached = transition @ reached
+        returns[:, step] = torch.from_numpy(reached[starts.numpy(), columns.numpy()]).float()
     return returns
 
 

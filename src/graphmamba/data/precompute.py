@@ -11,12 +11,15 @@ from graphmamba.data.centralities import eigenvector_centralities
 from graphmamba.data.expander import expander_edges, expander_seeds
 from graphmamba.data.graph_columns import GraphColumns, Pairs, boundaries
 from graphmamba.data.louvain import louvain_communities
-from graphmamba.data.positional import Precompute, local_degree_profile
+from graphmamba.data.positional import (
+    WALK_COLUMNS,
+    Precompute,
+    local_degree_profile,
+    walk_back,
+)
 from graphmamba.data.spectrum import laplacian_spectra
 from graphmamba.data.workers import run_all
 
-WALK_COLUMNS = 512
-"""Starts of a walk followed at once in one graph."""
 WALK_ENTRIES = 1 << 19
 """Probabilities of one block: 4 MiB, which stay in the cache between two steps."""
 
@@ -95,22 +98,9 @@ def _walk(
 
     Graphs of a block share the columns: no walk leads from one graph into another.
     """
-    from scipy.sparse import csr_matrix
-
-    nodes = len(block.nodes)
     heads = torch.searchsorted(block.place, torch.arange(len(block.graphs)))
-    source, target = edges[1] + heads[edges[0]], edges[2] + heads[edges[0]]
-    chance = torch.bincount(source, minlength=nodes).clamp_min(1).double().reciprocal()
-    entries = (chance[source].numpy(), (source.numpy(), target.numpy()))
-    transition = csr_matrix(entries, shape=(nodes, nodes))
-    column = block.local[starts] - first
-    power = torch.zeros(nodes, min(block.size - first, WALK_COLUMNS), dtype=torch.float64)
-    power[starts, column] = 1.0
-    reached, returns = power.numpy(), torch.empty(len(starts), walks)
-    for step in range(walks):
-        reached = transition @ reached
-        returns[:, step] = torch.from_numpy(reached[starts.numpy(), column.numpy()]).float()
-    return returns
+    joined = edges[1:] + heads[edges[0]]
+    return walk_back(joined, len(block.nodes), starts, block.local[starts] - first, walks)
 
 
 def all_communities(columns: GraphColumns) -> Int[Tensor, " nodes"]:

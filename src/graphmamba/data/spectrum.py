@@ -1,7 +1,7 @@
 """Laplacian spectra of a whole set: dense and batched by size, sparse where graphs are large."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.data.blocks import Block, blocks, edges_of, node_counts, simple_columns
@@ -69,13 +69,18 @@ def _solve_sparse(
 ) -> None:
     start, end = columns.node_ptr[graph : graph + 2].tolist()
     begin, stop = columns.edge_ptr[graph : graph + 2].tolist()
-    alone = GraphColumns(
-        torch.tensor([0, end - start]),
-        torch.tensor([0, stop - begin]),
-        columns.edge_index[:, begin:stop],
-    )
-    edges = simple_columns(alone).edge_index
     kept = min(end - start, spectra.shape[2])
-    values, vectors = smallest_eigenpairs(edges.numpy(), end - start, kept, DENSE_UP_TO)
-    spectra[0, start:end, :kept] = torch.from_numpy(vectors).float()
-    spectra[1, start:end, :kept] = torch.from_numpy(values).float()
+    values, vectors = sparse_spectrum(columns.edge_index[:, begin:stop], end - start, kept)
+    spectra[0, start:end, :kept] = vectors.float()
+    spectra[1, start:end, :kept] = values.float()
+
+
+def sparse_spectrum(
+    edge_index: Int[Tensor, "2 edges"], nodes: int, count: int
+) -> tuple[Float[Tensor, " count"], Float[Tensor, "nodes count"]]:
+    """The `count` smallest eigenvalues of one graph and their eigenvectors, in double precision."""
+    edge_ptr = torch.tensor([0, edge_index.shape[1]])
+    alone = GraphColumns(torch.tensor([0, nodes]), edge_ptr, edge_index)
+    edges = simple_columns(alone).edge_index
+    values, vectors = smallest_eigenpairs(edges.numpy(), nodes, count, DENSE_UP_TO)
+    return torch.from_numpy(values), torch.from_numpy(vectors)
