@@ -1,9 +1,13 @@
 """Files that are whole or not there, whoever else writes them."""
 
 import os
+import threading
 import time
 from pathlib import Path
 
+import pytest
+
+from graphmamba.errors import UnwritableError
 from graphmamba.whole_files import DAY, write_text, write_whole
 
 
@@ -34,3 +38,34 @@ def test_what_killed_writers_left_is_removed_when_nobody_can_be_writing_it(tmp_p
         os.utime(leftover, (time.time() - DAY - 60,) * 2)
     write_text(path, "whole")
     assert {*tmp_path.iterdir()} == {path, young, named_alike}
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    target, link = tmp_path / "target" / "out.txt", tmp_path / "link.txt"
+    link.symlink_to(target)
+    for text in ("new", "replaced"):
+        write_text(link, text)
+        assert link.is_symlink()
+        assert target.read_text() == text
+    assert [*target.parent.iterdir()] == [target]
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    write_text(pipe, "through")
+    reader.join(10)
+    assert read == ["through"]
+    assert pipe.is_fifo()
+    assert [*tmp_path.iterdir()] == [pipe]
+
+
+def test_a_link_to_itself_cannot_be_written(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    with pytest.raises(UnwritableError, match="cannot be written"):
+        write_text(link, "text")
+    assert link.is_symlink()

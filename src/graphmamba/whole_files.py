@@ -23,7 +23,16 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     Args:
         path: Where the file belongs.
         write: Writes to the path that it is given.
+
+    A link is followed, and what is no regular file (a pipe, a device) is written to directly.
     """
+    try:
+        path = path.resolve()
+        if path.exists() and not path.is_file() and not path.is_dir():
+            write(path)
+            return
+    except (OSError, RuntimeError) as mistake:  # a link that leads to itself
+        raise cannot_write(path, mistake) from mistake
     partial = path.with_name(f".{path.name}.{token_hex(8)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 import ast
 import pickle
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def test_a_bomb_in_the_split_of_peptides_does_not_go_off(tmp_path: Path) -> None
     for bomb in (arrays | {"test": Bomb(trace)}, arrays | {"test": inside}, {Bomb(trace): 1}):
         for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
             path.write_bytes(pickle.dumps(bomb, protocol))
-            with pytest.raises(UserError, match=r"must hold arrays alone: it asks for \w+\.\w+"):
+            with pytest.raises(UserError, match=r"must hold arrays alone: it asks for"):
                 read_split(tmp_path, 6)
     assert not trace.exists()
 
@@ -134,3 +135,73 @@ def test_a_bomb_in_the_cache_does_not_go_off(name: str, tmp_path: Path) -> None:
     about.write_bytes(pickle.dumps(Bomb(tmp_path / "trace")))
     assert open_own(path, root=tmp_path).task.loss == "l1"
     assert not (tmp_path / "trace").exists()
+
+
+OBJECT = b"cnumpy\ndtype\nX\x01\x00\x00\x00O\x85R"
+FLOAT = b"cnumpy\ndtype\nX\x02\x00\x00\x00f8\x85R"
+EMPTY = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85U\x01btR"
+POINTER = b"B\x08\x00\x00\x00AAAAAAAA"
+FORGED = {
+    "an array of objects": b"cnumpy\nndarray\n(K\x01\x85" + OBJECT + POINTER + b"tR",
+    "an array that is called": b"cnumpy\nndarray\n(K\x01\x85" + FLOAT + POINTER + b"tR",
+    "a state of objects": EMPTY + b"(K\x01K\x01\x85" + OBJECT + b"\x89" + POINTER + b"tb",
+    "a state too long": EMPTY + b"(K\x01M\x00\x10\x85" + FLOAT + b"\x89" + POINTER + b"tb",
+    "a dtype with a state of objects": FLOAT
+    + b"(K\x03U\x01|NNNJ\x08\x00\x00\x00K\x01K\x3ftb0"
+    + EMPTY
+    + b"(K\x01K\x02\x85X\x01\x00\x00\x00f\x89" + POINTER + b"tb",
+    "a buffer of objects": b"cnumpy.core.numeric\n_frombuffer\n(" + POINTER + OBJECT
+    + b"K\x01\x85X\x01\x00\x00\x00CtR",
+    "a scalar of objects": b"cnumpy.core.multiarray\nscalar\n(" + OBJECT + POINTER + b"tR",
+}  # fmt: skip
+"""Pickles that NumPy would read, and crash on or trust."""
+
+
+@pytest.mark.parametrize("read", [read_tensor_pickle, read_array_pickle])
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
+def test_a_forged_array_is_rejected(
+    forged: bytes, read: Callable[[Path], object], tmp_path: Path
+) -> None:
+    path = tmp_path / "forged.pickle"
+    path.write_bytes(b"\x80\x04" + forged + b".")
+    with pytest.raises(UserError, match=r"forged\.pickle must hold"):
+        read(path)
+
+
+class Forged:
+    """Pickled as a tensor of eight numbers with another size and stride."""
+
+    def __init__(self, size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+        self.given = size, stride
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        rebuild, (storage, offset, *_) = torch.arange(8.0).__reduce_ex__(2)
+        return rebuild, (storage, offset, *self.given, False, OrderedDict())
+
+
+def test_a_tensor_outside_of_its_storage_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "forged.pickle"
+    for size, stride in (((9,), (1,)), ((2,), (8,)), ((2,), (-1,)), ((2, 2), (1,))):
+        path.write_bytes(pickle.dumps(Forged(size, stride)))
+        with pytest.raises(UserError, match=r"forged\.pickle must hold tensors alone"):
+            read_tensor_pickle(path)
+
+
+@pytest.mark.parametrize("protocol", range(3, pickle.HIGHEST_PROTOCOL + 1))
+def test_arrays_and_tensors_come_as_they_were(protocol: int, tmp_path: Path) -> None:
+    arrays = [
+        np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6, dtype=np.uint8).reshape(2, 3)),
+        np.zeros((0, 4), np.float32), np.arange(3, dtype=">i8"), np.array(7), np.array([True]),
+    ]  # fmt: skip
+    numbers = [np.float64(0.5), np.int64(3)]
+    path = tmp_path / "arrays.pickle"
+    path.write_bytes(pickle.dumps((arrays, numbers), protocol))
+    found, scalars = read_array_pickle(path)
+    assert scalars == numbers
+    for before, after in zip(arrays, found, strict=True):
+        assert (before.dtype.kind, before.itemsize) == (after.dtype.kind, after.itemsize)
+        assert np.array_equal(before, after)
+    tensors = [torch.arange(6.0).reshape(2, 3).t(), torch.empty(0, 3), torch.arange(3)[1:]]
+    path.write_bytes(pickle.dumps(tensors, protocol))
+    for tensor, read in zip(tensors, read_tensor_pickle(path), strict=True):
+        assert torch.equal(tensor, read)

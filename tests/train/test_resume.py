@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -205,6 +206,16 @@ def test_a_run_that_is_done_stays_as_it_is(whole: Path) -> None:
     assert notes.results == [result] == [found]
     assert not notes.steps
     assert {name: (whole / name).read_bytes() for name in before} == before
+
+
+def test_a_run_without_its_state_is_not_begun_again(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    shutil.rmtree(folder / "last")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UserError, match=r"state\.safetensors' is missing, so the run in"):
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=folder, resume=True)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_state_with_the_generator_of_a_gpu_goes_on_without_one(
