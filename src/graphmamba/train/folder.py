@@ -114,13 +114,6 @@ class RunFolder:
         """Refuse a folder that holds no run, or series of runs, to resume."""
         if not (self.config.exists() or self.state.exists()):
             raise UserError(f"folder must hold a run to resume, and '{self.config}' is missing")
-        # the state is written before the first step: without it these would be overwritten
-        written = [each.name for each in (self.results, self.best, self.metrics) if each.exists()]
-        if not is_series and written and not self.state.exists():
-            raise UserError(
-                f"'{self.state}' is missing, so the run in '{self.path}' cannot be resumed; its "
-                f"{', '.join(written)} stay as they are: start another run in a new folder"
-            )
         has_seeds = self.config.exists() and bool(read_config(self.path).seeds)
         if is_series and not has_seeds:
             raise UserError(
@@ -131,6 +124,13 @@ class RunFolder:
             raise UserError(
                 f"folder must hold a single run, and '{self.path}' holds a series of seeds: "
                 "resume it with its seeds, or name the folder of one"
+            )
+        # the state is written before the first step: without it these would be overwritten
+        written = [each.name for each in (self.results, self.best, self.metrics) if each.exists()]
+        if not is_series and written and not self.state.exists():
+            raise UserError(
+                f"'{self.state}' is missing, so the run in '{self.path}' cannot be resumed; its "
+                f"{', '.join(written)} stay as they are: start another run in a new folder"
             )
 
     def has_state(self) -> bool:
