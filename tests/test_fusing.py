@@ -11,9 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from graphmamba import fusing
 from graphmamba.encode.batch_norm import Running, activate_drop, batch_norm_act
 from graphmamba.encode.batch_norm.pair import Norm, batch_norm_pair
-from graphmamba.encode.category_sum import category_sum
 from graphmamba.encode.linear import linear
-from graphmamba.encode.unit_rows import unit_rows
 from graphmamba.errors import UserError
 from graphmamba.fusing import (
     FusedBackend,
@@ -23,7 +21,6 @@ from graphmamba.fusing import (
     is_fused_single,
 )
 from graphmamba.stack.edge_attention import wire
-from graphmamba.stack.fan_out import fan_out
 from tests.helpers.typecheck import typecheck_off
 
 
@@ -98,11 +95,6 @@ DOORS: dict[str, Callable[[FusedBackend, torch.dtype], object]] = {
         backend=backend,
     ),
     "activate_drop": lambda backend, dtype: activate_drop(ROWS.to(dtype), "relu", backend=backend),
-    "unit_rows": lambda backend, dtype: unit_rows(ROWS.to(dtype), backend=backend),
-    "category_sum": lambda backend, dtype: category_sum(
-        NUMBERS, NUMBERS[0], ROWS.to(dtype), backend=backend
-    ),
-    "fan_out": lambda backend, dtype: fan_out(ROWS.to(dtype), 2, backend=backend),
     "linear": lambda backend, dtype: linear(ROWS.to(dtype), ROWS.to(dtype), backend=backend),
 }
 

@@ -57,7 +57,7 @@ def test_contacts_keep_true_pairs_alone(tmp_path: Path) -> None:
     assert kept.index[:, :2].tolist() == [[0, 2], [2, 0]]
     assert not kept.columns
     batch = GraphStore(columns).batch(torch.tensor([3, 0]))
-    pairs, label = with_negatives(batch.edge_label_index, batch.ptr, torch.Generator())
+    pairs, label = with_negatives(batch.edge_label_index, batch.ptr, torch.tensor(0))
     assert pairs[:, label == 1].tolist() == [[0, 2, 3, 5], [2, 0, 5, 3]]
 
 

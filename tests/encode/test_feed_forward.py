@@ -1,15 +1,14 @@
 """Two linear maps and the ReLU between them as one operation, held to the three."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
-from unittest.mock import MagicMock, patch
+from unittest.mock import patch
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from graphmamba.aside import Aside, with_aside
 from graphmamba.encode.linear.feed_forward import FeedForward, feed_forward
 from graphmamba.encode.linear.relu import linear_relu
 from graphmamba.errors import UserError
@@ -125,46 +124,6 @@ def assert_nothing_is_differentiated_twice() -> None:
         gradient.sum().backward()
 
 
-def run_at_once(work: Callable[[], tuple[Tensor, ...]], _: object) -> tuple[Tensor, ...]:
-    return work()
-
-
-def gradients_aside(aside: Aside | None, device: str) -> list[Tensor]:
-    torch.manual_seed(0)
-    shapes = (40, 20), (40,), (20, 40), (20,)
-    maps = [nn.Parameter(torch.randn(*shape, device=device) / 6) for shape in shapes]
-    x = torch.randn(40, 20, device=device, requires_grad=True)
-    with with_aside(aside):
-        y, again = feed_forward(x, *maps, backend="fused")
-    (y + again).square().mean().backward()
-    found = [each.grad for each in (x, *maps) if each.grad is not None]
-    assert len(found) == 5
-    if aside is not None:
-        aside.join(found)
-    return found
-
-
-def assert_gradients_found_aside_are_the_same(aside: Aside, device: str) -> None:
-    for ours, plain in zip(
-        gradients_aside(aside, device), gradients_aside(None, device), strict=True
-    ):
-        assert torch.equal(ours, plain)
-
-
-def assert_both_weights_go_aside() -> None:
-    aside = Aside([MagicMock(spec=torch.cuda.Stream)])
-    with (
-        patch.object(aside, "run", side_effect=run_at_once) as run,
-        patch("torch.cuda.current_stream"),
-    ):
-        assert_gradients_found_aside_are_the_same(aside, "cpu")
-    # that of the second map first: nothing else has to be found before it
-    assert [reads[0].shape for _, reads in (call.args for call in run.call_args_list)] == [
-        (40, 20),
-        (40, 40),
-    ]
-
-
 @only_interpreted
 def test_interpreted_kernels_are_as_exact_as_three_operations() -> None:
     run_apart(
@@ -172,8 +131,7 @@ def test_interpreted_kernels_are_as_exact_as_three_operations() -> None:
         "assert_fused_is_right('cpu', 1e-6)\n"
         "assert_repeats_give_the_same_bits(SHAPES[0], 'cpu')\n"
         "assert_only_what_is_wanted_gets_a_gradient()\n"
-        "assert_nothing_is_differentiated_twice()\n"
-        "assert_both_weights_go_aside()",
+        "assert_nothing_is_differentiated_twice()",
         TRITON_INTERPRET="1",
     )
 
@@ -199,13 +157,6 @@ def test_kernels_are_as_exact_as_the_precision(
     assert_fused_is_right("cuda", tolerance, shapes, is_rounded=True)
     for shape in LARGE_SHAPES:
         assert_repeats_give_the_same_bits(shape, "cuda")
-
-
-@pytest.mark.gpu
-def test_gradients_are_found_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
-    streams = [torch.cuda.Stream() for _ in range(2)]
-    assert_gradients_found_aside_are_the_same(Aside(streams), "cuda")
 
 
 @pytest.mark.gpu

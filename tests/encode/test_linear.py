@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 from itertools import product
-from unittest.mock import MagicMock, patch
 
 import pytest
 import torch
 from torch import Tensor
 
-from graphmamba.aside import Aside, with_aside
-from graphmamba.encode.linear import Linear, linear, linear_through
+from graphmamba.encode.linear import linear, linear_through
 from graphmamba.errors import UserError
 from tests.helpers.processes import only_interpreted, run_apart
 from tests.helpers.typecheck import typecheck_off
@@ -114,60 +112,6 @@ def assert_nothing_is_differentiated_twice() -> None:
             gradient.sum().backward()
 
 
-def gradients_aside(aside: Aside | None, device: str) -> list[Tensor]:
-    torch.manual_seed(0)
-    maps = [Linear(20, 20, device=device) for _ in range(3)]
-    for each in maps:
-        each.backend = "fused"
-    x = torch.randn(300, 20, device=device)
-    with with_aside(aside):
-        y, again = linear_through(maps[0](x), maps[1].weight, maps[1].bias, backend="fused")
-        # one that is used twice
-        loss = (maps[2](maps[2](y)) + again).square().mean()
-    loss.backward()
-    gradients = [weights.grad for each in maps for weights in each.parameters()]
-    found = [each for each in gradients if each is not None]
-    assert len(found) == 6
-    if aside is not None:
-        aside.join(found)
-    return found
-
-
-def assert_gradients_found_aside_are_the_same(aside: Aside, device: str) -> None:
-    for _ in range(3):
-        pairs = zip(gradients_aside(aside, device), gradients_aside(None, device), strict=True)
-        for ours, plain in pairs:
-            assert torch.equal(ours, plain)
-
-
-def run_at_once(work: Callable[[], tuple[Tensor, ...]], _: object) -> tuple[Tensor, ...]:
-    return work()
-
-
-def assert_weights_of_one_use_go_aside() -> None:
-    aside = Aside([MagicMock(spec=torch.cuda.Stream)])
-    with (
-        patch.object(aside, "run", side_effect=run_at_once) as run,
-        patch("torch.cuda.current_stream"),
-    ):
-        assert_gradients_found_aside_are_the_same(aside, "cpu")
-        assert run.call_count == 3 * 2
-
-
-@only_interpreted
-def test_interpreted_gradients_are_found_aside() -> None:
-    run_apart(
-        "from tests.encode.test_linear import *\nassert_weights_of_one_use_go_aside()",
-        TRITON_INTERPRET="1",
-    )
-
-
-@pytest.mark.gpu
-def test_gradients_are_found_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
-    assert_gradients_found_aside_are_the_same(Aside([torch.cuda.Stream()]), "cuda")
-
-
 @only_interpreted
 def test_interpreted_kernels_are_as_exact_as_torch() -> None:
     run_apart(
@@ -200,16 +144,6 @@ def test_kernels_are_as_exact_as_the_precision(
     monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", precision)
     assert_fused_is_right("cuda", tolerance)
     assert_through_is_right("cuda", max(tolerance, 2e-3))
-
-
-def test_the_module_has_the_parameters_of_pytorchs() -> None:
-    torch.manual_seed(0)
-    ours = Linear(3, 5)
-    torch.manual_seed(0)
-    theirs = torch.nn.Linear(3, 5)
-    assert ours.state_dict().keys() == theirs.state_dict().keys()
-    x = torch.randn(4, 7, 3)
-    assert torch.equal(ours(x), theirs(x))
 
 
 def test_an_unknown_backend_is_refused() -> None:

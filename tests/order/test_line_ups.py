@@ -10,8 +10,9 @@ from torch_geometric.data import Data
 from graphmamba.data.topology import Topology
 from graphmamba.order import LineUp, OrderPolicy, line_up, line_up_layers
 from graphmamba.order import line_ups as together
-from graphmamba.order.line_ups import Request, find_line_up, line_ups_of
+from graphmamba.order.line_ups import Request, line_ups_of
 from graphmamba.stack import Backbone, GraphMambaLayer
+from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
 from tests.helpers.graphs import random_rows, random_topology
 from tests.order.test_line_up import POLICIES, by_name
 from tests.stack.test_backbone import GivenRows
@@ -74,13 +75,13 @@ def test_runs_are_no_longer_than_asked_for() -> None:
 
 
 def test_a_line_up_that_was_made_is_taken() -> None:
-    topology, request = random_topology(), (OrderPolicy(), 1, 0)
+    topology, policy = random_topology(), OrderPolicy(noise="none")
+    x, _ = random_rows(topology)
+    mixer = GraphMambaMixer(8, policy)
     other = line_up(OrderPolicy(), topology, layer=7)
-    told = replace(topology, line_ups={request: other})
-    assert find_line_up(request, told) is other
-    assert_same(
-        find_line_up((OrderPolicy(), 1, 1), told), line_up(OrderPolicy(), topology, layer=1)
-    )
+    told = mixer(x, replace(topology, line_up=other))
+    assert torch.equal(told, mixer.mamba(x, other.cu_seqlens, other.order))
+    assert not torch.equal(told, mixer(x, topology))
 
 
 class Alone(nn.Module):
@@ -91,7 +92,7 @@ class Alone(nn.Module):
         self.layer = layer
 
     def forward(self, x: torch.Tensor, e: torch.Tensor, topology: Topology) -> object:
-        return self.layer(x, e, replace(topology, line_ups=None))
+        return self.layer(x, e, replace(topology, line_up=None))
 
 
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])

@@ -30,20 +30,20 @@ def test_a_resumed_run_goes_on_where_it_stopped() -> None:
     assert torch.equal(first(), second())
 
 
-def test_dropouts_of_another_process_follow_another_seed() -> None:
+def test_dropouts_differ_by_process_and_part() -> None:
     seed, other = NoiseSeed(7), NoiseSeed(7)
     other.process = 1
-    line_ups, same = seed(), other()
-    assert torch.equal(line_ups, same)
-    assert torch.equal(seed.of_dropouts(line_ups), line_ups)
-    assert not torch.equal(other.of_dropouts(same), line_ups)
+    drawn, same = seed(), other()
+    assert torch.equal(drawn, same)
+    together = torch.cat([seed.of_dropouts(drawn, 5), other.of_dropouts(drawn, 5)])
+    assert len(together.unique()) == 10
 
 
-def test_dropouts_of_a_process_follow_no_line_up() -> None:
+def test_dropouts_follow_no_order() -> None:
     seed = NoiseSeed(7)
-    seed.process = 1
-    line_ups = seed()
-    assert not (draw_bits(line_ups, torch.arange(20)) == seed.of_dropouts(line_ups)).any()
+    drawn = seed()
+    layers = draw_bits(drawn, torch.arange(20))
+    assert not torch.isin(seed.of_dropouts(drawn, 20), torch.cat([layers, drawn[None]])).any()
 
 
 def test_runs_differ_by_their_seed() -> None:

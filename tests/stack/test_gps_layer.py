@@ -38,8 +38,7 @@ def test_local_models_without_residual_get_one() -> None:
 
 def test_activation_reaches_local_model_and_feed_forward() -> None:
     layer = GraphMambaLayer(8, activation="gelu")
-    assert layer.activation.activation == "gelu"
-    assert layer.local.activation == "gelu"
+    assert layer.activation is layer.local.activation is torch.nn.functional.gelu
 
 
 def test_dropout_acts_in_training_only() -> None:
@@ -61,7 +60,7 @@ def test_what_a_part_without_residual_gives_is_dropped_in_training(
     topology = random_topology((40,))
     x, e = random_rows(topology)
     layer = GPSLayer(8, local, mixer, dropout=0.5, norm="none")
-    monkeypatch.setattr(layer, "_feed_forward", lambda s, _: s)
+    monkeypatch.setattr(layer, "feed_forward", lambda s, _: torch.zeros_like(s))
     found = layer(x, e, topology)[0] - x
     given = mixer(x, topology) if local is None else local(x, e, topology)[0]
     is_kept = found != 0
@@ -90,17 +89,6 @@ def test_norms_by_name(name: str, count: int) -> None:
     topology = random_topology()
     x, _ = random_rows(topology)
     assert norm(x, topology).shape == x.shape
-
-
-@pytest.mark.parametrize("name", ["batch", "layer", "graph", "none"])
-def test_norms_drop_what_they_add_to_in_training_only(name: str) -> None:
-    topology = random_topology((40,))
-    x, _ = random_rows(topology)
-    norm = NodeNorm(name, 8)
-    whole = norm(x, topology, before=x)
-    assert not torch.allclose(norm(x, topology, before=x, rate=0.5), whole, atol=1e-3)
-    norm.eval()
-    assert torch.equal(norm(x, topology, before=x, rate=0.5), norm(x, topology, before=x))
 
 
 def test_wrong_arguments_are_refused() -> None:

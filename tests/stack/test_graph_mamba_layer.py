@@ -5,15 +5,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from graphmamba import GraphMambaLayer
 from graphmamba.data.topology import Topology
-from graphmamba.encode.norm import ActivationDropout, BatchNorm
+from graphmamba.encode.dropout import Dropout
 from graphmamba.errors import UserError
 from graphmamba.stack.backbone import Backbone
 from graphmamba.stack.exphormer import ExphormerStack
+from tests.helpers.graphs import random_rows, random_topology
 from tests.helpers.typecheck import typecheck_off
+from tests.stack.test_backbone import GivenRows
 
 X, E = torch.randn(5, 8), torch.randn(4, 8)
 TOPOLOGY = Topology(
@@ -73,14 +76,28 @@ def test_wrong_sizes_are_refused(arguments: Any, message: str) -> None:
 
 
 def test_layers_of_one_stack_drop_different_entries() -> None:
-    sites = [_sites(GraphMambaLayer(8, layer=number, dropout=0.5)) for number in range(3)]
-    assert sites[0] == [*range(len(sites[0]))]
-    assert len({site for each in sites for site in each}) == 3 * len(sites[0])
+    layer, other = (GraphMambaLayer(8, layer=number, dropout=0.5) for number in (0, 1))
+    assert _sites(layer) == [*range(len(_sites(layer)))]
+    other.load_state_dict(layer.state_dict())
+    found, others = (each(X, E, TOPOLOGY)[0] for each in (layer, other))
+    assert not torch.equal(found, others)
+    other.layer = other.mixer.layer = 0
+    assert torch.equal(found, other(X, E, TOPOLOGY)[0])
 
 
-def test_a_backbone_numbers_its_layers_through() -> None:
-    layers = [GraphMambaLayer(8, layer=number, dropout=0.5) for number in range(3)]
-    assert _sites(Backbone(nn.Identity(), layers)) == [*range(3 * len(_sites(layers[0])))]
+def test_layers_of_a_backbone_drop_different_entries() -> None:
+    topology = random_topology((40,))
+    x, e = random_rows(topology)
+    seen: list[int] = []
+
+    class Seen(nn.Module):
+        def forward(self, x: Tensor, e: Tensor, topology: Topology) -> tuple[Tensor, Tensor]:
+            seen.append(int(topology.dropout_seed))
+            return x, e
+
+    backbone = Backbone(GivenRows(), [Seen() for _ in range(3)])
+    backbone(Data(x=x, e=e), topology)
+    assert len({*seen, *backbone.dropout_seeds(topology).tolist()}) == 4
 
 
 def test_all_layers_of_exphormer_drop_different_entries() -> None:
@@ -89,6 +106,4 @@ def test_all_layers_of_exphormer_drop_different_entries() -> None:
 
 
 def _sites(module: nn.Module) -> list[int]:
-    return [
-        part.site for part in module.modules() if isinstance(part, BatchNorm | ActivationDropout)
-    ]
+    return [part.site for part in module.modules() if isinstance(part, Dropout)]

@@ -43,7 +43,7 @@ def test_dropout_takes_whole_entries_in_training_only() -> None:
     )
     torch.manual_seed(0)
     dropped = layer(x, e, topology)[0]
-    layer.dropout = 0.0
+    layer.dropout.rate = 0.0
     whole = layer(x, e, topology)[0]
     is_left = dropped != 0
     assert torch.allclose(dropped[is_left], 2 * whole[is_left], atol=1e-6)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from graphmamba.encode.unit_rows import unit_rows
 from torch import nn
 
 from graphmamba.config import Experiment, load_experiment
-from graphmamba.encode.unit_rows import unit_rows
 from graphmamba.scan import causal_conv1d, selective_scan
 from graphmamba.stack import Attention, GatedGCN, GPSLayer
 from graphmamba.stack.edge_attention import attend, wire

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from graphmamba.data.catalog import Task
 from graphmamba.data.topology import Topology
-from graphmamba.encode.linear import Linear
+from graphmamba.encode.dropout import Dropout
 from graphmamba.errors import UserError
-from graphmamba.task.heads import HEADS, HeadConfig, Mlp, Normalize, pair_scores, pool
+from graphmamba.task.heads import HEADS, HeadConfig, Mlp, UnitLength, pair_scores, pool
 from tests.helpers.typecheck import typecheck_off
 
 TOPOLOGY = Topology(
@@ -58,13 +58,13 @@ def test_row_normalisation_can_be_left_out() -> None:
 def test_tuned_form_drops_before_every_linear_layer() -> None:
     config = HeadConfig(layers=3, has_hidden_norm=False, activation="gelu", dropout=0.1)
     kinds = [type(part) for part in Mlp(8, 3, config)]
-    hidden = [nn.Dropout, Linear, nn.GELU]
-    assert kinds == [*hidden, *hidden, nn.Dropout, Linear]
+    hidden = [Dropout, nn.Linear, nn.GELU]
+    assert kinds == [*hidden, *hidden, Dropout, nn.Linear]
     assert [type(part) for part in Mlp(8, 3, HeadConfig(layers=2))] == [
-        Linear,
-        nn.Identity,
-        Normalize,
-        Linear,
+        nn.Linear,
+        nn.ReLU,
+        UnitLength,
+        nn.Linear,
     ]
 
 

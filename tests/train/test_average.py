@@ -83,7 +83,7 @@ def test_it_follows_every_step_by_its_definition(device: str) -> None:
 
 def test_there_is_none_unless_it_is_asked_for(tmp_path: Path) -> None:
     experiment = tiny_experiment(**{"recipe.epochs": 1})
-    assert make_average(experiment.build(), experiment, RunOptions()) is None
+    assert make_average(experiment.build(), experiment) is None
     fit(experiment, tiny_store(experiment), folder=tmp_path / "run")
     state, _ = read_tensors(tmp_path / "run" / "last" / "state.safetensors")
     assert not under("average.", state)

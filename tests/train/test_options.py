@@ -15,7 +15,7 @@ from tests.helpers.typecheck import typecheck_off
     "options",
     [
         RunOptions(),
-        RunOptions(seed=7, max_time=60.0, loggers=("tensorboard", "wandb"), compile=True),
+        RunOptions(seed=7, max_time=60.0, loggers=("tensorboard", "wandb"), compile="on"),
         RunOptions(device="cpu", devices=2, precision="bf16-mixed", early_stopping=5),
     ],
 )

@@ -100,13 +100,13 @@ from graphmamba.train.options import RunOptions
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 
 compile = torch.nn.Module.compile
-torch.nn.Module.compile = lambda self, **how: compile(self, **how, backend="eager")
+torch.nn.Module.compile = lambda self, **how: compile(self, dynamic=True, backend="eager")
 experiment = tiny_experiment("peptides-struct/graph-mamba", **{"recipe.epochs": 1})
 store, folder, notes = tiny_store(experiment), Path(mkdtemp()), []
-for number, is_compiled in enumerate((False, True)):
+for number, asked in enumerate(("off", "on")):
     assert not torch._dynamo.utils.counters["frames"]
     notes.append(Notes())
-    options = RunOptions(compile=is_compiled)
+    options = RunOptions(compile=asked)
     fit(experiment, store, options, folder / str(number), notes[-1])
 assert torch._dynamo.utils.counters["frames"]["ok"]
 plain, compiled = (each.losses for each in notes)

@@ -16,20 +16,18 @@ from graphmamba.data.precompute import precomputed
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import GraphStore
 from graphmamba.data.synthetic import sized_graphs
-from graphmamba.encode.linear import Linear
-from graphmamba.encode.norm import norms_of
 from graphmamba.errors import UserError
 from graphmamba.stack.exphormer import ExphormerStack
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.mamba_block import SelectivePath
-from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba, columns_read
 from graphmamba.train.build import make_optimizer
-from graphmamba.train.capture import CaptureStreams
 from graphmamba.train.captured_forward import CapturedForward
-from graphmamba.train.captured_step import CapturedStep
+from graphmamba.train.compile import compile_parts
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.labels import labelled_batch
+from graphmamba.train.options import Precision
+from graphmamba.train.step import CapturedStep, TrainStep
 
 WARM_UP = 3
 """Passes over all batches before the clock starts: kernels are compiled, steps captured."""
@@ -62,7 +60,8 @@ class StepTimes:
 
     benchmark: str
     kind: str
-    """`captured` as CUDA graphs, `plain` as Python says, `reference` in plain PyTorch."""
+    """`compiled` by torch.compile and captured as CUDA graphs, `captured` alone, `plain` as Python
+    says, `reference` in plain PyTorch."""
     graphs: int
     nodes: float
     """Of a batch, on average."""
@@ -96,7 +95,14 @@ def draw_store(shape: StepShape, batch_size: int, seed: int = 0) -> tuple[Experi
     return experiment, store
 
 
-def measure_captured(shape: StepShape, device: torch.device, batch_size: int) -> StepTimes:
+def measure_captured(
+    shape: StepShape,
+    device: torch.device,
+    batch_size: int,
+    *,
+    compiles: bool = True,
+    precision: Precision = "32-true",
+) -> StepTimes:
     """Time the step and the evaluation as CUDA graphs, batches made on the device included."""
     experiment, store = draw_store(shape, batch_size)
     store = store.to(device)
@@ -105,27 +111,27 @@ def measure_captured(shape: StepShape, device: torch.device, batch_size: int) ->
     torch.cuda.empty_cache()
     begin = torch.cuda.memory_reserved()
     model, recipe = experiment.build().to(device), experiment.recipe
+    if compiles:
+        compile_parts(model)
     optimizer = make_optimizer(model, recipe, device, is_captured=True)
     batches = list(torch.arange(len(store)).split(batch_size))
     model.train()
-    streams = CaptureStreams.on(device)
-
-    def first_step(ids: Ids) -> None:
-        # A size that a step meets for the first time is not captured.
-        CapturedStep(model, optimizer, store, experiment, streams=streams).step(ids)
-
-    peak = _peak_bytes(first_step, batches)
-    step = CapturedStep(model, optimizer, store, experiment, streams=streams)
+    stream = torch.cuda.Stream(device)
+    parts = model, optimizer, store, experiment
+    plain = TrainStep(*parts, precision=precision)
+    peak = _peak_bytes(plain.step, batches)
+    step = CapturedStep(*parts, stream=stream, precision=precision, is_required=True)
     train_ms = _device_ms(step.step, batches)
-    optimizer.zero_grad(set_to_none=True)
     torch.cuda.empty_cache()
     held = torch.cuda.memory_reserved() - begin
     ids = torch.arange(len(store))
-    forward = CapturedForward(model, store, ids, batch_size, streams=streams)
+    forward = CapturedForward(model, store, ids, batch_size, precision, stream)
     model.eval()
     evaluate_ms = _device_ms(forward.predict, batches)
-    times = train_ms, evaluate_ms
-    return _times("captured", experiment, store, model, times, peak, held)
+    kind = "compiled" if compiles else "captured"
+    if precision != "32-true":
+        kind = f"{kind}, {precision}"
+    return _times(kind, experiment, store, model, (train_ms, evaluate_ms), peak, held)
 
 
 def measure_plain(
@@ -136,16 +142,9 @@ def measure_plain(
     store, model = store.to(device), experiment.build().to(device)
     if is_reference:
         take_references(model)
-    recipe = experiment.recipe
-    optimizer = make_optimizer(model, recipe, device, is_captured=False)
-    loss_of, level = LOSSES[experiment.loss], experiment.data.task.level
-
-    def train(ids: Ids) -> None:
-        graphs, target = labelled_batch(store, ids, level, (0,))
-        optimizer.zero_grad()
-        loss_of(model(graphs), target).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
-        optimizer.step()
+    optimizer = make_optimizer(model, experiment.recipe, device, is_captured=False)
+    train = TrainStep(model, optimizer, store, experiment).step
+    level = experiment.data.task.level
 
     def predict(ids: Ids) -> None:
         with torch.no_grad():
@@ -164,21 +163,15 @@ def measure_plain(
 
 
 def take_references(model: GraphMamba) -> None:
-    """Let plain PyTorch run every operation of a model on a CPU.
-
-    On a GPU some kernels run whatever the parts of a model are told, such as those of line-ups,
-    segments and losses.
-    """
+    """Let plain PyTorch run every operation of a model on a CPU."""
     places = sorted({each.device.type for each in model.parameters()})
     if places != ["cpu"]:
         raise UserError(f"model must be on a CPU to run in plain PyTorch, got {', '.join(places)}")
     for part in model.modules():
         if isinstance(part, SelectivePath):
             part.options = replace(part.options, backend="reference")
-        if isinstance(part, ExphormerStack | GatedGCN | Linear):
+        if isinstance(part, ExphormerStack | GatedGCN):
             part.backend = "reference"
-    for norm in norms_of(model):
-        norm.backend = "reference"
 
 
 def _peak_bytes(work: Callable[[Ids], object], batches: list[Ids]) -> int:

@@ -58,8 +58,8 @@ class Topology:
     """Which edges meet at each node; `Backbone` looks it up once for all layers."""
     ptr: Int[Tensor, " boundaries"] | None = None
     """First node of each graph, and the number of nodes, where somebody knows them already."""
-    line_ups: Mapping[Any, Any] | None = None
-    """Orders of the nodes that were made for all layers at once; see `order.line_ups`."""
+    line_up: Any = None
+    """Order of the nodes in this layer, an `order.LineUp`; None where the layer has to find it."""
     dense_blocks: Blocks | None = None
     """Room for all graphs but the ghost in padded blocks; None where it has to be found."""
     dense_layout: Any = None

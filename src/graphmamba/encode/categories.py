@@ -6,14 +6,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from graphmamba.encode.category_sum import category_sum
-
 
 class CategoryEncoder(nn.Module):
-    """Sum of one learned vector per column.
+    r"""Sum of one learned vector per column.
 
-    The tables of all columns are rows of one matrix, so that one lookup serves them all; each is
-    initialised as if it stood alone (Xavier uniform).
+    .. math:: y = \sum_c W_c[i_c]
+
+    The tables of all columns are rows of one matrix, and each is initialised as if it stood alone
+    (Xavier uniform). The sum is the product of that matrix with a row of zeros and ones, whose
+    gradient is a product too: the same bits on every run, which a lookup would not give.
 
     Args:
         vocabulary: Number of values of each column.
@@ -31,5 +32,6 @@ class CategoryEncoder(nn.Module):
             nn.init.xavier_uniform_(self.weight.data[start:end])
 
     def forward(self, columns: Int[Tensor, "rows columns"]) -> Float[Tensor, "rows channels"]:
-        """Look up every column and add up."""
-        return category_sum(columns, self.offsets, self.weight)
+        """Add up the vectors of the values of all columns."""
+        entries = self.weight.new_zeros(columns.shape[0], self.weight.shape[0])
+        return entries.scatter(1, columns + self.offsets, 1.0) @ self.weight

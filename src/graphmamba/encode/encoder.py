@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import normalize, relu
 from torch_geometric.data import Data
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
@@ -12,14 +13,11 @@ from graphmamba.data.columns import column
 from graphmamba.encode.categories import CategoryEncoder
 from graphmamba.encode.config import EncoderConfig
 from graphmamba.encode.laplacian import GateEncoder, LaplacianEncoder
-from graphmamba.encode.linear import Linear, repeat_row
 from graphmamba.encode.norm import BatchNorm, NoNorm
 from graphmamba.encode.numbers import NumberEncoder
 from graphmamba.encode.random_walk import RandomWalkEncoder
 from graphmamba.encode.superpixels import EDGE_STATISTICS, NODE_STATISTICS
-from graphmamba.encode.unit_rows import unit_rows
 from graphmamba.errors import UserError
-from graphmamba.side_streams import Branch
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class DummyEdges(nn.Module):
 
     def forward(self, graphs: Data) -> Float[Tensor, "edges channels"]:
         """Repeat the vector."""
-        return repeat_row(self.weight, graphs.edge_index.shape[1])
+        return self.weight.expand(graphs.edge_index.shape[1], -1)
 
 
 class PreLayer(nn.Module):
@@ -98,15 +96,14 @@ class PreLayer(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.linear = Linear(channels, channels, bias=False)
+        self.linear = nn.Linear(channels, channels, bias=False)
         self.norm = BatchNorm(channels)
 
     def forward(
         self, x: Float[Tensor, "nodes channels"], count: Int[Tensor, ""] | None = None
     ) -> Float[Tensor, "nodes channels"]:
-        """Transform every node by itself; those after the first `count` are ghosts."""
-        rows = self.norm(self.linear(x), count, activation="relu")
-        return unit_rows(rows)
+        """Transform every node by itself; those after the first `count` are padding."""
+        return normalize(relu(self.norm(self.linear(x), count)), dim=-1)
 
 
 class RowEncoder(nn.Sequential):
@@ -156,15 +153,12 @@ class GraphEncoder(nn.Module):
         )
 
     def forward(self, graphs: Data) -> Encoded:
-        """Encode the whole batch, edges beside nodes."""
-        e, branch = None, Branch([graphs.edge_index], "edges", is_on=self.edges is not None)
-        with branch:
-            if self.edges is not None:
-                e = self.edges(graphs, column(graphs, "num_real_edges"))
+        """Encode the columns of the batch."""
         x = self.nodes(graphs, column(graphs, "num_real_nodes"))
+        e = None
+        if self.edges is not None:
+            e = self.edges(graphs, column(graphs, "num_real_edges"))
         gate = None if self.gate is None else self.gate(graphs)
-        if e is not None:
-            branch.join(e)
         return Encoded(x, e, gate)
 
 

@@ -7,13 +7,7 @@ from torch_geometric.data import Data
 
 from graphmamba.data.random_bits import draw_signs
 from graphmamba.encode.config import LaplacianConfig
-from graphmamba.encode.deep_set import can_fuse, deep_set
-from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
-from graphmamba.encode.linear import Linear
 from graphmamba.encode.mlp import relu_mlp
-
-FUSED_LAYERS = 2
-"""Depth of the network that has kernels of its own: that of all published numbers."""
 
 
 class LaplacianEncoder(nn.Module):
@@ -41,8 +35,6 @@ class LaplacianEncoder(nn.Module):
         vectors = graphs.laplacian_vectors[:, : self.frequencies]
         values = graphs.laplacian_values[:, : self.frequencies]
         signs = self.draw_signs() if self.training else None
-        if isinstance(self.set_network, DeepSet) and self.set_network.is_fused(vectors, values):
-            return self.set_network.fused(vectors, values, signs)
         is_missing = torch.isnan(vectors)
         vectors = vectors if signs is None else vectors * signs
         pairs = torch.stack([vectors, values], dim=-1)
@@ -58,12 +50,8 @@ class LaplacianEncoder(nn.Module):
 class DeepSet(nn.Module):
     """The same small MLP on every frequency, then a sum."""
 
-    forgets: bool | None = None
-    """Whether the MLP runs anew for the backward pass; None as it pays."""
-
     def __init__(self, config: LaplacianConfig) -> None:
         super().__init__()
-        self.channels, self.layers = config.channels, config.layers
         self.mlp = relu_mlp(2, config.channels, config.layers)
 
     def forward(
@@ -72,30 +60,7 @@ class DeepSet(nn.Module):
         is_missing: Bool[Tensor, "nodes frequencies"],
     ) -> Float[Tensor, "nodes channels"]:
         """Sum over the frequencies that exist."""
-        first, last = self.mlp[:-2], self.mlp[-2:]
-        with Forgetting(is_worth_forgetting(pairs, 2 * self.channels, self.forgets)) as kept:
-            hidden = first(pairs)
-            rows = last(hidden)
-            again = kept.forget(hidden, lambda: first(pairs))
-            kept.forget(rows, lambda: last(again()))
-        return rows.masked_fill(is_missing[:, :, None], 0.0).sum(dim=1)
-
-    def is_fused(
-        self,
-        vectors: Float[Tensor, "nodes frequencies"],
-        values: Float[Tensor, "nodes frequencies"],
-    ) -> bool:
-        """Tell whether `fused` takes such data in the place of `forward`."""
-        return self.layers == FUSED_LAYERS and can_fuse(vectors, values, 2 * self.channels)
-
-    def fused(
-        self,
-        vectors: Float[Tensor, "nodes frequencies"],
-        values: Float[Tensor, "nodes frequencies"],
-        signs: Float[Tensor, " frequencies"] | None,
-    ) -> Float[Tensor, "nodes channels"]:
-        """Return the same from entries, NaN where they are missing, eigenvalues and signs."""
-        return deep_set(vectors, values, signs, *self.mlp.parameters())
+        return self.mlp(pairs).masked_fill(is_missing[:, :, None], 0.0).sum(dim=1)
 
 
 class SetTransformer(nn.Module):
@@ -103,7 +68,7 @@ class SetTransformer(nn.Module):
 
     def __init__(self, config: LaplacianConfig) -> None:
         super().__init__()
-        self.lift = Linear(2, config.channels)
+        self.lift = nn.Linear(2, config.channels)
         layer = nn.TransformerEncoderLayer(config.channels, config.heads, batch_first=True)
         self.attend = nn.TransformerEncoder(layer, config.layers, enable_nested_tensor=False)
 
@@ -136,7 +101,7 @@ class GateEncoder(nn.Module):
     def __init__(self, frequencies: int, channels: int) -> None:
         super().__init__()
         self.frequencies = frequencies
-        self.linear = Linear(frequencies, channels)
+        self.linear = nn.Linear(frequencies, channels)
 
     def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
         """Project the eigenvectors, missing ones as zeros."""

@@ -3,7 +3,6 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graphmamba.encode.linear import Linear
 from graphmamba.encode.superpixels import Statistics
 
 
@@ -20,7 +19,7 @@ class NumberEncoder(nn.Module):
     def __init__(self, columns: int, channels: int, statistics: Statistics | None = None) -> None:
         super().__init__()
         self.standardize = nn.Identity() if statistics is None else Standardize(statistics)
-        self.linear = Linear(columns, channels)
+        self.linear = nn.Linear(columns, channels)
 
     def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows channels"]:
         """Standardise and project."""

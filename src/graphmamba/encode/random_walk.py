@@ -6,7 +6,6 @@ from torch_geometric.data import Data
 
 from graphmamba.data.columns import column
 from graphmamba.encode.config import RandomWalkConfig
-from graphmamba.encode.linear import Linear
 from graphmamba.encode.mlp import relu_mlp
 from graphmamba.encode.norm import BatchNorm, NoNorm
 
@@ -23,7 +22,7 @@ class RandomWalkEncoder(nn.Module):
         self.channels = config.channels
         self.norm = BatchNorm(config.walks) if config.has_norm else NoNorm()
         self.network = (
-            Linear(config.walks, config.channels)
+            nn.Linear(config.walks, config.channels)
             if config.form == "linear"
             else relu_mlp(config.walks, config.channels, config.layers)
         )

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from graphmamba.data.topology import Topology
-from graphmamba.order.line_up import LineUp, line_up, line_up_layers
+from graphmamba.order.line_up import LineUp, line_up_layers
 from graphmamba.order.policy import OrderPolicy
 
 MOST_STEPS = 1 << 22
@@ -27,14 +27,6 @@ def line_ups_of(requests: Iterable[Request], topology: Topology) -> dict[Request
             for layer, line in zip(run, lines, strict=True):
                 made[policy, samples, layer] = line
     return made
-
-
-def find_line_up(request: Request, topology: Topology) -> LineUp:
-    """Return the line-up that was made for a layer; one for it alone if there is none."""
-    if topology.line_ups is not None and request in topology.line_ups:
-        return topology.line_ups[request]
-    policy, samples, layer = request
-    return line_up(policy, topology, samples=samples, layer=layer)
 
 
 def _runs(numbers: Sequence[int], most: int) -> Iterator[range]:

@@ -45,10 +45,11 @@ class NoiseSeed(nn.Module):
         self.passes.add_(1)
         return draw_bits(self.seed, self.passes)
 
-    def of_dropouts(self, seed: Int[Tensor, ""]) -> Int[Tensor, ""]:
-        """Return the seed of a pass's dropouts, from the seed of the pass."""
-        # the other way round, or they would follow the bits that some line-up is drawn from
-        return draw_bits(~seed, self.process) if self.process else seed
+    def of_dropouts(self, seed: Int[Tensor, ""], count: int) -> Int[Tensor, " count"]:
+        """Return seeds for the dropouts of so many parts of the model, from the seed of a pass."""
+        # the other way round, or they would follow the bits that some order is drawn from
+        part = torch.arange(count, device=seed.device)
+        return draw_bits(draw_bits(~seed, self.process), part)
 
 
 class DrawnSeed(nn.Module):

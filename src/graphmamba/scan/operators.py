@@ -28,10 +28,7 @@ class Operation:
     forward: Callable[..., tuple[Tensor, Tensor]]
     """Output, and what the backward pass starts from."""
     backward: Callable[..., Sequence[Tensor]]
-    """Gradients of the leaves, from (backend, grad, kept, *arguments).
-
-    Those of `HalfOperator` also know `into`, where one of them is written.
-    """
+    """Gradients of the leaves, from (backend, grad, kept, *arguments)."""
     shapes: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]
     """Shapes of what `forward` returns."""
 
@@ -82,10 +79,10 @@ def backward_of(operation: Operation, backend: str) -> Callable[..., tuple[Tenso
     """Return what finds the gradients of all leaves; empty for what is absent."""
     count = len(operation.leaves)
 
-    def compute(grad: Tensor, kept: Tensor, *arguments: Any, **into: Tensor) -> tuple[Tensor, ...]:
+    def compute(grad: Tensor, kept: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
         with torch.cuda.device_of(grad):
             grad, kept, *rest = as_dense((grad, kept, *arguments))
-            found = operation.backward(_module(operation, backend), grad, kept, *rest, **into)
+            found = operation.backward(_module(operation, backend), grad, kept, *rest)
         pairs = zip(arguments[:count], found, strict=True)
         return tuple(grad.new_empty(0) if leaf is None else own for leaf, own in pairs)
 

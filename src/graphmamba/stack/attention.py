@@ -6,7 +6,6 @@ from torch.nn import functional
 
 from graphmamba.checks import check_divides, check_fraction
 from graphmamba.data.topology import Topology
-from graphmamba.encode.linear import Linear
 from graphmamba.pack.dense import DenseLayout
 from graphmamba.stack.parts import GlobalMixer
 
@@ -31,8 +30,8 @@ class Attention(GlobalMixer):
         check_divides("heads", heads, "channels", channels)
         check_fraction("dropout", dropout)
         self.heads, self.dropout = heads, dropout
-        self.in_proj = Linear(channels, 3 * channels)
-        self.out_proj = Linear(channels, channels)
+        self.in_proj = nn.Linear(channels, 3 * channels)
+        self.out_proj = nn.Linear(channels, channels)
         # The initial values of torch.nn.MultiheadAttention, which the published runs used.
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.zeros_(self.in_proj.bias)

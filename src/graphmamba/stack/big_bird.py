@@ -5,9 +5,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from graphmamba.checks import check_divides, check_fraction, check_least
+from graphmamba.checks import check_divides, check_least
 from graphmamba.data.topology import Topology
-from graphmamba.encode.linear import Linear
+from graphmamba.encode.dropout import Dropout, number_dropouts
 from graphmamba.stack.block_pattern import BlockPattern
 from graphmamba.stack.parts import GlobalMixer
 from graphmamba.stack.segments import softmax_at, sum_at
@@ -40,26 +40,28 @@ class BigBird(GlobalMixer):
     ) -> None:
         super().__init__()
         check_divides("heads", heads, "channels", channels)
-        check_fraction("dropout", dropout)
         check_least("block", block, 1)
         check_least("random_blocks", random_blocks, 0)
-        self.heads, self.dropout = heads, dropout
+        self.heads = heads
         self.block, self.random_blocks = block, random_blocks
-        self.in_proj = Linear(channels, 3 * channels, bias=False)
-        self.out_proj = Linear(channels, channels)
+        self.in_proj = nn.Linear(channels, 3 * channels, bias=False)
+        self.out_proj = nn.Linear(channels, channels)
         self.attention_norm = nn.LayerNorm(channels, eps=1e-6)
-        self.first = Linear(channels, channels)
-        self.second = Linear(channels, channels)
+        self.first = nn.Linear(channels, channels)
+        self.second = nn.Linear(channels, channels)
         self.norm = nn.LayerNorm(channels, eps=1e-6)
+        self.attention_dropout, self.dropout = Dropout(dropout), Dropout(dropout)
+        number_dropouts(self)
 
     def forward(
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
         """Run the encoder layer on every graph."""
         mixed = self._attend(x, topology) if x.shape[0] else x
-        hidden = self.attention_norm(x + self._drop(self.out_proj(mixed)))
+        seed = topology.dropout_seed
+        hidden = self.attention_norm(x + self.attention_dropout(self.out_proj(mixed), seed))
         wide = functional.relu(self.first(hidden))
-        return self.norm(hidden + self._drop(self.second(wide)))
+        return self.norm(hidden + self.dropout(self.second(wide), seed))
 
     def request(self) -> tuple[int, int, int]:
         """Say which pattern it attends by; layers that ask for the same one can share it."""
@@ -112,6 +114,3 @@ class BigBird(GlobalMixer):
         weight = softmax_at(score, batch, graphs)
         answers = sum_at(weight[..., None] * value[:, None], batch, graphs)
         return answers[batch, pattern.global_place]
-
-    def _drop(self, rows: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        return functional.dropout(rows, self.dropout, self.training)

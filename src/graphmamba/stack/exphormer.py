@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.topology import Topology
-from graphmamba.encode.linear import Linear
-from graphmamba.encode.norm import number_norms
+from graphmamba.encode.dropout import number_dropouts
 from graphmamba.errors import UserError
 from graphmamba.fusing import FUSED_TYPES, FusedBackend
 from graphmamba.stack.edge_attention import Wires, attend, wire
@@ -49,8 +48,8 @@ class ExphormerAttention(nn.Module):
         super().__init__()
         check_divides("heads", heads, "channels", channels)
         self.heads = heads
-        self.nodes = Linear(channels, 3 * channels, bias=False)
-        self.edges = Linear(channels, channels, bias=False)
+        self.nodes = nn.Linear(channels, 3 * channels, bias=False)
+        self.edges = nn.Linear(channels, channels, bias=False)
 
     def forward(
         self, rows: Float[Tensor, "rows channels"], edges: AttentionEdges
@@ -118,7 +117,7 @@ class ExphormerStack(nn.Module):
             )
             for _ in range(layers)
         )
-        number_norms(self)
+        number_dropouts(self)
 
     def forward(
         self,
@@ -135,7 +134,7 @@ class ExphormerStack(nn.Module):
             mixed, virtual = mixed.split([x.shape[0], virtual.shape[0]])
             is_read = topology.wants_edges or module is not self.layers[-1]
             reading = replace(topology, wants_edges=is_read)
-            x, e = layer.combine(x, e, reading, mixed)
+            x, e = layer(x, e, reading, mixed)
         return x, e
 
     def _wire(self, e: Float[Tensor, "edges channels"], topology: Topology) -> AttentionEdges:

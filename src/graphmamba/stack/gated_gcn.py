@@ -1,25 +1,21 @@
 """Message passing with a gate for every channel of every edge."""
 
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graphmamba.checks import check_choice, check_fraction, check_is, check_least
+from graphmamba.checks import check_choice, check_is, check_least
+from graphmamba.data.edge_layout import EdgeLayout
 from graphmamba.data.topology import Topology
-from graphmamba.encode.forgetting import Forgetting, is_worth_forgetting
-from graphmamba.encode.linear import Linear, linear, linear_through
-from graphmamba.encode.norm import BatchNorm, number_norms
+from graphmamba.encode.dropout import Dropout, number_dropouts
+from graphmamba.encode.norm import BatchNorm
 from graphmamba.errors import UserError
 from graphmamba.scan.options import Backend
-from graphmamba.side_streams import Branch
-from graphmamba.stack.edge_update import Gated, gate_edges, norm_edges
-from graphmamba.stack.gated_sum import sent_rows
-from graphmamba.stack.options import Activation
+from graphmamba.stack.gated_sum import gated_sum
+from graphmamba.stack.options import Activation, activation_function
 from graphmamba.stack.parts import LocalModel, required_edges
-
-OWN, SENT = 0, 1
-"""Places of the maps A and B among those of the nodes."""
+from graphmamba.stack.segments import take_sources, take_targets
 
 
 class GatedGCN(LocalModel):
@@ -42,8 +38,6 @@ class GatedGCN(LocalModel):
     """
 
     has_residual: ClassVar[bool] = True
-    forgets: bool | None = None
-    """Whether the maps of the nodes are computed anew for the backward pass; None as it pays."""
 
     def __init__(
         self,
@@ -57,17 +51,14 @@ class GatedGCN(LocalModel):
         super().__init__()
         check_is("channels", channels, int)
         check_least("channels", channels, 1)
-        check_fraction("dropout", dropout)
         check_choice("backend", backend, get_args(Backend))
-        self.dropout, self.backend = dropout, backend
-        check_choice("activation", activation, get_args(Activation))
-        self.activation = activation
+        self.backend, self.activation = backend, activation_function(activation)
         # The maps A, B, D, E of the node rows as one product; C is the one of the edge rows.
-        self.nodes = Linear(channels, 4 * channels)
-        self.edges = Linear(channels, channels)
-        self.node_norm = BatchNorm(channels)
-        self.edge_norm = BatchNorm(channels)
-        number_norms(self)
+        self.nodes = nn.Linear(channels, 4 * channels)
+        self.edges = nn.Linear(channels, channels)
+        self.node_norm, self.edge_norm = BatchNorm(channels), BatchNorm(channels)
+        self.node_dropout, self.edge_dropout = Dropout(dropout), Dropout(dropout)
+        number_dropouts(self)
         self.stable_gate = _stable_gate(channels) if has_stable_gate else None
 
     def forward(
@@ -75,78 +66,27 @@ class GatedGCN(LocalModel):
         x: Float[Tensor, "nodes channels"],
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
-        residual: Float[Tensor, "nodes channels"] | None = None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Update node and edge rows.
-
-        Args:
-            x: Node rows.
-            e: Edge rows.
-            topology: The graphs.
-            residual: The node rows once more, from `fan_out`; `x` if None.
-        """
+        """Update node and edge rows."""
         e = required_edges(e, "GatedGCN")
-        scale = None if self.stable_gate is None else self._stability(topology)
-        layout, source = topology.lay_out(), x.detach()
-        follow: dict[str, Any] = {
-            "activation": self.activation, "rate_after": self.dropout, "seed": topology.dropout_seed
-        }  # fmt: skip
-        forgets = is_worth_forgetting(x, x.shape[1], self.forgets)
-        # Large batches fill a GPU as it is, and are short of memory.
-        branch = Branch([e], "edges", is_on=not forgets)
-        with branch:
-            maps = self.edges.weight, self.edges.bias
-            edges, e = linear_through(e, *maps, backend=self.edges.backend)
-        with Forgetting(forgets) as kept:
-            nodes = self.nodes(x)
-            branch.join(edges)
-            gated = gate_edges(nodes, edges, layout, self.edge_norm, scale, backend=self.backend)
-            # Made here, so that edges do not wait for the norm of the nodes.
-            branch = Branch([gated.e_hat], "edges", is_on=topology.wants_edges and not forgets)
-            kept.forget(sent_rows(nodes), lambda: self._map(source, SENT))
-            del nodes, edges
-            near = self.node_norm(
-                gated.x_hat,
-                topology.num_real_nodes,
-                after=x if residual is None else residual,
-                **follow,
-            )
-            if (mean := gated.mean) is not None:
-                kept.forget(gated.x_hat, lambda: self._map(source, OWN).add_(mean))
-        return near, self._finish_edges(gated, e, topology, branch, **follow)
-
-    def _finish_edges(
-        self,
-        gated: Gated,
-        e: Float[Tensor, "edges channels"],
-        topology: Topology,
-        branch: Branch,
-        **follow: Any,
-    ) -> Float[Tensor, "edges channels"] | None:
-        """Normalise the edges, beside what becomes of the nodes; None if nobody reads them."""
+        layout, seed = topology.lay_out(), topology.dropout_seed
+        scale = None if self.stable_gate is None else self._stability(topology, layout)
+        x_hat, e_hat = gated_sum(self.nodes(x), self.edges(e), layout, scale, backend=self.backend)
+        x_new = self.activation(self.node_norm(x_hat, topology.num_real_nodes))
+        x = x + self.node_dropout(x_new, seed)
         if not topology.wants_edges:
-            return None
-        with branch:
-            out = norm_edges(gated, self.edge_norm, topology.num_real_edges, after=e, **follow)
-        return branch.leave(out)
+            return x, None
+        e_new = self.activation(self.edge_norm(e_hat, topology.num_real_edges))
+        return x, e + self.edge_dropout(e_new, seed)
 
-    def _map(
-        self, x: Float[Tensor, "nodes channels"], number: int
-    ) -> Float[Tensor, "nodes channels"]:
-        """One of the maps A, B, D, E."""
-        weight, bias = (
-            each.unflatten(0, (4, -1))[number] for each in (self.nodes.weight, self.nodes.bias)
-        )
-        return linear(x, weight, bias, backend=self.nodes.backend)
-
-    def _stability(self, topology: Topology) -> Float[Tensor, " edges"]:
+    def _stability(self, topology: Topology, layout: EdgeLayout) -> Float[Tensor, " edges"]:
         place = topology.gate_encoding
         if self.stable_gate is None or place is None:
             raise UserError("topology.gate_encoding must be given for a stable gate, got None")
-        source, target = topology.edge_index
-        distance = (place[target] - place[source]).square().sum(dim=-1, keepdim=True)
+        difference = take_targets(place, layout) - take_sources(place, layout)
+        distance = difference.square().sum(dim=-1, keepdim=True)
         return self.stable_gate(distance).squeeze(-1)
 
 
 def _stable_gate(channels: int) -> nn.Sequential:
-    return nn.Sequential(Linear(1, channels), nn.ReLU(), Linear(channels, 1), nn.Sigmoid())
+    return nn.Sequential(nn.Linear(1, channels), nn.ReLU(), nn.Linear(channels, 1), nn.Sigmoid())

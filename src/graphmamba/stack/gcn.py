@@ -5,7 +5,6 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.topology import Topology
-from graphmamba.encode.linear import Linear
 from graphmamba.stack.parts import LocalModel
 from graphmamba.stack.segments import sum_at_targets, take_sources
 
@@ -28,7 +27,7 @@ class GCN(LocalModel):
         super().__init__()
         check_is("channels", channels, int)
         check_least("channels", channels, 1)
-        self.linear = Linear(channels, channels, bias=has_bias)
+        self.linear = nn.Linear(channels, channels, bias=has_bias)
         nn.init.xavier_uniform_(self.linear.weight)
         if has_bias:
             nn.init.zeros_(self.linear.bias)

@@ -7,7 +7,6 @@ from torch.nn import functional
 
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.topology import Topology
-from graphmamba.encode.linear import Linear
 from graphmamba.stack.parts import LocalModel, required_edges
 from graphmamba.stack.segments import sum_at_targets, take_sources
 
@@ -28,7 +27,7 @@ class GCNE(LocalModel):
         super().__init__()
         check_is("channels", channels, int)
         check_least("channels", channels, 1)
-        self.linear = Linear(channels, channels, bias=False)
+        self.linear = nn.Linear(channels, channels, bias=False)
         self.bias = nn.Parameter(torch.zeros(channels))
 
     def forward(

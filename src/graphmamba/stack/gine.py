@@ -1,12 +1,12 @@
 """The graph isomorphism network, with edge rows (GINE) and without (GIN)."""
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from graphmamba.checks import check_fraction, check_is, check_least
+from graphmamba.checks import check_is, check_least
 from graphmamba.data.topology import Topology
-from graphmamba.encode.linear import Linear
+from graphmamba.encode.dropout import Dropout
 from graphmamba.stack.options import Activation, activation_function
 from graphmamba.stack.parts import LocalModel, required_edges
 from graphmamba.stack.segments import sum_at_targets, take_sources
@@ -36,11 +36,10 @@ class GINE(LocalModel):
         super().__init__()
         check_is("channels", channels, int)
         check_least("channels", channels, 1)
-        check_fraction("dropout", dropout)
-        self.activation, self.dropout = activation_function(activation), dropout
+        self.activation, self.dropout = activation_function(activation), Dropout(dropout)
         self.reads_edges = reads_edges
-        self.first = Linear(channels, channels)
-        self.second = Linear(channels, channels)
+        self.first = nn.Linear(channels, channels)
+        self.second = nn.Linear(channels, channels)
 
     def forward(
         self,
@@ -54,4 +53,4 @@ class GINE(LocalModel):
         if self.reads_edges:
             message = functional.relu(message + required_edges(e, "GINE"))
         hidden = self.activation(self.first(x + sum_at_targets(message, layout)))
-        return self.second(functional.dropout(hidden, self.dropout, self.training)), e
+        return self.second(self.dropout(hidden, topology.dropout_seed)), e

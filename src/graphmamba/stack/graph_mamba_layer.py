@@ -1,13 +1,15 @@
 """The layer of Graph-Mamba, put together from its parts."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.checks import check_float_type, check_membership, check_rows
+from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.topology import Topology
-from graphmamba.encode.norm import number_norms
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.stack.gated_gcn import GatedGCN
 from graphmamba.stack.gps_layer import GPSLayer
@@ -15,9 +17,6 @@ from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer, InputNorm
 from graphmamba.stack.mamba_block import MambaOptions
 from graphmamba.stack.options import Activation, NormName
 from graphmamba.stack.parts import required_edges
-
-SITES = 16
-"""Numbers kept for the norms and dropouts of one layer; it has fewer."""
 
 
 class GraphMambaLayer(GPSLayer):
@@ -71,9 +70,7 @@ class GraphMambaLayer(GPSLayer):
             norm=norm,
             activation=activation,
         )
-        self.channels = channels
-        # Layers that nobody puts into a `Backbone`, which numbers all of its own, share a seed too.
-        number_norms(self, first=layer * SITES)
+        self.channels, self.layer = channels, layer
 
     def forward(
         self,
@@ -101,4 +98,7 @@ class GraphMambaLayer(GPSLayer):
         is_new = topology.edge_layout is None and topology.batch.device.type == "cpu"
         if is_new and not torch.compiler.is_compiling():
             check_membership(topology.edge_index, topology.batch, topology.num_graphs)
+        if topology.dropout_seed is not None:
+            # Layers that share a seed must drop different entries.
+            topology = replace(topology, drop_seed=draw_bits(topology.dropout_seed, self.layer))
         return super().forward(x, e, topology)

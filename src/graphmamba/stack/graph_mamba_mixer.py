@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_is, check_least
 from graphmamba.data.topology import Topology
-from graphmamba.encode.forgetting import Make
-from graphmamba.order.line_ups import Request, find_line_up
+from graphmamba.order.line_up import line_up
+from graphmamba.order.line_ups import Request
 from graphmamba.order.policy import OrderPolicy
 from graphmamba.stack.mamba_block import MambaBlock, MambaOptions
 from graphmamba.stack.parts import GlobalMixer
@@ -52,25 +52,12 @@ class GraphMambaMixer(GlobalMixer):
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
         """Return what each node takes from those before it."""
-        line = find_line_up(self.request(), topology)
+        line = topology.line_up
+        if line is None:
+            policy, samples, layer = self.request()
+            line = line_up(policy, topology, samples=samples, layer=layer)
         walk = line.cu_seqlens, line.order, line.samples
         return self.mamba(self.norm(x), *walk, check=False)
-
-    def mix(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> tuple[Float[Tensor, "nodes channels"], Make | None]:
-        """Return that, and the last product alone, which makes it anew."""
-        line = find_line_up(self.request(), topology)
-        y = self.mamba.exchange(self.norm(x), line.cu_seqlens, line.order, line.samples)
-        source = y.detach()
-        return self.mamba.out_proj(y), lambda: self.mamba.out_proj(source)
-
-    def reads(self, topology: Topology) -> list[Tensor]:
-        """Return what the next pass reads of the line-ups that were made before."""
-        if topology.line_ups is None:
-            return []
-        line = find_line_up(self.request(), topology)
-        return [each for each in (line.order, line.cu_seqlens) if each is not None]
 
     def request(self) -> Request:
         """Say which line-up the next pass asks for."""

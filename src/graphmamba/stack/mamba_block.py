@@ -7,18 +7,15 @@ from typing import get_args
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from graphmamba.checks import check_choice, check_is, check_least, check_types
-from graphmamba.encode.forgetting import Forgetting, Make, is_worth_forgetting
-from graphmamba.encode.linear import Linear
 from graphmamba.errors import UserError
 from graphmamba.order.policy import Direction
 from graphmamba.scan import causal_conv1d, selective_scan
 from graphmamba.scan.checks import MOST_TAPS
-from graphmamba.scan.halves import Halves, split_halves
 from graphmamba.scan.options import Backend, Discretization
 from graphmamba.stack.mamba_checks import check_walk
-from graphmamba.stack.selection import select
 
 DT_MIN, DT_MAX = 1e-3, 1e-1
 """Step sizes at the start of training."""
@@ -75,8 +72,8 @@ class SelectivePath(nn.Module):
         self.rank = options.rank or math.ceil(channels / 16)
         inner, state = options.inner_width(channels), options.state
         self.conv1d = nn.Conv1d(inner, inner, options.width, groups=inner)
-        self.x_proj = Linear(inner, self.rank + 2 * state, bias=False)
-        self.dt_proj = Linear(self.rank, inner)
+        self.x_proj = nn.Linear(inner, self.rank + 2 * state, bias=False)
+        self.dt_proj = nn.Linear(self.rank, inner)
         self.A_log = nn.Parameter(torch.empty(inner, state))
         self.D = nn.Parameter(torch.empty(inner))
         self.reset_scan_parameters()
@@ -94,63 +91,28 @@ class SelectivePath(nn.Module):
         self.A_log.copy_(rates.log().expand_as(self.A_log))
         self.D.fill_(1.0)
 
-    def visit(
+    def scan(
         self,
-        main: Float[Tensor, "nodes inner"],
-        gate: Float[Tensor, "nodes inner"],
+        x: Float[Tensor, "nodes inner"],
+        z: Float[Tensor, "nodes inner"],
         cu_seqlens: Int[Tensor, " boundaries"],
         order: Int[Tensor, " steps"] | None,
         reverse: bool,
-        kept: Forgetting,
-        main_again: Make,
-        halves: Halves | None = None,
     ) -> Float[Tensor, "steps inner"]:
-        """Walk all sequences; the row of slot `order[t]` comes from step `t`."""
-        u = self._convolve(main, cu_seqlens, order, reverse, halves)
-        found = select(u, self.x_proj.weight, self.dt_proj.weight)
-        y = selective_scan(
-            found.u,
-            found.delta,
-            self.A_log,
-            found.B,
-            found.C,
-            self.D,
-            gate,
-            self.dt_proj.bias,
-            cu_seqlens=cu_seqlens,
-            order=order,
-            scatter=order is not None,
-            discretization=self.options.discretization,
-            reverse=reverse,
-            log_A=True,
-            backend=self.options.backend,
+        """Run all sequences; the output of step `t` goes to slot `order[t]`."""
+        backend = self.options.backend
+        u = causal_conv1d(
+            x, self.conv1d.weight.squeeze(1), self.conv1d.bias,
+            cu_seqlens=cu_seqlens, order=order, permutation=order is not None,
+            reverse=reverse, backend=backend, check=False,
+        )  # fmt: skip
+        dt, B, C = self.x_proj(u).split([self.rank, *[self.options.state] * 2], dim=-1)
+        return selective_scan(
+            u, linear(dt, self.dt_proj.weight), self.A_log, B, C, self.D, z, self.dt_proj.bias,
+            cu_seqlens=cu_seqlens, order=order, scatter=order is not None, log_A=True,
+            discretization=self.options.discretization, reverse=reverse, backend=backend,
             check=False,
-            halves=halves,
-        )
-        kept.forget(found.delta, found.delta_again)
-        kept.forget(u, lambda: self._convolve(main_again(), cu_seqlens, order, reverse))
-        return y
-
-    def _convolve(
-        self,
-        main: Float[Tensor, "nodes inner"],
-        cu_seqlens: Int[Tensor, " boundaries"],
-        order: Int[Tensor, " steps"] | None,
-        reverse: bool,
-        halves: Halves | None = None,
-    ) -> Float[Tensor, "steps inner"]:
-        return causal_conv1d(
-            main,
-            self.conv1d.weight.squeeze(1),
-            self.conv1d.bias,
-            cu_seqlens=cu_seqlens,
-            order=order,
-            permutation=order is not None,
-            reverse=reverse,
-            backend=self.options.backend,
-            check=False,
-            halves=halves,
-        )
+        )  # fmt: skip
 
 
 class MambaBlock(SelectivePath):
@@ -167,12 +129,9 @@ class MambaBlock(SelectivePath):
     Args:
         channels: Width of the rows.
         options: Sizes and choices.
-        direction: Along the sequences, against them, or the mean of both. The way back of
+        direction: Along the sequences, against them, or the mean of both. The reverse direction of
             `bidirectional` has its own convolution and scan, and shares the projections.
     """
-
-    forgets: bool | None = None
-    """Whether projections are computed anew for the backward pass; None as it pays."""
 
     def __init__(
         self,
@@ -186,8 +145,8 @@ class MambaBlock(SelectivePath):
         super().__init__(channels, options)
         inner = options.inner_width(channels)
         self.direction = direction
-        self.in_proj = Linear(channels, 2 * inner, bias=False)
-        self.out_proj = Linear(inner, channels, bias=False)
+        self.in_proj = nn.Linear(channels, 2 * inner, bias=False)
+        self.out_proj = nn.Linear(inner, channels, bias=False)
         self.way_back = SelectivePath(channels, options) if direction == "bidirectional" else None
 
     def forward(
@@ -204,37 +163,18 @@ class MambaBlock(SelectivePath):
             x: One row per node.
             cu_seqlens: Where the sequences begin and end, samples one behind the other.
             order: Slot `sample * nodes + node` of each step; the nodes as they are if None.
-            samples: Line-ups in `order`.
+            samples: Node orders in `order`.
             check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has
                 to be waited for; None as in `scan.selective_scan`.
         """
         if check is not False:
             check_walk(self.in_proj.weight, x, cu_seqlens, order, samples, check)
-        return self.out_proj(self.exchange(x, cu_seqlens, order, samples))
-
-    def exchange(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        cu_seqlens: Int[Tensor, " boundaries"],
-        order: Int[Tensor, " steps"] | None,
-        samples: int,
-    ) -> Float[Tensor, "nodes inner"]:
-        """Do all that comes before the out-projection, of arguments that nobody checks."""
         if order is None and samples > 1:
             order = torch.arange(samples * x.shape[0], device=x.device)
-        source = x.detach()
-        with Forgetting(is_worth_forgetting(x, x.shape[1], self.forgets)) as kept:
-            projected, again = self.in_proj(x), kept.recipe(lambda: self.in_proj(source))
-            main, gate, halves = split_halves(
-                projected, backend=self.options.backend, is_read_once=self.way_back is None
-            )
-            walk = cu_seqlens, order, self.direction == "reverse"
-            forgets = kept, lambda: again().chunk(2, dim=-1)[0]
-            y = self.visit(main, gate, *walk, *forgets, halves)
-            if self.way_back is not None:
-                y = (y + self.way_back.visit(main, gate, *walk[:2], True, *forgets)) / 2
-            kept.forget(projected, again)
-        if samples > 1:
-            # The out-projection is linear: averaging before it spares all but one.
+        u, z = self.in_proj(x).chunk(2, dim=-1)  # [nodes, inner] each
+        y = self.scan(u, z, cu_seqlens, order, reverse=self.direction == "reverse")
+        if self.way_back is not None:
+            y = (y + self.way_back.scan(u, z, cu_seqlens, order, reverse=True)) / 2
+        if samples > 1:  # The out-projection is linear: averaging before it spares all but one.
             y = y.view(samples, x.shape[0], y.shape[1]).mean(dim=0)
-        return y
+        return self.out_proj(y)

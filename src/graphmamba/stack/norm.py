@@ -5,12 +5,12 @@ from typing import get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
 from graphmamba.checks import check_choice
 from graphmamba.data.topology import Topology
 from graphmamba.encode.norm import BatchNorm
 from graphmamba.stack.options import NormName
+from graphmamba.stack.segment_sum import sum_segments, take_rows
 
 
 class GraphLayerNorm(nn.Module):
@@ -38,9 +38,10 @@ class GraphLayerNorm(nn.Module):
     def _graph_mean(
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes 1"]:
-        rows = torch.stack([x.mean(dim=1), torch.ones_like(x[:, 0])])
-        sums = x.new_zeros(2, topology.num_graphs).index_add(1, topology.batch, rows)
-        return (sums[0] / sums[1].clamp_min(1))[topology.batch, None]
+        ptr = topology.starts()
+        sums = sum_segments(x.mean(dim=1, keepdim=True), topology.batch, ptr)  # [graphs, 1]
+        means = sums / ptr.diff().clamp_min(1)[:, None]
+        return take_rows(means, topology.batch, ptr)
 
 
 KINDS: dict[NormName, type[BatchNorm] | type[nn.LayerNorm] | type[GraphLayerNorm]] = {
@@ -70,33 +71,9 @@ class NodeNorm(nn.Module):
             self.norm = norm
 
     def forward(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        topology: Topology,
-        *,
-        before: Float[Tensor, "nodes channels"] | None = None,
-        after: Float[Tensor, "nodes channels"] | None = None,
-        rate: float = 0.0,
+        self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
-        """Return `after + norm(before + drop(x))`.
-
-        Args:
-            x: Node rows.
-            topology: The graphs that they belong to.
-            before: Added before the norm; nothing if None.
-            after: Added after it; nothing if None.
-            rate: Rate of dropout, in training.
-        """
+        """Normalise the node rows."""
         if self.name == "batch":
-            return self.norm(
-                x,
-                topology.num_real_nodes,
-                before=before,
-                after=after,
-                rate_before=rate,
-                seed=topology.dropout_seed,
-            )
-        rows = functional.dropout(x, rate, self.training)
-        rows = rows if before is None else before + rows
-        rows = self.norm(rows, topology) if self.name == "graph" else self.norm(rows)
-        return rows if after is None else after + rows
+            return self.norm(x, topology.num_real_nodes)
+        return self.norm(x, topology) if self.name == "graph" else self.norm(x)

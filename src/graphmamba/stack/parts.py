@@ -6,7 +6,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphmamba.data.topology import Topology
-from graphmamba.encode.forgetting import Make
 from graphmamba.errors import UserError
 
 
@@ -26,8 +25,7 @@ class LocalModel(nn.Module):
     """
 
     has_residual: ClassVar[bool] = False
-    """Whether the output already contains the input, so that a layer must not add it again. Such
-    a model takes the input a second time as the last argument of `forward`, `residual`."""
+    """Whether the output already contains the input, so that a layer must not add it again."""
 
     def forward(
         self,
@@ -47,9 +45,3 @@ class GlobalMixer(nn.Module):
     ) -> Float[Tensor, "nodes channels"]:
         """Return what each node takes from the others."""
         raise NotImplementedError
-
-    def mix(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> tuple[Float[Tensor, "nodes channels"], Make | None]:
-        """Return that, and what makes it anew for the backward pass, if that is cheap."""
-        return self(x, topology), None

@@ -4,12 +4,11 @@ import math
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
-from torch.nn import functional
+from torch import Tensor, nn
 
-from graphmamba.checks import check_divides, check_fraction, check_least
+from graphmamba.checks import check_divides, check_least
 from graphmamba.data.topology import Topology
-from graphmamba.encode.linear import Linear
+from graphmamba.encode.dropout import Dropout
 from graphmamba.pack.dense import DenseLayout
 from graphmamba.stack.parts import GlobalMixer
 
@@ -54,13 +53,12 @@ class Performer(GlobalMixer):
             head_width = channels // heads
         check_least("heads", heads, 1)
         check_least("head_width", head_width, 1)
-        check_fraction("dropout", dropout)
         if features is None:
             features = max(1, int(head_width * math.log(head_width)))
         check_least("features", features, 1)
-        self.heads, self.dropout = heads, dropout
-        self.in_proj = Linear(channels, 3 * heads * head_width, bias=False)
-        self.out_proj = Linear(heads * head_width, channels)
+        self.heads, self.dropout = heads, Dropout(dropout)
+        self.in_proj = nn.Linear(channels, 3 * heads * head_width, bias=False)
+        self.out_proj = nn.Linear(heads * head_width, channels)
         self.register_buffer("projection", orthogonal_features(features, head_width))
 
     def forward(
@@ -75,7 +73,7 @@ class Performer(GlobalMixer):
             taken = self._attend(query, key, value, is_seen[:, None, :, None])
             mixed.append(taken.transpose(1, 2))
         out = self.out_proj(layout.unpad(mixed).flatten(1))
-        return functional.dropout(out, self.dropout, self.training)
+        return self.dropout(out, topology.dropout_seed)
 
     def _attend(
         self,

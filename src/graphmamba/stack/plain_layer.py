@@ -2,11 +2,11 @@
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.nn.functional import normalize
 
 from graphmamba.checks import check_fraction
 from graphmamba.data.topology import Topology
-from graphmamba.encode.unit_rows import unit_rows
+from graphmamba.encode.dropout import Dropout, number_dropouts
 from graphmamba.stack.norm import NodeNorm
 from graphmamba.stack.options import Activation, NormName, activation_function
 from graphmamba.stack.parts import LocalModel
@@ -62,8 +62,9 @@ class PlainLayer(nn.Module):
         self.local, self.mixer = local, mixer
         self.norm = NodeNorm(norm, channels)
         self.mixer_norm = None if mixer is None else NodeNorm(norm, channels, MIXER_WEIGHT)
-        self.activation, self.dropout = activation_function(activation), dropout
+        self.activation, self.dropout = activation_function(activation), Dropout(dropout)
         self.has_residual, self.has_unit_rows = has_residual, has_unit_rows
+        number_dropouts(self)
 
     def forward(
         self,
@@ -75,7 +76,7 @@ class PlainLayer(nn.Module):
         near, e = self.local(x, e, topology)
         rows = self.norm(near, topology)
         if self.mixer is not None and self.mixer_norm is not None:
-            rows = self.mixer_norm(self.mixer(x, topology), topology, after=rows)
-        rows = functional.dropout(self.activation(rows), self.dropout, self.training)
+            rows = rows + self.mixer_norm(self.mixer(x, topology), topology)
+        rows = self.dropout(self.activation(rows), topology.dropout_seed)
         new = x + rows if self.has_residual else rows
-        return unit_rows(new) if self.has_unit_rows else new, e
+        return normalize(new, dim=-1) if self.has_unit_rows else new, e

@@ -15,6 +15,13 @@ def take_sources(
     return take_rows(x, layout.edge_index[0], layout.source_ptr, layout.source_order)
 
 
+def take_targets(
+    x: Float[Tensor, "nodes channels"], layout: EdgeLayout
+) -> Float[Tensor, "edges channels"]:
+    """Return for each edge the row of the node that it leads to."""
+    return take_rows(x, layout.edge_index[1], layout.target_ptr, layout.target_order)
+
+
 def sum_at_targets(
     rows: Float[Tensor, "edges channels"], layout: EdgeLayout
 ) -> Float[Tensor, "nodes channels"]:

@@ -6,12 +6,12 @@ from typing import Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from graphmamba.checks import check_fraction, check_least, check_types
 from graphmamba.data.catalog import Level, Task
 from graphmamba.data.topology import Topology
-from graphmamba.encode.linear import Linear
-from graphmamba.encode.unit_rows import unit_rows
+from graphmamba.encode.dropout import Dropout, number_dropouts
 from graphmamba.stack.segment_max import max_segments
 from graphmamba.stack.segment_sum import sum_segments
 
@@ -43,20 +43,12 @@ class HeadConfig:
         check_fraction("head.dropout", self.dropout)
 
 
-class Normalize(nn.Module):
-    """Scale every row to length 1; rows of zeros stay.
-
-    Args:
-        has_relu: Whether a ReLU comes before.
-    """
-
-    def __init__(self, *, has_relu: bool = False) -> None:
-        super().__init__()
-        self.has_relu = has_relu
+class UnitLength(nn.Module):
+    """Scale every row to length 1; rows of zeros stay."""
 
     def forward(self, x: Float[Tensor, "rows channels"]) -> Float[Tensor, "rows channels"]:
         """Divide by the row's length."""
-        return unit_rows(x, has_relu=self.has_relu)
+        return normalize(x, dim=-1)
 
 
 class Mlp(nn.Sequential):
@@ -70,23 +62,21 @@ class Mlp(nn.Sequential):
 
     def __init__(self, channels: int, outputs: int, config: HeadConfig) -> None:
         parts: list[nn.Module] = []
+        dropped = [config.dropout] if config.dropout else []
         for _ in range(config.layers - 1):
-            parts += [*_dropout(config), Linear(channels, channels)]
-            parts += _after_hidden(config)
-        super().__init__(*parts, *_dropout(config), Linear(channels, outputs))
+            parts += [*map(Dropout, dropped), nn.Linear(channels, channels)]
+            parts.append(ACTIVATIONS[config.activation]())
+            parts += [UnitLength()] if config.has_hidden_norm else []
+        super().__init__(*parts, *map(Dropout, dropped), nn.Linear(channels, outputs))
+        number_dropouts(self)
 
-
-def _after_hidden(config: HeadConfig) -> list[nn.Module]:
-    if not config.has_hidden_norm:
-        return [ACTIVATIONS[config.activation]()]
-    if config.activation == "relu":
-        # The ReLU leaves its place to nothing: parts are numbered, and weights are stored by that.
-        return [nn.Identity(), Normalize(has_relu=True)]
-    return [ACTIVATIONS[config.activation](), Normalize()]
-
-
-def _dropout(config: HeadConfig) -> list[nn.Module]:
-    return [nn.Dropout(config.dropout)] if config.dropout else []
+    def forward(  # type: ignore[override]
+        self, x: Float[Tensor, "rows channels"], seed: Int[Tensor, ""] | None = None
+    ) -> Float[Tensor, "rows outputs"]:
+        """Map each row by itself; the dropouts follow the seed."""
+        for part in self:
+            x = part(x, seed) if isinstance(part, Dropout) else part(x)
+        return x
 
 
 def pool(
@@ -127,7 +117,7 @@ class GraphHead(nn.Module):
     ) -> Float[Tensor, "graphs outputs"]:
         """Predict one row per graph."""
         rows = pool(x, topology.batch, topology.num_graphs, self.pooling, topology.ptr)
-        return self.mlp(rows)
+        return self.mlp(rows, topology.dropout_seed)
 
 
 class NodeHead(nn.Module):
@@ -140,10 +130,10 @@ class NodeHead(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "nodes channels"],
-        topology: Topology,  # noqa: ARG002
+        topology: Topology,
     ) -> Float[Tensor, "nodes outputs"]:
         """Predict one row per node."""
-        return self.mlp(x)
+        return self.mlp(x, topology.dropout_seed)
 
 
 class LinkHead(nn.Module):
@@ -160,10 +150,10 @@ class LinkHead(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "nodes channels"],
-        topology: Topology,  # noqa: ARG002
+        topology: Topology,
     ) -> Float[Tensor, "nodes channels"]:
         """Embed every node."""
-        return self.mlp(x)
+        return self.mlp(x, topology.dropout_seed)
 
 
 def pair_scores(

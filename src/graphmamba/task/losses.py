@@ -9,8 +9,6 @@ from torch.nn import functional
 
 from graphmamba.data.catalog import LossName, Task
 from graphmamba.errors import UserError
-from graphmamba.fusing import can_fuse_single
-from graphmamba.task.fused_losses import class_loss, entry_loss, two_class_loss
 from graphmamba.task.heads import pair_scores
 from graphmamba.task.target import Links
 
@@ -22,8 +20,6 @@ def binary_cross_entropy(
 ) -> Scalar:
     """Mean over all labelled entries; each column is a yes-or-no question of its own."""
     _check_alike(logits, label)
-    if can_fuse_single(logits, label):
-        return entry_loss(logits, label, loss="binary_cross_entropy")
     is_labelled = ~torch.isnan(label)
     losses = functional.binary_cross_entropy_with_logits(
         logits, label.masked_fill(~is_labelled, 0.0), reduction="none"
@@ -34,16 +30,12 @@ def binary_cross_entropy(
 def l1(prediction: Float[Tensor, "rows outputs"], target: Float[Tensor, "rows outputs"]) -> Scalar:
     """Mean absolute error over all entries with a target."""
     _check_alike(prediction, target)
-    if can_fuse_single(prediction, target):
-        return entry_loss(prediction, target, loss="l1")
     is_labelled = ~torch.isnan(target)
     return _mean((prediction - target.masked_fill(~is_labelled, 0.0)).abs(), is_labelled)
 
 
 def cross_entropy(logits: Float[Tensor, "rows classes"], label: Int[Tensor, " rows"]) -> Scalar:
     """Mean over all labelled rows."""
-    if can_fuse_single(logits):
-        return class_loss(logits, label, is_weighted=False)
     return _mean(_cross_entropies(logits, label), label >= 0)
 
 
@@ -51,8 +43,6 @@ def weighted_cross_entropy(
     logits: Float[Tensor, "rows classes"], label: Int[Tensor, " rows"]
 ) -> Scalar:
     """Weighted mean, a class the heavier the rarer it is in this batch."""
-    if can_fuse_single(logits):
-        return class_loss(logits, label, is_weighted=True)
     weight = balanced_weights(label, logits.shape[1], _exact(logits))
     # a batch of one class has no weight at all, and nothing to balance
     return (weight * _cross_entropies(logits, label)).sum() / _at_least_tiny(weight.sum())
@@ -62,8 +52,6 @@ def weighted_binary_cross_entropy(
     logits: Float[Tensor, "rows 1"], label: Int[Tensor, " rows"]
 ) -> Scalar:
     """Two classes, one logit; unlike the form for many classes, divided by the number of rows."""
-    if can_fuse_single(logits):
-        return two_class_loss(logits, label)
     weight = balanced_weights(label, 2, _exact(logits))
     losses = functional.binary_cross_entropy_with_logits(
         logits[:, 0], label.clamp_min(0).to(logits.dtype), reduction="none"

@@ -1,5 +1,7 @@
 """The whole model: encoder, layers, head; a batch of graphs in, predictions out."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -85,7 +87,10 @@ class GraphMamba(nn.Module):
         is_checked = topology.batch.device.type == "cpu" if check is None else check
         if is_checked and not torch.compiler.is_compiling():
             check_values(graphs, topology, self.features)
-        return self.head(self.backbone(graphs, topology), topology)
+        topology = replace(topology, seed=self.backbone.noise_seed())
+        x = self.backbone(graphs, topology)
+        seeds = self.backbone.dropout_seeds(topology)
+        return self.head(x, topology if seeds is None else replace(topology, drop_seed=seeds[-1]))
 
 
 def columns_read(model: StackConfig, encoder: EncoderConfig) -> Precompute:

@@ -9,6 +9,7 @@ from graphmamba.encode.norm import sync_norms
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.average import WeightAverage
 from graphmamba.train.checkpoint import RunState
+from graphmamba.train.compile import compile_parts
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.identity import identity_of
 from graphmamba.train.options import RunOptions
@@ -24,30 +25,19 @@ OPTIMIZERS: dict[OptimizerName, type[torch.optim.AdamW] | type[torch.optim.Adam]
 
 
 def make_model(experiment: Experiment, options: RunOptions, team: Team) -> GraphMamba:
-    """Build the model as the options ask: BatchNorm over all processes, compiled."""
+    """Build the model as the options ask: BatchNorm over all processes, on the device, compiled."""
     model = experiment.build(seed=options.seed)
     model.backbone.noise_seed.process = team.rank
     if options.sync_batchnorm and team.world > 1:
         sync_norms(model)
-    _compile(model, options)
-    return model
+    return model.to(team.device)
 
 
-def make_average(
-    model: GraphMamba, experiment: Experiment, options: RunOptions
-) -> WeightAverage | None:
+def make_average(model: GraphMamba, experiment: Experiment) -> WeightAverage | None:
     """Begin the average of a model that lies on its device; None where the recipe has none."""
     if not experiment.recipe.average:
         return None
-    average = WeightAverage(model, experiment.recipe.average)
-    _compile(average.model, options)
-    return average
-
-
-def _compile(model: GraphMamba, options: RunOptions) -> None:
-    if options.compile:
-        # every batch has another number of nodes
-        model.compile(dynamic=True)
+    return WeightAverage(model, experiment.recipe.average)
 
 
 def make_optimizer(
@@ -85,7 +75,12 @@ def make_state(
     )
     progress = Progress(loss_sum=torch.zeros((), dtype=torch.float64, device=team.device))
     schedule = Schedule(experiment.recipe)
-    average = make_average(model, experiment, options)
+    average = make_average(model, experiment)
+    if options.compile == "on":
+        # An average of a compiled model could not be copied off it.
+        compile_parts(model)
+        if average:
+            compile_parts(average.model)
     return RunState(
         experiment,
         options,

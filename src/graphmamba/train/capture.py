@@ -1,7 +1,9 @@
 """Work recorded as CUDA graphs, one for each size of batch: a replay is one launch."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import gc
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Int
@@ -9,95 +11,162 @@ from torch import Tensor
 
 from graphmamba.data.sampler import Ids
 from graphmamba.data.static_size import StaticSize, StaticSizes
-from graphmamba.side_streams import Lane, with_side_streams
-
-PRIORITIES: dict[Lane, int] = {"mixer": -3, "edges": -1}
-"""Of lanes, the most urgent the least: small kernels, of which many follow one another, pass before
-those that fill the GPU by themselves."""
-MAIN_PRIORITY, ASIDE_PRIORITY = -2, 0
-"""Of all else, and of what nobody waits for."""
-ASIDES = 3
-"""Streams for what nobody waits for."""
 
 
-@dataclass(frozen=True)
-class CaptureStreams:
-    """Streams that graphs are captured on; cuBLAS takes work space for each that it runs on."""
-
-    main: torch.cuda.Stream
-    sides: dict[Lane, torch.cuda.Stream]
-    asides: tuple[torch.cuda.Stream, ...]
-    """For what nobody waits for."""
-
-    @classmethod
-    def on(cls, device: torch.device) -> "CaptureStreams":
-        """Take streams of a GPU."""
-        return cls(
-            torch.cuda.Stream(device, priority=MAIN_PRIORITY),
-            {lane: torch.cuda.Stream(device, priority=each) for lane, each in PRIORITIES.items()},
-            tuple(torch.cuda.Stream(device, priority=ASIDE_PRIORITY) for _ in range(ASIDES)),
-        )
+class CaptureError(RuntimeError):
+    """Work could not be captured where that was asked for."""
 
 
-class CapturedBatches:
-    """Does the same work on one batch after another, without Python once each size was seen.
+class CapturedCall:
+    """Does the same work again and again, without Python from the third time on.
 
-    The first batch of a size is worked on as Python says, which compiles kernels and allocates
-    what stays; the second is captured. Both count: nothing is done twice, or in vain. What the
-    work reads and writes beyond a batch must stay where it is, and results go into tensors that
-    the work does not allocate.
+    The first call runs as Python says, which compiles kernels and allocates what stays; the second
+    is captured. Both count. What the work reads and writes must stay where it is, and results go
+    into tensors that the work does not allocate. Where a capture fails, the work goes on as Python
+    says, after one warning.
 
     Args:
-        work: Called with the numbers of the graphs, on the GPU, and the batch's size.
-        sizes: Sizes that batches are padded to.
-        streams: Where; those of other work that runs before or after will do.
-        after_capture: Called when work was captured, before it runs.
+        work: What is done, on the GPU.
+        stream: Where; that of other work that runs before or after will do.
+        pool: Memory that graphs share which are replayed one after another.
+        is_required: Whether a capture that fails raises.
     """
 
     def __init__(
         self,
-        work: Callable[[Int[Tensor, " slots"], StaticSize], None],
-        sizes: StaticSizes,
-        streams: CaptureStreams,
-        after_capture: Callable[[], None] = lambda: None,
+        work: Callable[[], None],
+        stream: torch.cuda.Stream,
+        pool: tuple[int, int] | None = None,
+        *,
+        is_required: bool = False,
     ) -> None:
-        self._work, self._sizes, self._after_capture = work, sizes, after_capture
-        self._streams, slots = streams, sizes.sizes[0].graphs
-        self._ids = torch.full((slots,), -1, dtype=torch.int64, device=streams.main.device)
-        self._seen: set[StaticSize] = set()
-        self._graphs: dict[StaticSize, torch.cuda.CUDAGraph] = {}
-        # Graphs are replayed one after another, so that they can share their memory.
+        self._work, self._stream, self._is_required = work, stream, is_required
+        self._pool = pool or torch.cuda.graph_pool_handle()
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._calls = 0
+        self.has_failed = False
+
+    def __call__(self) -> None:
+        """Do the work."""
+        self._calls += 1
+        if self._calls > 1 and self._graph is None and not self.has_failed:
+            self._capture()
+        if self._graph is None:
+            self._run()
+        else:
+            self._graph.replay()
+
+    def _run(self) -> None:
+        """Work as Python says, on the stream that graphs are captured on."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._work()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        if self._calls == 1:
+            # Nothing else runs on that stream: what its allocator holds back would be lost.
+            torch.cuda.empty_cache()
+
+    def _capture(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with (
+                _kept_generator(self._stream.device),
+                _without_collection(),
+                # Other threads, such as those of the data, may call CUDA meanwhile.
+                torch.cuda.graph(
+                    graph, self._pool, self._stream, capture_error_mode="thread_local"
+                ),
+            ):
+                self._work()
+        except RuntimeError as mistake:
+            self.has_failed = True
+            why = str(mistake).partition("\n")[0]
+            if self._is_required:
+                raise CaptureError(f"the step could not be captured: {why}") from mistake
+            warnings.warn(
+                f"the step could not be captured as a CUDA graph, and runs without: {why}",
+                stacklevel=2,
+            )
+        else:
+            self._graph = graph
+
+
+class CapturedBatches:
+    """Does the same work on one batch after another, captured once for each size of batch.
+
+    Args:
+        work: Called with the numbers of the graphs on the GPU, the batch's size, and what else
+            `run` was given.
+        sizes: Sizes that batches are padded to.
+        stream: Where; that of other work that runs before or after will do.
+        numbers: How many further whole numbers the work reads.
+        is_required: Whether a capture that fails raises.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Int[Tensor, " slots"], StaticSize, Int[Tensor, " numbers"]], None],
+        sizes: StaticSizes,
+        stream: torch.cuda.Stream,
+        *,
+        numbers: int = 0,
+        is_required: bool = False,
+    ) -> None:
+        self._work, self._sizes, self._stream = work, sizes, stream
+        self._is_required = is_required
+        self._slots = sizes.sizes[0].graphs
+        self._inputs = torch.full(
+            (self._slots + numbers,), -1, dtype=torch.int64, device=stream.device
+        )
+        self._calls: dict[StaticSize, CapturedCall] = {}
         self._pool = torch.cuda.graph_pool_handle()
 
-    def run(self, ids: Ids) -> StaticSize:
+    def run(self, ids: Ids, *numbers: int) -> StaticSize:
         """Work on these graphs; returns the size of their batch."""
         size = self._sizes.choose(ids)
-        self._ids.copy_(self._sizes.padded(ids).pin_memory(), non_blocking=True)
-        if size in self._graphs:
-            self._graphs[size].replay()
-        elif size in self._seen:
-            self._capture(size)
-            self._graphs[size].replay()
-        else:
-            self._seen.add(size)
-            self._try_out(size)
+        inputs = torch.cat([self._sizes.padded(ids), torch.tensor(numbers, dtype=torch.int64)])
+        self._inputs.copy_(inputs.pin_memory(), non_blocking=True)
+        if size not in self._calls:
+            self._calls[size] = self._call_for(size)
+        self._calls[size]()
         return size
 
-    def _try_out(self, size: StaticSize) -> None:
-        """Work as Python says, on the stream that graphs are captured on."""
-        self._streams.main.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._streams.main), with_side_streams(self._streams.sides):
-            self._work(self._ids, size)
-        torch.cuda.current_stream().wait_stream(self._streams.main)
-        # Nothing else runs on that stream: what its allocator holds back would never be used again.
-        torch.cuda.empty_cache()
+    def _call_for(self, size: StaticSize) -> CapturedCall:
+        ids, numbers = self._inputs[: self._slots], self._inputs[self._slots :]
+        call = CapturedCall(
+            lambda: self._work(ids, size, numbers),
+            self._stream,
+            self._pool,
+            is_required=self._is_required,
+        )
+        # What failed for one size fails for all.
+        call.has_failed = any(other.has_failed for other in self._calls.values())
+        return call
 
-    def _capture(self, size: StaticSize) -> None:
-        graph = torch.cuda.CUDAGraph()
-        with (
-            torch.cuda.graph(graph, pool=self._pool, stream=self._streams.main),
-            with_side_streams(self._streams.sides),
-        ):
-            self._work(self._ids, size)
-        self._after_capture()
-        self._graphs[size] = graph
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keep the garbage collector off: freeing an old graph in the middle of a capture ends it."""
+    gc.collect()
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
+def _kept_generator(device: torch.device) -> Iterator[None]:
+    """Give the device's generator back as it was if a capture fails, which leaves it unusable."""
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    generator = torch.cuda.default_generators[index]
+    before = generator.get_state()
+    try:
+        yield
+    except RuntimeError:
+        torch.cuda.synchronize(device)
+        generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
+        generator.set_state(before)
+        raise

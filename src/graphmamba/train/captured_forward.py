@@ -10,7 +10,7 @@ from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.task.model import GraphMamba
 from graphmamba.task.target import Target
-from graphmamba.train.capture import CapturedBatches, CaptureStreams
+from graphmamba.train.capture import CapturedBatches
 from graphmamba.train.options import Precision
 
 
@@ -23,7 +23,7 @@ class CapturedForward:
         ids: Graphs that will be asked for, in batches of `batch_size` in this order.
         batch_size: Graphs at a time.
         precision: `bf16-mixed` computes in bfloat16 what bears it.
-        streams: Where they are captured; on streams of their own if None.
+        stream: Where they are captured; a stream of their own if None.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class CapturedForward:
         ids: Ids,
         batch_size: int,
         precision: Precision = "32-true",
-        streams: CaptureStreams | None = None,
+        stream: torch.cuda.Stream | None = None,
     ) -> None:
         self._model, self._gather = model, StaticGather(store)
         self._is_mixed = precision == "bf16-mixed"
@@ -49,7 +49,7 @@ class CapturedForward:
             (rows, *label.values.shape[1:]), dtype=label.dtype, device=store.device
         )
         self._batches = CapturedBatches(
-            self._predict, sizes, streams or CaptureStreams.on(store.device)
+            self._predict, sizes, stream or torch.cuda.Stream(store.device)
         )
 
     def predict(self, ids: Ids) -> tuple[Float[Tensor, "rows outputs"], Target]:
@@ -59,7 +59,7 @@ class CapturedForward:
         rows = len(ids) if is_graph else int(self._nodes[ids.numpy()].sum())
         return self._prediction[:rows].clone(), self._label[:rows].clone()
 
-    def _predict(self, ids: Int[Tensor, " slots"], size: StaticSize) -> None:
+    def _predict(self, ids: Int[Tensor, " slots"], size: StaticSize, _: Tensor) -> None:
         graphs = self._gather.batch(ids, size, by_source=True)
         with (
             torch.no_grad(),

@@ -25,20 +25,18 @@ def start_fabric(options: RunOptions) -> Any:
     whoever had them meet.
     """
     from lightning.fabric import Fabric
-    from lightning.fabric.strategies.ddp import DDPStrategy
 
     device = resolve_device(options.device)
     devices, nodes = _processes(options)
     _check(device, devices)
-    # The last layer's edges reach no prediction: their BatchNorm has no gradient.
-    strategy = DDPStrategy(find_unused_parameters=True) if devices * nodes > 1 else "auto"
+    # Its processes alone: gradients are summed up by the step.
+    strategy = "ddp" if devices * nodes > 1 else "auto"
     with _without_hints():
         fabric = Fabric(
             accelerator=device.type,
             devices=devices,
             num_nodes=nodes,
             strategy=strategy,
-            precision=options.precision,
         )
         had_met = _have_met()
         fabric.launch()

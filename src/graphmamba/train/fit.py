@@ -12,8 +12,8 @@ from graphmamba.errors import UserError
 from graphmamba.scan.backends import choose_backend
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.build import make_model, make_optimizer, make_state
-from graphmamba.train.captured_step import CapturedStep, is_captured, why_not_captured
 from graphmamba.train.checkpoint import RunState
+from graphmamba.train.compile import decided, is_captured
 from graphmamba.train.curves import can_draw, draw_curves
 from graphmamba.train.engine import move_store, rounded_products, start_fabric, team_of
 from graphmamba.train.experiment import Experiment
@@ -28,9 +28,8 @@ from graphmamba.train.open_data import open_data
 from graphmamba.train.options import RunOptions
 from graphmamba.train.reporter import Reporter, StartRecord
 from graphmamba.train.results import Ending, RunResult
-from graphmamba.train.step import PlainStep, TrainStep
+from graphmamba.train.step import CapturedStep, TrainStep
 from graphmamba.train.stops import Stops
-from graphmamba.train.team import Team
 from graphmamba.train.watch import Watch
 
 LABELLED = ("train", "validation")
@@ -88,7 +87,8 @@ def run_fit(
     experiment.check_loss()
     experiment.check_parts()
     team = team_of(fabric)
-    fast = _is_fast(experiment, options, team)
+    options = decided(options, experiment, store, team)
+    fast = is_captured(options, team.device, team.world)
     with (
         own_generators(options.seed),
         rounded_products(team.device, options.tf32),
@@ -99,19 +99,15 @@ def run_fit(
         is_resumed = resume and folder.has_state()
         forget_peak(team.device)
         model = make_model(experiment, options, team)
-        optimizer = make_optimizer(model, experiment.recipe, fabric.device, fast)
-        set_up, set_up_optimizer = fabric.setup(model, optimizer)
+        team.share(model)
+        optimizer = make_optimizer(model, experiment.recipe, team.device, fast)
         # from here on dropout must differ from process to process
         seed_all(process_seed(options.seed, team.rank))
         store = move_store(store, team.device)
         state = make_state(experiment, options, model, optimizer, store, team)
         if is_resumed:
             state.load(folder.state)
-        step = (
-            _captured_step(state, store)
-            if fast
-            else _plain_step(fabric, set_up, set_up_optimizer, state, store)
-        )
+        step = _step(state, store, fast)
         watch = Watch(model, optimizer, team, folder.dump, state.about())
         loop = Loop(state, store, step, watch, stops, folder, reporter, fast)
         # one that is done keeps its files: what it took, where and when
@@ -182,44 +178,23 @@ def _found(loop: Loop, state: RunState, folder: RunFolder) -> RunResult:
     return result
 
 
-def _captured_step(state: RunState, store: GraphStore) -> TrainStep:
-    return CapturedStep(
-        state.model,
-        state.optimizer,
-        store,
-        state.experiment,
-        precision=state.options.precision,
-        average=state.average,
-    )
-
-
-def _plain_step(
-    fabric: Any, model: Any, optimizer: Any, state: RunState, store: GraphStore
-) -> TrainStep:
-    return PlainStep(
-        fabric,
-        model,
-        optimizer,
-        store,
-        state.experiment,
-        state.team,
-        seed=state.options.seed,
-        taken=state.progress.taken,
-        average=state.average,
-    )
+def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:
+    parts = state.model, state.optimizer, store, state.experiment, state.team
+    shared: dict[str, Any] = {
+        "precision": state.options.precision,
+        "seed": state.options.seed,
+        "taken": state.progress.taken,
+        "average": state.average,
+    }
+    if is_captured:
+        return CapturedStep(*parts, is_required=state.options.fast == "on", **shared)
+    return TrainStep(*parts, **shared)
 
 
 def _draw(folder: RunFolder, experiment: Experiment, result: RunResult) -> None:
     if result.epochs and can_draw():
         title = f"{experiment.data.title}, seed {result.seed}"
         draw_curves(folder.metrics, folder.curves, title, result.metric)
-
-
-def _is_fast(experiment: Experiment, options: RunOptions, team: Team) -> bool:
-    why_not = why_not_captured(experiment, options, team.device, team.world)
-    if options.fast == "on" and why_not:
-        raise UserError(f"fast must be 'auto' or 'off', since a captured step {why_not}, got 'on'")
-    return is_captured(experiment, options, team.device, team.world)
 
 
 def _start(state: RunState, store: GraphStore, folder: RunFolder) -> StartRecord:

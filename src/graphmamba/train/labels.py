@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphmamba.data.catalog import Level
@@ -20,8 +22,11 @@ TABLES: dict[Level, str] = {"graph": "graphs", "node": "nodes", "link": PAIRS + 
 """Where a store has the labels of each level."""
 
 
+Counter = int | Int[Tensor, ""]
+
+
 def labelled_batch(
-    store: GraphStore, ids: Ids, level: Level, counters: Sequence[int]
+    store: GraphStore, ids: Ids, level: Level, counters: Sequence[Counter]
 ) -> tuple[Batch, Target]:
     """Graphs of a store, and what is right about them.
 
@@ -32,20 +37,20 @@ def labelled_batch(
         counters: What wrong pairs are drawn from, where the store knows right ones only.
     """
     graphs = store.batch(ids, by_source=True)
+    return graphs, labels_of(graphs, level, counters)
+
+
+def labels_of(graphs: Batch, level: Level, counters: Sequence[Counter]) -> Target:
+    """Read off what is right about the graphs of a batch; wrong pairs are added to the batch."""
     if level == "link" and column(graphs, "edge_label") is None:
-        generator = torch.Generator(store.device).manual_seed(_stream_of(counters))
-        pairs, label = with_negatives(graphs[LINKS], graphs.ptr, generator)
+        stream = torch.zeros((), dtype=torch.int64, device=graphs.ptr.device)
+        for counter in counters:
+            stream = draw_bits(stream, counter)
+        real = column(graphs, "num_real_nodes")
+        pairs, label = with_negatives(graphs[LINKS], graphs.ptr, stream, real)
         graphs[LINKS], graphs.edge_label = pairs, label
     topology = topology_of(graphs)
-    return graphs, target_of(graphs, level, topology.batch, topology.num_graphs)
-
-
-def _stream_of(counters: Sequence[int]) -> int:
-    """Seed of one draw among many: the same counters, the same draw."""
-    stream = torch.tensor(0)
-    for counter in counters:
-        stream = draw_bits(stream, counter)
-    return int(stream)
+    return target_of(graphs, level, topology.batch, topology.num_graphs)
 
 
 def labels_per_graph(store: GraphStore, level: Level) -> Ids:

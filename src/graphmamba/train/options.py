@@ -11,6 +11,7 @@ from graphmamba.parse import parse
 DeviceName = Literal["auto", "cpu", "cuda"]
 Precision = Literal["32-true", "bf16-mixed"]
 FastName = Literal["auto", "on", "off"]
+CompileName = Literal["auto", "on", "off"]
 LoggerName = Literal["tensorboard", "wandb"]
 
 FREE = frozenset({"max_time", "checkpoint_every", "loggers"})
@@ -33,10 +34,11 @@ class RunOptions:
     """`bf16-mixed` computes in bfloat16 what bears it; weights stay in 32 bits."""
     tf32: bool = True
     """Whether matrix products on a GPU may round what they multiply to TF32."""
-    compile: bool = False
-    """Whether torch.compile makes the model's forward and backward pass."""
+    compile: CompileName = "auto"
+    """Whether torch.compile makes the model's forward and backward pass; `auto` does so on a GPU
+    for runs of 5,000 steps or more, which win the time back that it takes."""
     fast: FastName = "auto"
-    """Whether the step is captured as a CUDA graph."""
+    """Whether the step is captured as CUDA graphs; `auto` does so on a GPU where it can be."""
     accumulate: int = 1
     """Batches whose gradients make one step."""
     early_stopping: int = 0
@@ -68,6 +70,9 @@ class RunOptions:
         entries = dict(content)
         if entries.get("max_time", 0.0) is None:
             del entries["max_time"]
+        if isinstance(entries.get("compile"), bool):
+            # Runs of before 2026-11-19 wrote it so.
+            entries["compile"] = "on" if entries["compile"] else "off"
         return parse(cls, entries, where)
 
 

@@ -7,10 +7,10 @@ import torch
 
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import GraphStore
+from graphmamba.environment import resolve_device
 from graphmamba.task.model import GraphMamba
-from graphmamba.train.capture import CaptureStreams
 from graphmamba.train.captured_forward import CapturedForward
-from graphmamba.train.captured_step import is_captured
+from graphmamba.train.compile import compile_parts, is_captured
 from graphmamba.train.engine import rounded_products
 from graphmamba.train.evaluate import evaluate
 from graphmamba.train.experiment import Experiment
@@ -41,7 +41,7 @@ class Scorer:
     tf32: bool | None = None
     """Whether products on a GPU round to TF32; None as they do wherever it is asked to score."""
     _forwards: dict[str, CapturedForward] = field(default_factory=dict, init=False, repr=False)
-    _streams: CaptureStreams | None = field(default=None, init=False, repr=False)
+    _stream: torch.cuda.Stream | None = field(default=None, init=False, repr=False)
 
     def score(
         self, split: str | Ids, on_batch: Callable[[int, int], None] | None = None
@@ -72,10 +72,8 @@ class Scorer:
             return self._forwards[split]
         ids = self.store.split_ids(split) if isinstance(split, str) else split
         size = self.experiment.recipe.batch_size
-        self._streams = self._streams or CaptureStreams.on(self.store.device)
-        forward = CapturedForward(
-            self.model, self.store, ids, size, self.precision, self._streams
-        )  # fmt: skip
+        self._stream = self._stream or torch.cuda.Stream(self.store.device)
+        forward = CapturedForward(self.model, self.store, ids, size, self.precision, self._stream)
         if isinstance(split, str):
             self._forwards[split] = forward
         return forward
@@ -104,11 +102,13 @@ def scorer_of(
     if batch_size is not None:
         recipe = replace(experiment.recipe, batch_size=batch_size)
         experiment = replace(experiment, recipe=recipe)
+    if options.compile == "on" and device.type == resolve_device(options.device).type:
+        compile_parts(trained.model)
     return Scorer(
         trained.model.to(device),
         store.to(device),
         experiment,
         precision or options.precision,
-        is_captured(experiment, options, device, options.devices * options.nodes),
+        is_captured(options, device, options.devices * options.nodes),
         tf32=options.tf32,
     )

@@ -13,7 +13,7 @@ from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.encode.norm import norms_of
 from graphmamba.task.model import GraphMamba
-from graphmamba.train.capture import CapturedBatches, CaptureStreams
+from graphmamba.train.capture import CapturedBatches
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.labels import labelled_batch
 from graphmamba.train.options import Precision
@@ -83,10 +83,10 @@ class FreshStatistics:
             StaticSizes.for_batches(self._store, self.batches),
         )
 
-        def see(ids: Int[Tensor, " slots"], size: StaticSize) -> None:
+        def see(ids: Int[Tensor, " slots"], size: StaticSize, _: Tensor) -> None:
             self._see(gather.batch(ids, size, by_source=True))
 
-        return CapturedBatches(see, sizes, CaptureStreams.on(self._store.device))
+        return CapturedBatches(see, sizes, torch.cuda.Stream(self._store.device))
 
     @torch.no_grad()
     def _see(self, graphs: object) -> None:

@@ -1,26 +1,76 @@
 """One step of training: graphs in, weights changed, the loss out, and no wait for the GPU."""
 
-import math
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, distributed
+from torch.optim import Optimizer
+from torch_geometric.data import Batch
 
 from graphmamba.data.sampler import Ids
+from graphmamba.data.static_batch import StaticGather
+from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.task.losses import LOSSES
+from graphmamba.task.model import GraphMamba
+from graphmamba.task.target import Target
 from graphmamba.train.average import WeightAverage
+from graphmamba.train.capture import CapturedBatches, CapturedCall
 from graphmamba.train.experiment import Experiment
-from graphmamba.train.labels import labelled_batch, labels_per_graph
+from graphmamba.train.gradients import FlatGradients
+from graphmamba.train.labels import labelled_batch, labels_of, labels_per_graph
+from graphmamba.train.options import Precision
 from graphmamba.train.team import Team
 
 Loss = Float[Tensor, ""]
 
 
-@runtime_checkable
-class TrainStep(Protocol):
-    """What the loop asks of a step, however it is computed."""
+class TrainStep:
+    """Forward and backward pass of one or several batches, then the update of the weights.
+
+    Gradients of losses summed over labels are added up in one buffer, over the batches that graphs
+    beyond the batch size are split into and over all processes, and divided by the number of all
+    labels: as if there had been one batch, but for norms over a batch, and for losses that weigh
+    classes (`weighted_...`), whose weights are those of each batch.
+
+    Args:
+        model: On the store's device.
+        optimizer: Of the model.
+        store: Graphs, on the model's device.
+        experiment: Loss, batch size and clipping.
+        team: All processes; None for this one.
+        precision: `bf16-mixed` computes in bfloat16 what bears it.
+        seed: What wrong pairs are drawn from.
+        taken: Steps made before.
+        average: What follows the weights after each step; None for nothing.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        model: GraphMamba,
+        optimizer: Optimizer,
+        store: GraphStore,
+        experiment: Experiment,
+        team: Team | None = None,
+        *,
+        precision: Precision = "32-true",
+        seed: int = 0,
+        taken: int = 0,
+        average: WeightAverage | None = None,
+    ) -> None:
+        self._model, self._optimizer, self._average = model, optimizer, average
+        self._store, self._team = store, team or Team(device=store.device)
+        self._level, self._loss = experiment.data.task.level, LOSSES[experiment.loss]
+        self._size, self._clip = experiment.recipe.batch_size, experiment.recipe.clip
+        self._is_mixed = precision == "bf16-mixed"
+        self._seed, self.taken = seed, taken
+        self._labels = labels_per_graph(store, self._level)
+        self._parameters = [each for each in model.parameters() if each.requires_grad]
+        self._gradients = FlatGradients(self._parameters)
+        self._own = torch.zeros(2, device=store.device)
+        """The loss summed over this process's labels, and their number."""
+        self._last_loss = torch.zeros((), device=store.device)
 
     def step(self, ids: Ids) -> Loss:
         """Train on these graphs.
@@ -30,85 +80,93 @@ class TrainStep(Protocol):
             device, detached, which later steps leave alone. It is not finite where the gradient
             was not, and 0 where no graph has a label.
         """
+        self._gradients.clear()
+        self._own.zero_()
+        # A process without graphs takes part with a batch of none.
+        for number, part in enumerate(ids.split(self._size)):
+            self._add_batch(part, int(self._labels[part].sum()), number)
+        if self._team.world > 1:
+            distributed.all_reduce(self._gradients.flat)
+        self._update()
+        self.taken += 1
+        return self._last_loss.clone()
 
+    def _add_batch(self, ids: Ids, labels: int, number: int) -> None:
+        """Add the gradients of a batch."""
+        counters = self._seed, self.taken, self._team.rank, number
+        graphs, target = labelled_batch(self._store, ids, self._level, counters)
+        self._backward(graphs, target, torch.tensor(float(labels), device=self._own.device))
 
-class PlainStep:
-    """Forward, backward, clip, update, one batch after another.
+    def _backward(self, graphs: Batch, target: Target, labels: Float[Tensor, ""]) -> None:
+        # A captured graph must not hold copies of weights from another one's cache.
+        with torch.autocast(
+            self._own.device.type, torch.bfloat16, self._is_mixed, cache_enabled=False
+        ):
+            prediction = self._model(graphs)
+        loss = self._loss(prediction.float(), target) * labels
+        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        self._gradients.add(gradients, labels)
+        self._own.add_(torch.stack([loss.detach(), labels]))
 
-    Graphs beyond the batch size are split up and their gradients added, each part weighed by its
-    labels: as if they had been one batch, but for norms over a batch, and for losses that weigh
-    classes (`weighted_...`), whose weights are those of each part.
-
-    Args:
-        fabric: Lightning's Fabric, which `model` and `optimizer` were set up by.
-        model: As Fabric wraps it.
-        optimizer: As Fabric wraps it.
-        store: Graphs, on the model's device.
-        experiment: Loss, batch size and clipping.
-        team: All processes.
-        seed: What wrong pairs are drawn from.
-        taken: Steps made before.
-        average: What follows the weights after each step; None for nothing.
-    """
-
-    def __init__(  # noqa: PLR0913
-        self,
-        fabric: Any,
-        model: Any,
-        optimizer: Any,
-        store: GraphStore,
-        experiment: Experiment,
-        team: Team,
-        *,
-        seed: int = 0,
-        taken: int = 0,
-        average: WeightAverage | None = None,
-    ) -> None:
-        self._fabric, self._model, self._optimizer = fabric, model, optimizer
-        self._store, self._team, self._seed = store, team, seed
-        self._level = experiment.data.task.level
-        self._loss = LOSSES[experiment.loss]
-        self._size, self._clip = experiment.recipe.batch_size, experiment.recipe.clip
-        self._labels = labels_per_graph(store, self._level)
-        self.taken, self._average = taken, average
-
-    def step(self, ids: Ids) -> Loss:
-        """Train on these graphs; see `TrainStep`."""
-        self._optimizer.zero_grad()
-        parts = ids.split(self._size)
-        share = self._share(ids)
-        losses = []
-        for number, part in enumerate(parts):
-            is_last = number == len(parts) - 1
-            with self._fabric.no_backward_sync(self._model, enabled=not is_last):
-                loss = self._part_loss(part, number) * self._weight(part, ids)
-                self._fabric.backward(loss if share is None else loss * share)
-            losses.append(loss.detach())
-        whole = torch.stack(losses).sum()
-        # where nothing is clipped as well: a gradient that is no number must be seen
-        norm = self._fabric.clip_gradients(
-            self._model, self._optimizer, max_norm=self._clip or math.inf, error_if_nonfinite=False
-        )
-        whole = torch.where(norm.isfinite(), whole, torch.nan)
+    def _update(self) -> None:
+        """Weigh, clip, move the weights and their average, and make room for the next step."""
+        flat = self._gradients.flat
+        flat[:-1].div_(self._gradients.labels.clamp_min(1.0))
+        norm = torch.linalg.vector_norm(flat[:-1])
+        if self._clip:
+            flat[:-1].mul_((self._clip / (norm + 1e-6)).clamp_max(1.0))
         self._optimizer.step()
         if self._average:
             self._average.update()
-        self.taken += 1
-        return whole
+        # where nothing is clipped as well: a gradient that is no number must be seen
+        loss = self._own[0] / self._own[1].clamp_min(1.0)
+        self._last_loss.copy_(torch.where(norm.isfinite(), loss, torch.nan))
 
-    def _part_loss(self, ids: Ids, number: int) -> Loss:
-        counters = (self._seed, self.taken, self._team.rank, number)
-        graphs, target = labelled_batch(self._store, ids, self._level, counters)
-        return self._loss(self._model(graphs), target)
 
-    def _weight(self, part: Ids, ids: Ids) -> float:
-        """Share of the part in its step."""
-        return float(self._labels[part].sum()) / max(float(self._labels[ids].sum()), 1.0)
+class CapturedStep(TrainStep):
+    """The same step as two CUDA graphs, which cost the CPU next to nothing.
 
-    def _share(self, ids: Ids) -> Tensor | None:
-        """How much more labels than the mean process this one has, which averages its gradient."""
-        if self._team.world == 1:
-            return None
-        own = float(self._labels[ids].sum())
-        total = self._team.sum(torch.full((), own, dtype=torch.float64, device=self._team.device))
-        return (own * self._team.world / total.clamp_min(1.0)).float()
+    One holds batch, forward and backward pass, once for each of a few sizes that batches are padded
+    to by a padding graph, which norms, orders and losses pass over; the other one holds the update.
+    The sum over processes stands between them.
+
+    Args:
+        *parts: As for `TrainStep`; the optimizer's learning rate is a tensor on the GPU.
+        stream: Where it is captured; a stream of its own if None.
+        is_required: Whether a capture that fails ends the run.
+        **others: As for `TrainStep`.
+    """
+
+    def __init__(
+        self,
+        *parts: Any,
+        stream: torch.cuda.Stream | None = None,
+        is_required: bool = False,
+        **others: Any,
+    ) -> None:
+        super().__init__(*parts, **others)
+        stream = stream or torch.cuda.Stream(self._store.device)
+        self._gather = StaticGather(self._store)
+        ids = self._store.split_ids("train")
+        self._batches = CapturedBatches(
+            self._add_static_batch,
+            StaticSizes.for_graphs(self._store, ids, self._size),
+            stream,
+            numbers=3,
+            is_required=is_required,
+        )
+        self._captured_update = CapturedCall(super()._update, stream, is_required=is_required)
+
+    def _add_batch(self, ids: Ids, labels: int, number: int) -> None:
+        self._batches.run(ids, labels, self.taken, number)
+
+    def _add_static_batch(
+        self, ids: Int[Tensor, " slots"], size: StaticSize, numbers: Int[Tensor, " numbers"]
+    ) -> None:
+        labels, taken, number = numbers
+        graphs = self._gather.batch(ids, size, by_source=True)
+        target = labels_of(graphs, self._level, (self._seed, taken, self._team.rank, number))
+        self._backward(graphs, target, labels.float())
+
+    def _update(self) -> None:
+        self._captured_update()

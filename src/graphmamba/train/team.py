@@ -79,6 +79,14 @@ class Team:
         if has_failed:
             raise ElsewhereError("the first process failed")
 
+    def share(self, module: nn.Module) -> None:
+        """Give all processes the first one's parameters and buffers, as a run begins."""
+        if self.world > 1:
+            with torch.no_grad():
+                for parameter in module.parameters():
+                    distributed.broadcast(parameter, src=0)
+            self.share_buffers(module)
+
     def share_buffers(self, module: nn.Module) -> None:
         """Give all processes the first one's running statistics, so that they score alike."""
         if self.world > 1:

@@ -1,7 +1,6 @@
 """The definition of the batch norm with its neighbours, and the module around it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -10,12 +9,10 @@ from torch.nn import functional
 
 from graphmamba.encode.batch_norm import Drop, Running, batch_norm_act
 from graphmamba.encode.batch_norm.drop import dropped
-from graphmamba.encode.norm import BatchNorm, norms_of, number_norms
+from graphmamba.encode.norm import BatchNorm
 from graphmamba.errors import UserError
 from graphmamba.fusing import FusedBackend
-from graphmamba.stack import GatedGCN, GPSLayer
 from tests.helpers.agreement import assert_as_exact, max_error
-from tests.helpers.graphs import random_rows, random_topology
 from tests.helpers.norm_calls import SMALL, Case, compute
 from tests.helpers.processes import only_interpreted, run_apart
 
@@ -31,15 +28,32 @@ def test_it_is_pytorchs_norm_between_its_neighbours(activation: str, training: b
     torch.manual_seed(0)
     theirs, ours = (module(6).train(training) for module in (nn.BatchNorm1d, BatchNorm))
     x, before, after = torch.randn(3, 40, 6)
-    rates = {"rate_before": 0.2, "rate_after": 0.4}
-    found = ours(x, before=before, after=after, activation=activation, seed=SEED, **rates)
-    if training:
-        x = dropped(x, Drop(0.2, SEED, 0))
-    expected = ACTIVATIONS[activation](theirs(before + x))
-    expected = after + (dropped(expected, Drop(0.4, SEED, 1)) if training else expected)
+    found = batch_norm_act(
+        *(x, ours.weight, ours.bias, ours.running()),
+        before=before,
+        after=after,
+        activation=activation,
+        drop_before=Drop(0.2, SEED, 0),
+        drop_after=Drop(0.4, SEED, 1),
+        is_training=training,
+    )
+    expected = ACTIVATIONS[activation](theirs(before + dropped(x, Drop(0.2, SEED, 0))))
+    expected = after + dropped(expected, Drop(0.4, SEED, 1))
     assert torch.allclose(found, expected, atol=1e-6)
     for name, buffer in theirs.named_buffers():
         assert torch.allclose(ours.get_buffer(name), buffer), name
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("count", [None, 25])
+def test_the_module_is_pytorchs_norm_of_the_real_rows(count: int | None, training: bool) -> None:
+    theirs, ours = (module(6).train(training) for module in (nn.BatchNorm1d, BatchNorm))
+    x = torch.randn(40, 6)
+    found = ours(x, None if count is None else torch.tensor(count))
+    assert torch.allclose(found[:count], theirs(x[:count]), atol=1e-6)
+    assert not found[40 if count is None else count :].any()
+    for name, buffer in theirs.named_buffers():
+        assert torch.allclose(ours.get_buffer(name), buffer, atol=1e-6), name
 
 
 @pytest.mark.parametrize("name", [name for name, case in SMALL.items() if case.count is not None])
@@ -120,35 +134,6 @@ def test_a_mean_far_from_zero_costs_no_digits(is_training: bool) -> None:
         torch.testing.assert_close(short.double(), exact, rtol=2e-5, atol=2e-5)
 
 
-def test_norms_of_a_layer_drop_different_entries() -> None:
-    layer = GPSLayer(4, GatedGCN(4), None)
-    assert [norm.site for norm in norms_of(layer)] == [0, 1, 2, 3]
-    both = nn.ModuleList([layer, GatedGCN(4)])
-    number_norms(both)
-    # Number 4 is the dropout of the feed-forward network.
-    assert layer.activation.site == 4
-    assert [norm.site for norm in norms_of(both)] == [0, 1, 2, 3, 5, 6]
-
-
-def test_dropout_follows_the_seed() -> None:
-    topology = random_topology((30,), seed=1)
-    x, e = random_rows(topology)
-    layer = GatedGCN(8, dropout=0.5)
-    first, second = (layer(x, e, topology)[0] for _ in range(2))
-    assert torch.equal(first, second)
-    other = layer(x, e, replace(topology, seed=torch.tensor(2)))[0]
-    assert not torch.equal(first, other)
-
-
-def test_without_a_seed_dropout_is_drawn_anew() -> None:
-    norm, rows = BatchNorm(8), torch.randn(50, 8)
-    torch.manual_seed(0)
-    first, second = (norm(rows, rate_after=0.5) for _ in range(2))
-    torch.manual_seed(0)
-    assert not torch.equal(first == 0, second == 0)
-    assert torch.equal(norm(rows, rate_after=0.5) == 0, first == 0)
-
-
 def test_processes_normalise_together() -> None:
     run_apart(
         "from tests.encode.batch_norm.processes import compare\n"
@@ -179,10 +164,10 @@ def check_rows_that_are_too_large(backend: FusedBackend) -> None:
     """A channel whose squares are not finite is not remembered, nor are others forgotten."""
     for count in (None, torch.tensor(30)):
         norm, rows = BatchNorm(4), torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
-        norm.backend = backend
         rows[:, 1], rows[3, 2] = 1e25 * rows[:, 0], torch.nan
         before = norm.running_mean.clone(), norm.running_var.clone()
-        norm(rows, count)
+        parts = norm.weight, norm.bias, norm.running()
+        batch_norm_act(rows, *parts, count=count, backend=backend)
         moved = [
             now != then
             for now, then in zip((norm.running_mean, norm.running_var), before, strict=True)

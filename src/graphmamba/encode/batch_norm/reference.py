@@ -41,22 +41,42 @@ def batch_norm_act(
     """
     rows = dropped(x, drop_before) if drop_before else x
     rows = rows if before is None else before + rows
+    normed = batch_norm(
+        *(rows, weight, bias, running),
+        is_training=is_training,
+        eps=eps,
+        count=count,
+        is_synced=is_synced,
+    )
+    out = activation_function(activation)(normed)
+    out = dropped(out, drop_after) if drop_after else out
+    return out if after is None else after + out
+
+
+def batch_norm(
+    x: Rows,
+    weight: Channels,
+    bias: Channels,
+    running: Running,
+    *,
+    is_training: bool,
+    eps: float = 1e-5,
+    count: Int[Tensor, ""] | None = None,
+    is_synced: bool = False,
+) -> Rows:
+    """Normalise each channel over the first `count` rows, all if None; the others become 0."""
     if count is None and not is_synced:
-        out = activation_function(activation)(_plain(rows, weight, bias, running, is_training, eps))
-        out = dropped(out, drop_after) if drop_after else out
-        return out if after is None else after + out
-    number = torch.arange(rows.shape[0], device=rows.device)
-    is_real = (number < (rows.shape[0] if count is None else count))[:, None]
-    # A select, not a product with the mask: a NaN of a ghost must not come through.
-    rows = torch.where(is_real, rows, 0)
+        return _plain(x, weight, bias, running, is_training, eps)
+    number = torch.arange(x.shape[0], device=x.device)
+    is_real = (number < (x.shape[0] if count is None else count))[:, None]
+    # A select, not a product with the mask: a NaN of a padding row must not come through.
+    rows = torch.where(is_real, x, 0)
     if is_training:
         mean, variance = _statistics(rows, is_real, running, is_synced)
     else:
         mean, variance = running.mean, running.variance
     scaled = (rows - mean) * torch.rsqrt(variance + eps) * weight + bias
-    out = activation_function(activation)(scaled.to(rows.dtype))
-    out = torch.where(is_real, dropped(out, drop_after) if drop_after else out, 0)
-    return out if after is None else after + out
+    return torch.where(is_real, scaled.to(x.dtype), 0)
 
 
 def _plain(

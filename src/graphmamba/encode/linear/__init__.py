@@ -1,7 +1,7 @@
 """A linear map whose gradients are found in few kernels on a GPU."""
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from graphmamba.encode.linear.operators import (
@@ -10,26 +10,14 @@ from graphmamba.encode.linear.operators import (
     ThroughLinear,
     is_ours_faster,
 )
-from graphmamba.encode.linear.repeated import RepeatedLinear, is_repeated, repeat_row
 from graphmamba.fusing import FusedBackend, is_fused_single
 
-__all__ = ["Linear", "linear", "linear_through", "repeat_row"]
+__all__ = ["linear", "linear_through"]
 
 Inputs = Float[Tensor, "*rows in"]
 Rows = Float[Tensor, "*rows out"]
 Weight = Float[Tensor, "out in"]
 Bias = Float[Tensor, " out"]
-
-
-class Linear(nn.Linear):
-    """`torch.nn.Linear`, with the same parameters, whose gradients come from `linear`."""
-
-    backend: FusedBackend = "auto"
-    """What runs it."""
-
-    def forward(self, input: Inputs) -> Rows:  # noqa: A002 - as PyTorch names it
-        """Map each row."""
-        return linear(input, self.weight, self.bias, backend=self.backend)
 
 
 def linear(
@@ -68,7 +56,7 @@ def linear_through(
 
     Two uses of a tensor have two gradients, which PyTorch adds in a pass of its own. The fused form
     adds the other one where it finds that of the map; it runs where TF32 is allowed and the weight
-    is small. Rows that are one row, repeated (`repeat_row`), are mapped as one.
+    is small.
 
     Args:
         x: Rows.
@@ -80,8 +68,6 @@ def linear_through(
         The mapped rows, and the rows themselves.
     """
     is_kernel = is_fused_single(backend, x, weight)
-    if is_kernel and is_repeated(x):
-        return RepeatedLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     if is_kernel and x.dim() == MATRIX and is_ours_faster(x, weight):
         return ThroughLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return linear(x, weight, bias, backend=backend), x

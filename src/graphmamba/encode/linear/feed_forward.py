@@ -14,7 +14,6 @@ from graphmamba.encode.linear.operators import (
     grad_before_relu,
     grad_of_rows,
     mapped,
-    note_use,
     parameter_grads,
 )
 from graphmamba.encode.linear.relu import linear_relu_through, mapped_relu
@@ -73,7 +72,6 @@ class FeedForward(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Map, cut off and map again."""
         ctx.set_materialize_grads(False)
-        ctx.asides = note_use(weight), note_use(second_weight)
         wide = mapped_relu(x, weight, bias)
         ctx.save_for_backward(x, weight, wide, second_weight)
         return mapped(wide, second_weight, second_bias), x.view_as(x)
@@ -86,10 +84,10 @@ class FeedForward(torch.autograd.Function):
             return more, *[None] * PARAMETERS
         x, weight, wide, second_weight = ctx.saved_tensors
         needs_x, *needs = ctx.needs_input_grad
-        rows, (first, second) = as_rows(grad), ctx.asides
-        later = parameter_grads(second, second_weight, rows, wide, *needs[2:])
+        rows = as_rows(grad)
+        later = parameter_grads(rows, wide, *needs[2:])
         if not (needs_x or any(needs[:2])):
             return None, None, None, *later
         d_wide = grad_before_relu(rows, second_weight, wide)
-        found = parameter_grads(first, weight, d_wide, as_rows(x), *needs[:2])
+        found = parameter_grads(d_wide, as_rows(x), *needs[:2])
         return grad_of_rows(d_wide, weight, more) if needs_x else None, *found, *later

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from graphmamba.aside import Aside, current_aside
 from graphmamba.encode.batch_norm.handed_sums import HandedSums, taker_of
 from graphmamba.fusing import may_round
 from graphmamba.operators import add_operator, as_dense
@@ -136,7 +135,6 @@ class FusedLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Map the rows, in full precision where they are short."""
         ctx.save_for_backward(x, weight)
-        ctx.aside = note_use(weight)
         if x.shape[-1] > NARROW:
             return mapped(x, weight, bias)
         y = torch.ops.graphmamba.narrow_linear_fused(as_rows(x), weight.contiguous(), bias)
@@ -149,7 +147,7 @@ class FusedLinear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         needs_x, *needs = ctx.needs_input_grad
         rows = as_rows(grad)
-        found = parameter_grads(ctx.aside, weight, rows, as_rows(x), *needs)
+        found = parameter_grads(rows, as_rows(x), *needs)
         return grad_of_rows(rows, weight, None).view(x.shape) if needs_x else None, *found
 
 
@@ -160,7 +158,7 @@ class ThroughLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         """Map the rows."""
         ctx.save_for_backward(x, weight)
-        ctx.aside, ctx.norm = note_use(weight), taker_of(x)
+        ctx.norm = taker_of(x)
         ctx.set_materialize_grads(False)
         return mapped(x, weight, bias), x.view_as(x)
 
@@ -175,7 +173,7 @@ class ThroughLinear(torch.autograd.Function):
             return more, None, None
         needs_x, *needs = ctx.needs_input_grad
         rows = as_rows(grad)
-        found = parameter_grads(ctx.aside, weight, rows, as_rows(x), *needs)
+        found = parameter_grads(rows, as_rows(x), *needs)
         dx = grad_through(ctx.norm, rows, weight, more) if needs_x else None
         return dx, *found
 
@@ -234,36 +232,13 @@ def grad_before_relu(rows: Tensor, weight: Tensor, kept: Tensor) -> Tensor:
     return found
 
 
-def note_use(weight: Tensor) -> Aside | None:
-    """Return where the gradient of a weight may be found, told of its use."""
-    aside = current_aside()
-    if aside is not None:
-        aside.note(weight)
-    return aside
-
-
 def parameter_grads(
-    aside: Aside | None,
-    weight: Tensor,
-    rows: Tensor,
-    inputs: Tensor,
-    needs_weight: bool,
-    needs_bias: bool,
+    rows: Tensor, inputs: Tensor, needs_weight: bool, needs_bias: bool
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of weight and bias in one pass, or the bias's alone where nothing is rounded."""
     d_weight = d_bias = None
     if needs_weight and may_round(rows):
-
-        def find() -> tuple[Tensor, Tensor]:
-            found: tuple[Tensor, Tensor] = torch.ops.graphmamba.weight_grad_fused(
-                rows, inputs, needs_bias
-            )
-            return found
-
-        if aside is not None and aside.takes(weight):
-            d_weight, d_bias = aside.run(find, (rows, inputs))
-        else:
-            d_weight, d_bias = find()
+        d_weight, d_bias = torch.ops.graphmamba.weight_grad_fused(rows, inputs, needs_bias)
         return d_weight, d_bias if needs_bias else None
     # Kernels come first: a product would warn in a thread that has not met the GPU yet.
     if needs_bias:

@@ -14,7 +14,6 @@ from graphmamba.encode.linear.operators import (
     as_rows,
     grad_of_rows,
     is_map_ours,
-    note_use,
     parameter_grads,
 )
 from graphmamba.fusing import FusedBackend, is_fused_single
@@ -63,7 +62,6 @@ class LinearRelu(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         """Multiply, add and cut off."""
         ctx.set_materialize_grads(False)
-        ctx.aside = note_use(weight)
         y = mapped_relu(x, weight, bias)
         ctx.save_for_backward(x, weight, y)
         return y, x.view_as(x)
@@ -79,7 +77,7 @@ class LinearRelu(torch.autograd.Function):
         x, weight, y = ctx.saved_tensors
         needs_x, *needs = ctx.needs_input_grad
         rows = as_rows(torch.ops.aten.threshold_backward(grad, y, 0))
-        found = parameter_grads(ctx.aside, weight, rows, as_rows(x), *needs)
+        found = parameter_grads(rows, as_rows(x), *needs)
         return grad_of_rows(rows, weight, more) if needs_x else None, *found
 
 

@@ -10,8 +10,6 @@ from torch import Tensor
 from graphmamba.scan import checks
 from graphmamba.scan.backends import choose_backend
 from graphmamba.scan.causal_conv1d import reference
-from graphmamba.scan.half_operators import register_half
-from graphmamba.scan.halves import Halves
 from graphmamba.scan.operators import Operation, register
 from graphmamba.scan.options import Backend
 
@@ -28,7 +26,6 @@ def causal_conv1d(
     reverse: bool = False,
     backend: Backend = "auto",
     check: bool | None = None,
-    halves: Halves | None = None,
 ) -> Float[Tensor, "steps inner"]:
     r"""Convolve each channel of sequences laid end to end, looking back only.
 
@@ -52,8 +49,6 @@ def causal_conv1d(
         check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has to
             be waited for. If None they are on the CPU, and where no gradient is recorded; never
             while a graph is compiled or captured.
-        halves: Where the gradient of `x` is written, beside another, if `x` is the first half that
-            `scan.halves.split_halves` made. `fused` does so if no row is visited twice.
 
     Returns:
         The output in the order of the steps, in the type of `x`.
@@ -83,9 +78,6 @@ def causal_conv1d(
     exact = torch.promote_types(x.dtype, torch.float32)
     weight, bias = weight.to(exact), None if bias is None else bias.to(exact)
     settings = permutation, activation, reverse
-    is_single = order is None or (permutation and steps == x.shape[0])
-    if halves is not None and name == "fused" and is_single:
-        return _ON_HALF(halves, x, weight, bias, cu_seqlens, order, *settings)
     out, _ = _OPERATORS[name](x, weight, bias, cu_seqlens, order, *settings)
     return out
 
@@ -101,9 +93,8 @@ def _backward(
     grad: Tensor,
     kept: Tensor,  # noqa: ARG001 - nothing
     *arguments: Any,
-    **into: Tensor,
 ) -> tuple[Tensor, ...]:
-    return backend.backward(grad, *arguments, **into)
+    return backend.backward(grad, *arguments)
 
 
 def _shapes(
@@ -123,4 +114,3 @@ _OPERATION = Operation(
     shapes=_shapes,
 )
 _OPERATORS = {backend: register(_OPERATION, backend) for backend in ("cpu", "fused")}
-_ON_HALF = register_half(_OPERATION, "fused", _OPERATORS["fused"], leaf=0, half=0)

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from graphmamba.scan import checks
 from graphmamba.scan.backends import choose_backend
-from graphmamba.scan.half_operators import register_half
-from graphmamba.scan.halves import Halves
 from graphmamba.scan.operators import Operation, is_recorded, register
 from graphmamba.scan.options import Backend, Discretization
 from graphmamba.scan.selective_scan import reference
@@ -35,7 +33,6 @@ def selective_scan(
     log_A: bool = False,
     backend: Backend = "auto",
     check: bool | None = None,
-    halves: Halves | None = None,
 ) -> Float[Tensor, "steps inner"]:
     r"""Run the selective state space model of Mamba over sequences laid end to end.
 
@@ -70,8 +67,6 @@ def selective_scan(
         check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has to
             be waited for. If None they are on the CPU, and where no gradient is recorded; never
             while a graph is compiled or captured.
-        halves: Where the gradient of `z` is written, beside another, if `z` is the second half that
-            `scan.halves.split_halves` made. `fused` does so if no row is visited twice.
 
     Returns:
         The output, in the type of `u`; in the order of the steps, or of the slots with `scatter`.
@@ -109,9 +104,6 @@ def selective_scan(
     D, delta_bias = (None if x is None else x.to(exact) for x in (D, delta_bias))
     keep_states = is_recorded(u, delta, A, B, C, D, z, delta_bias)
     settings = scatter, softplus, discretization == "zoh", reverse, log_A, keep_states
-    is_single = z is not None and (order is None or (scatter and z.shape[0] == u.shape[0]))
-    if halves is not None and name == "fused" and is_single and keep_states:
-        return _ON_HALF(halves, u, delta, A, B, C, D, z, delta_bias, cu_seqlens, order, *settings)
     out, _ = _OPERATORS[name](u, delta, A, B, C, D, z, delta_bias, cu_seqlens, order, *settings)
     return out
 
@@ -121,12 +113,12 @@ def _forward(backend: ModuleType, *arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def _backward(
-    backend: ModuleType, grad: Tensor, states: Tensor, *arguments: Any, **into: Tensor
+    backend: ModuleType, grad: Tensor, states: Tensor, *arguments: Any
 ) -> tuple[Tensor, ...]:
     *settings, keep_states = arguments[10:]
     if not keep_states:
         raise RuntimeError("keep_states must be true where a gradient is asked for, got False")
-    return backend.backward(grad, *arguments[:10], states, *settings, **into)
+    return backend.backward(grad, *arguments[:10], states, *settings)
 
 
 def _shapes(backend: ModuleType, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -149,4 +141,3 @@ _OPERATION = Operation(
     shapes=_shapes,
 )
 _OPERATORS = {backend: register(_OPERATION, backend) for backend in ("cpu", "fused")}
-_ON_HALF = register_half(_OPERATION, "fused", _OPERATORS["fused"], leaf=6, half=1)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphmamba.aside import current_aside
 from graphmamba.operators import add_operator, as_dense
 from graphmamba.stack.gated_sum.operators import LAYOUT, sent_rows
 from graphmamba.stack.gated_sum.slopes import Slopes
@@ -80,7 +79,7 @@ class LinkedSum(torch.autograd.Function):
         """Run the kernel; x_hat, e_hat and what it keeps."""
         x_hat, e_hat, kept = torch.ops.graphmamba.gated_sum_fused(*arguments)
         nodes, _, scale, *layout = arguments
-        ctx.link, ctx.aside = link, current_aside()
+        ctx.link = link
         ctx.mark_non_differentiable(kept)
         # Else rows of zeros would be made for an output that nobody reads.
         ctx.set_materialize_grads(False)
@@ -96,9 +95,6 @@ class LinkedSum(torch.autograd.Function):
         others = [None] * LAYOUT_PARTS
         if d_x_hat is None and grad is None:
             return None, None, None, None, *others
-        if ctx.aside is not None:
-            # Nowhere else does a step hold as much as here.
-            ctx.aside.make_room()
         sent, scale = ctx.saved_tensors[2:4]
         d_x_hat = sent.new_zeros(sent.shape) if d_x_hat is None else d_x_hat
         given, operators = (d_x_hat, grad, *ctx.saved_tensors), torch.ops.graphmamba

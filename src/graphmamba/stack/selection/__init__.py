@@ -2,12 +2,9 @@
 
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional
 
-from graphmamba.encode.forgetting import Make
 from graphmamba.encode.linear import linear
 from graphmamba.fusing import FusedBackend, can_fuse_single, is_fused_single, may_round
 from graphmamba.stack.selection.operators import FusedSelection
@@ -28,8 +25,6 @@ class Selected:
     """Step sizes, before their bias and softplus."""
     B: Float[Tensor, "steps state"]
     C: Float[Tensor, "steps state"]
-    delta_again: Make
-    """Makes `delta` anew, of what is kept anyway."""
 
 
 def select(
@@ -60,12 +55,10 @@ def select(
     else:
         is_fused = is_fused_single(backend, u, select_weight, step_weight)
     if is_fused:
-        u, delta, B, C, out = FusedSelection.apply(u, select_weight, step_weight)  # type: ignore[no-untyped-call]
-        weights = select_weight.detach(), step_weight.detach()
-        return Selected(u, delta, B, C, lambda: torch.ops.graphmamba.raw_steps_fused(out, *weights))
+        u, delta, B, C, _ = FusedSelection.apply(u, select_weight, step_weight)  # type: ignore[no-untyped-call]
+        return Selected(u, delta, B, C)
     s, B, C = linear(u, select_weight).split([rank, state, state], dim=-1)
-    low = s.detach()
-    return Selected(u, linear(s, step_weight), B, C, lambda: functional.linear(low, step_weight))
+    return Selected(u, linear(s, step_weight), B, C)
 
 
 def _can_fuse(u: Tensor, weight: Tensor, rank: int, state: int) -> bool:
