@@ -2,10 +2,10 @@
 
 import torch
 import triton
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from graphmamba.data.fused_bits_kernels import draw_kernel, sign_kernel
+from graphmamba.data.fused_bits_kernels import draw_kernel
 
 BLOCK = 256
 MOST_AXES = 2
@@ -26,13 +26,4 @@ def draw_bits(stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int) -> 
                 HAS_COUNTERS=not isinstance(counter, int),
                 BLOCK=BLOCK,
             )
-    return out
-
-
-def draw_signs(stream: Int[Tensor, ""], count: int) -> Float[Tensor, " count"]:
-    """Random signs."""
-    out = torch.empty(count, device=stream.device)
-    if count:
-        with torch.cuda.device_of(stream):
-            sign_kernel[(triton.cdiv(count, BLOCK),)](stream, out, count, BLOCK=BLOCK)
     return out

@@ -55,13 +55,3 @@ def draw_kernel(
     else:
         own = tl.zeros_like(at) + counter
     tl.store(out_ptr + at, draw(stream.to(tl.int64), own), mask=inside)
-
-
-@no_type_check
-@triton.jit(do_not_specialize=["size"])
-def sign_kernel(stream_ptr, out_ptr, size, BLOCK: tl.constexpr):
-    """Draw `size` signs."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    stream = draw(tl.load(stream_ptr).to(tl.int64), tl.zeros_like(at))
-    bit = draw(stream, at) & 1
-    tl.store(out_ptr + at, 1.0 - 2.0 * bit.to(tl.float32), mask=at < size)

@@ -42,14 +42,13 @@ def draw_bits(stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int) -> 
     return bits ^ _shift(bits, 31)
 
 
-def draw_signs(stream: Int[Tensor, ""], count: int) -> Float[Tensor, " count"]:
-    """Random signs: the lowest bits of the first draws of a stream of their own."""
-    if is_fused(stream.device):
-        from graphmamba.data import fused_bits
+def draw_signs(stream: Int[Tensor, ""], counters: Int[Tensor, " count"]) -> Float[Tensor, " count"]:
+    """Random signs: the lowest bits of draws of a stream of their own.
 
-        return fused_bits.draw_signs(stream, count)
-    index = torch.arange(count, device=stream.device)
-    return 1.0 - 2.0 * take_bits(draw_bits(draw_bits(stream, 0), index), low=0, count=1)
+    Counters are a tensor that exists: of an `arange`, torch.compile makes an index of 32 bits,
+    which the factors of the draws do not fit into.
+    """
+    return 1.0 - 2.0 * take_bits(draw_bits(draw_bits(stream, 0), counters), low=0, count=1)
 
 
 def is_fused(device: torch.device) -> bool:

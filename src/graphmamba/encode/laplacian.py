@@ -20,6 +20,7 @@ class LaplacianEncoder(nn.Module):
     """
 
     flips: Int[Tensor, ""]
+    places: Int[Tensor, " frequencies"]
 
     def __init__(self, config: LaplacianConfig) -> None:
         super().__init__()
@@ -29,6 +30,7 @@ class LaplacianEncoder(nn.Module):
         # The signs are a function of this number alone, which is counted up in place: they are
         # the same on every device, survive a checkpoint, and can be replayed in a CUDA graph.
         self.register_buffer("flips", torch.randint(2**31, ()))
+        self.register_buffer("places", torch.arange(config.frequencies), persistent=False)
 
     def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
         """Encode every node of the batch."""
@@ -44,7 +46,7 @@ class LaplacianEncoder(nn.Module):
     def draw_signs(self) -> Float[Tensor, " frequencies"]:
         """One random sign per frequency, new at each call."""
         self.flips.add_(1)
-        return draw_signs(self.flips, self.frequencies)
+        return draw_signs(self.flips, self.places)
 
 
 class DeepSet(nn.Module):

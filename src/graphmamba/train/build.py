@@ -9,7 +9,6 @@ from graphmamba.encode.norm import sync_norms
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.average import WeightAverage
 from graphmamba.train.checkpoint import RunState
-from graphmamba.train.compile import compile_parts
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.identity import identity_of
 from graphmamba.train.options import RunOptions
@@ -76,11 +75,6 @@ def make_state(
     progress = Progress(loss_sum=torch.zeros((), dtype=torch.float64, device=team.device))
     schedule = Schedule(experiment.recipe)
     average = make_average(model, experiment)
-    if options.compile == "on":
-        # An average of a compiled model could not be copied off it.
-        compile_parts(model)
-        if average:
-            compile_parts(average.model)
     return RunState(
         experiment,
         options,

@@ -1,9 +1,11 @@
 """How a run's step is made fast: captured as CUDA graphs, compiled by torch.compile, or neither."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
 import torch
+from torch import nn
 
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
@@ -15,6 +17,7 @@ from graphmamba.train.experiment import Experiment
 from graphmamba.train.options import RunOptions
 from graphmamba.train.team import Team
 
+PADDED = Attention, Performer, BigBird
 LEAST_STEPS = 5_000
 """Planned steps from which compiling pays on a GPU: it takes about half a minute, and a compiled
 step of the paper's model is some 6 ms shorter than one that is captured alone."""
@@ -59,7 +62,38 @@ def compile_parts(model: GraphMamba) -> None:
     on the batch, is left to PyTorch's own kernels.
     """
     for part in model.modules():
-        if isinstance(part, Attention | Performer | BigBird):
+        if isinstance(part, PADDED):
             part.forward = torch.compiler.disable(part.forward)  # type: ignore[method-assign]
-    for part in (model.backbone.encoder, *model.backbone.layers, model.head):
+    for part in _parts(model):
         part.compile(dynamic=True, options={"deterministic": True})
+
+
+def compile_now(models: Sequence[GraphMamba], warm_up: Callable[[], None]) -> str | None:
+    """Compile models before the first step; where that fails, leave them as they were, and say why.
+
+    Args:
+        models: The model, and its average if there is one.
+        warm_up: Runs the first of them once in each way that it will be run.
+    """
+    for model in models:
+        compile_parts(model)
+    try:
+        warm_up()
+    except Exception as mistake:  # compilers raise whatever they meet
+        for model in models:
+            _undo(model)
+        lines = str(mistake).strip().splitlines() or [type(mistake).__name__]
+        return lines[0]
+    return None
+
+
+def _parts(model: GraphMamba) -> list[nn.Module]:
+    return [model.backbone.encoder, *model.backbone.layers, model.head]
+
+
+def _undo(model: GraphMamba) -> None:
+    for part in model.modules():
+        if isinstance(part, PADDED):
+            vars(part).pop("forward", None)
+    for part in _parts(model):
+        part._compiled_call_impl = None

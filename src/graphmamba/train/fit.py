@@ -1,5 +1,6 @@
 """From an experiment to a trained model: the run's parts put together."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from graphmamba.scan.backends import choose_backend
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.build import make_model, make_optimizer, make_state
 from graphmamba.train.checkpoint import RunState
-from graphmamba.train.compile import decided, is_captured
+from graphmamba.train.compile import compile_now, decided, is_captured
 from graphmamba.train.curves import can_draw, draw_curves
 from graphmamba.train.engine import move_store, rounded_products, start_fabric, team_of
 from graphmamba.train.experiment import Experiment
@@ -108,6 +109,8 @@ def run_fit(
         if is_resumed:
             state.load(folder.state)
         step = _step(state, store, fast)
+        if options.compile == "on":
+            _compile(state, step)
         watch = Watch(model, optimizer, team, folder.dump, state.about())
         loop = Loop(state, store, step, watch, stops, folder, reporter, fast)
         # one that is done keeps its files: what it took, where and when
@@ -176,6 +179,16 @@ def _found(loop: Loop, state: RunState, folder: RunFolder) -> RunResult:
     if state.team.is_first:
         folder.write_results(result)
     return result
+
+
+def _compile(state: RunState, step: TrainStep) -> None:
+    models = [state.model] if state.average is None else [state.model, state.average.model]
+    why_not = compile_now(models, step.warm_up)
+    if why_not is None:
+        return
+    if state.options.fast == "on":
+        raise UserError(f"fast must be 'auto' or 'off', since torch.compile failed: {why_not}")
+    warnings.warn(f"torch.compile failed, and the run goes on without: {why_not}", stacklevel=2)
 
 
 def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:

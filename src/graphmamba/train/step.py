@@ -17,6 +17,7 @@ from graphmamba.task.model import GraphMamba
 from graphmamba.task.target import Target
 from graphmamba.train.average import WeightAverage
 from graphmamba.train.capture import CapturedBatches, CapturedCall
+from graphmamba.train.evaluate import evaluating
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.gradients import FlatGradients
 from graphmamba.train.labels import labelled_batch, labels_of, labels_per_graph
@@ -91,19 +92,39 @@ class TrainStep:
         self.taken += 1
         return self._last_loss.clone()
 
+    def warm_up(self) -> None:
+        """Compile what steps and scores need, on one batch; buffers stay as they are."""
+        model, device = self._model, self._store.device
+        buffers = [each.clone() for each in model.buffers()]
+        ids = self._store.split_ids("train")[: self._size]
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            graphs, target = self._first_batch(ids)
+            loss = self._loss(self._predict(graphs), target)
+            torch.autograd.grad(loss, self._parameters, allow_unused=True)
+            with torch.no_grad(), evaluating(model):
+                self._predict(graphs)
+        with torch.no_grad():
+            for buffer, before in zip(model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+
+    def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
+        return labelled_batch(self._store, ids, self._level, (0,))
+
     def _add_batch(self, ids: Ids, labels: int, number: int) -> None:
         """Add the gradients of a batch."""
         counters = self._seed, self.taken, self._team.rank, number
         graphs, target = labelled_batch(self._store, ids, self._level, counters)
         self._backward(graphs, target, torch.tensor(float(labels), device=self._own.device))
 
-    def _backward(self, graphs: Batch, target: Target, labels: Float[Tensor, ""]) -> None:
+    def _predict(self, graphs: Batch) -> Tensor:
         # A captured graph must not hold copies of weights from another one's cache.
         with torch.autocast(
             self._own.device.type, torch.bfloat16, self._is_mixed, cache_enabled=False
         ):
-            prediction = self._model(graphs)
-        loss = self._loss(prediction.float(), target) * labels
+            return self._model(graphs).float()
+
+    def _backward(self, graphs: Batch, target: Target, labels: Float[Tensor, ""]) -> None:
+        loss = self._loss(self._predict(graphs), target) * labels
         gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
         self._gradients.add(gradients, labels)
         self._own.add_(torch.stack([loss.detach(), labels]))
@@ -148,14 +169,20 @@ class CapturedStep(TrainStep):
         stream = stream or torch.cuda.Stream(self._store.device)
         self._gather = StaticGather(self._store)
         ids = self._store.split_ids("train")
+        self._sizes = StaticSizes.for_graphs(self._store, ids, self._size)
         self._batches = CapturedBatches(
             self._add_static_batch,
-            StaticSizes.for_graphs(self._store, ids, self._size),
+            self._sizes,
             stream,
             numbers=3,
             is_required=is_required,
         )
         self._captured_update = CapturedCall(super()._update, stream, is_required=is_required)
+
+    def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
+        slots = self._sizes.padded(ids.cpu()).to(self._store.device)
+        graphs = self._gather.batch(slots, self._sizes.choose(ids.cpu()), by_source=True)
+        return graphs, labels_of(graphs, self._level, (0,))
 
     def _add_batch(self, ids: Ids, labels: int, number: int) -> None:
         self._batches.run(ids, labels, self.taken, number)
