@@ -24,8 +24,8 @@ from graphmamba.data.cache import (
     open_store,
     recipe_hash,
 )
-from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import GraphColumns, Pairs
 from graphmamba.errors import UserError
 from tests.helpers.processes import ROOT
 

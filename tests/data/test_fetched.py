@@ -10,9 +10,9 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.datasets import LRGBDataset
 
 from graphmamba.data.fetched import read_fetched, read_tensors, renumber
-from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.malnet import read_malnet
 from graphmamba.data.sources import build_benchmark
+from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 from tests.helpers.raw_files import cut, spoil
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.plot import draw_summary, plot_summary
 from graphmamba.data.plot_bins import BINS, even_bins, log_bins
 from graphmamba.data.summary import summarise
+from graphmamba.data.tables import GraphColumns, Pairs
 from graphmamba.errors import UserError
 
 pytest.importorskip("matplotlib")

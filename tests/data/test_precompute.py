@@ -10,7 +10,6 @@ from torch_geometric.data import Batch, Data
 
 from graphmamba.data import expander, spectrum
 from graphmamba.data.expander import expander_edges, spectral_gap
-from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.louvain import louvain_communities
 from graphmamba.data.node_scores import eigenvector_centrality
 from graphmamba.data.positional import (
@@ -23,6 +22,7 @@ from graphmamba.data.positional import (
 from graphmamba.data.precompute import add_precomputed
 from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.sparse_spectrum import smallest_eigenpairs
+from graphmamba.data.tables import GraphColumns
 
 Graph = tuple[Tensor, int]
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from graphmamba.data import sbm
-from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.sbm import LARGEST, SMALLEST, draw_cluster, draw_pattern
+from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
 SIZES = (200, 20, 30)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from graphmamba.cli import main
-from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.sbm import draw_pattern
 from graphmamba.data.summary import summarise
+from graphmamba.data.tables import GraphColumns, Pairs
 from graphmamba.errors import UserError
 from tests.data.own.test_open import write_folder, write_npz
 from tests.helpers.own_files import write_rings, write_rows

@@ -10,7 +10,6 @@ from torch import Tensor
 from graphmamba.checks import check_choice
 from graphmamba.data.catalog import MOLECULES, Features, Level, Task
 from graphmamba.data.from_pyg import SPLITS
-from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.in_words import features_in_words, task_in_words
 from graphmamba.data.own.feature_names import check_names
 from graphmamba.data.own.formats import check_read, format_of, only_read
@@ -18,6 +17,7 @@ from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.own_data import numbers_of
 from graphmamba.data.own.source import OwnSource
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.identity import check_same_graphs, identity_of

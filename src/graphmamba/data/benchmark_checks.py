@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from graphmamba.data.catalog import Benchmark, Level, Task
-from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.tables import LINKS
+from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.errors import UserError
 
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.tables import GraphColumns
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,21 @@
 """Stores on disk: built once for each recipe, mapped into memory when opened, never unpickled."""
 
 import json
+import os
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from hashlib import file_digest, sha256
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, TypeVar
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.set_lock import can_lock, lock_of
-from graphmamba.data.store import GraphStore
-from graphmamba.data.stored_tensors import store_of, tensors_of
+from graphmamba.data.store import GraphStore, check_ptr, check_split
+from graphmamba.data.tables import HIDDEN, NARROW, Column, GraphColumns, Table, is_pairs
 from graphmamba.errors import UserError
 from graphmamba.whole_files import cannot_read, cannot_write, flush
 
@@ -24,6 +25,8 @@ Result = TypeVar("Result")
 COLUMNS, ABOUT = "columns.safetensors", "about.json"
 PARTIAL = ".partial-"
 """How the name of a folder ends in which a set is still being written, before random letters."""
+LOCK = ".lock"
+KEY_PARTS = 4
 
 
 class DamagedError(UserError):
@@ -246,3 +249,91 @@ def _remove_leftovers(place: Path) -> None:
     """Remove what killed builds of this set left; only the holder of the lock builds it."""
     for leftover in place.parent.glob(f"{place.name}{PARTIAL}*"):
         shutil.rmtree(leftover, ignore_errors=True)
+
+
+@contextmanager
+def lock_of(place: Path) -> Iterator[None]:
+    """Hold the lock of a set, which whoever builds it holds."""
+    from filelock import FileLock
+
+    lock = FileLock(place.with_suffix(LOCK))
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as mistake:
+        raise cannot_write(place, mistake) from mistake
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def can_lock(place: Path) -> bool:
+    """Whether a set has been built here, by someone who may do so."""
+    return os.access(place.with_suffix(LOCK), os.W_OK)
+
+
+def tensors_of(store: GraphStore) -> dict[str, Tensor]:
+    """Name columns `TABLE/NAME/DTYPE/KIND`, and the boundaries of each table `TABLE/ptr`."""
+    tensors = {} if store.split is None else {"split": store.split}
+    for kind, table in store.tables.items():
+        tensors[f"{kind}/ptr"] = torch.from_numpy(table.ptr)
+        for name, column in table.columns.items():
+            dtype = str(column.dtype).removeprefix("torch.")
+            rows = "constant" if column.is_constant else "rows"
+            tensors[f"{kind}/{name}/{dtype}/{rows}"] = column.values.cpu()
+    return _apart(tensors)
+
+
+def store_of(tensors: Mapping[str, Tensor], source: str) -> GraphStore:
+    """Put the tables together; their boundaries are checked, since copying relies on them."""
+    graphs = len(tensors["nodes/ptr"]) - 1
+    # Numbers of tables matter: nodes, edges, graphs, then pairs.
+    kinds = [name.removesuffix("/ptr") for name in tensors if name.endswith("/ptr")]
+    first = ["nodes", "edges", "graphs"]
+    tables: dict[str, Table] = {}
+    for kind in [*first, *sorted(set(kinds) - set(first))]:
+        ptr = tensors[f"{kind}/ptr"]
+        check_ptr(f"{kind}/ptr", ptr, graphs)
+        tables[kind] = Table(np.ascontiguousarray(ptr.numpy()), {})
+    for key, values in sorted(tensors.items()):
+        parts = key.split("/")
+        if len(parts) == KEY_PARTS:
+            kind, name, dtype, rows = parts
+            column = Column(values, _dtype_named(dtype), rows == "constant")
+            _check_stored(key, name, column, graphs, int(tables[kind].ptr[-1]))
+            tables[kind].columns[name] = column
+    check_split(tensors.get("split"), graphs)
+    if not {"edge_index", "source_order"} <= tables["edges"].columns.keys():
+        raise UserError("edges must have edge_index and source_order")
+    return GraphStore.from_tables(tables, tensors.get("split"), source)
+
+
+def _dtype_named(name: str) -> torch.dtype:
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise UserError(f"a column must hold a type of torch, got '{name}'")
+    return found
+
+
+def _check_stored(key: str, name: str, column: Column, graphs: int, rows: int) -> None:
+    """Refuse what the kernels, which trust types and rows, could not copy."""
+    values, needed = column.values, graphs if column.is_constant else rows
+    is_number = is_pairs(name) or name in HIDDEN
+    kinds = (*NARROW, torch.int64) if column.dtype == torch.int64 else (column.dtype,)
+    if values.dtype not in kinds or (is_number and column.dtype != torch.int64):
+        raise UserError(f"{key} must hold {column.dtype}, got {values.dtype}")
+    shape = (2, needed) if is_pairs(name) else (needed, *values.shape[1:])
+    if tuple(values.shape) != shape or (is_number and column.is_constant):
+        raise UserError(f"{key} must have shape {list(shape)}, got {list(values.shape)}")
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give each tensor memory of its own, as the format asks for; most have it already."""
+    apart, seen = {}, set()
+    for name, values in tensors.items():
+        memory = values.untyped_storage()
+        is_alone = memory.nbytes() == values.nbytes and memory.data_ptr() not in seen
+        seen.add(memory.data_ptr())
+        apart[name] = values.contiguous() if is_alone else values.clone().contiguous()
+    return apart

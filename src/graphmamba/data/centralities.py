@@ -5,11 +5,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.data.blocks import Block, blocks, edges_of, node_counts, simple_columns
-from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.leading_vector import DEGENERATE
 from graphmamba.data.node_scores import eigenvector_centrality
+from graphmamba.data.parallel import run_all
 from graphmamba.data.spectrum import DENSE_UP_TO, ENTRIES_CPU, ENTRIES_GPU
-from graphmamba.data.workers import run_all
+from graphmamba.data.tables import GraphColumns
 
 
 def eigenvector_centralities(

@@ -18,11 +18,11 @@ import torch
 from jaxtyping import Int
 
 from graphmamba.data.coco_masks import draw_classes
-from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.image_files import read_picture
+from graphmamba.data.parallel import run_all
 from graphmamba.data.raw_files import find_file
 from graphmamba.data.region_graphs import RegionGraph, columns_of_regions, find_regions
-from graphmamba.data.workers import run_all
+from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
 TRAINING, TESTING = "train2017", "val2017"

@@ -11,8 +11,8 @@ from typing import Any
 from zipfile import BadZipFile
 
 from graphmamba.data.fetched import read_fetched
-from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.malnet import read_edge_lists
+from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
 BROKEN = (OSError, HTTPException, BadZipFile, TarError, EOFError, zlib.error)

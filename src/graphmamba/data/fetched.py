@@ -19,10 +19,9 @@ from torch_geometric.data import Data
 
 from graphmamba.data.fetched_files import FETCHED
 from graphmamba.data.from_pyg import columns_of
-from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.peptides import TARGETS, standardise
 from graphmamba.data.raw_files import DAMAGED
-from graphmamba.data.tables import LINKS, is_pairs
+from graphmamba.data.tables import LINKS, GraphColumns, is_pairs
 from graphmamba.data.tensor_pickle import MISTAKES, read_tensor_pickle
 from graphmamba.errors import UserError
 

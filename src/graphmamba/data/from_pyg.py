@@ -8,8 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_choice
-from graphmamba.data.graph_columns import GraphColumns, Pairs, boundaries
-from graphmamba.data.tables import is_pairs
+from graphmamba.data.tables import GraphColumns, Pairs, boundaries, is_pairs
 from graphmamba.data.take_apart import Graphs, take_apart
 from graphmamba.errors import UserError
 

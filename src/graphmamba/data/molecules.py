@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY
-from graphmamba.data.graph_columns import GraphColumns, boundaries
+from graphmamba.data.tables import GraphColumns, boundaries
 from graphmamba.errors import UserError
 
 ATOMIC_NUMBERS, DEGREES, CHARGES, HYDROGENS, RADICALS = 118, 10, 5, 8, 4

@@ -17,10 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.data.catalog import PEPTIDE_FUNCTIONS, PEPTIDE_STRUCTURES
-from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.molecules import read_smiles
 from graphmamba.data.peptide_split import PUBLISHED, SPLIT, read_split
 from graphmamba.data.raw_files import DAMAGED, find_file
+from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
 LABELLED = "peptide_multi_class_dataset.csv"

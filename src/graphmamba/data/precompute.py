@@ -9,8 +9,8 @@ from torch import Tensor
 from graphmamba.data.blocks import Block, blocks, edges_of, global_edges, node_counts
 from graphmamba.data.centralities import eigenvector_centralities
 from graphmamba.data.expander import expander_edges, expander_seeds
-from graphmamba.data.graph_columns import GraphColumns, Pairs, boundaries
 from graphmamba.data.louvain import louvain_communities
+from graphmamba.data.parallel import run_all
 from graphmamba.data.positional import (
     WALK_COLUMNS,
     Precompute,
@@ -18,7 +18,7 @@ from graphmamba.data.positional import (
     walk_back,
 )
 from graphmamba.data.spectrum import laplacian_spectra
-from graphmamba.data.workers import run_all
+from graphmamba.data.tables import GraphColumns, Pairs, boundaries
 
 WALK_ENTRIES = 1 << 19
 """Probabilities of one block: 4 MiB, which stay in the cache between two steps."""

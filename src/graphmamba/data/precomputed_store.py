@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from graphmamba.data.cache import open_or_repair
-from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.positional import Precompute
 from graphmamba.data.precompute import precomputed
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import GraphColumns, Pairs
 
 
 def with_precomputed(

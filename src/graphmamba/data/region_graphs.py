@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float16, Float32, Int, Int16, UInt8
 
-from graphmamba.data.graph_columns import GraphColumns, boundaries
 from graphmamba.data.slic import SlicRecipe, find_superpixels, import_skimage
+from graphmamba.data.tables import GraphColumns, boundaries
 
 PHOTOGRAPH = SlicRecipe(most=500, asked=550, compactness=30.0)
 

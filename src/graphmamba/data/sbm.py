@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graphmamba.checks import check_least
-from graphmamba.data.graph_columns import GraphColumns, boundaries
-from graphmamba.data.workers import run_all
+from graphmamba.data.parallel import run_all
+from graphmamba.data.tables import GraphColumns, boundaries
 
 SMALLEST, LARGEST = 5, 34
 """Nodes of a community and of a pattern: uniform, both ends included."""

@@ -4,8 +4,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from graphmamba.data.spans import Span, for_each_span
-from graphmamba.data.tables import Boundaries
+from graphmamba.data.tables import Boundaries, Span, for_each_span
 
 Edges = Int[Tensor, " edges"]
 TITLE = "Sorting edges"

@@ -20,10 +20,10 @@ from graphmamba.data.benchmark_checks import check_benchmark
 from graphmamba.data.cache import is_kept, open_or_build, open_store, recipe_hash
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.fetched_files import FETCHED
-from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.progress import track
+from graphmamba.data.parallel import track
 from graphmamba.data.sbm import Sizes, draw_cluster, draw_pattern
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
 

@@ -5,9 +5,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.data.blocks import Block, blocks, edges_of, node_counts, simple_columns
-from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data.parallel import run_all
 from graphmamba.data.sparse_spectrum import smallest_eigenpairs
-from graphmamba.data.workers import run_all
+from graphmamba.data.tables import GraphColumns
 
 DENSE_UP_TO = 512
 """Nodes up to which all eigenvectors at once cost less than the few asked for, one by one."""

@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.tables import LINKS
+from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.errors import UserError
 
 Item = TypeVar("Item")

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.graph_columns import GraphColumns, boundaries
+from graphmamba.data.parallel import run_all
 from graphmamba.data.raw_files import (
     check_finite,
     check_integers,
@@ -21,7 +21,7 @@ from graphmamba.data.raw_files import (
     find_file,
     read_arrays,
 )
-from graphmamba.data.workers import run_all
+from graphmamba.data.tables import GraphColumns, boundaries
 from graphmamba.errors import UserError
 
 NEIGHBOURS = 8

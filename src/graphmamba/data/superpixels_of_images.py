@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from graphmamba.data.graph_columns import GraphColumns, boundaries
 from graphmamba.data.image_files import read_cifar, read_idx
+from graphmamba.data.parallel import run_all
 from graphmamba.data.raw_files import find_file
 from graphmamba.data.slic import SlicRecipe, find_superpixels
 from graphmamba.data.superpixels import CLASSES, join_superpixels, read_superpixels, split_of
-from graphmamba.data.workers import run_all
+from graphmamba.data.tables import GraphColumns, boundaries
 from graphmamba.errors import UserError
 
 MNIST_NODES, CIFAR_NODES = "mnist_75sp.npz", "cifar10_150sp.npz"

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.data.catalog import VOC_CLASSES
-from graphmamba.data.graph_columns import GraphColumns, boundaries
+from graphmamba.data.parallel import run_all
 from graphmamba.data.raw_files import check_pointers, find_file, read_arrays
-from graphmamba.data.workers import run_all
+from graphmamba.data.tables import GraphColumns, boundaries
 from graphmamba.errors import UserError
 
 FILES = {

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from jaxtyping import Int, UInt8
 
-from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.image_files import read_class_mask, read_picture
+from graphmamba.data.parallel import run_all
 from graphmamba.data.raw_files import find_file
 from graphmamba.data.region_graphs import RegionGraph, columns_of_regions, find_regions
+from graphmamba.data.tables import GraphColumns
 from graphmamba.data.voc import CLASSES, FILES, read_voc
-from graphmamba.data.workers import run_all
 from graphmamba.errors import UserError
 
 HALVES_SEED = 41

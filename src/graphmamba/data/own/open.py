@@ -10,7 +10,6 @@ from typing import Any
 from graphmamba.checks import check_is
 from graphmamba.data.cache import DamagedError, file_hash, open_or_build, recipe_hash
 from graphmamba.data.catalog import Features, Task
-from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.own.arrays import read_npz
 from graphmamba.data.own.folder import FILES, read_folder
 from graphmamba.data.own.formats import check_read, format_of
@@ -22,6 +21,7 @@ from graphmamba.data.positional import Precompute
 from graphmamba.data.precomputed_store import with_precomputed
 from graphmamba.data.sources import default_root
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
 from graphmamba.whole_files import cannot_read, write_json

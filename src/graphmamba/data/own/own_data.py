@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from graphmamba.data.catalog import Features, Level, LossName, MetricName, Task
-from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.own.labels import Kind, Labels
+from graphmamba.data.tables import GraphColumns
 
 MEASURES: dict[Kind, tuple[LossName, MetricName]] = {
     "classes": ("cross_entropy", "accuracy"),

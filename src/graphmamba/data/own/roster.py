@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from graphmamba.data.graph_columns import boundaries
 from graphmamba.data.own.csv_table import CsvTable
+from graphmamba.data.tables import boundaries
 from graphmamba.errors import UserError
 
 

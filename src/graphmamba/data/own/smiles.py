@@ -10,7 +10,7 @@ from graphmamba.data.own.csv_table import read_csv
 from graphmamba.data.own.folder import Request, read_split
 from graphmamba.data.own.labels import LabelRule, read_labels
 from graphmamba.data.own.own_data import OwnData, task_of
-from graphmamba.data.progress import track
+from graphmamba.data.parallel import track
 
 
 def read_smiles_csv(

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.molecules import read_smiles
 from graphmamba.data.own.arrays import load_arrays
 from graphmamba.data.own.assemble import UNLABELLED, assemble_pairs, assemble_unlabelled
@@ -13,8 +12,8 @@ from graphmamba.data.own.feature_names import check_names
 from graphmamba.data.own.folder import columns_of_tables, lay_pairs, read_split, read_tables
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.roster import list_graphs, list_nodes
-from graphmamba.data.progress import track
-from graphmamba.data.tables import LINKS
+from graphmamba.data.parallel import track
+from graphmamba.data.tables import LINKS, GraphColumns, Pairs
 from graphmamba.errors import UserError
 
 

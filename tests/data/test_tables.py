@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmamba.data import spans
-from graphmamba.data.graph_columns import GraphColumns
+from graphmamba.data import tables
 from graphmamba.data.sort_edges import source_order, target_order
-from graphmamba.data.spans import Span, for_each_span
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import GraphColumns, Span, for_each_span
 from graphmamba.errors import UserError
 
 COUNTS = [3, 0, 1, 5, 40, 2, 0, 0, 7, 4, 0]
@@ -31,7 +30,7 @@ def graphs_of(edge_counts: list[int], seed: int = 0) -> GraphColumns:
 def test_every_row_is_in_one_span_with_its_graph(
     monkeypatch: pytest.MonkeyPatch, rows: int, counts: list[int]
 ) -> None:
-    monkeypatch.setattr(spans, "ROWS", rows)
+    monkeypatch.setattr(tables, "ROWS", rows)
     total = sum(counts)
     ptr = torch.tensor([0, *counts]).cumsum(0)
     seen, owner = torch.zeros(total), torch.full((total,), -1)
@@ -56,7 +55,7 @@ def by_graph(columns: GraphColumns, end: int) -> Tensor:
 
 @pytest.mark.parametrize("rows", [1, 6, 1000])
 def test_edges_are_sorted_as_at_once(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr(spans, "ROWS", rows)
+    monkeypatch.setattr(tables, "ROWS", rows)
     columns = graphs_of(COUNTS)
     given = columns.edge_index, columns.node_ptr, columns.edge_ptr
     places = target_order(*given)
@@ -71,7 +70,7 @@ def test_edges_are_sorted_as_at_once(monkeypatch: pytest.MonkeyPatch, rows: int)
 def test_a_store_gives_its_edges_back_as_they_came(
     monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr(spans, "ROWS", rows)
+    monkeypatch.setattr(tables, "ROWS", rows)
     columns = graphs_of(COUNTS)
     back = GraphStore(columns).columns()
     assert torch.equal(back.edge_index, columns.edge_index)
@@ -83,7 +82,7 @@ def test_a_store_gives_its_edges_back_as_they_came(
 def test_the_first_wrong_edge_is_named_in_whichever_span_it_is(
     monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr(spans, "ROWS", rows)
+    monkeypatch.setattr(tables, "ROWS", rows)
     columns = graphs_of(COUNTS)
     columns.edge_index[1, -1] = 77
     columns.edge_index[0, int(columns.edge_ptr[4]) + 2] = -3

@@ -1,12 +1,12 @@
-"""Bars for long work: quiet where nobody watches, and never in the way of the work."""
+"""Work on many items side by side: a quiet bar, and threads left as they were."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
-from graphmamba.data.progress import track
-from graphmamba.data.workers import run_all
+from graphmamba.data.parallel import run_all, track
 
 
 def test_items_pass_in_order_and_nothing_is_drawn_without_a_terminal(
@@ -57,3 +57,19 @@ def test_a_mistake_in_a_worker_is_raised_and_the_threads_are_as_before() -> None
     with pytest.raises(ZeroDivisionError):
         run_all(work, range(3), "Working")
     assert torch.get_num_threads() == 2
+
+
+def _blas_threads() -> set[int]:
+    return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+
+def test_workers_share_the_cores_and_leave_the_threads_as_they_were() -> None:
+    before, seen = (_blas_threads(), torch.get_num_threads()), []
+
+    def look(_: int) -> None:
+        seen.append((_blas_threads(), torch.get_num_threads()))
+
+    run_all(look, range(4), "looking")
+    assert before[0]
+    assert seen == [({1}, 1)] * 4
+    assert (_blas_threads(), torch.get_num_threads()) == before

@@ -1,15 +1,24 @@
-"""Blocks of graphs worked on side by side, one thread each, behind one progress bar."""
+"""Work on many items side by side, one thread each, behind one progress bar."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
 
-from graphmamba.data.progress import track
-
 Item = TypeVar("Item")
 CPU = torch.device("cpu")
+
+
+def track(items: Iterable[Item], title: str, total: int | None) -> Iterator[Item]:
+    """Hand the items on and draw how many are done, on a terminal only; None: nobody knows."""
+    from rich.console import Console
+    from rich.progress import track as draw
+
+    console = Console(stderr=True)
+    yield from draw(
+        items, description=title, total=total, console=console, disable=not console.is_terminal
+    )
 
 
 def run_all(
