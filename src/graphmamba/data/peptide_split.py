@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.raw_files import find_file, read_arrays
+from graphmamba.data.splits import SPLITS
 from graphmamba.data.tensor_pickle import read_array_pickle
 from graphmamba.errors import UserError
 

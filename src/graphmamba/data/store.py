@@ -14,9 +14,10 @@ from torch_geometric.data import Batch, Data
 from graphmamba.checks import check_choice
 from graphmamba.data.batch import make_batch
 from graphmamba.data.checks import check_rows
-from graphmamba.data.from_pyg import SPLITS, Split, columns_of
+from graphmamba.data.from_pyg import Graphs, columns_of
 from graphmamba.data.gather import Gather, make_gather
 from graphmamba.data.sort_edges import source_order, target_order
+from graphmamba.data.splits import SPLITS, Split
 from graphmamba.data.tables import (
     BY_SOURCE,
     HIDDEN,
@@ -30,7 +31,6 @@ from graphmamba.data.tables import (
     is_pairs,
     owner_of,
 )
-from graphmamba.data.take_apart import Graphs
 from graphmamba.errors import UserError
 
 PAIRS = "pairs."

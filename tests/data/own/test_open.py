@@ -13,8 +13,8 @@ from graphmamba.data import precomputed_store
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.own import OwnData, OwnOptions, open_own
 from graphmamba.data.own import open as own_open
-from graphmamba.data.own.split import draw_split
 from graphmamba.data.positional import Precompute
+from graphmamba.data.splits import draw_split
 from graphmamba.errors import UserError
 
 NODES = "graph,node,charge\n" + "".join(f"g{graph},{node},{node}.5\n" for graph in range(9) for node in range(3))  # fmt: skip # noqa: E501

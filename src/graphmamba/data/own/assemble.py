@@ -6,10 +6,10 @@ from torch import Tensor
 
 from graphmamba.checks import check_choice
 from graphmamba.data.catalog import Level
-from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.own.labels import LabelRule, Labels, Where
 from graphmamba.data.own.number_labels import number_labels
 from graphmamba.data.own.own_data import OwnData, numbers_of, task_of
+from graphmamba.data.splits import SPLITS
 from graphmamba.data.tables import LINKS, GraphColumns, Pairs
 from graphmamba.errors import UserError
 

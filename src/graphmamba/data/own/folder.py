@@ -10,11 +10,11 @@ from torch import Tensor
 
 from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import Level
-from graphmamba.data.from_pyg import SPLITS
 from graphmamba.data.own.csv_table import CsvTable, read_csv, read_header
 from graphmamba.data.own.labels import LabelRule, Labels, read_labels
 from graphmamba.data.own.own_data import OwnData, numbers_of, task_of
 from graphmamba.data.own.roster import Roster, list_graphs, list_nodes
+from graphmamba.data.splits import SPLITS
 from graphmamba.data.tables import LINKS, GraphColumns, Pairs, boundaries
 from graphmamba.errors import UserError
 

@@ -16,10 +16,10 @@ from graphmamba.data.own.formats import check_read, format_of
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.own_data import OwnData
 from graphmamba.data.own.smiles import read_smiles_csv
-from graphmamba.data.own.split import draw_split
 from graphmamba.data.positional import Precompute
 from graphmamba.data.precomputed_store import with_precomputed
 from graphmamba.data.sources import default_root
+from graphmamba.data.splits import draw_split
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UnwritableError, UserError

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from graphmamba.checks import check_seed, check_types
 from graphmamba.data.catalog import Level
 from graphmamba.data.own.labels import Kind, LabelRule
+from graphmamba.data.splits import Fractions
 from graphmamba.errors import UserError
 from graphmamba.parse import words_in
-
-Fractions = tuple[float, float, float]
-"""Shares of training, validation and test."""
 
 
 @dataclass(frozen=True)
