@@ -13,9 +13,9 @@ import torch
 from torch_geometric.datasets import GNNBenchmarkDataset, LRGBDataset
 
 from graphmamba.data.contacts import with_negatives
+from graphmamba.data.datasets.safe_pickle import read_tensor_pickle
 from graphmamba.data.downloads import download_gnn_benchmark, download_lrgb
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tensor_pickle import read_tensor_pickle
 from graphmamba.errors import UserError
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])

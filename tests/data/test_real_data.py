@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, CATALOG
+from graphmamba.data.datasets.files import read_arrays
+from graphmamba.data.datasets.superpixels import read_superpixels, split_of
+from graphmamba.data.datasets.voc import read_voc
 from graphmamba.data.malnet import read_malnet
 from graphmamba.data.peptides import read_peptides_func, read_peptides_struct
-from graphmamba.data.raw_files import read_arrays
 from graphmamba.data.sbm import draw_cluster, draw_pattern
-from graphmamba.data.superpixels import read_superpixels, split_of
 from graphmamba.data.tables import GraphColumns
-from graphmamba.data.voc import read_voc
 
 realdata = pytest.mark.realdata
 

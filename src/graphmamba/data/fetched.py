@@ -17,12 +17,12 @@ from jaxtyping import Int
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmamba.data.datasets.files import DAMAGED
+from graphmamba.data.datasets.safe_pickle import MISTAKES, read_tensor_pickle
 from graphmamba.data.fetched_files import FETCHED
 from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.peptides import TARGETS, standardise
-from graphmamba.data.raw_files import DAMAGED
 from graphmamba.data.tables import LINKS, GraphColumns, is_pairs
-from graphmamba.data.tensor_pickle import MISTAKES, read_tensor_pickle
 from graphmamba.errors import UserError
 
 FIELDS = ("x", "edge_attr", "edge_index", "y")

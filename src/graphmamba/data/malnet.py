@@ -18,13 +18,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from graphmamba.data.catalog import MALWARE
+from graphmamba.data.datasets.files import check_integers, check_pointers, find_file, read_arrays
 from graphmamba.data.edge_lists import MOST_NODES, PAIR, read_edge_list
-from graphmamba.data.raw_files import (
-    check_integers,
-    check_pointers,
-    find_file,
-    read_arrays,
-)
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.tables import GraphColumns, Span, boundaries, for_each_span, owner_of
 from graphmamba.errors import UserError

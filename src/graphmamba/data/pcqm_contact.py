@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from graphmamba.data.datasets.files import DAMAGED, find_file
 from graphmamba.data.molecules import columns_of_molecules, import_rdkit
-from graphmamba.data.raw_files import DAMAGED, find_file
 from graphmamba.data.tables import LINKS, GraphColumns, Pairs, boundaries
 from graphmamba.errors import UserError
 

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from graphmamba.data.raw_files import find_file, read_arrays
+from graphmamba.data.datasets.files import find_file, read_arrays
+from graphmamba.data.datasets.safe_pickle import read_array_pickle
 from graphmamba.data.splits import SPLITS
-from graphmamba.data.tensor_pickle import read_array_pickle
 from graphmamba.errors import UserError
 
 SPLIT = "peptide_split.npz"

@@ -17,9 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.data.catalog import PEPTIDE_FUNCTIONS, PEPTIDE_STRUCTURES
+from graphmamba.data.datasets.files import DAMAGED, find_file
 from graphmamba.data.molecules import read_smiles
 from graphmamba.data.peptide_split import PUBLISHED, SPLIT, read_split
-from graphmamba.data.raw_files import DAMAGED, find_file
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 

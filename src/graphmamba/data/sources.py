@@ -8,17 +8,11 @@ from pathlib import Path
 from shlex import quote
 
 from graphmamba.checks import check_choice, check_seed
-from graphmamba.data import (
-    coco_images,
-    malnet,
-    pcqm_contact,
-    peptides,
-    superpixels_of_images,
-    voc_images,
-)
+from graphmamba.data import malnet, pcqm_contact, peptides
 from graphmamba.data.benchmark_checks import check_benchmark
 from graphmamba.data.cache import is_kept, open_or_build, open_store, recipe_hash
 from graphmamba.data.catalog import CATALOG
+from graphmamba.data.datasets import coco, superpixels, voc
 from graphmamba.data.fetched_files import FETCHED
 from graphmamba.data.parallel import track
 from graphmamba.data.sbm import Sizes, draw_cluster, draw_pattern
@@ -93,13 +87,13 @@ SOURCES: dict[str, Source] = {
     ),
     "pascalvoc-sp": Source(
         download=_lrgb("pascalvoc-sp"),
-        read=voc_images.read_voc_folder,
-        files=voc_images.HOLDS,
+        read=voc.read_voc_folder,
+        files=voc.HOLDS,
     ),
     "coco-sp": Source(
         download=_lrgb("coco-sp"),
-        read=coco_images.read_coco,
-        files=coco_images.FOLDERS,
+        read=coco.read_coco,
+        files=coco.FOLDERS,
         reading=2,
     ),
     "pcqm-contact": Source(
@@ -115,13 +109,13 @@ SOURCES: dict[str, Source] = {
     ),
     "cifar10": Source(
         download=_gnn_benchmark("cifar10"),
-        read=superpixels_of_images.read_cifar10,
-        files=superpixels_of_images.CIFAR_FILES,
+        read=superpixels.read_cifar10,
+        files=superpixels.CIFAR_FILES,
     ),
     "mnist": Source(
         download=_gnn_benchmark("mnist"),
-        read=superpixels_of_images.read_mnist,
-        files=superpixels_of_images.MNIST_FILES,
+        read=superpixels.read_mnist,
+        files=superpixels.MNIST_FILES,
     ),
     "cluster": Source(download=_gnn_benchmark("cluster"), draw=draw_cluster),
     "pattern": Source(download=_gnn_benchmark("pattern"), draw=draw_pattern),
