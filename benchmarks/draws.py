@@ -21,7 +21,7 @@ from rich.console import Console
 from graphmamba.bench.tables import table, write_json
 from graphmamba.checks import check_choice, check_least
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.sbm import draw_cluster
+from graphmamba.data.datasets.sbm import draw_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.train.pretrained import find_pretrained

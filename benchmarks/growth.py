@@ -22,7 +22,7 @@ from graphmamba.bench.tables import table, write_json
 from graphmamba.bench.twin import in_type, twin_of
 from graphmamba.checks import check_least
 from graphmamba.config import load_experiment
-from graphmamba.data.sbm import draw_cluster
+from graphmamba.data.datasets.sbm import draw_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
 from graphmamba.task.model import GraphMamba

@@ -22,7 +22,7 @@ from torch import Tensor
 from graphmamba.bench.tables import table, write_json
 from graphmamba.checks import check_least
 from graphmamba.data.columns import topology_of
-from graphmamba.data.open import open_with_columns
+from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.positional import Precompute
 from graphmamba.data.topology import Topology
 from graphmamba.environment import describe, resolve_device

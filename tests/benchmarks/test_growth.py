@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphmamba.config import load_experiment
-from graphmamba.data.sbm import draw_cluster
+from graphmamba.data.datasets.sbm import draw_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.trained import with_read_columns

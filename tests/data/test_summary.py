@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphmamba.cli import main
-from graphmamba.data.sbm import draw_pattern
+from graphmamba.data.datasets.sbm import draw_pattern
 from graphmamba.data.summary import summarise
 from graphmamba.data.tables import GraphColumns, Pairs
 from graphmamba.errors import UserError

@@ -10,10 +10,10 @@ from torch_geometric.utils import subgraph
 
 from graphmamba.checks import check_least
 from graphmamba.data.catalog import CATALOG
+from graphmamba.data.datasets.sources import SOURCES, open_benchmark, place_of
+from graphmamba.data.datasets.synthetic import sized_graphs
 from graphmamba.data.positional import local_degree_profile
-from graphmamba.data.sources import SOURCES, open_benchmark, place_of
 from graphmamba.data.store import GraphStore
-from graphmamba.data.synthetic import sized_graphs
 from graphmamba.errors import UserError
 
 

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_is
+from graphmamba.data.datasets.sources import SOURCES
 from graphmamba.data.from_pyg import Graphs
 from graphmamba.data.own.pyg import list_of
 from graphmamba.data.positional import DEGREE_PROFILE_COLUMNS
 from graphmamba.data.precompute import degree_profiles, precomputed
-from graphmamba.data.sources import SOURCES
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.errors import UserError

@@ -17,7 +17,7 @@ from graphmamba.data.datasets.coco import (
     read_coco,
     unpack_runs,
 )
-from graphmamba.data.sources import build_benchmark
+from graphmamba.data.datasets.sources import build_benchmark
 from graphmamba.errors import UserError
 from tests.helpers.image_files import write_coco
 

@@ -10,6 +10,7 @@ import torch
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.datasets import superpixels
 from graphmamba.data.datasets.slic import SlicRecipe, find_superpixels
+from graphmamba.data.datasets.sources import build_benchmark, open_benchmark
 from graphmamba.data.datasets.superpixels import (
     CIFAR_RECIPE,
     MNIST_RECIPE,
@@ -21,7 +22,6 @@ from graphmamba.data.datasets.superpixels import (
     split_of,
     superpixels_of,
 )
-from graphmamba.data.sources import build_benchmark, open_benchmark
 from graphmamba.errors import UserError
 from tests.helpers.image_files import (
     photographs,

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
+from graphmamba.data.datasets.sources import build_benchmark
 from graphmamba.data.datasets.voc import halve, read_mask, read_voc, read_voc_folder
-from graphmamba.data.sources import build_benchmark
 from graphmamba.errors import UserError
 from tests.helpers.image_files import write_sbd, write_voc
 from tests.helpers.raw_files import write_regions

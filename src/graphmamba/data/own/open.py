@@ -10,6 +10,7 @@ from typing import Any
 from graphmamba.checks import check_is
 from graphmamba.data.cache import DamagedError, file_hash, open_or_build, recipe_hash
 from graphmamba.data.catalog import Features, Task
+from graphmamba.data.datasets.sources import default_root
 from graphmamba.data.own.arrays import read_npz
 from graphmamba.data.own.folder import FILES, read_folder
 from graphmamba.data.own.formats import check_read, format_of
@@ -18,7 +19,6 @@ from graphmamba.data.own.own_data import OwnData
 from graphmamba.data.own.smiles import read_smiles_csv
 from graphmamba.data.positional import Precompute
 from graphmamba.data.precomputed_store import with_precomputed
-from graphmamba.data.sources import default_root
 from graphmamba.data.splits import draw_split
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns

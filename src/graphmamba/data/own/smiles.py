@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphmamba.data.catalog import MOLECULES
-from graphmamba.data.molecules import read_smiles
+from graphmamba.data.datasets.molecules import read_smiles
 from graphmamba.data.own.csv_table import read_csv
 from graphmamba.data.own.folder import Request, read_split
 from graphmamba.data.own.labels import LabelRule, read_labels

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from graphmamba.data.molecules import read_smiles
+from graphmamba.data.datasets.molecules import read_smiles
 from graphmamba.data.own.arrays import load_arrays
 from graphmamba.data.own.assemble import UNLABELLED, assemble_pairs, assemble_unlabelled
 from graphmamba.data.own.csv_table import read_csv

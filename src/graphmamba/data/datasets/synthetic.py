@@ -14,7 +14,7 @@ from graphmamba.data.catalog import (
     Features,
     Task,
 )
-from graphmamba.data.contacts import NEGATIVES
+from graphmamba.data.datasets.pcqm_contact import NEGATIVES
 
 
 def sized_graphs(benchmark: Benchmark, sizes: Sequence[int], seed: int = 0) -> list[Data]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY
-from graphmamba.data.molecules import read_smiles
+from graphmamba.data.datasets.molecules import read_smiles
 from graphmamba.errors import UserError
 
 pytest.importorskip("rdkit")

@@ -1,24 +1,39 @@
-"""Where each benchmark comes from: local files, a download, or a recipe that draws it."""
+"""Open and build the ten benchmarks: from local files, a download, or a recipe that draws them."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 
+import torch
+from torch import Tensor
+
 from graphmamba.checks import check_choice, check_seed
-from graphmamba.data import malnet, pcqm_contact, peptides
-from graphmamba.data.benchmark_checks import check_benchmark
 from graphmamba.data.cache import is_kept, open_or_build, open_store, recipe_hash
-from graphmamba.data.catalog import CATALOG
-from graphmamba.data.datasets import coco, superpixels, voc
-from graphmamba.data.fetched_files import FETCHED
+from graphmamba.data.catalog import CATALOG, Benchmark, Level, Task
+from graphmamba.data.datasets import coco, malnet, pcqm_contact, peptides, superpixels, voc
+from graphmamba.data.datasets.download import (
+    FETCHED,
+    download_gnn_benchmark,
+    download_lrgb,
+    download_malnet,
+    read_fetched,
+)
+from graphmamba.data.datasets.sbm import Sizes, draw_cluster, draw_pattern
 from graphmamba.data.parallel import track
-from graphmamba.data.sbm import Sizes, draw_cluster, draw_pattern
+from graphmamba.data.positional import Precompute
+from graphmamba.data.precomputed_store import with_precomputed
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import GraphColumns
+from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.errors import UserError
+
+COMPUTED = "computed"
+"""Folder under a benchmark's own where pre-computed columns are kept."""
+PROFILE = Precompute(degree_profile="unbiased")
+"""Stands in for the features of graphs that have none, as published (MalNet-Tiny)."""
 
 
 @dataclass(frozen=True)
@@ -39,31 +54,6 @@ class Source:
     """Counts changes in how files are read or graphs are drawn; what is kept then becomes stale."""
 
 
-def _lrgb(name: str) -> Callable[[Path], GraphColumns]:
-    def download(root: Path) -> GraphColumns:
-        # PyG's data sets are slow to import and only a download needs them
-        from graphmamba.data.downloads import download_lrgb
-
-        return download_lrgb(name, root)
-
-    return download
-
-
-def _gnn_benchmark(name: str) -> Callable[[Path], GraphColumns]:
-    def download(root: Path) -> GraphColumns:
-        from graphmamba.data.downloads import download_gnn_benchmark
-
-        return download_gnn_benchmark(name, root)
-
-    return download
-
-
-def _malnet(root: Path) -> GraphColumns:
-    from graphmamba.data.downloads import download_malnet
-
-    return download_malnet(root)
-
-
 def _molecules(smiles: Sequence[str]) -> Iterable[str]:
     return track(smiles, "Molecules", len(smiles))
 
@@ -75,50 +65,51 @@ def _rows(rows: Iterable[pcqm_contact.Row]) -> Iterable[pcqm_contact.Row]:
 
 SOURCES: dict[str, Source] = {
     "peptides-func": Source(
-        download=_lrgb("peptides-func"),
+        download=partial(download_lrgb, "peptides-func"),
         read=partial(peptides.read_peptides_func, follow=_molecules),
-        files=f"{peptides.LABELLED}[.gz] and {peptides.SPLITS}",
+        files=f"{peptides.LABELLED}[.gz] and {peptides.SPLIT_FILES}",
     ),
     "peptides-struct": Source(
-        download=_lrgb("peptides-struct"),
+        download=partial(download_lrgb, "peptides-struct"),
         read=partial(peptides.read_peptides_struct, follow=_molecules),
-        files=f"{peptides.STRUCTURES[0]}[.gz] and {peptides.SPLITS}, or {peptides.LABELLED}[.gz], "
-        f"{peptides.MEASURED} (targets of some peptides) and {peptides.SPLITS}",
+        files=f"{peptides.STRUCTURES[0]}[.gz] and {peptides.SPLIT_FILES}, "
+        f"or {peptides.LABELLED}[.gz], {peptides.MEASURED} (targets of some peptides) "
+        f"and {peptides.SPLIT_FILES}",
     ),
     "pascalvoc-sp": Source(
-        download=_lrgb("pascalvoc-sp"),
+        download=partial(download_lrgb, "pascalvoc-sp"),
         read=voc.read_voc_folder,
         files=voc.HOLDS,
     ),
     "coco-sp": Source(
-        download=_lrgb("coco-sp"),
+        download=partial(download_lrgb, "coco-sp"),
         read=coco.read_coco,
         files=coco.FOLDERS,
         reading=2,
     ),
     "pcqm-contact": Source(
-        download=_lrgb("pcqm-contact"),
+        download=partial(download_lrgb, "pcqm-contact"),
         read=partial(pcqm_contact.read_pcqm_contact, follow=_rows),
         files=f"{pcqm_contact.FILE}[.gz]",
     ),
     "malnet-tiny": Source(
-        download=_malnet,
+        download=download_malnet,
         read=malnet.read_malnet,
         files=malnet.FILES,
         has_features=False,
     ),
     "cifar10": Source(
-        download=_gnn_benchmark("cifar10"),
+        download=partial(download_gnn_benchmark, "cifar10"),
         read=superpixels.read_cifar10,
         files=superpixels.CIFAR_FILES,
     ),
     "mnist": Source(
-        download=_gnn_benchmark("mnist"),
+        download=partial(download_gnn_benchmark, "mnist"),
         read=superpixels.read_mnist,
         files=superpixels.MNIST_FILES,
     ),
-    "cluster": Source(download=_gnn_benchmark("cluster"), draw=draw_cluster),
-    "pattern": Source(download=_gnn_benchmark("pattern"), draw=draw_pattern),
+    "cluster": Source(download=partial(download_gnn_benchmark, "cluster"), draw=draw_cluster),
+    "pattern": Source(download=partial(download_gnn_benchmark, "pattern"), draw=draw_pattern),
 }
 
 
@@ -219,8 +210,6 @@ def _reader_of(name: str, folder: Path) -> Callable[[Path], GraphColumns]:
     if not folder.is_dir():
         raise UserError(f"--from must be a folder that holds {_files_of(name)}, got '{folder}'")
     if name in FETCHED and FETCHED[name].is_in(folder):
-        from graphmamba.data.fetched import read_fetched
-
         return partial(read_fetched, name)
     if source.read is None:
         raise UserError(f"--from must be a folder that holds {_files_of(name)}, got '{folder}'")
@@ -244,3 +233,106 @@ def how_to_get(name: str, root: Path | None = None) -> str:
     place = "" if root in (None, default_root()) else f" --root {quote(str(root))}"
     told = f"{verb} with `graphmamba data build {name}{place}`"
     return f"{told}, or build it from local files with `--from DIR` (DIR holds {_files_of(name)})"
+
+
+def open_with_columns(
+    name: str,
+    asked: Precompute | None = None,
+    root: Path | None = None,
+    seed: int = 0,
+    sizes: Sizes | None = None,
+) -> GraphStore:
+    """Open a benchmark with the pre-computed columns that a model reads, and no others.
+
+    Columns are computed when they are first asked for, which a bar on the terminal follows, and
+    kept beside the set by what its graphs are: a set that is built anew from other files has its
+    columns computed anew. Graphs without features get their local degree profile as `x`.
+
+    Args:
+        name: The benchmark's name in the catalogue.
+        asked: What the model reads: `GraphMamba.precompute`.
+        root: Where sets are kept; None for the default place.
+        seed: Of a set that is drawn.
+        sizes: Graphs of the three parts of a set that is drawn; None for the published sizes.
+    """
+    root = root or default_root()
+    store = open_benchmark(name, root, seed, sizes)
+    # not read from the place again: another set may be there by now
+    recipe = {"content": store.content}
+    folder = root / name / COMPUTED
+    if "x" not in store.tables["nodes"].columns:
+        made = with_precomputed(store, PROFILE, folder, recipe).tables["nodes"]
+        store = store.with_columns(nodes={"x": made.given("degree_profile")})
+    return with_precomputed(store, asked or Precompute(), folder, recipe)
+
+
+def check_benchmark(
+    columns: GraphColumns, benchmark: Benchmark, origin: str, *, has_features: bool = True
+) -> None:
+    """Refuse the graphs of another set before they are kept under a name that is not theirs.
+
+    Args:
+        columns: What was read, downloaded or drawn.
+        benchmark: What it has to be.
+        origin: What messages call the place that it came from.
+        has_features: Whether nodes come with features; those of call graphs are computed later.
+    """
+    labels = _labels(columns, benchmark.task)
+    broken = next(chain(_features(columns, benchmark, has_features), labels), None)
+    if broken is not None:
+        rule, got = broken
+        read = f" ({columns.source})" if columns.source else ""
+        raise UserError(f"{origin} must hold graphs of {benchmark.title}: {rule}, got {got}{read}")
+
+
+def _features(
+    columns: GraphColumns, benchmark: Benchmark, has_features: bool
+) -> Iterator[tuple[str, str]]:
+    """Rules that do not hold for the features, each with what is there instead."""
+    features = benchmark.features
+    node_columns = features.node_columns if has_features else 0
+    for name, among, needed, is_integer in (
+        ("x", columns.nodes, node_columns, features.nodes == "atoms"),
+        ("edge_attr", columns.edges, features.edge_columns, features.edges == "bonds"),
+    ):
+        values = among.get(name)
+        if not needed:
+            if values is not None:
+                yield f"{name} must not be there", _shape(values)
+        elif (
+            values is None
+            or values.shape[1:] != (needed,)
+            or values.is_floating_point() == is_integer
+        ):
+            kind = "integers" if is_integer else "floating-point numbers"
+            yield f"{name} must have {needed} columns of {kind}", _shape(values)
+
+
+def _labels(columns: GraphColumns, task: Task) -> Iterator[tuple[str, str]]:
+    """Rules that do not hold for the labels, each with what is there instead."""
+    if task.level == "link":
+        if LINKS not in columns.pairs:
+            yield f"{LINKS} must be there", "none"
+        return
+    among: dict[Level, Mapping[str, Tensor]] = {"graph": columns.graphs, "node": columns.nodes}
+    if "y" not in among[task.level]:
+        others = [f"y of each {level}" for level, table in among.items() if "y" in table]
+        yield f"y must be of each {task.level}", " and ".join(others) or "none"
+    else:
+        yield from _values(among[task.level]["y"], task)
+
+
+def _values(y: Tensor, task: Task) -> Iterator[tuple[str, str]]:
+    if not task.classes:
+        if y.shape[1:] != (task.outputs,) or not y.is_floating_point():
+            yield f"y must have {task.outputs} columns of floating-point numbers", _shape(y)
+    elif y.dim() != 1 or y.is_floating_point():
+        yield "y must hold a class each, an integer", _shape(y)
+    elif len(y):
+        low, high = (int(end) for end in torch.aminmax(y))
+        if low < 0 or high >= task.classes:
+            yield f"y must be 0 to {task.classes - 1}", f"{low if low < 0 else high}"
+
+
+def _shape(values: Tensor | None) -> str:
+    return "none" if values is None else f"{values.dtype} of shape {list(values.shape)}"

@@ -1,4 +1,4 @@
-"""PCQM-Contact from its table: molecules with hydrogens, contacts by their numbers."""
+"""PCQM-Contact: contacts of the published table, and wrong pairs to learn from."""
 
 import gzip
 from collections.abc import Callable
@@ -9,12 +9,19 @@ import pytest
 import torch
 
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.pcqm_contact import read_pcqm_contact, shuffled_split
-from graphmamba.data.sources import build_benchmark
+from graphmamba.data.datasets.pcqm_contact import (
+    draw_negatives,
+    read_pcqm_contact,
+    shuffled_split,
+    with_negatives,
+)
+from graphmamba.data.datasets.sources import build_benchmark
 from graphmamba.errors import UserError
 from tests.helpers.raw_files import cut, spoil
 
 chem = pytest.importorskip("rdkit.Chem")
+NODE_PTR = torch.tensor([0, 30, 31, 60])
+POSITIVES = torch.tensor([[0, 5, 31, 40, 7, 9], [5, 0, 40, 31, 9, 7]])
 
 
 def written(smiles: str, contacts: list[tuple[int, int]]) -> str:
@@ -117,3 +124,55 @@ def test_a_damaged_table_is_told(damage: Callable[[Path], None], tmp_path: Path)
     damage(packed)
     with pytest.raises(UserError, match=r"tsv\.gz must be a whole table"):
         read_pcqm_contact(tmp_path)
+
+
+def pairs_of(index: torch.Tensor) -> list[tuple[int, int]]:
+    return [(int(i), int(j)) for i, j in index.T]
+
+
+def test_two_wrong_pairs_for_each_true_one_in_the_same_graph() -> None:
+    drawn = draw_negatives(POSITIVES, NODE_PTR, torch.Generator().manual_seed(0))
+    graph = torch.searchsorted(NODE_PTR, drawn, right=True)
+    assert torch.equal(graph[0], graph[1])
+    assert drawn[0].bincount(minlength=60)[POSITIVES[0]].tolist() == [2] * 6
+    assert not set(pairs_of(drawn)) & set(pairs_of(POSITIVES))
+    assert len(set(pairs_of(drawn))) == drawn.shape[1]
+
+
+def test_same_seed_same_pairs() -> None:
+    first, second, other = (
+        draw_negatives(POSITIVES, NODE_PTR, torch.Generator().manual_seed(seed))
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+def test_pairs_that_cannot_be_had_are_left_out() -> None:
+    # of three pairs with node 0 two are true, so that one is wrong; four are asked for
+    positives = torch.tensor([[0, 0], [1, 2]])
+    drawn = draw_negatives(positives, torch.tensor([0, 3]), torch.Generator().manual_seed(0))
+    assert pairs_of(drawn) == [(0, 0)]
+
+
+def test_tails_are_uniform_over_what_is_left() -> None:
+    positives = torch.tensor([[0], [1]])
+    generator, ptr = torch.Generator().manual_seed(3), torch.tensor([0, 5])
+    tails = torch.cat([draw_negatives(positives, ptr, generator)[1] for _ in range(2_000)])
+    share = tails.bincount(minlength=5) / len(tails)
+    assert share[1] == 0
+    # 4,000 tails: over four standard deviations of a share of a quarter
+    assert (share[[0, 2, 3, 4]] - 0.25).abs().max() < 0.03
+
+
+def test_labels_say_which_pairs_are_true() -> None:
+    generator = torch.Generator().manual_seed(0)
+    pairs, label = with_negatives(POSITIVES, NODE_PTR, generator)
+    assert torch.equal(pairs[:, label == 1], POSITIVES)
+    assert (label == 0).sum() == 12
+
+
+def test_no_true_pairs_no_wrong_ones() -> None:
+    pairs, label = with_negatives(POSITIVES[:, :0], NODE_PTR, torch.Generator())
+    assert pairs.shape == (2, 0)
+    assert label.shape == (0,)

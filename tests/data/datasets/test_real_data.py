@@ -10,11 +10,11 @@ import torch
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, CATALOG
 from graphmamba.data.datasets.files import read_arrays
+from graphmamba.data.datasets.malnet import read_malnet
+from graphmamba.data.datasets.peptides import read_peptides_func, read_peptides_struct
+from graphmamba.data.datasets.sbm import draw_cluster, draw_pattern
 from graphmamba.data.datasets.superpixels import read_superpixels, split_of
 from graphmamba.data.datasets.voc import read_voc
-from graphmamba.data.malnet import read_malnet
-from graphmamba.data.peptides import read_peptides_func, read_peptides_struct
-from graphmamba.data.sbm import draw_cluster, draw_pattern
 from graphmamba.data.tables import GraphColumns
 
 realdata = pytest.mark.realdata

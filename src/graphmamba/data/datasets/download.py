@@ -1,16 +1,22 @@
-"""Files that PyG's classes have fetched -> columns as the paper's code reads them.
+"""Published files as PyG's classes fetch them -> columns as the paper's code reads them.
 
-PyG would unpickle some of them freely; the readers here take tensors alone.
+Only the fetching is PyG's, which would unpickle some of the files freely; the readers here take
+tensors alone.
 """
 
+import shutil
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from http.client import HTTPException
 from pathlib import Path
+from tarfile import TarError
 from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import BadZipFile
 
 import torch
 from jaxtyping import Int
@@ -18,18 +24,85 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.data.datasets.files import DAMAGED
+from graphmamba.data.datasets.malnet import read_edge_lists
+from graphmamba.data.datasets.peptides import TARGETS, standardise
 from graphmamba.data.datasets.safe_pickle import MISTAKES, read_tensor_pickle
-from graphmamba.data.fetched_files import FETCHED
 from graphmamba.data.from_pyg import columns_of
-from graphmamba.data.peptides import TARGETS, standardise
 from graphmamba.data.tables import LINKS, GraphColumns, is_pairs
 from graphmamba.errors import UserError
 
+PARTS = ("train", "val", "test")
 FIELDS = ("x", "edge_attr", "edge_index", "y")
 CONTACT_FIELDS = ("x", "edge_attr", "edge_index", LINKS, "edge_label")
 COCO_NUMBERS, COCO_UNUSED = 91, (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 """COCO numbers 80 categories and the background up to 90 and leaves some numbers out."""
 Columns = Mapping[str, Any]
+BROKEN = (OSError, HTTPException, BadZipFile, TarError, EOFError, zlib.error)
+"""What a connection, or a file that broke off, brings about."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """The files of one benchmark, by the names that PyG gives them."""
+
+    folder: str
+    """Folder of the set, which holds the folders `raw` and `processed`."""
+    files: tuple[tuple[str, ...], ...]
+    """Names that hold the whole set together, the raw ones first."""
+    archives: tuple[str, ...]
+    """Names under which the raw ones come, packed."""
+
+    def find(self, folder: Path) -> list[Path] | None:
+        """Return the files of the first complete form; None if the folder has none."""
+        # Where PyG has both, the raw files are those that nothing has been done to.
+        for place in ("", "raw", f"{self.folder}/raw", "processed", f"{self.folder}/processed"):
+            for names in self.files:
+                paths = [folder / place / name for name in names]
+                if all(path.is_file() for path in paths):
+                    return paths
+        return None
+
+    def find_archive(self, folder: Path) -> Path | None:
+        """Return the packed files, if the folder has them."""
+        places = [folder / place / name for place in ("", "raw") for name in self.archives]
+        return next((path for path in places if path.is_file()), None)
+
+    def is_in(self, folder: Path) -> bool:
+        """Tell whether a folder holds the set in any form."""
+        return self.find(folder) is not None or self.find_archive(folder) is not None
+
+
+def _each_part(ending: str) -> tuple[str, ...]:
+    return tuple(f"{part}{ending}" for part in PARTS)
+
+
+def _molecule_files(name: str, archive: str) -> Fetched:
+    return Fetched(name, (_each_part(".pt"),), (f"{archive}.zip",))
+
+
+def _region_files(name: str, archives: Sequence[str]) -> Fetched:
+    packed = tuple(f"{archive}.zip" for archive in archives)
+    return Fetched(name, (_each_part(".pickle"), _each_part(".pt")), packed)
+
+
+def _benchmark_files(name: str) -> Fetched:
+    return Fetched(name, ((f"{name}_v2.pt",), _each_part("_data.pt")), (f"{name}_v2.zip",))
+
+
+FETCHED: dict[str, Fetched] = {
+    "peptides-func": _molecule_files("peptides-func", "peptidesfunc"),
+    "peptides-struct": _molecule_files("peptides-struct", "peptidesstruct"),
+    "pcqm-contact": _molecule_files("pcqm-contact", "pcqmcontact"),
+    "pascalvoc-sp": _region_files(
+        "pascalvoc-sp", ("pascalvocsp", "voc_superpixels_edge_wt_region_boundary")
+    ),
+    "coco-sp": _region_files("coco-sp", ("cocosp", "coco_superpixels_edge_wt_region_boundary")),
+    "mnist": _benchmark_files("MNIST"),
+    "cifar10": _benchmark_files("CIFAR10"),
+    "cluster": _benchmark_files("CLUSTER"),
+    "pattern": _benchmark_files("PATTERN"),
+}
+"""MalNet-Tiny is missing here: what PyG fetches of it are the edge lists that `malnet.py` reads."""
 
 
 class _Unneeded:
@@ -205,3 +278,64 @@ def renumber(labels: Any) -> Int[Tensor, " nodes"]:
     if not bool(is_used[given].all()):
         raise ValueError(f"labels {given[~is_used[given]].unique().tolist()} name no category")
     return (is_used.cumsum(0) - 1)[given]
+
+
+def download_lrgb(name: str, root: Path) -> GraphColumns:
+    """Fetch a set of the Long Range Graph Benchmark."""
+    from torch_geometric.datasets import LRGBDataset
+
+    return _read(name, _without_processing(LRGBDataset, root, name))
+
+
+def download_gnn_benchmark(name: str, root: Path) -> GraphColumns:
+    """Fetch MNIST, CIFAR10, CLUSTER or PATTERN as "Benchmarking GNNs" published them."""
+    from torch_geometric.datasets import GNNBenchmarkDataset
+
+    return _read(name, _without_processing(GNNBenchmarkDataset, root, name.upper()))
+
+
+def download_malnet(root: Path) -> GraphColumns:
+    """Fetch MalNet-Tiny's edge lists and read them as the published code does."""
+    from torch_geometric.datasets import MalNetTiny
+
+    dataset = _without_processing(MalNetTiny, root / "malnet-tiny", "MalNet-Tiny")
+    _fetch(dataset)
+    return read_edge_lists(Path(dataset.raw_dir))
+
+
+def _read(name: str, dataset: Any) -> GraphColumns:
+    _fetch(dataset)
+    source = f"{dataset.name}, downloaded by PyG's {type(dataset).__name__}"
+    return replace(read_fetched(name, Path(dataset.raw_dir)), source=source)
+
+
+def _without_processing(kind: Any, root: Path, name: str) -> Any:
+    """Make one of PyG's data sets that knows where its files are and fetches them, no more."""
+    dataset = kind.__new__(kind)
+    dataset.root, dataset.name = str(root), name
+    return dataset
+
+
+def _fetch(dataset: Any) -> None:
+    """Have the files fetched beside their place, then move them there, whole.
+
+    PyG takes whatever it finds for whole, a file that broke off included.
+    """
+    if all(Path(path).exists() for path in dataset.raw_paths):
+        return
+    root, place = dataset.root, Path(dataset.raw_dir)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".download-", dir=place.parent) as partial:
+        dataset.root = partial
+        fetched = Path(dataset.raw_dir)
+        # some of PyG's classes remove it first, and fail where it is not there
+        fetched.mkdir(parents=True)
+        try:
+            dataset.download()
+        except BROKEN as mistake:
+            raise UserError(f"{dataset.name} cannot be downloaded: {mistake}") from mistake
+        finally:
+            dataset.root = root
+        if place.exists():
+            shutil.rmtree(place)
+        fetched.rename(place)

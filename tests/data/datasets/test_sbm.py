@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmamba.data import sbm
-from graphmamba.data.sbm import LARGEST, SMALLEST, draw_cluster, draw_pattern
+from graphmamba.data.datasets import sbm
+from graphmamba.data.datasets.sbm import LARGEST, SMALLEST, draw_cluster, draw_pattern
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 

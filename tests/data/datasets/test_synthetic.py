@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, CATALOG
-from graphmamba.data.synthetic import sized_graphs
+from graphmamba.data.datasets.synthetic import sized_graphs
 from tests.helpers.synthetic import synthetic_graphs
 
 

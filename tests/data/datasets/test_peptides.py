@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from graphmamba.data.peptide_split import read_split
-from graphmamba.data.peptides import TARGETS, read_peptides_func, read_peptides_struct
+from graphmamba.data.datasets.peptides import (
+    TARGETS,
+    read_peptides_func,
+    read_peptides_struct,
+    read_split,
+)
 from graphmamba.errors import UserError
 from tests.helpers.raw_files import (
     LABELS,

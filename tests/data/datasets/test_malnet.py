@@ -1,4 +1,4 @@
-"""Call graphs from edge lists."""
+"""MalNet-Tiny: nodes by their names, edge lists, what is wrong with files."""
 
 from pathlib import Path
 
@@ -8,8 +8,7 @@ import torch
 
 from graphmamba.data import tables
 from graphmamba.data.catalog import MALWARE
-from graphmamba.data.edge_lists import read_edge_list
-from graphmamba.data.malnet import read_edge_lists, read_malnet
+from graphmamba.data.datasets.malnet import read_edge_list, read_edge_lists, read_malnet
 from graphmamba.errors import UserError
 from tests.helpers.raw_files import write_malnet
 
