@@ -17,9 +17,9 @@ from torch_geometric.data import Batch, Data
 from graphmamba.data import gather
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.from_pyg import columns_of
-from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns, Pairs
+from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
 from tests.helpers.experiments import small_experiment
 from tests.helpers.processes import run_apart

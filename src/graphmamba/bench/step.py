@@ -13,9 +13,9 @@ import torch
 from graphmamba.bench.timing import once_ms
 from graphmamba.config import load_experiment
 from graphmamba.data.datasets.synthetic import sized_graphs
-from graphmamba.data.precompute import precomputed
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import GraphStore
+from graphmamba.data.transforms.precompute import precomputed
 from graphmamba.encode.linear import Linear
 from graphmamba.encode.norm import norms_of
 from graphmamba.errors import UserError

@@ -12,8 +12,8 @@ from graphmamba.checks import check_least
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.datasets.sources import SOURCES, open_benchmark, place_of
 from graphmamba.data.datasets.synthetic import sized_graphs
-from graphmamba.data.positional import local_degree_profile
 from graphmamba.data.store import GraphStore
+from graphmamba.data.transforms.degree_profile import local_degree_profile
 from graphmamba.errors import UserError
 
 

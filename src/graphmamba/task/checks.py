@@ -17,9 +17,9 @@ from graphmamba.data.checks import (
 )
 from graphmamba.data.columns import column, required
 from graphmamba.data.edge_layout import lay_out_edges
-from graphmamba.data.positional import Precompute
 from graphmamba.data.tables import LINKS
 from graphmamba.data.topology import Topology
+from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 
 CATEGORIES = {"atoms", "bonds"}

@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.columns import topology_of
-from graphmamba.data.positional import Precompute
+from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.encode.config import EncoderConfig
 from graphmamba.encode.encoder import GraphEncoder
 from graphmamba.stack.backbone import Backbone

@@ -8,9 +8,9 @@ from graphmamba.data.own.formats import check_read
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.pyg import from_graphs
 from graphmamba.data.own.source import OwnSource
-from graphmamba.data.precompute import add_precomputed
 from graphmamba.data.splits import draw_split
 from graphmamba.data.store import GraphStore
+from graphmamba.data.transforms.precompute import add_precomputed
 from graphmamba.task.model import columns_read
 from graphmamba.train.experiment import Experiment
 

@@ -8,7 +8,6 @@ import torch
 from torch_geometric.data import Data, InMemoryDataset
 
 from graphmamba.config import load_experiment
-from graphmamba.data import precomputed_store
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.datasets import sources
 from graphmamba.data.datasets.download import FETCHED
@@ -22,8 +21,10 @@ from graphmamba.data.datasets.sources import (
     open_with_columns,
 )
 from graphmamba.data.from_pyg import columns_of
-from graphmamba.data.positional import Precompute, add_columns, local_degree_profile
 from graphmamba.data.store import GraphStore
+from graphmamba.data.transforms import precompute
+from graphmamba.data.transforms.degree_profile import local_degree_profile
+from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
 from tests.helpers.raw_files import write_malnet, write_superpixels
 
@@ -266,7 +267,7 @@ def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> None:
         raise AssertionError("what is kept must be opened")
 
-    monkeypatch.setattr(precomputed_store, "precomputed", refuse)
+    monkeypatch.setattr(precompute, "precomputed", refuse)
     monkeypatch.setitem(sources.SOURCES, "pattern", sources.Source(refuse, draw=refuse))  # type: ignore[arg-type]
     again = open_with_columns("pattern", Precompute(frequencies=3), tmp_path, sizes=SIZES)
     assert torch.equal(again[1].laplacian_vectors, first[1].laplacian_vectors)

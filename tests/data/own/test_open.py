@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from graphmamba import whole_files
-from graphmamba.data import precomputed_store
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.own import OwnData, OwnOptions, open_own
 from graphmamba.data.own import open as own_open
-from graphmamba.data.positional import Precompute
 from graphmamba.data.splits import draw_split
+from graphmamba.data.transforms import precompute
+from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 
 NODES = "graph,node,charge\n" + "".join(f"g{graph},{node},{node}.5\n" for graph in range(9) for node in range(3))  # fmt: skip # noqa: E501
@@ -125,7 +125,7 @@ def test_another_split_shares_what_was_computed(
     first = open_own(folder, TASTE, tmp_path).with_columns(asked)
     assert first.store[0].laplacian_vectors.shape == (3, 2)
     never_read(monkeypatch)
-    monkeypatch.setattr(precomputed_store, "precomputed", refuse)
+    monkeypatch.setattr(precompute, "precomputed", refuse)
     kept = sorted(path.name for path in (tmp_path / "own").iterdir())
     options = OwnOptions(label=("taste",), split_seed=5, fractions=(0.2, 0.2, 0.6))
     other = open_own(folder, options, tmp_path).with_columns(asked)

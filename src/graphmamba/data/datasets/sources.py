@@ -24,10 +24,9 @@ from graphmamba.data.datasets.download import (
 )
 from graphmamba.data.datasets.sbm import Sizes, draw_cluster, draw_pattern
 from graphmamba.data.parallel import track
-from graphmamba.data.positional import Precompute
-from graphmamba.data.precomputed_store import with_precomputed
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
+from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UserError
 
 COMPUTED = "computed"

@@ -17,11 +17,10 @@ from graphmamba.data.own.formats import check_read, format_of
 from graphmamba.data.own.options import OwnOptions
 from graphmamba.data.own.own_data import OwnData
 from graphmamba.data.own.smiles import read_smiles_csv
-from graphmamba.data.positional import Precompute
-from graphmamba.data.precomputed_store import with_precomputed
 from graphmamba.data.splits import draw_split
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns
+from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
 from graphmamba.whole_files import cannot_read, write_json

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphmamba.data.louvain import louvain_communities
+from graphmamba.data.transforms.communities import louvain_communities
 from graphmamba.errors import UserError
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmamba.data import expander
-from graphmamba.data.expander import expander_edges, spectral_gap
+from graphmamba.data.transforms import expander
+from graphmamba.data.transforms.expander import expander_edges, spectral_gap
 from graphmamba.errors import UserError
 
 

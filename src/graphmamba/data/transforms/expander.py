@@ -8,7 +8,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.checks import check_least
+from graphmamba.data.parallel import run_all
 from graphmamba.data.random_bits import draw_bits
+from graphmamba.data.tables import GraphColumns, Pairs, boundaries
+from graphmamba.data.transforms.blocks import node_counts
 
 COMPLETE_UP_TO = 10
 """Graphs of at most this many nodes get all pairs instead."""
@@ -92,3 +95,19 @@ def _draw(nodes: int, degree: int, generator: torch.Generator | None) -> Int[Ten
     images = torch.stack([torch.randperm(nodes, generator=generator) for _ in range(degree)])
     source, target = torch.arange(nodes).repeat(degree), images.flatten()
     return torch.stack([torch.cat([source, target]), torch.cat([target, source])])
+
+
+def all_expanders(columns: GraphColumns, degree: int, seed: int = 0) -> Pairs:
+    """`expander_edges` of every graph; a graph's draw depends on its number alone."""
+    counts = node_counts(columns)
+    seeds = expander_seeds(seed, len(counts))
+    found = [torch.empty(2, 0, dtype=torch.int64)] * len(seeds)
+
+    def draw(graph: int) -> None:
+        generator = torch.Generator().manual_seed(seeds[graph])
+        found[graph] = expander_edges(int(counts[graph]), degree, generator)
+
+    run_all(draw, range(len(seeds)), "Expander graphs")
+    index = torch.cat([torch.empty(2, 0, dtype=torch.int64), *found], dim=1)
+    widths = torch.tensor([edges.shape[1] for edges in found], dtype=torch.int64)
+    return Pairs(boundaries(widths), index)

@@ -8,6 +8,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data.checks import check_range
+from graphmamba.data.parallel import run_all
+from graphmamba.data.tables import GraphColumns
+from graphmamba.data.transforms.blocks import node_counts
 
 LEAST_GAIN = 1e-7
 """Modularity that a level must gain for another one to follow, as in networkx."""
@@ -21,7 +24,12 @@ def louvain_communities(
     Nodes move to the neighbouring community that gains most, in a random order, until none gains;
     then communities become nodes, and so on. Directions and repeats of an edge do not matter.
     """
-    from graphmamba.data.louvain_kernels import join, modularity, move_nodes, pairs_of
+    from graphmamba.data.transforms.communities_kernels import (
+        join,
+        modularity,
+        move_nodes,
+        pairs_of,
+    )
 
     # kernels look at no bound
     check_range("edge_index", edge_index, nodes, "nodes")
@@ -49,10 +57,23 @@ def _simple_graph(edges: np.ndarray, nodes: int) -> tuple[np.ndarray, ...]:
 
     Neighbours stand as in a networkx graph that was copied edge by edge: lower ones first.
     """
-    from graphmamba.data.louvain_kernels import join, pairs_of
+    from graphmamba.data.transforms.communities_kernels import join, pairs_of
 
     # pairs are numbered by products of nodes, which 32 bits may not hold
     source, target = (np.ascontiguousarray(ends, np.int64) for ends in edges)
     begin, other, weight, loop = join(source, target, np.ones(len(source)), nodes)
     once = begin, other, np.ones_like(weight), (loop > 0).astype(float)
     return tuple(join(*pairs_of(*once, np.arange(nodes)), nodes))
+
+
+def all_communities(columns: GraphColumns) -> Int[Tensor, " nodes"]:
+    """`louvain_communities` of every graph, laid end to end."""
+    edges = columns.edge_index.split(columns.edge_ptr.diff().tolist(), dim=1)
+    found = torch.empty(int(columns.node_ptr[-1]), dtype=torch.int64)
+    parts = found.split(node_counts(columns).tolist())
+
+    def work(graph: int) -> None:
+        parts[graph][:] = louvain_communities(edges[graph], len(parts[graph]))
+
+    run_all(work, range(len(edges)), "Communities")
+    return found
