@@ -12,8 +12,8 @@ from sklearn.metrics import average_precision_score
 from graphmamba.cli import main
 from graphmamba.config import load_experiment
 from graphmamba.data.catalog import MOLECULES, PEPTIDE_FUNCTIONS, Features, Task
-from graphmamba.data.own import read_folder
-from graphmamba.data.own.source import OwnSource
+from graphmamba.data.custom import read_folder
+from graphmamba.data.custom.options import OwnSource
 from graphmamba.data.store import GraphStore
 from graphmamba.stack.config import StackConfig
 from graphmamba.train.evaluate import evaluate

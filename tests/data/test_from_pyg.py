@@ -6,8 +6,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import AddSelfLoops
 
+from graphmamba.data.custom import from_graphs
 from graphmamba.data.from_pyg import take_apart
-from graphmamba.data.own import from_graphs
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from tests.helpers.typecheck import typecheck_off

@@ -10,8 +10,8 @@ import torch
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
+from graphmamba.data.custom.options import OwnSource
 from graphmamba.data.datasets.sources import SOURCES
-from graphmamba.data.own.source import OwnSource
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.degree_profile import local_degree_profile
 from graphmamba.errors import UserError

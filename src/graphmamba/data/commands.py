@@ -8,11 +8,10 @@ import torch
 
 from graphmamba.checks import check_choice
 from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKind
+from graphmamba.data.custom.labels import Kind
+from graphmamba.data.custom.open import OwnStore, is_own, look_at_own
+from graphmamba.data.custom.options import OwnOptions, check_read, names_given
 from graphmamba.data.datasets.sources import build_benchmark, default_root, open_benchmark
-from graphmamba.data.own.formats import check_read
-from graphmamba.data.own.labels import Kind
-from graphmamba.data.own.open import OwnStore, is_own, look_at_own
-from graphmamba.data.own.options import OwnOptions, names_given
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.summary import Summary, summarise
 from graphmamba.data.tables import LINKS, GraphColumns, Pairs

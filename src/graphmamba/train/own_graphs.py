@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 from graphmamba.checks import check_is
+from graphmamba.data.custom.options import OwnOptions, OwnSource, check_read
+from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.from_pyg import Graphs
-from graphmamba.data.own.formats import check_read
-from graphmamba.data.own.options import OwnOptions
-from graphmamba.data.own.pyg import from_graphs
-from graphmamba.data.own.source import OwnSource
 from graphmamba.data.splits import draw_split
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import add_precomputed

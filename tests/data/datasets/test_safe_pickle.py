@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from graphmamba.data.cache import open_or_build
+from graphmamba.data.custom import open_own, read_npz
 from graphmamba.data.datasets.download import read_tensors
 from graphmamba.data.datasets.files import read_arrays
 from graphmamba.data.datasets.peptides import read_split
 from graphmamba.data.datasets.safe_pickle import read_array_pickle, read_tensor_pickle
-from graphmamba.data.own import open_own, read_npz
 from graphmamba.errors import UserError
 from tests.data.own.test_open import write_npz
 from tests.data.test_cache import RECIPE, entry, make_rings, refuse_to_build

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import to_undirected
 
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.own import read_folder
+from graphmamba.data.custom import read_folder
 from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns

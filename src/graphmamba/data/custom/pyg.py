@@ -8,10 +8,9 @@ from torch_geometric.data import Data
 
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
+from graphmamba.data.custom.labels import LabelRule, OwnData
+from graphmamba.data.custom.npz import Arrays, assemble
 from graphmamba.data.from_pyg import Graphs, take_apart
-from graphmamba.data.own.assemble import Arrays, assemble
-from graphmamba.data.own.labels import LabelRule
-from graphmamba.data.own.own_data import OwnData
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.tables import LINKS, boundaries
 from graphmamba.errors import UserError

@@ -1,11 +1,11 @@
-"""Options that a format of own graphs does not read are refused, and left out for another."""
+"""Options of custom graphs, and which formats read them."""
 
 from pathlib import Path
 
 import pytest
 
-from graphmamba.data.own import OwnOptions, open_own
-from graphmamba.data.own.formats import OWN, Format, check_read, format_of, only_read
+from graphmamba.data.custom import OwnOptions, open_own
+from graphmamba.data.custom.options import OWN, Format, check_read, format_of, only_read
 from graphmamba.errors import UserError
 from tests.data.own.test_open import write_npz
 

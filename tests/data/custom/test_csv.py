@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmamba.data.catalog import Task
-from graphmamba.data.own import LabelRule, OwnData, read_folder
+from graphmamba.data.custom import LabelRule, OwnData, read_folder
 from graphmamba.errors import UserError
 from tests.helpers.typecheck import typecheck_off
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from graphmamba.data.own import LabelRule
-from graphmamba.data.own.labels import read_labels
+from graphmamba.data.custom import LabelRule
+from graphmamba.data.custom.labels import read_labels
 from graphmamba.errors import UserError
 from tests.helpers.typecheck import typecheck_off
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from graphmamba.data.catalog import MOLECULES, Task
-from graphmamba.data.own import read_smiles_csv
+from graphmamba.data.custom import read_smiles_csv
 from graphmamba.errors import UserError
 
 TEXT = "name,smiles,heavy,split\nethanol,CCO,3.5,train\nwater,O,1,test\n"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from graphmamba.data.catalog import Task
-from graphmamba.data.own import LabelRule, read_npz
-from graphmamba.data.own.number_labels import number_labels
+from graphmamba.data.custom import LabelRule, read_npz
+from graphmamba.data.custom.labels import number_labels
 from graphmamba.errors import UserError
 
 PATHS: dict[str, Any] = {

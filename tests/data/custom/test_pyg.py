@@ -9,7 +9,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 
 from graphmamba.benchmarks import CATALOG
 from graphmamba.data.catalog import Level, Task
-from graphmamba.data.own import LabelRule, from_graphs
+from graphmamba.data.custom import LabelRule, from_graphs
 from graphmamba.errors import UserError
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off

@@ -1,29 +1,254 @@
-"""A folder of `nodes.csv`, `edges.csv`, `graphs.csv`, `pairs.csv` -> columns and a task."""
+"""A folder of CSV files -> columns and a task; anything irregular is rejected with its line."""
 
-from collections.abc import Iterable, Sequence
+import csv
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import Level
-from graphmamba.data.own.csv_table import CsvTable, read_csv, read_header
-from graphmamba.data.own.labels import LabelRule, Labels, read_labels
-from graphmamba.data.own.own_data import OwnData, numbers_of, task_of
-from graphmamba.data.own.roster import Roster, list_graphs, list_nodes
+from graphmamba.data.custom.labels import (
+    LARGEST,
+    LabelRule,
+    Labels,
+    OwnData,
+    numbers_of,
+    parse_number,
+    read_labels,
+    task_of,
+)
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.tables import LINKS, GraphColumns, Pairs, boundaries
 from graphmamba.errors import UserError
 
+CHUNK = 512
+"""Rows kept as lists at a time: millions of them would keep the garbage collector busy."""
 KEYS = frozenset({"graph", "node", "source", "target", "split"})
 LEVEL_FILES: dict[Level, str] = {"graph": "graphs.csv", "node": "nodes.csv", "link": "pairs.csv"}
 FILES = ("nodes.csv", "edges.csv", "graphs.csv", "pairs.csv")
 KEYS_OF = {"nodes.csv": {"graph", "node"}, "edges.csv": {"graph", "source", "target"}}
 """Columns that name rows, and are no features."""
 ANSWERS = LabelRule(kind="multi-label")
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """The cells of a file with a header, column by column."""
+
+    path: Path
+    columns: dict[str, list[str]]
+    lines: list[int]
+    """Line of the file on which each row ends."""
+
+    def where(self, row: int) -> str:
+        """Name a row in a message."""
+        # a file without rows is wrong as a whole
+        return f"{self.path}, line {self.lines[row]}" if self.lines else str(self.path)
+
+    def cells(self, name: str) -> list[str]:
+        """Return a column that must be there."""
+        if name not in self.columns:
+            raise UserError(
+                f"{self.path}, line 1: column {name!r} must be there, got {list(self.columns)}"
+            )
+        return self.columns[name]
+
+    def filled(self, name: str) -> list[str]:
+        """Return a column that must be there and have no empty cell."""
+        cells = self.cells(name)
+        if "" in cells:
+            raise UserError(f"{self.where(cells.index(''))}: {name} must not be empty, got ''")
+        return cells
+
+    def numbers(self, names: Sequence[str]) -> Float[Tensor, "rows columns"]:
+        """Return columns of finite numbers side by side."""
+        values = np.empty((len(self.lines), len(names)), dtype=np.float32)
+        for place, name in enumerate(names):
+            values[:, place] = self._finite(name)
+        return torch.from_numpy(values)
+
+    def _finite(self, name: str) -> Float[np.ndarray, " rows"]:
+        cells = self.cells(name)
+        try:
+            values = np.array(list(map(float, cells)), dtype=np.float64)
+            is_plain = "_" not in "".join(cells)
+        except ValueError:
+            is_plain = False
+        if not is_plain:
+            values = np.array([parse_number(cell, or_else=np.nan) for cell in cells])
+        is_wrong = ~(np.abs(values) <= LARGEST)
+        if is_wrong.any():
+            row = int(is_wrong.argmax())
+            raise UserError(
+                f"{self.where(row)}: {name} must be a finite number of 32 bits, got {cells[row]!r}"
+            )
+        return values
+
+
+def read_csv(path: Path) -> CsvTable:
+    """Read a file with a header; blank lines are skipped."""
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    with closing(_rows(path)) as found:
+        header = _header(path, found)
+        columns: list[list[str]] = [[] for _ in header]
+        for line, row in found:
+            if len(row) != len(header):
+                raise UserError(
+                    f"{path}, line {line}: a row must have {len(header)} cells, got {len(row)}"
+                )
+            rows.append(row)
+            lines.append(line)
+            if len(rows) == CHUNK:
+                _move(rows, columns)
+    _move(rows, columns)
+    return CsvTable(path, dict(zip(header, columns, strict=True)), lines)
+
+
+def read_header(path: Path) -> list[str]:
+    """Read the names of a file's columns, and nothing below them."""
+    with closing(_rows(path)) as found:
+        return _header(path, found)
+
+
+def _rows(path: Path) -> Generator[tuple[int, list[str]], None, None]:
+    """Rows that are not blank, each with the line on which it ends."""
+    try:
+        # a mark of the byte order, which spreadsheets write, is no part of the first name
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            try:
+                for row in reader:
+                    if row:
+                        yield reader.line_num, row
+            except csv.Error as mistake:
+                raise UserError(f"{path}, line {reader.line_num}: {mistake}") from mistake
+    except FileNotFoundError as missing:
+        raise UserError(f"{path} must be there, got no such file") from missing
+    except OSError as mistake:
+        raise UserError(f"{path} must be a file that can be read: {mistake}") from mistake
+    except UnicodeDecodeError as mistake:
+        raise UserError(f"{path} must be text in UTF-8: {mistake}") from mistake
+
+
+def _header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
+    """Take the first row, which must name each column once."""
+    line, header = next(rows, (0, []))
+    if not header:
+        raise UserError(f"{path} must begin with the names of its columns, got an empty file")
+    for place, name in enumerate(header):
+        if not name.strip():
+            raise UserError(
+                f"{path}, line {line}: column {place + 1} must have a name, got {name!r}"
+            )
+        if name in header[:place]:
+            raise UserError(f"{path}, line {line}: column {name!r} must occur once, got two")
+    return header
+
+
+def _move(rows: list[list[str]], columns: list[list[str]]) -> None:
+    """Empty the rows into the columns."""
+    if rows:
+        for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
+            column.extend(cells)
+    rows.clear()
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Where every node went."""
+
+    node_ptr: Int[Tensor, " boundaries"]
+    order: Int[Tensor, " nodes"]
+    """Row of `nodes.csv` that each node of the columns comes from."""
+    graph_number: dict[str, int]
+    node_number: dict[tuple[str, str], int]
+    """Number within its graph of each node, by graph and node."""
+
+    @property
+    def graphs(self) -> int:
+        """How many graphs there are."""
+        return len(self.graph_number)
+
+    def pairs(self, table: CsvTable) -> tuple[Int[Tensor, " pairs"], Int[Tensor, "2 pairs"]]:
+        """Graph, and both nodes within it, of each row of a table of pairs."""
+        names = table.filled("graph")
+        graph = _look_up(table, "graph", names, names, self.graph_number, "graph of nodes.csv")
+        ends = []
+        for side in ("source", "target"):
+            nodes = table.filled(side)
+            keys = zip(names, nodes, strict=True)
+            ends.append(
+                _look_up(
+                    table, side, nodes, keys, self.node_number, "node of its graph in nodes.csv"
+                )
+            )
+        return graph, torch.stack(ends)
+
+
+def list_graphs(graphs: CsvTable | None, nodes: CsvTable) -> dict[str, int]:
+    """Number the graphs in the order of `graphs.csv`, or of their first nodes."""
+    if graphs is None:
+        return {name: place for place, name in enumerate(dict.fromkeys(nodes.filled("graph")))}
+    names = graphs.filled("graph")
+    _check_different(graphs, "graph", names, names)
+    return {name: place for place, name in enumerate(names)}
+
+
+def list_nodes(nodes: CsvTable, graph_number: dict[str, int], graphs: CsvTable | None) -> Roster:
+    """Number the nodes of each graph in the order of `nodes.csv`."""
+    names, own = nodes.filled("graph"), nodes.filled("node")
+    if not names:
+        raise UserError(f"{nodes.path} must list a node, got none")
+    keys = list(zip(names, own, strict=True))
+    _check_different(nodes, "node", keys, own)
+    graph = _look_up(nodes, "graph", names, names, graph_number, "graph of graphs.csv")
+    counts = torch.bincount(graph, minlength=len(graph_number))
+    if graphs is not None and not bool(counts.all()):
+        row = int((counts == 0).nonzero()[0])
+        name = graphs.columns["graph"][row]
+        raise UserError(f"{graphs.where(row)}: graph must have a node in nodes.csv, got {name!r}")
+    node_ptr, order = boundaries(counts), graph.argsort(stable=True)
+    local = torch.empty_like(order)
+    local[order] = torch.arange(len(order)) - node_ptr[graph[order]]
+    return Roster(node_ptr, order, graph_number, dict(zip(keys, local.tolist(), strict=True)))
+
+
+def _look_up(
+    table: CsvTable,
+    column: str,
+    cells: list[str],
+    keys: Iterable[object],
+    numbers: dict[str, int] | dict[tuple[str, str], int],
+    what: str,
+) -> Int[Tensor, " rows"]:
+    find: dict[object, int] = numbers  # type: ignore[assignment]
+    found = [find.get(key, -1) for key in keys]
+    if -1 in found:
+        row = found.index(-1)
+        raise UserError(f"{table.where(row)}: {column} must be a {what}, got {cells[row]!r}")
+    return torch.tensor(found, dtype=torch.int64)
+
+
+def _check_different(
+    table: CsvTable, column: str, keys: Sequence[object], cells: list[str]
+) -> None:
+    if len(set(keys)) == len(keys):
+        return
+    seen: dict[object, int] = {}
+    for row, key in enumerate(keys):
+        if key in seen:
+            raise UserError(
+                f"{table.where(row)}: {column} must be listed once, got {cells[row]!r} "
+                f"again after line {table.lines[seen[key]]}"
+            )
+        seen[key] = row
 
 
 @dataclass(frozen=True)

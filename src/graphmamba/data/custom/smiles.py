@@ -5,11 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphmamba.data.catalog import MOLECULES
+from graphmamba.data.custom.csv import Request, read_csv, read_split
+from graphmamba.data.custom.labels import LabelRule, OwnData, read_labels, task_of
 from graphmamba.data.datasets.molecules import read_smiles
-from graphmamba.data.own.csv_table import read_csv
-from graphmamba.data.own.folder import Request, read_split
-from graphmamba.data.own.labels import LabelRule, read_labels
-from graphmamba.data.own.own_data import OwnData, task_of
 from graphmamba.data.parallel import track
 
 

@@ -10,16 +10,33 @@ from typing import Any
 from graphmamba.checks import check_is
 from graphmamba.data.cache import DamagedError, file_hash, open_or_build, recipe_hash
 from graphmamba.data.catalog import Features, Task
+from graphmamba.data.custom.csv import (
+    FILES,
+    columns_of_tables,
+    lay_pairs,
+    list_graphs,
+    list_nodes,
+    read_csv,
+    read_folder,
+    read_split,
+    read_tables,
+)
+from graphmamba.data.custom.labels import OwnData
+from graphmamba.data.custom.npz import (
+    UNLABELLED,
+    assemble_pairs,
+    assemble_unlabelled,
+    load_arrays,
+    read_npz,
+)
+from graphmamba.data.custom.options import OwnOptions, check_names, check_read, format_of
+from graphmamba.data.custom.smiles import read_smiles_csv
+from graphmamba.data.datasets.molecules import read_smiles
 from graphmamba.data.datasets.sources import default_root
-from graphmamba.data.own.arrays import read_npz
-from graphmamba.data.own.folder import FILES, read_folder
-from graphmamba.data.own.formats import check_read, format_of
-from graphmamba.data.own.options import OwnOptions
-from graphmamba.data.own.own_data import OwnData
-from graphmamba.data.own.smiles import read_smiles_csv
+from graphmamba.data.parallel import track
 from graphmamba.data.splits import draw_split
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import GraphColumns
+from graphmamba.data.tables import LINKS, GraphColumns, Pairs
 from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
@@ -187,3 +204,88 @@ def _read(path: Path) -> tuple[Features, Task, tuple[str, ...]]:
         raise cannot_read(path) from mistake
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as mistake:
         raise DamagedError(f"{path} must describe the graphs beside it: {mistake}") from mistake
+
+
+@dataclass(frozen=True)
+class Unlabelled:
+    """Graphs without labels, and what their owner calls them."""
+
+    columns: GraphColumns
+    graphs: tuple[str, ...] = ()
+    """Names of the graphs; empty where they are numbered."""
+    nodes: tuple[str, ...] = ()
+    """Names of all nodes, graph after graph; empty where they are numbered."""
+
+    def graph_name(self, graph: int) -> str:
+        """What a graph is called."""
+        return self.graphs[graph] if self.graphs else str(graph)
+
+    def node_name(self, graph: int, node: int) -> str:
+        """What a node of a graph is called."""
+        place = int(self.columns.node_ptr[graph]) + node
+        return self.nodes[place] if self.nodes else str(node)
+
+
+def read_unlabelled(
+    path: Path | str, options: OwnOptions, columns: tuple[str, ...] = (), has_split: bool = False
+) -> Unlabelled:
+    """Read graphs to predict.
+
+    Args:
+        path: A folder of CSV files, an `.npz` of arrays, or a `.csv` of molecules.
+        options: How the graphs were read that a model was trained on: their label columns are
+            no features here either.
+        columns: Feature columns that the model knows, as `feature_names` gives them; files
+            that name others, or these in another order, are refused. Empty takes any.
+        has_split: Whether to read which part each graph is in, where the files say so; where
+            nobody asks, `split` may hold anything.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UserError(f"graphs to predict must be a folder, .npz or .csv, got no '{path}'")
+    suffix = "" if path.is_dir() else path.suffix
+    if suffix not in READERS:
+        raise UserError(f"graphs to predict must be a folder, .npz or .csv, got '{path}'")
+    check_names(path, options.labels, columns)
+    return READERS[suffix](path, options, has_split)
+
+
+def _read_folder(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled:
+    tables = read_tables(path)
+    nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
+    roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
+    columns = columns_of_tables(tables, roster, options.labels, options.is_undirected)
+    if "pairs.csv" in tables:
+        columns.pairs[LINKS] = lay_pairs(tables["pairs.csv"], roster)
+    names = nodes.filled("node")
+    return Unlabelled(
+        replace(columns, split=read_split(graphs) if has_split else None),
+        tuple(roster.graph_number),
+        tuple(names[row] for row in roster.order.tolist()),
+    )
+
+
+def _read_npz(path: Path, _options: OwnOptions, has_split: bool) -> Unlabelled:
+    arrays = load_arrays(path, UNLABELLED if has_split else UNLABELLED - {"split"})
+    columns = assemble_unlabelled(arrays, str(path))
+    if "pair_ptr" in arrays and LINKS in arrays:
+        ptr, index = assemble_pairs(arrays, columns, str(path))
+        columns.pairs[LINKS] = Pairs(ptr, index, {})
+    return Unlabelled(columns)
+
+
+def _read_smiles(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled:
+    table = read_csv(path)
+    molecules = table.filled(options.smiles)
+    split = read_split(table) if has_split else None
+    columns = read_smiles(
+        molecules, table.where, lambda texts: track(texts, "Molecules", len(texts))
+    )
+    return Unlabelled(replace(columns, split=split))
+
+
+READERS: dict[str, Callable[[Path, OwnOptions, bool], Unlabelled]] = {
+    "": _read_folder,
+    ".npz": _read_npz,
+    ".csv": _read_smiles,
+}

@@ -1,4 +1,4 @@
-"""Label columns -> numbers of classes, yes-or-no answers or targets, read strictly."""
+"""Label columns, of words or of numbers -> classes, answers or targets, and the task they make."""
 
 import itertools
 import re
@@ -8,13 +8,15 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.checks import check_least, check_types
-from graphmamba.data.own.csv_table import LARGEST, parse_number
+from graphmamba.data.catalog import Features, Level, LossName, MetricName, Task
+from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
+LARGEST = float(torch.finfo(torch.float32).max)
 Kind = Literal["classes", "regression", "multi-label"]
 UNKNOWN = -2
 LONGEST = 18
@@ -27,9 +29,23 @@ FEW = 20
 """Up to this class gaps are no wonder: a small set may lack some."""
 WHOLE = re.compile(r"(-?\d+)(\.0*)?")
 """A whole number, with the decimals that pandas gives it where a column has gaps."""
-
 Where = Callable[[int], str]
 """What a message calls a row: its file and line."""
+SHOWN = 6
+"""Values that a message lists."""
+MEASURES: dict[Kind, tuple[LossName, MetricName]] = {
+    "classes": ("cross_entropy", "accuracy"),
+    "multi-label": ("binary_cross_entropy", "average_precision"),
+    "regression": ("l1", "mean_absolute_error"),
+}
+
+
+def parse_number(cell: str, or_else: float) -> float:
+    """Read a number as people write it: Python's `1_000` is none."""
+    try:
+        return or_else if "_" in cell else float(cell)
+    except ValueError:
+        return or_else
 
 
 @dataclass(frozen=True)
@@ -210,3 +226,142 @@ def _check_answers(
 def _listed(names: tuple[str, ...], most: int = 6) -> str:
     shown = ", ".join(repr(name) for name in names[:most])
     return shown + (", ..." if len(names) > most else "")
+
+
+def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
+    """Read labels [rows] or [rows, columns]; NaN is no label, nor is -1 as a class or an answer.
+
+    Whole numbers in one column are classes, several columns of 0 and 1 yes-or-no answers, all else
+    is regression, unless the rule states something.
+    """
+    values = values[:, None] if values.dim() == 1 else values
+    if not values.is_floating_point():
+        values = _signed(values, where)
+    kind = rule.kind or _kind_of_numbers(values, rule)
+    if kind == "multi-label" and not values.is_floating_point():
+        values = values.double().masked_fill(values == -1, torch.nan)
+    if kind != "classes":
+        names = tuple(f"y{column}" for column in range(values.shape[1]))
+        return Labels(kind, _targets(values, kind, where), names)
+    if values.shape[1] != 1:
+        raise UserError(f"y must have one column where kind='classes', got {values.shape[1]}")
+    number = _whole(values[:, 0], where)
+    highest = int(number.max()) if number.numel() else -1
+    if rule == LabelRule():
+        _check_gaps(number, highest)
+    names = _numbered_classes(rule.classes, number, highest)
+    is_wrong = (number < -1) | (number >= len(names))
+    if bool(is_wrong.any()):
+        row = int(is_wrong.nonzero()[0])
+        raise UserError(
+            f"{where(row)}: y must be in 0 to {len(names) - 1}, or -1 for no label, "
+            f"got {int(number[row])}"
+        )
+    return Labels("classes", number, names)
+
+
+def _signed(values: Tensor, where: Where) -> Int[Tensor, "rows columns"]:
+    """Whole numbers of any type as int64: the largest of an unsigned one is no -1."""
+    numbers = values.long()
+    is_wrong = (numbers < 0).any(dim=1)
+    if values.dtype == torch.uint64 and bool(is_wrong.any()):
+        row = int(is_wrong.nonzero()[0])
+        raise UserError(f"{where(row)}: y must be below 2**63, got {values[row].tolist()}")
+    return numbers
+
+
+def _kind_of_numbers(values: Tensor, rule: LabelRule) -> Kind:
+    if rule.classes is not None:
+        return "classes"
+    if values.shape[1] == 1:
+        return "regression" if values.is_floating_point() else "classes"
+    is_none = torch.isnan(values) if values.is_floating_point() else values == -1
+    is_answer = (values == 0) | (values == 1) | is_none
+    return "multi-label" if bool(is_answer.all()) else "regression"
+
+
+def _check_gaps(number: Int[Tensor, " rows"], highest: int) -> None:
+    """Refuse targets that happen to be whole: each number below the highest would be a class."""
+    found = number[number >= 0].unique().tolist()
+    if FEW <= highest < MOST_CLASSES and 2 * len(found) < highest + 1:
+        shown = ", ".join(map(str, found[:SHOWN])) + (", ..." if len(found) > SHOWN else "")
+        raise UserError(
+            f"y must hold half of the classes 0 to {highest} at least, got {len(found)} of them, "
+            f"{shown}; number the classes from 0 without gaps, make y a float if these are "
+            f"targets, or state kind='regression' or classes={highest + 1}"
+        )
+
+
+def _numbered_classes(
+    stated: int | tuple[str, ...] | None, number: Int[Tensor, " rows"], highest: int
+) -> tuple[str, ...]:
+    if isinstance(stated, tuple):
+        return stated
+    if stated is None and highest >= MOST_CLASSES:
+        raise UserError(
+            f"y must be below {MOST_CLASSES} where it is a class, got {highest}; state "
+            "kind='regression' or the number of classes if this is meant"
+        )
+    if stated is None and highest < 0:
+        raise UserError("y must hold a label somewhere, got none")
+    if stated is None and len(number[number != -1].unique()) < LEAST_CLASSES:
+        raise UserError(
+            f"y must hold {LEAST_CLASSES} classes at least, got {highest} in all rows; state the "
+            "number of classes if there are others"
+        )
+    return tuple(str(place) for place in range(highest + 1 if stated is None else stated))
+
+
+def _whole(values: Tensor, where: Where) -> Int[Tensor, " rows"]:
+    """Whole numbers, whatever type they are kept in; NaN is no label."""
+    if not values.is_floating_point():
+        return values
+    values = values.nan_to_num(-1.0, torch.inf, -torch.inf)
+    is_wrong = ~(values.abs() <= 2**53) | (values != values.round())
+    if bool(is_wrong.any()):
+        row = int(is_wrong.nonzero()[0])
+        raise UserError(f"{where(row)}: y must be a whole number, got {float(values[row])}")
+    return values.long()
+
+
+def _targets(values: Tensor, kind: Kind, where: Where) -> Float[Tensor, "rows columns"]:
+    targets = values.float()
+    is_wrong = torch.isinf(targets)
+    if kind == "multi-label":
+        is_wrong = ~((targets == 0) | (targets == 1) | torch.isnan(targets))
+    if bool(is_wrong.any()):
+        row, column = is_wrong.nonzero()[0].tolist()
+        rule = "0 or 1" if kind == "multi-label" else "finite"
+        raise UserError(f"{where(row)}: y must be {rule}, got {values[row, column].item()}")
+    return targets
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """A user's graphs, ready for the store and for building a model."""
+
+    columns: GraphColumns
+    features: Features
+    task: Task
+    names: tuple[str, ...] = ()
+    """Classes by their number; or, where labels are not classes, the label columns."""
+
+
+def numbers_of(columns: GraphColumns) -> Features:
+    """Describe columns of plain numbers."""
+    edges = columns.edges.get("edge_attr")
+    return Features(
+        node_columns=columns.nodes["x"].shape[1],
+        edges="none" if edges is None else "numbers",
+        edge_columns=0 if edges is None else edges.shape[1],
+    )
+
+
+def task_of(level: Level, labels: Labels) -> Task:
+    """Choose how right and wrong are measured from what the labels are."""
+    if level == "link":
+        return Task("link", 0, "link_cross_entropy", "mrr")
+    loss, metric = MEASURES[labels.kind]
+    is_classes = labels.kind == "classes"
+    outputs = len(labels.names) if is_classes else labels.values.shape[1]
+    return Task(level, outputs, loss, metric, classes=outputs if is_classes else 0)
