@@ -10,7 +10,7 @@ from graphmamba.data.datasets.sbm import draw_pattern
 from graphmamba.data.summary import summarise
 from graphmamba.data.tables import GraphColumns, Pairs
 from graphmamba.errors import UserError
-from tests.data.own.test_open import write_folder, write_npz
+from tests.data.custom.test_open import write_folder, write_npz
 from tests.helpers.own_files import write_rings, write_rows
 from tests.helpers.raw_files import write_malnet
 

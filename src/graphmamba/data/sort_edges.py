@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from graphmamba.data.tables import Boundaries, Span, for_each_span
+from graphmamba.data.parallel import Span, for_each_span
+from graphmamba.data.tables import Boundaries
 
 Edges = Int[Tensor, " edges"]
 TITLE = "Sorting edges"

@@ -16,6 +16,7 @@ from graphmamba.data.batch import make_batch
 from graphmamba.data.checks import check_rows
 from graphmamba.data.from_pyg import Graphs, columns_of
 from graphmamba.data.gather import Gather, make_gather
+from graphmamba.data.parallel import Span, for_each_span
 from graphmamba.data.sort_edges import source_order, target_order
 from graphmamba.data.splits import SPLITS, Split
 from graphmamba.data.tables import (
@@ -25,9 +26,7 @@ from graphmamba.data.tables import (
     Boundaries,
     GraphColumns,
     Pairs,
-    Span,
     Table,
-    for_each_span,
     is_pairs,
     owner_of,
 )

@@ -1,6 +1,6 @@
-"""Columns of graphs laid end to end: as they are given, as tables that share rows, and in spans."""
+"""Columns of graphs laid end to end, as they are given and as tables that share rows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -8,8 +8,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional
-
-from graphmamba.data.parallel import run_all
 
 NARROW = (torch.uint8, torch.int16, torch.int32)
 """Types that integers may be kept in, the narrowest first."""
@@ -27,8 +25,6 @@ LABELS = frozenset({"y", "edge_label"})
 """Columns that say what is right; where nothing is, they hold NaN, or -1 for a class."""
 Numbers = Int[np.ndarray, " numbers"]
 Boundaries = Int[Tensor, " boundaries"]
-ROWS = 1 << 19
-"""Rows of one span: what is computed from them stays in the cache of a core."""
 
 
 @dataclass(frozen=True)
@@ -151,38 +147,3 @@ def _narrow(values: Tensor) -> Tensor:
         if bounds.min <= low and high <= bounds.max:
             return values.to(dtype)
     return values
-
-
-@dataclass(frozen=True)
-class Span:
-    """Neighbouring graphs and their rows."""
-
-    graphs: slice
-    rows: slice
-    owner: Int[Tensor, " rows"]
-    """Graph of each row, counted from the first graph of the span."""
-
-
-def for_each_span(ptr: Boundaries, work: Callable[[Span], None], title: str) -> None:
-    """Call `work` with every span of graphs, several at once; each must write rows of its own.
-
-    Args:
-        ptr: First row of each graph, and the number of all rows.
-        work: What is done with a span.
-        title: What a bar on the terminal says, where there is more than one span.
-    """
-    cuts = torch.searchsorted(ptr, torch.arange(0, int(ptr[-1]), ROWS)[1:])
-    ends = sorted({0, *cuts.tolist(), len(ptr) - 1})
-
-    def call(place: int) -> None:
-        first, last = ends[place : place + 2]
-        inside = ptr[first : last + 1]
-        rows = slice(int(inside[0]), int(inside[-1]))
-        work(Span(slice(first, last), rows, owner_of(inside - inside[0])))
-
-    places = range(len(ends) - 1)
-    if len(places) == 1:
-        # a pool of threads takes longer to set up than a small set to work on
-        call(0)
-    else:
-        run_all(call, places, title)

@@ -23,7 +23,7 @@ from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 
 CATEGORIES = {"atoms", "bonds"}
-MADE_BY = "for this model: see data.positional.add_columns"
+MADE_BY = "for this model: see data.transforms.precompute.add_columns"
 LEFT_OVER = (
     ": if graphs.edge_index was changed, remove source_order, source_ptr and target_ptr, "
     "or take the batch from a GraphStore of the changed graphs"

@@ -7,7 +7,7 @@ import pytest
 from graphmamba.data.custom import OwnOptions, open_own
 from graphmamba.data.custom.options import OWN, Format, check_read, format_of, only_read
 from graphmamba.errors import UserError
-from tests.data.own.test_open import write_npz
+from tests.data.custom.test_open import write_npz
 
 ALL = OwnOptions(
     label=("a", "b"),

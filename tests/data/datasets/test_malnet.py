@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmamba.data import tables
+from graphmamba.data import parallel
 from graphmamba.data.catalog import MALWARE
 from graphmamba.data.datasets.malnet import read_edge_list, read_edge_lists, read_malnet
 from graphmamba.errors import UserError
@@ -19,7 +19,7 @@ HEADER = "# header\n" * 5
 def test_isolated_nodes_are_removed_with_their_loops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr(tables, "ROWS", rows)
+    monkeypatch.setattr(parallel, "ROWS", rows)
     write_malnet(tmp_path)
     columns = read_malnet(tmp_path)
     assert columns.node_ptr.tolist() == [0, 3, 6, 8]

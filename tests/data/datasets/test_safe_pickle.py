@@ -17,7 +17,7 @@ from graphmamba.data.datasets.files import read_arrays
 from graphmamba.data.datasets.peptides import read_split
 from graphmamba.data.datasets.safe_pickle import read_array_pickle, read_tensor_pickle
 from graphmamba.errors import UserError
-from tests.data.own.test_open import write_npz
+from tests.data.custom.test_open import write_npz
 from tests.data.test_cache import RECIPE, entry, make_rings, refuse_to_build
 
 ROOT = Path(__file__).parents[3] / "src" / "graphmamba"

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from graphmamba.data.catalog import MALWARE
 from graphmamba.data.datasets.files import check_integers, check_pointers, find_file, read_arrays
+from graphmamba.data.parallel import Span, for_each_span
 from graphmamba.data.splits import SPLITS
-from graphmamba.data.tables import GraphColumns, Span, boundaries, for_each_span, owner_of
+from graphmamba.data.tables import GraphColumns, boundaries, owner_of
 from graphmamba.errors import UserError
 
 HEADER_LINES = 5

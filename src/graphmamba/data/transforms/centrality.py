@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.parallel import run_all
+from graphmamba.data.parallel import Block, blocks, edges_of, node_counts, run_all, simple_columns
 from graphmamba.data.tables import GraphColumns
-from graphmamba.data.transforms.blocks import Block, blocks, edges_of, node_counts, simple_columns
 from graphmamba.data.transforms.laplacian import DENSE_UP_TO, ENTRIES_CPU, ENTRIES_GPU
 
 WIDTH, KEPT = 32, 8

@@ -8,9 +8,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data.checks import check_range
-from graphmamba.data.parallel import run_all
+from graphmamba.data.parallel import node_counts, run_all
 from graphmamba.data.tables import GraphColumns
-from graphmamba.data.transforms.blocks import node_counts
 
 LEAST_GAIN = 1e-7
 """Modularity that a level must gain for another one to follow, as in networkx."""

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.data.parallel import global_edges
 from graphmamba.data.tables import GraphColumns
-from graphmamba.data.transforms.blocks import global_edges
 
 DEGREE_PROFILE_COLUMNS = 5
 

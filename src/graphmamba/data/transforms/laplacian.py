@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.parallel import run_all
+from graphmamba.data.parallel import Block, blocks, edges_of, node_counts, run_all, simple_columns
 from graphmamba.data.tables import GraphColumns
-from graphmamba.data.transforms.blocks import Block, blocks, edges_of, node_counts, simple_columns
 
 DENSE_UP_TO = 512
 """Nodes up to which all eigenvectors at once cost less than the few asked for, one by one."""

@@ -4,9 +4,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.parallel import run_all
+from graphmamba.data.parallel import Block, blocks, edges_of, run_all
 from graphmamba.data.tables import GraphColumns
-from graphmamba.data.transforms.blocks import Block, blocks, edges_of
 
 WALK_COLUMNS = 512
 """Starts of a walk followed at once in one graph."""
