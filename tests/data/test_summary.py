@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphmamba.cli import main
-from graphmamba.data.datasets.sbm import draw_pattern
+from graphmamba.data.datasets.sbm import generate_pattern
 from graphmamba.data.summary import summarise
 from graphmamba.data.tables import GraphColumns, Pairs
 from graphmamba.errors import UserError
@@ -77,7 +77,7 @@ def test_pairs_to_tell_apart_are_counted() -> None:
 
 
 def test_diameters_are_of_a_sample() -> None:
-    assert len(summarise(draw_pattern((20, 0, 0)), sample=5).diameters) == 5
+    assert len(summarise(generate_pattern((20, 0, 0)), sample=5).diameters) == 5
 
 
 def test_commands_build_and_show_a_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +196,7 @@ def test_what_is_told_of_own_links_reads_well(
         (["data", "info", "cluster", "--label=y"], "label is read for a folder of CSV files or a"),
         (["data", "info", "cluster", "--kind=classes"], "kind is read for own graphs alone, got"),
         (["data", "info", "malnet-tiny", "--seed=7"], "seed must be 0 for malnet-tiny, which is"),
-        (["data", "info", "{folder}", "--seed=7"], ", which is not drawn, got 7"),
+        (["data", "info", "{folder}", "--seed=7"], ", which is not generated, got 7"),
         (["data", "build", "mnist", "--from", "{folder}/none"], "--from must be a folder"),
         (["data", "build", "mnist", "--from={folder}", "--root={folder}"], "must hold mnist_75sp"),
     ],

@@ -84,8 +84,8 @@ def recipe_hash(recipe: Mapping[str, Any]) -> str:
     """Name a recipe by its content, whatever the order of its keys."""
     try:
         text = json.dumps([FORMAT, VERSION, recipe], sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError) as mistake:
-        raise UserError(f"recipe must be what JSON can write: {mistake}") from mistake
+    except (TypeError, ValueError) as error:
+        raise UserError(f"recipe must be what JSON can write: {error}") from error
     return sha256(text.encode()).hexdigest()
 
 
@@ -102,8 +102,8 @@ def write_store(store: GraphStore, place: Path, recipe: Mapping[str, Any]) -> No
             _move(partial, place)
         finally:
             _remove_leftovers(place)
-    except (OSError, SafetensorError) as mistake:
-        raise cannot_write(place, mistake) from mistake
+    except (OSError, SafetensorError) as error:
+        raise cannot_write(place, error) from error
 
 
 def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
@@ -141,7 +141,7 @@ def _move(partial: Path, place: Path) -> None:
 
 
 def open_store(place: Path, digest: str | None = None) -> GraphStore:
-    """Map a set into memory; refuse what is damaged or something else.
+    """Map a set into memory; reject what is damaged or something else.
 
     Args:
         place: Its folder.
@@ -171,17 +171,17 @@ def _open(place: Path, digest: str | None) -> GraphStore:
     before = _stamp(place / COLUMNS)
     about = _read_about(place / ABOUT)
     if digest is not None and about["recipe_hash"] != digest:
-        raise _refusal(place / ABOUT, f"recipe_hash must be {digest}, got {about['recipe_hash']}")
+        raise _damaged(place / ABOUT, f"recipe_hash must be {digest}, got {about['recipe_hash']}")
     tensors = _read_tensors(place / COLUMNS, about["bytes"])
     try:
         store = store_of(tensors, str(about["source"]))
-    except (KeyError, UserError) as mistake:
-        raise _refusal(place / COLUMNS, f"its columns make up no graphs: {mistake}") from mistake
+    except (KeyError, UserError) as error:
+        raise _damaged(place / COLUMNS, f"its columns make up no graphs: {error}") from error
     if _counts(store) != about["counts"]:
-        raise _refusal(place / COLUMNS, f"counts must be {about['counts']}, got {_counts(store)}")
+        raise _damaged(place / COLUMNS, f"counts must be {about['counts']}, got {_counts(store)}")
     # Opening takes several looks at the place: names of one set, values of another make no set.
     if _stamp(place / COLUMNS) != before:
-        raise _refusal(place / COLUMNS, "must stay while it is opened, got another in its place")
+        raise _damaged(place / COLUMNS, "must stay while it is opened, got another in its place")
     store.content = str(about["content"])
     return store
 
@@ -195,15 +195,15 @@ def file_hash(path: Path) -> str:
 def _read_about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-    except PermissionError as mistake:
-        raise cannot_read(path) from mistake
-    except (OSError, ValueError) as mistake:
-        raise _refusal(path, f"must be JSON: {mistake}") from mistake
+    except PermissionError as error:
+        raise cannot_read(path) from error
+    except (OSError, ValueError) as error:
+        raise _damaged(path, f"must be JSON: {error}") from error
     needed = {"recipe_hash", "source", "counts", "bytes", "content"}
     if not isinstance(about, dict) or about.get("format") != FORMAT or needed - about.keys():
-        raise _refusal(path, f"must say format '{FORMAT}' and {sorted(needed)}")
+        raise _damaged(path, f"must say format '{FORMAT}' and {sorted(needed)}")
     if about.get("version") != VERSION:
-        raise _refusal(path, f"version must be {VERSION}, got {about.get('version')}")
+        raise _damaged(path, f"version must be {VERSION}, got {about.get('version')}")
     return about
 
 
@@ -213,30 +213,30 @@ def _read_tensors(path: Path, size: int) -> dict[str, Tensor]:
     try:
         found = path.stat().st_size
         if found != size:
-            raise _refusal(path, f"must have {size} bytes, got {found}")
+            raise _damaged(path, f"must have {size} bytes, got {found}")
         # safetensors takes a file that it may not read for one that is not there
         path.open("rb").close()
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except PermissionError as mistake:
-        raise cannot_read(path) from mistake
+    except PermissionError as error:
+        raise cannot_read(path) from error
     # torch, which maps the file, has no kind of its own for one that is gone or too short
-    except (OSError, RuntimeError, SafetensorError) as mistake:
-        raise _refusal(path, f"must be a safetensors file: {mistake}") from mistake
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise _damaged(path, f"must be a safetensors file: {error}") from error
 
 
 def _stamp(path: Path) -> tuple[int, int]:
     """Tell a file from another of the same name."""
     try:
         found = path.stat()
-    except PermissionError as mistake:
-        raise cannot_read(path) from mistake
-    except OSError as mistake:
-        raise _refusal(path, f"must be there: {mistake}") from mistake
+    except PermissionError as error:
+        raise cannot_read(path) from error
+    except OSError as error:
+        raise _damaged(path, f"must be there: {error}") from error
     return found.st_ino, found.st_mtime_ns
 
 
-def _refusal(path: Path, reason: str) -> DamagedError:
+def _damaged(path: Path, reason: str) -> DamagedError:
     return DamagedError(f"{path} is not a set that can be opened: {reason}; build it again")
 
 
@@ -260,8 +260,8 @@ def lock_of(place: Path) -> Iterator[None]:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
-    except OSError as mistake:
-        raise cannot_write(place, mistake) from mistake
+    except OSError as error:
+        raise cannot_write(place, error) from error
     try:
         yield
     finally:
@@ -317,7 +317,7 @@ def _dtype_named(name: str) -> torch.dtype:
 
 
 def _check_stored(key: str, name: str, column: Column, graphs: int, rows: int) -> None:
-    """Refuse what the kernels, which trust types and rows, could not copy."""
+    """Reject what the kernels, which trust types and rows, could not copy."""
     values, needed = column.values, graphs if column.is_constant else rows
     is_number = is_pairs(name) or name in HIDDEN
     kinds = (*NARROW, torch.int64) if column.dtype == torch.int64 else (column.dtype,)

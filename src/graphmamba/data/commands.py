@@ -28,11 +28,11 @@ def build(
     seed: int = 0,
     download: bool = False,
 ) -> None:
-    """Build one of the ten data sets and keep it: from local files, drawn, or downloaded.
+    """Build one of the ten data sets and keep it: from local files, generated, or downloaded.
 
     Args:
         name: The set, as `graphmamba benchmarks` lists it.
-        from_: Folder of local raw files; without it the set is drawn by its recipe or downloaded.
+        from_: Folder of local raw files; without it the set is generated or downloaded.
             Finished graphs or superpixels: malnet_tiny.npz, mnist_75sp.npz, cifar10_150sp.npz,
             voc_sp_{train_0,train_1,train_2,val,test}.npz, as they are or packed with xz.
             Peptides: peptide_multi_class_dataset.csv[.gz] (peptides-struct:
@@ -44,8 +44,8 @@ def build(
             annotations/. Or what PyG's LRGBDataset, GNNBenchmarkDataset or MalNetTiny has fetched.
             See docs/benchmark-files.md.
         root: Where sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
-        seed: Seed of a set that is drawn.
-        download: Download also a set that could be drawn; not together with --from.
+        seed: Seed of a set that is generated.
+        download: Download also a set that could be generated; not together with --from.
     """
     check_choice("name", name, tuple(CATALOG))
     place = _root(root)
@@ -76,7 +76,7 @@ def info(  # noqa: PLR0913
             an .npz, or a .csv of molecules.
         plot: Also draw sizes, degrees, labels and diameters into this file, such as info.png.
         root: Where sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
-        seed: Seed of a set that is drawn.
+        seed: Seed of a set that is generated.
         label: Own graphs: the label column, or several as one,two or [one, two].
         kind: Own graphs: what labels are, where their values should not decide.
         classes: Own graphs: how many classes there are, or their names as one,two or
@@ -112,7 +112,7 @@ def info(  # noqa: PLR0913
         _print_table(f"{title}, in {place}", _rows(summary, CATALOG[name]), store.source)
     else:
         if seed != 0:
-            raise UserError(f"seed must be 0 for {name}, which is not drawn, got {seed}")
+            raise UserError(f"seed must be 0 for {name}, which is not generated, got {seed}")
         (own, is_kept), title = look_at_own(name, options, place), Path(name).name
         summary = summarise(_columns_of(own.store), names=own.names)
         kept = "in" if is_kept else "not kept, since nothing can be written to"

@@ -37,11 +37,11 @@ def take_apart(graphs: Graphs) -> Iterator[Data]:
 def _graphs_in(batch: Batch, place: int) -> list[Data]:
     try:
         graphs = batch.to_data_list()
-    except (RuntimeError, AttributeError, LookupError, TypeError, ValueError) as mistake:
+    except (RuntimeError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise UserError(
             f"graphs[{place}] must be a Batch that PyG can take apart, got one made or changed by "
             f"hand; {REMEDY}"
-        ) from mistake
+        ) from error
     # PyG cuts where it joined: what was put in or made longer since would be lost without a word
     for name, values in batch.to_dict().items():
         is_divided = isinstance(values, Tensor) and not name.endswith(UNDIVIDED)
@@ -57,7 +57,7 @@ def _graphs_in(batch: Batch, place: int) -> list[Data]:
 
 
 def _check_single(graph: object, place: int) -> None:
-    """Refuse several graphs that are not even called a batch."""
+    """Reject several graphs that are not even called a batch."""
     batch = graph.get("batch") if isinstance(graph, Data) else None
     if isinstance(batch, Tensor) and bool((batch != 0).any()):
         raise UserError(

@@ -50,7 +50,7 @@ def run_all(
             for _ in track(pool.map(work, items), title, len(items)):
                 pass
         finally:
-            # after a mistake or Ctrl-C nothing new is begun
+            # after an error or Ctrl-C nothing new is begun
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(threads)
 

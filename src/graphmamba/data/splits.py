@@ -37,7 +37,7 @@ def part_numbers(split: Split | None, graphs: int) -> Int[Tensor, " graphs"] | N
 
 
 def draw_split(graphs: int, fractions: Fractions, seed: int = 0) -> Int[Tensor, " graphs"]:
-    """Deal graphs to training (0), validation (1) and test (2) at random.
+    """Assign graphs to training (0), validation (1) and test (2) at random.
 
     A part that is to have a share gets at least one graph, training first, as far as graphs go.
 

@@ -241,7 +241,7 @@ def _select(name: str, values: Tensor, places: Int[Tensor, " rows"]) -> Tensor:
 
 
 def check_graphs(columns: GraphColumns) -> None:
-    """Refuse columns that do not make up graphs."""
+    """Reject columns that do not make up graphs."""
     node_ptr, edge_ptr = columns.node_ptr, columns.edge_ptr
     check_ptr("node_ptr", node_ptr, node_ptr.shape[0] - 1)
     check_ptr("edge_ptr", edge_ptr, node_ptr.shape[0] - 1)
@@ -264,7 +264,7 @@ def check_graphs(columns: GraphColumns) -> None:
 
 
 def check_ptr(argument: str, ptr: Tensor, graphs: int) -> None:
-    """Refuse boundaries that are not one more than graphs, or fall."""
+    """Reject boundaries that are not one more than graphs, or fall."""
     if ptr.dtype != torch.int64 or ptr.shape != (graphs + 1,) or graphs < 0:
         raise UserError(
             f"{argument} must hold one int64 more than the {max(graphs, 0)} graphs, "
@@ -275,7 +275,7 @@ def check_ptr(argument: str, ptr: Tensor, graphs: int) -> None:
 
 
 def check_column(name: str, values: Tensor, rows: int, kind: str) -> None:
-    """Refuse a column that has another number of rows, or a name that cannot be an attribute."""
+    """Reject a column that has another number of rows, or a name that cannot be an attribute."""
     _check_name(name)
     if is_pairs(name):
         raise UserError(f"'{name}' has `index` in its name and must be among the pairs")
@@ -284,7 +284,7 @@ def check_column(name: str, values: Tensor, rows: int, kind: str) -> None:
 
 
 def check_index(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries) -> None:
-    """Refuse pairs with nodes that their graph does not have."""
+    """Reject pairs with nodes that their graph does not have."""
     if name != "edge_index":
         _check_name(name)
     if not is_pairs(name):
@@ -311,7 +311,7 @@ def check_index(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries)
 
 
 def check_split(split: Tensor | None, graphs: int) -> None:
-    """Refuse parts other than 0, 1 and 2, or not one for each graph."""
+    """Reject parts other than 0, 1 and 2, or not one for each graph."""
     if split is None:
         return
     if split.shape != (graphs,) or split.is_floating_point():

@@ -70,7 +70,7 @@ def study_graphs(
     if scale == 1 and name not in ALWAYS_GENERATED:
         if place_of(name, root, 0).exists():
             return _chosen(open_benchmark(name, root, 0), count, seed)
-        draw = SOURCES[name].draw
+        draw = SOURCES[name].generate
         if draw is not None:
             return _chosen(GraphStore(draw((count, 1, 1), seed)), count, seed)
     sizes = draw_sizes(name, count, seed, scale)

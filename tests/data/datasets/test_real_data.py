@@ -12,7 +12,7 @@ from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, CATALOG
 from graphmamba.data.datasets.files import read_arrays
 from graphmamba.data.datasets.malnet import read_malnet
 from graphmamba.data.datasets.peptides import read_peptides_func, read_peptides_struct
-from graphmamba.data.datasets.sbm import draw_cluster, draw_pattern
+from graphmamba.data.datasets.sbm import generate_cluster, generate_pattern
 from graphmamba.data.datasets.superpixels import read_superpixels, split_of
 from graphmamba.data.datasets.voc import read_voc
 from graphmamba.data.tables import GraphColumns
@@ -108,7 +108,7 @@ def test_superpixels(name: str, file: str, colours: int, data_folder: Path) -> N
 
 @realdata
 def test_cluster_as_a_whole() -> None:
-    columns = draw_cluster()
+    columns = generate_cluster()
     assert means(columns) == pytest.approx((117.2, 4_303.9), rel=0.01)
     assert_split_is_that_of("cluster", columns.split)
     assert_has_the_columns_of("cluster", columns)
@@ -116,7 +116,7 @@ def test_cluster_as_a_whole() -> None:
 
 @realdata
 def test_pattern_as_a_whole() -> None:
-    columns = draw_pattern()
+    columns = generate_pattern()
     # the released set has its own draw of 100 pattern sizes
     assert means(columns) == pytest.approx((118.9, 6_098.9), rel=0.05)
     assert_split_is_that_of("pattern", columns.split)

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from graphmamba.data.datasets import sbm
-from graphmamba.data.datasets.sbm import LARGEST, SMALLEST, draw_cluster, draw_pattern
+from graphmamba.data.datasets.sbm import LARGEST, SMALLEST, generate_cluster, generate_pattern
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
 SIZES = (200, 20, 30)
-DRAWS = [draw_cluster, draw_pattern]
+DRAWS = [generate_cluster, generate_pattern]
 
 
 def graph_of(columns: GraphColumns, number: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -62,7 +62,7 @@ def test_graphs_are_the_same_on_any_number_of_threads(
 
 
 def test_each_community_has_one_known_node() -> None:
-    columns = draw_cluster((20, 0, 0))
+    columns = generate_cluster((20, 0, 0))
     for number in range(20):
         _, signal, label = graph_of(columns, number)
         sizes = label.bincount(minlength=6)
@@ -73,7 +73,7 @@ def test_each_community_has_one_known_node() -> None:
 
 
 def test_edges_have_the_chances_of_the_recipe() -> None:
-    columns, inside, between = draw_cluster((60, 0, 0)), [0, 0], [0, 0]
+    columns, inside, between = generate_cluster((60, 0, 0)), [0, 0], [0, 0]
     for number in range(60):
         adjacency, _, label = graph_of(columns, number)
         pairs = torch.combinations(torch.arange(len(label)))
@@ -88,7 +88,7 @@ def test_edges_have_the_chances_of_the_recipe() -> None:
 
 
 def test_graphs_share_their_patterns() -> None:
-    columns = draw_pattern((6, 3, 0), patterns=3)
+    columns = generate_pattern((6, 3, 0), patterns=3)
 
     def shape_of(number: int) -> tuple[list[int], list[int]]:
         """What random names leave of a pattern: degrees within, and signals."""
@@ -104,7 +104,7 @@ def test_graphs_share_their_patterns() -> None:
 
 
 def test_pattern_and_host_are_joined_at_chance_one_half() -> None:
-    columns, joined, pairs = draw_pattern((60, 0, 0)), 0, 0
+    columns, joined, pairs = generate_pattern((60, 0, 0)), 0, 0
     for number in range(60):
         adjacency, _, label = graph_of(columns, number)
         block = adjacency[label == 1][:, label == 0]
@@ -114,6 +114,6 @@ def test_pattern_and_host_are_joined_at_chance_one_half() -> None:
 
 def test_sizes_are_checked() -> None:
     with pytest.raises(UserError, match=r"sizes \(validation\) must be at least 0, got -1"):
-        draw_cluster((1, -1, 0))
+        generate_cluster((1, -1, 0))
     with pytest.raises(UserError, match="patterns must be at least 1, got 0"):
-        draw_pattern((1, 0, 0), patterns=0)
+        generate_pattern((1, 0, 0), patterns=0)

@@ -145,7 +145,7 @@ def test_a_good_set_survives_the_files_of_another(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["cluster", "pattern"])
 def test_what_is_drawn_is_as_catalogued(name: str) -> None:
-    draw = SOURCES[name].draw
+    draw = SOURCES[name].generate
     assert draw is not None
     check_benchmark(draw((6, 1, 1), 0), CATALOG[name], "the recipe")
 
@@ -228,7 +228,9 @@ def test_sizes_and_seeds_are_for_drawn_sets(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="sizes must be None for mnist"):
         open_benchmark("mnist", tmp_path, sizes=(1, 1, 1))
     for door in (open_benchmark, build_benchmark):
-        with pytest.raises(UserError, match="seed must be 0 for mnist, which is not drawn, got 7"):
+        with pytest.raises(
+            UserError, match="seed must be 0 for mnist, which is not generated, got 7"
+        ):
             door("mnist", root=tmp_path, seed=7)
 
 
@@ -268,7 +270,7 @@ def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise AssertionError("what is kept must be opened")
 
     monkeypatch.setattr(precompute, "precomputed", refuse)
-    monkeypatch.setitem(sources.SOURCES, "pattern", sources.Source(refuse, draw=refuse))  # type: ignore[arg-type]
+    monkeypatch.setitem(sources.SOURCES, "pattern", sources.Source(refuse, generate=refuse))  # type: ignore[arg-type]
     again = open_with_columns("pattern", Precompute(frequencies=3), tmp_path, sizes=SIZES)
     assert torch.equal(again[1].laplacian_vectors, first[1].laplacian_vectors)
     assert set(open_with_columns("pattern", root=tmp_path, sizes=SIZES)[0].keys()) == {

@@ -127,14 +127,14 @@ def _rows(path: Path) -> Generator[tuple[int, list[str]], None, None]:
                 for row in reader:
                     if row:
                         yield reader.line_num, row
-            except csv.Error as mistake:
-                raise UserError(f"{path}, line {reader.line_num}: {mistake}") from mistake
+            except csv.Error as error:
+                raise UserError(f"{path}, line {reader.line_num}: {error}") from error
     except FileNotFoundError as missing:
         raise UserError(f"{path} must be there, got no such file") from missing
-    except OSError as mistake:
-        raise UserError(f"{path} must be a file that can be read: {mistake}") from mistake
-    except UnicodeDecodeError as mistake:
-        raise UserError(f"{path} must be text in UTF-8: {mistake}") from mistake
+    except OSError as error:
+        raise UserError(f"{path} must be a file that can be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} must be text in UTF-8: {error}") from error
 
 
 def _header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> list[str]:

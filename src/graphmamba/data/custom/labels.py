@@ -165,7 +165,7 @@ def _class_names(name: str, cells: list[str], rule: LabelRule, where: Where) -> 
 
 
 def _check_whole(name: str, names: tuple[str, ...], where: Callable[[str], str]) -> None:
-    """Refuse numbers of classes that are negative, or the same one in two spellings."""
+    """Reject numbers of classes that are negative, or the same one in two spellings."""
     if int(names[0]) < 0:
         raise UserError(
             f"{where(names[0])}: {name} must not be below 0, got {names[0]!r}; state "
@@ -180,7 +180,7 @@ def _check_whole(name: str, names: tuple[str, ...], where: Callable[[str], str])
 
 
 def _check_no_targets(name: str, names: tuple[str, ...]) -> None:
-    """Refuse numbers with decimals that leave most of those below them out: they may be targets."""
+    """Reject numbers with decimals that leave most of those below them out: they may be targets."""
     highest = int(names[-1])
     if highest >= FEW and 2 * len(names) < highest + 1:
         raise UserError(
@@ -191,7 +191,7 @@ def _check_no_targets(name: str, names: tuple[str, ...]) -> None:
 
 
 def _is_whole(cell: str) -> bool:
-    # longer numbers are no classes, and Python refuses to read thousands of digits
+    # longer numbers are no classes, and Python will not read thousands of digits
     found = WHOLE.fullmatch(cell)
     return found is not None and len(found[1].removeprefix("-")) <= LONGEST
 
@@ -281,7 +281,7 @@ def _kind_of_numbers(values: Tensor, rule: LabelRule) -> Kind:
 
 
 def _check_gaps(number: Int[Tensor, " rows"], highest: int) -> None:
-    """Refuse targets that happen to be whole: each number below the highest would be a class."""
+    """Reject targets that happen to be whole: each number below the highest would be a class."""
     found = number[number >= 0].unique().tolist()
     if FEW <= highest < MOST_CLASSES and 2 * len(found) < highest + 1:
         shown = ", ".join(map(str, found[:SHOWN])) + (", ..." if len(found) > SHOWN else "")

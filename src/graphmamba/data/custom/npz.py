@@ -273,8 +273,8 @@ def _load(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files if name in names}
             unknown = [name for name in file.files if name not in (*KNOWN, *NAMES)]
-    except (zipfile.BadZipFile, zlib.error, SyntaxError, *BROKEN) as mistake:
-        raise UserError(f"{path} must be a whole .npz file without objects: {mistake}") from mistake
+    except (zipfile.BadZipFile, zlib.error, SyntaxError, *BROKEN) as error:
+        raise UserError(f"{path} must be a whole .npz file without objects: {error}") from error
     if unknown:
         known = ", ".join((*KNOWN, *NAMES))
         raise UserError(f"{path}: arrays must be among {known}, got {unknown[0]!r}")

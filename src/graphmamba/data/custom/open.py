@@ -200,10 +200,10 @@ def _read(path: Path) -> tuple[Features, Task, tuple[str, ...]]:
         features = parse(Features, content["features"], "features")
         task = parse(Task, content["task"], "task")
         return features, task, tuple(map(str, content["names"]))
-    except PermissionError as mistake:
-        raise cannot_read(path) from mistake
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as mistake:
-        raise DamagedError(f"{path} must describe the graphs beside it: {mistake}") from mistake
+    except PermissionError as error:
+        raise cannot_read(path) from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(f"{path} must describe the graphs beside it: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def read_unlabelled(
         options: How the graphs were read that a model was trained on: their label columns are
             no features here either.
         columns: Feature columns that the model knows, as `feature_names` gives them; files
-            that name others, or these in another order, are refused. Empty takes any.
+            that name others, or these in another order, are rejected. Empty takes any.
         has_split: Whether to read which part each graph is in, where the files say so; where
             nobody asks, `split` may hold anything.
     """

@@ -82,7 +82,7 @@ def format_of(path: Path) -> Format | None:
 
 
 def check_read(options: OwnOptions, kind: Format, where: str) -> None:
-    """Refuse options that say something which nobody reads.
+    """Reject options that say something which nobody reads.
 
     Args:
         options: What was given; defaults say nothing.
@@ -130,7 +130,7 @@ def feature_names(path: Path, label: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_names(path: Path, label: tuple[str, ...], known: tuple[str, ...]) -> None:
-    """Refuse files whose feature columns are not those that a model knows, in their order.
+    """Reject files whose feature columns are not those that a model knows, in their order.
 
     Args:
         path: As in `feature_names`.

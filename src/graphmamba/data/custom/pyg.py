@@ -63,7 +63,7 @@ def from_graphs(
 
 
 def list_of(graphs: Graphs) -> list[Data]:
-    """List graphs one by one; those with edges where nobody looks for them are refused."""
+    """List graphs one by one; those with edges where nobody looks for them are rejected."""
     if not (found := list(take_apart(graphs))):
         raise UserError("graphs must hold a graph, got none")
     for place, graph in enumerate(found):
@@ -74,7 +74,7 @@ def list_of(graphs: Graphs) -> list[Data]:
 
 
 def _check_masks(graphs: list[Data]) -> None:
-    """Refuse parts of nodes: passed over, they would let a model learn what it is tested on."""
+    """Reject parts of nodes: passed over, they would let a model learn what it is tested on."""
     for place, graph in enumerate(graphs):
         if found := [name for name in MASKS if name in graph]:
             raise UserError(
@@ -84,7 +84,7 @@ def _check_masks(graphs: list[Data]) -> None:
 
 
 def _check_rows(name: str, parts: list[Tensor], counts: list[int]) -> None:
-    """Refuse rows that would slip from one graph to the next."""
+    """Reject rows that would slip from one graph to the next."""
     for place, (values, count) in enumerate(zip(parts, counts, strict=bool(parts))):
         if values.dim() == 0 or len(values) != count:
             raise UserError(

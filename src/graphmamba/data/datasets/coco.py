@@ -121,8 +121,8 @@ def read_instances(folder: Path, part: str) -> Photographs:
         ids = sorted(category["id"] for category in content["categories"])
     except KeyError as missing:
         raise UserError(f"{path}: every entry must have {missing}, got one without it") from missing
-    except (ValueError, TypeError) as mistake:
-        raise UserError(f"{path} must be a whole file of COCO's instances: {mistake}") from mistake
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} must be a whole file of COCO's instances: {error}") from error
     if not images:
         raise UserError(f"{path} must list at least one image, got none")
     if len(set(ids)) != len(ids) or len(ids) > CATEGORIES:
@@ -138,8 +138,8 @@ def regions_of(photographs: Photographs, number: int) -> RegionGraph:
     objects = photographs.objects.get(image["id"], [])
     try:
         classes = draw_classes(objects, photographs.classes, *pixels.shape[:2])
-    except UserError as mistake:
-        raise UserError(f"{photographs.path}: {mistake}") from mistake
+    except UserError as error:
+        raise UserError(f"{photographs.path}: {error}") from error
     return find_regions(pixels, classes)
 
 
@@ -172,11 +172,10 @@ def draw_object(
         counts = outline["counts"]
         runs = unpack_runs(counts) if isinstance(counts, str) else counts
         return _expand(runs, height, width)
-    except (ValueError, TypeError, LookupError) as mistake:
+    except (ValueError, TypeError, LookupError) as error:
         raise UserError(
-            f"annotation {annotation['id']}: segmentation must be polygons or run lengths: "
-            f"{mistake}"
-        ) from mistake
+            f"annotation {annotation['id']}: segmentation must be polygons or run lengths: {error}"
+        ) from error
 
 
 def unpack_runs(packed: str) -> list[int]:

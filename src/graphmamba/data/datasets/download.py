@@ -26,7 +26,7 @@ from torch_geometric.data import Data
 from graphmamba.data.datasets.files import DAMAGED
 from graphmamba.data.datasets.malnet import read_edge_lists
 from graphmamba.data.datasets.peptides import TARGETS, standardise
-from graphmamba.data.datasets.safe_pickle import MISTAKES, read_tensor_pickle
+from graphmamba.data.datasets.safe_pickle import ERRORS, read_tensor_pickle
 from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.tables import LINKS, GraphColumns, is_pairs
 from graphmamba.errors import UserError
@@ -133,13 +133,13 @@ def read_fetched(name: str, folder: Path) -> GraphColumns:
 
 
 def read_tensors(path: Path) -> Any:
-    """Read what `torch.save` wrote; refuse all but tensors and plain containers."""
+    """Read what `torch.save` wrote; reject all but tensors and plain containers."""
     try:
         with _admitted((_Unneeded, "torch_geometric.data.data.Data")):
             return torch.load(path, weights_only=True)
-    except (*MISTAKES, OSError, AssertionError, struct.error) as mistake:
-        first = str(mistake).partition("\n")[0]
-        raise UserError(f"{path} must be a whole file of tensors: {first}") from mistake
+    except (*ERRORS, OSError, AssertionError, struct.error) as error:
+        first = str(error).partition("\n")[0]
+        raise UserError(f"{path} must be a whole file of tensors: {first}") from error
 
 
 @contextmanager
@@ -166,8 +166,8 @@ def _members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
             for member in packed.namelist():
                 if Path(member).name in wanted:
                     yield Path(member).name, packed.read(member)
-    except DAMAGED as mistake:
-        raise UserError(f"{archive} must be a whole .zip file: {mistake}") from mistake
+    except DAMAGED as error:
+        raise UserError(f"{archive} must be a whole .zip file: {error}") from error
 
 
 def _read_files(name: str, paths: Sequence[Path]) -> GraphColumns:
@@ -178,8 +178,8 @@ def _read_files(name: str, paths: Sequence[Path]) -> GraphColumns:
     make = MAKE.get(name, _molecule)
     try:
         graphs = [[make(graph) for graph in _graphs_of(name, part)] for part in parts]
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as mistake:
-        raise UserError(f"{paths[0]} must hold the graphs of {name}: {mistake!r}") from mistake
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(f"{paths[0]} must hold the graphs of {name}: {error!r}") from error
     split = torch.repeat_interleave(
         torch.arange(len(graphs)), torch.tensor([len(part) for part in graphs])
     )
@@ -332,8 +332,8 @@ def _fetch(dataset: Any) -> None:
         fetched.mkdir(parents=True)
         try:
             dataset.download()
-        except BROKEN as mistake:
-            raise UserError(f"{dataset.name} cannot be downloaded: {mistake}") from mistake
+        except BROKEN as error:
+            raise UserError(f"{dataset.name} cannot be downloaded: {error}") from error
         finally:
             dataset.root = root
         if place.exists():

@@ -39,7 +39,7 @@ def find_file(folder: Path, *names: str) -> Path:
 
 
 def read_arrays(path: Path, columns: Sequence[str]) -> dict[str, np.ndarray]:
-    """Read the named arrays of an `.npz`, or of one packed with xz; pickled objects are refused."""
+    """Read the named arrays of an `.npz`, or of one packed with xz; objects are rejected."""
     content = path.read_bytes()
     try:
         if path.suffix == ".xz":
@@ -52,12 +52,12 @@ def read_arrays(path: Path, columns: Sequence[str]) -> dict[str, np.ndarray]:
             return {column: arrays[column] for column in columns}
     except UserError:
         raise
-    except DAMAGED as mistake:
-        raise UserError(f"{path} must be a whole .npz file without objects: {mistake}") from mistake
+    except DAMAGED as error:
+        raise UserError(f"{path} must be a whole .npz file without objects: {error}") from error
 
 
 def check_pointers(path: Path, name: str, pointers: np.ndarray, rows: int) -> None:
-    """Refuse boundaries that do not rise from 0 to the number of rows."""
+    """Reject boundaries that do not rise from 0 to the number of rows."""
     check_integers(path, name, pointers)
     if len(pointers) < 1 or pointers[0] != 0 or pointers[-1] != rows:
         got = pointers[[0, -1]] if len(pointers) else "none"
@@ -74,7 +74,7 @@ def check_pointers(path: Path, name: str, pointers: np.ndarray, rows: int) -> No
 def check_integers(
     path: Path, name: str, values: np.ndarray, end: int | None = None, axes: int = 1
 ) -> None:
-    """Refuse what are no integers from 0 to below `end`, or have other axes."""
+    """Reject what are no integers from 0 to below `end`, or have other axes."""
     if values.ndim != axes or not np.issubdtype(values.dtype, np.integer):
         raise UserError(
             f"{path}: {name} must hold integers, {axes}-dimensional, "
@@ -89,7 +89,7 @@ def check_integers(
 
 
 def check_finite(path: Path, name: str, values: np.ndarray) -> None:
-    """Refuse what are no numbers, or not finite ones."""
+    """Reject what are no numbers, or not finite ones."""
     if values.dtype.kind not in "iuf":
         raise UserError(f"{path}: {name} must hold numbers, got {values.dtype}")
     if not np.isfinite(values).all():
@@ -159,8 +159,8 @@ def _pixels(path: Path, mode: str | None) -> np.ndarray:
     try:
         with Image.open(path) as image:
             return np.asarray(image if mode is None else image.convert(mode))
-    except (OSError, ValueError, SyntaxError) as mistake:
-        raise UserError(f"{path} must be a whole image: {mistake}") from mistake
+    except (OSError, ValueError, SyntaxError) as error:
+        raise UserError(f"{path} must be a whole image: {error}") from error
 
 
 def _unpack(path: Path) -> bytes:
@@ -169,5 +169,5 @@ def _unpack(path: Path) -> bytes:
         return content
     try:
         return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as mistake:
-        raise UserError(f"{path} must be a whole gzip file: {mistake}") from mistake
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} must be a whole gzip file: {error}") from error

@@ -52,12 +52,12 @@ def read_edge_list(path: Path) -> Int[Tensor, "2 edges"]:
     line_of = line[is_first]  # of each word
     if not len(line_of):
         return torch.empty(2, 0, dtype=torch.int64)
-    _refuse(path, rows, line[~is_blank & ~IS_DIGIT[letters]])
+    _reject(path, rows, line[~is_blank & ~IS_DIGIT[letters]])
     words = np.bincount(line_of)
-    _refuse(path, rows, np.flatnonzero((words != 0) & (words != PAIR)))
+    _reject(path, rows, np.flatnonzero((words != 0) & (words != PAIR)))
     # What does not fit into 64 bits is read as the largest number that does.
     numbers = np.fromstring(rows, np.int64, sep=" ")
-    _refuse(path, rows, line_of[numbers >= MOST_NODES])
+    _reject(path, rows, line_of[numbers >= MOST_NODES])
     return torch.from_numpy(numbers.reshape(-1, PAIR).T.copy())
 
 
@@ -73,7 +73,7 @@ def _check_header(path: Path, header: list[bytes]) -> None:
             )
 
 
-def _refuse(path: Path, rows: bytes, lines: np.ndarray) -> None:
+def _reject(path: Path, rows: bytes, lines: np.ndarray) -> None:
     """Tell of the first of the lines, if there is one."""
     if len(lines):
         number = int(lines[0])
@@ -146,8 +146,8 @@ def read_edge_lists(folder: Path, keep_isolated: bool = False) -> GraphColumns:
 def _read_list(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").split()
-    except UnicodeDecodeError as mistake:
-        raise UserError(f"{path} must be a list of names in UTF-8: {mistake}") from mistake
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} must be a list of names in UTF-8: {error}") from error
 
 
 def _source(file: str, keep_isolated: bool) -> str:

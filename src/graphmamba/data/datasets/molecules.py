@@ -75,13 +75,13 @@ def columns_of_molecules(
                 atoms.extend(read_atom(atom))
             for bond in molecule.GetBonds():
                 bonds.extend(read_bond(bond))
-        except RuntimeError as mistake:
+        except RuntimeError as error:
             # the lines after these two are of RDKit's own source
-            reason = " ".join(str(mistake).split("\n")[:2]).replace("\t", "")
+            reason = " ".join(str(error).split("\n")[:2]).replace("\t", "")
             raise UserError(
                 f"{names(number)}: every atom must say how many hydrogens it has, as [CH3] does, "
                 f"got one that RDKit cannot count them of: {reason}"
-            ) from mistake
+            ) from error
     del quiet
     both = _matrix(bonds, 2 + len(BOND_VOCABULARY)).repeat_interleave(2, dim=0)
     # a bond's second row is the way back

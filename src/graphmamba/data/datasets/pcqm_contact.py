@@ -69,7 +69,7 @@ def read_pcqm_contact(folder: Path, follow: Follow = iter, stride: int = STRIDE)
 
 
 def shuffled_split(graphs: int) -> Int[Tensor, " graphs"]:
-    """Deal out the molecules at random, 90 to 5 to 5, with the published seed."""
+    """Split the molecules at random, 90 to 5 to 5, with the published seed."""
     order = np.random.default_rng(SEED).permutation(graphs)
     validation, test = SHARES
     first = int((1 - validation - test) * graphs)
@@ -94,8 +94,8 @@ def _rows(path: Path, stride: int) -> Iterator[Row]:
                     yield number + 2, line[place] if place < len(line) else ""
     except UserError:
         raise
-    except (*DAMAGED, csv.Error) as mistake:
-        raise UserError(f"{path} must be a whole table: {mistake}") from mistake
+    except (*DAMAGED, csv.Error) as error:
+        raise UserError(f"{path} must be a whole table: {error}") from error
 
 
 def _molecules(

@@ -181,8 +181,8 @@ def _read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
         text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
         reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
         rows = list(reader)
-    except (*DAMAGED, csv.Error) as mistake:
-        raise UserError(f"{path} must be a whole CSV file: {mistake}") from mistake
+    except (*DAMAGED, csv.Error) as error:
+        raise UserError(f"{path} must be a whole CSV file: {error}") from error
     names = reader.fieldnames or []
     for column in columns:
         if column not in names:
@@ -239,7 +239,7 @@ def _read_number(path: Path, line: int, row: Row, peptides: int) -> int:
     text = row["lrgb_row"]
     if not text.isdecimal():
         raise UserError(f"{path}, line {line}: lrgb_row must be a whole number, got {text!r}")
-    # Python itself refuses to read thousands of digits.
+    # Python itself will not read thousands of digits.
     if len(text) > DIGITS or int(text) >= peptides:
         raise UserError(f"{path}, line {line}: lrgb_row must be 0 to {peptides - 1}, got {text}")
     return int(text)

@@ -105,7 +105,7 @@ TENSORS: Known = {
     ("torch._utils", "_rebuild_tensor_v2"): _tensor,
     ("torch.storage", "_load_from_bytes"): _load_storage,
 }
-MISTAKES = (
+ERRORS = (
     pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, TypeError, ValueError,
     RuntimeError, OverflowError, MemoryError,
 )  # fmt: skip
@@ -124,12 +124,12 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_tensor_pickle(path: Path) -> Any:
-    """Read lists, numbers, tensors and arrays; refuse everything else."""
+    """Read lists, numbers, tensors and arrays; reject everything else."""
     return _read(path, TENSORS, "tensors")
 
 
 def read_array_pickle(path: Path) -> Any:
-    """Read lists, numbers and NumPy arrays; refuse everything else, tensors too."""
+    """Read lists, numbers and NumPy arrays; reject everything else, tensors too."""
     return _read(path, ARRAYS, "arrays")
 
 
@@ -137,5 +137,5 @@ def _read(path: Path, known: Known, kind: str) -> Any:
     try:
         with path.open("rb") as file:
             return _Unpickler(file, known).load()
-    except MISTAKES as mistake:
-        raise UserError(f"{path} must hold {kind} alone: {mistake}") from mistake
+    except ERRORS as error:
+        raise UserError(f"{path} must hold {kind} alone: {error}") from error

@@ -1,7 +1,7 @@
 """CLUSTER and PATTERN, drawn from the stochastic block models that define them.
 
 Recipe: Dwivedi et al., Benchmarking Graph Neural Networks (https://arxiv.org/abs/2003.00982).
-Random node names are part of it; here communities are dealt to the nodes at random before edges
+Random node names are part of it; here communities are assigned to the nodes at random before edges
 are drawn, which is the same distribution and spares a permutation of every matrix.
 """
 
@@ -63,19 +63,19 @@ class _Drawn:
     y: Tensor
 
 
-def draw_cluster(sizes: Sizes = (10_000, 1_000, 1_000), seed: int = 0) -> GraphColumns:
+def generate_cluster(sizes: Sizes = (10_000, 1_000, 1_000), seed: int = 0) -> GraphColumns:
     """Six communities, one node of each known by its feature; the label is the community."""
     generator = torch.Generator().manual_seed(seed)
     chance = _chances(CLUSTER_COMMUNITIES, CLUSTER_INSIDE, CLUSTER_BETWEEN)
 
     def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], _Drawn]:
         community = _draw_sizes((len(numbers), CLUSTER_COMMUNITIES), generator)
-        blocks = deal(community, generator)
+        blocks = assign_blocks(community, generator)
         luck = _draw_luck(blocks, generator)
 
         def make() -> _Drawn:
             edges = _join(blocks.block, chance, luck)
-            # nodes were dealt at random, so that the first of a community is any of them
+            # nodes were assigned at random, so that the first of a community is any of them
             known = torch.where(blocks.rank == 0, blocks.block + 1, 0)
             return _flatten(blocks, edges, known, CLUSTER_COMMUNITIES + 1, blocks.block)
 
@@ -84,13 +84,13 @@ def draw_cluster(sizes: Sizes = (10_000, 1_000, 1_000), seed: int = 0) -> GraphC
     return _draw_all(draw, sizes, f"CLUSTER, drawn by its recipe with seed {seed}")
 
 
-def draw_pattern(
+def generate_pattern(
     sizes: Sizes = (10_000, 2_000, 2_000), seed: int = 0, patterns: int = PATTERNS
 ) -> GraphColumns:
     """Five communities and a pattern that is the same in many graphs; the label says who is in it.
 
     Args:
-        sizes: Graphs of each part. Patterns are dealt in turn, so that all parts have all of them.
+        sizes: Graphs of each part. Patterns take turns, so that all parts have all of them.
         seed: Of everything random.
         patterns: How many patterns there are.
     """
@@ -103,7 +103,7 @@ def draw_pattern(
     def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], _Drawn]:
         which = numbers % patterns
         community = _draw_sizes((len(numbers), PATTERN_COMMUNITIES), generator)
-        blocks = deal(torch.cat([community, known.sizes[which, None]], dim=1), generator)
+        blocks = assign_blocks(torch.cat([community, known.sizes[which, None]], dim=1), generator)
         luck = _draw_luck(blocks, generator)
         signal = torch.randint(SIGNALS, tuple(blocks.block.shape), generator=generator)
 
@@ -117,8 +117,8 @@ def draw_pattern(
     return _draw_all(draw, sizes, f"PATTERN, drawn by its recipe with seed {seed}")
 
 
-def deal(sizes: Int[Tensor, "graphs blocks"], generator: torch.Generator) -> Blocks:
-    """Deal the nodes of each graph to blocks of the given sizes, at random."""
+def assign_blocks(sizes: Int[Tensor, "graphs blocks"], generator: torch.Generator) -> Blocks:
+    """Assign the nodes of each graph to blocks of the given sizes, at random."""
     counts, ends = sizes.sum(dim=1), sizes.cumsum(dim=1)
     place = torch.arange(int(counts.max())).expand(len(sizes), -1)
     past = place >= counts[:, None]

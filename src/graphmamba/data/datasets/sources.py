@@ -1,4 +1,4 @@
-"""Open and build the ten benchmarks: from local files, a download, or a recipe that draws them."""
+"""Open and build the ten benchmarks: read from files, downloaded, or generated."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from graphmamba.data.datasets.download import (
     download_malnet,
     read_fetched,
 )
-from graphmamba.data.datasets.sbm import Sizes, draw_cluster, draw_pattern
+from graphmamba.data.datasets.sbm import Sizes, generate_cluster, generate_pattern
 from graphmamba.data.parallel import track
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
@@ -45,12 +45,12 @@ class Source:
     """Reads a folder of local files; None where there is no reader."""
     files: str = ""
     """What such a folder must hold, in words."""
-    draw: Callable[[Sizes, int], GraphColumns] | None = None
-    """Draws the set by its recipe, of given sizes with a seed; None where it is no random set."""
+    generate: Callable[[Sizes, int], GraphColumns] | None = None
+    """Generates a random set of given sizes with a seed; None for all others."""
     has_features: bool = True
     """Whether nodes come with features; where not, the local degree profile is taken later."""
     reading: int = 1
-    """Counts changes in how files are read or graphs are drawn; what is kept then becomes stale."""
+    """Counts changes in how the graphs are made; what is kept then becomes stale."""
 
 
 def _molecules(smiles: Sequence[str]) -> Iterable[str]:
@@ -107,8 +107,8 @@ SOURCES: dict[str, Source] = {
         read=superpixels.read_mnist,
         files=superpixels.MNIST_FILES,
     ),
-    "cluster": Source(download=partial(download_gnn_benchmark, "cluster"), draw=draw_cluster),
-    "pattern": Source(download=partial(download_gnn_benchmark, "pattern"), draw=draw_pattern),
+    "cluster": Source(partial(download_gnn_benchmark, "cluster"), generate=generate_cluster),
+    "pattern": Source(partial(download_gnn_benchmark, "pattern"), generate=generate_pattern),
 }
 
 
@@ -120,23 +120,24 @@ def default_root() -> Path:
 def open_benchmark(
     name: str, root: Path | None = None, seed: int = 0, sizes: Sizes | None = None
 ) -> GraphStore:
-    """Open a benchmark that was built before; one with a recipe is drawn where it is missing.
+    """Open a benchmark that was built before; one with a recipe is generated where it is missing.
 
     Args:
         name: Its name in the catalogue.
         root: Where sets are kept; None for the default place.
-        seed: Of a set that is drawn.
+        seed: Of a set that is generated.
         sizes: Graphs of its three parts, for a smaller one; None for the published sizes.
     """
     root = root or default_root()
     recipe = recipe_of(name, seed, sizes)
-    draw = SOURCES[name].draw
-    if draw is None:
+    generate = SOURCES[name].generate
+    if generate is None:
         place = place_of(name, root)
         if not is_kept(place):
             raise UserError(f"{name} is not in {root}: {how_to_get(name, root)}")
         return open_store(place)
-    return open_or_build(root / name, recipe, partial(draw, sizes or published_sizes(name), seed))
+    build = partial(generate, sizes or published_sizes(name), seed)
+    return open_or_build(root / name, recipe, build)
 
 
 def build_benchmark(
@@ -146,14 +147,14 @@ def build_benchmark(
     seed: int = 0,
     download: bool = False,
 ) -> GraphStore:
-    """Make a benchmark anew: read local files, or else draw it, or else download it.
+    """Make a benchmark anew: read local files, or else generate it, or else download it.
 
     Args:
         name: Its name in the catalogue.
-        folder: Local files; None to draw or download.
+        folder: Local files; None to generate or download.
         root: Where sets are kept; downloaded files go to its folder `raw`.
-        seed: Of a set that is drawn.
-        download: Download also what could be drawn; not together with a folder.
+        seed: Of a set that is generated.
+        download: Download also what could be generated; not together with a folder.
     """
     if folder is not None and download:
         raise UserError(f"--download must not be given with --from, got --from '{folder}'")
@@ -161,10 +162,10 @@ def build_benchmark(
     recipe = recipe_of(name, seed)
     source = SOURCES[name]
     if folder is None:
-        if source.draw is None or download:
+        if source.generate is None or download:
             origin, make = "the download", partial(source.download, root / "raw")
         else:
-            origin, make = "the recipe", partial(source.draw, published_sizes(name), seed)
+            origin, make = "the recipe", partial(source.generate, published_sizes(name), seed)
     else:
         origin, make = f"folder {folder}", partial(_reader_of(name, folder), folder)
 
@@ -184,16 +185,16 @@ def place_of(
 
 
 def recipe_of(name: str, seed: int = 0, sizes: Sizes | None = None) -> dict[str, object]:
-    """What a set is known by on disk: a set that is drawn has one for each seed and size."""
+    """What a set is known by on disk: a set that is generated has one for each seed and size."""
     check_seed("seed", seed)
     check_choice("name", name, tuple(CATALOG))
     recipe: dict[str, object] = {"benchmark": name, "reading": SOURCES[name].reading}
-    if SOURCES[name].draw is not None:
+    if SOURCES[name].generate is not None:
         recipe |= {"seed": seed, "sizes": list(sizes or published_sizes(name))}
     elif sizes is not None:
-        raise UserError(f"sizes must be None for {name}, which is not drawn, got {sizes}")
+        raise UserError(f"sizes must be None for {name}, which is not generated, got {sizes}")
     elif seed != 0:
-        raise UserError(f"seed must be 0 for {name}, which is not drawn, got {seed}")
+        raise UserError(f"seed must be 0 for {name}, which is not generated, got {seed}")
     return recipe
 
 
@@ -228,7 +229,7 @@ def how_to_get(name: str, root: Path | None = None) -> str:
         root: Where it is looked for; None for the default place.
     """
     source = SOURCES[name]
-    verb = "draw it by its recipe" if source.draw else "download it"
+    verb = "generate it by its recipe" if source.generate else "download it"
     place = "" if root in (None, default_root()) else f" --root {quote(str(root))}"
     told = f"{verb} with `graphmamba data build {name}{place}`"
     return f"{told}, or build it from local files with `--from DIR` (DIR holds {_files_of(name)})"
@@ -251,8 +252,8 @@ def open_with_columns(
         name: The benchmark's name in the catalogue.
         asked: What the model reads: `GraphMamba.precompute`.
         root: Where sets are kept; None for the default place.
-        seed: Of a set that is drawn.
-        sizes: Graphs of the three parts of a set that is drawn; None for the published sizes.
+        seed: Of a set that is generated.
+        sizes: Graphs of the three parts of a set that is generated; None for the published sizes.
     """
     root = root or default_root()
     store = open_benchmark(name, root, seed, sizes)
@@ -268,10 +269,10 @@ def open_with_columns(
 def check_benchmark(
     columns: GraphColumns, benchmark: Benchmark, origin: str, *, has_features: bool = True
 ) -> None:
-    """Refuse the graphs of another set before they are kept under a name that is not theirs.
+    """Reject the graphs of another set before they are kept under a name that is not theirs.
 
     Args:
-        columns: What was read, downloaded or drawn.
+        columns: What was read, downloaded or generated.
         benchmark: What it has to be.
         origin: What messages call the place that it came from.
         has_features: Whether nodes come with features; those of call graphs are computed later.

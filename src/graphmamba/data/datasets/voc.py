@@ -241,10 +241,10 @@ def _read_matlab(path: Path) -> UInt8[np.ndarray, "height width"]:
         classes = loadmat(path)["GTcls"]["Segmentation"][0, 0]
         return np.asarray(classes).astype(np.uint8, casting="safe")
     # scipy's reader raises whatever it comes across in a damaged file
-    except Exception as mistake:
+    except Exception as error:
         raise UserError(
-            f"{path} must be a MATLAB 5 file with the bytes GTcls.Segmentation: {mistake}"
-        ) from mistake
+            f"{path} must be a MATLAB 5 file with the bytes GTcls.Segmentation: {error}"
+        ) from error
 
 
 def commonest(classes: UInt8[np.ndarray, " nodes"]) -> int:
