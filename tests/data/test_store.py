@@ -273,7 +273,7 @@ def test_parts_stay_as_they_were_given() -> None:
     ("split", "message"),
     [
         ({"train": [0, 1]}, "every graph, got none for 2"),
-        ({"train": range(8), "test": [3]}, "no other part"),
+        ({"train": range(8), "test": [3]}, "no other split"),
         ({"train": [8]}, "graphs 0 to 7"),
         ({"valid": [1]}, "split must be one of"),
         (torch.tensor([0, 1]), "one integer for each of 8 graphs"),

@@ -29,7 +29,7 @@ def two_graphs() -> GraphColumns:
 
 def test_figures_of_known_graphs() -> None:
     summary = summarise(two_graphs())
-    assert summary.parts == [2, 0, 0]
+    assert summary.split_sizes == [2, 0, 0]
     assert summary.nodes.tolist() == [4, 2]
     assert summary.edges.tolist() == [3, 0]
     assert summary.degrees.tolist() == [3, 3]

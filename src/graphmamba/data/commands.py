@@ -18,7 +18,7 @@ from graphmamba.data.tables import LINKS, GraphColumns, Pairs
 from graphmamba.errors import UserError
 from graphmamba.parse import suggest
 
-PARTS = ("training", "validation", "test")
+SPLIT_NAMES = ("training", "validation", "test")
 
 
 def build(
@@ -169,7 +169,9 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
     """What is counted, here, and as published."""
     published = Published.of(benchmark)
     yield "graphs", f"{len(summary.nodes):,}", published.graphs
-    for name, here, there in zip(PARTS, summary.parts, published.parts, strict=True):
+    for name, here, there in zip(
+        SPLIT_NAMES, summary.split_sizes, published.split_sizes, strict=True
+    ):
         yield f"  {name}", f"{here:,}", there
     for name, sizes, mean in (
         ("nodes", summary.nodes, published.nodes),
@@ -203,7 +205,7 @@ class Published:
     """The published figures as words; empty for own graphs."""
 
     graphs: str = ""
-    parts: tuple[str, str, str] = ("", "", "")
+    split_sizes: tuple[str, str, str] = ("", "", "")
     nodes: str = ""
     edges: str = ""
     degree: str = ""

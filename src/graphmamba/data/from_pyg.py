@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphmamba.data.splits import Split, part_numbers
+from graphmamba.data.splits import Split, split_numbers
 from graphmamba.data.tables import GraphColumns, Pairs, boundaries, is_pairs
 from graphmamba.errors import UserError
 
@@ -100,7 +100,7 @@ def columns_of(
         edges=kinds["edges"],
         graphs=kinds["graphs"],
         pairs=pairs,
-        split=part_numbers(split, len(each)),
+        split=split_numbers(split, len(each)),
         source="PyG graphs",
     )
 

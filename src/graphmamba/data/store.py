@@ -57,7 +57,7 @@ class GraphStore:
     tables: dict[str, Table]
     """Columns by what they have rows for: `nodes`, `edges`, `graphs`, `pairs.NAME_OF_THE_INDEX`."""
     split: Int[Tensor, " graphs"] | None
-    """Part of each graph: 0 training, 1 validation, 2 test."""
+    """Split of each graph: 0 training, 1 validation, 2 test."""
     source: str
     """Where the graphs come from, in words."""
     content: str | None = None
@@ -89,7 +89,7 @@ class GraphStore:
 
         Args:
             graphs: Graphs with the same columns.
-            split: Part of each graph (0 training, 1 validation, 2 test), or the graphs of `train`,
+            split: Split of each graph (0 training, 1 validation, 2 test), or the graphs of `train`,
                 `validation` and `test` by their places in the list.
             exclude: Columns to leave out, such as names, which are no tensors.
         """
@@ -151,7 +151,7 @@ class GraphStore:
         """Return the graphs of `train`, `validation` or `test`."""
         check_choice("name", name, tuple(SPLITS))
         if self.split is None:
-            raise UserError(f"split must be given for a part '{name}', got None")
+            raise UserError(f"split must be given for the split '{name}', got None")
         return (self.split == SPLITS[name]).nonzero().squeeze(1)
 
     def batch(self, ids: Int[Tensor, " graphs"], by_source: bool = False) -> Batch:
@@ -311,7 +311,7 @@ def check_index(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries)
 
 
 def check_split(split: Tensor | None, graphs: int) -> None:
-    """Reject parts other than 0, 1 and 2, or not one for each graph."""
+    """Reject splits other than 0, 1 and 2, or not one for each graph."""
     if split is None:
         return
     if split.shape != (graphs,) or split.is_floating_point():

@@ -23,7 +23,7 @@ class Summary:
     """Figures of all graphs of a set."""
 
     source: str
-    parts: list[int]
+    split_sizes: list[int]
     """Graphs for training, validation and test; all are training where there is no split."""
     nodes: Int[Tensor, " graphs"]
     edges: Int[Tensor, " graphs"]
@@ -61,7 +61,7 @@ def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[st
     chosen = torch.linspace(0, graphs - 1, min(sample, graphs)).round().long().tolist()
     return Summary(
         source=columns.source,
-        parts=split.long().bincount(minlength=3).tolist(),
+        split_sizes=split.long().bincount(minlength=3).tolist(),
         nodes=columns.node_ptr.diff(),
         edges=columns.edge_ptr.diff(),
         degrees=_degrees(columns),

@@ -58,7 +58,7 @@ class GraphColumns:
     pairs: dict[str, Pairs] = field(default_factory=dict)
     """Further pairs of nodes by the name of their index: `edge_label_index`, `expander_index`."""
     split: Int[Tensor, " graphs"] | None = None
-    """Part of each graph: 0 training, 1 validation, 2 test."""
+    """Split of each graph: 0 training, 1 validation, 2 test."""
     source: str = ""
     """Where the graphs come from, in words."""
 

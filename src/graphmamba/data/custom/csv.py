@@ -374,7 +374,7 @@ def _read_labels(table: CsvTable, request: Request, level: Level) -> Labels:
 def columns_of_tables(
     tables: dict[str, CsvTable], roster: Roster, label: tuple[str, ...], is_undirected: bool
 ) -> GraphColumns:
-    """Lay the graphs of the files end to end, without their labels and parts."""
+    """Lay the graphs of the files end to end, without their labels and splits."""
     nodes, edges = tables["nodes.csv"], tables["edges.csv"]
     graph, index = roster.pairs(edges)
     attributes = edges.numbers(_features("edges.csv", edges.columns, label))
@@ -439,7 +439,7 @@ def _features(file: str, names: Iterable[str], label: tuple[str, ...]) -> list[s
 
 
 def read_split(graphs: CsvTable | None) -> Int[Tensor, " graphs"] | None:
-    """Part of each row by its word in the column `split`; None where there is no such column."""
+    """Split of each row by its word in the column `split`; None where there is no such column."""
     if graphs is None or "split" not in graphs.columns:
         return None
     cells = graphs.filled("split")

@@ -53,7 +53,7 @@ class OwnStore:
     """A user's graphs, ready for training."""
 
     store: GraphStore
-    """The graphs, each in a part: that of the files, or one drawn by the options' seed, if any."""
+    """The graphs, each in a split: that of the files, or one drawn by the options' seed, if any."""
     features: Features
     """What a model reads of nodes and edges."""
     task: Task
@@ -90,7 +90,7 @@ def open_own(
         options: What the files do not say themselves, such as which column is the label.
         root: Where sets are kept; None for the default place.
         rebuild: Whether to read again what is kept, such as a damaged file.
-        draws_split: Whether graphs get a part where the files do not say which.
+        draws_split: Whether graphs get a split where the files do not say which.
     """
     path, options = Path(path), options or OwnOptions()
     check_is("options", options, OwnOptions)
@@ -180,7 +180,7 @@ def _recipe(path: Path, options: OwnOptions, files: Iterable[Path]) -> dict[str,
 
 
 def _with_split(store: GraphStore, options: OwnOptions) -> GraphStore:
-    """Draw the part of each graph where the files do not say it."""
+    """Draw the split of each graph where the files do not say it."""
     if store.split is not None:
         return store
     split = draw_split(len(store), options.fractions, options.split_seed)
@@ -237,7 +237,7 @@ def read_unlabelled(
             no features here either.
         columns: Feature columns that the model knows, as `feature_names` gives them; files
             that name others, or these in another order, are rejected. Empty takes any.
-        has_split: Whether to read which part each graph is in, where the files say so; where
+        has_split: Whether to read which split each graph is in, where the files say so; where
             nobody asks, `split` may hold anything.
     """
     path = Path(path)

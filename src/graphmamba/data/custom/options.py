@@ -50,7 +50,7 @@ class OwnOptions:
 
     def __post_init__(self) -> None:
         check_types(self)
-        # a model is trained, chosen and tested: no part may be empty
+        # a model is trained, chosen and tested: no split may be empty
         if not min(self.fractions) > 0 or not math.isclose(sum(self.fractions), 1):
             raise UserError(
                 "fractions must be three shares above 0, of training, validation and test, that "

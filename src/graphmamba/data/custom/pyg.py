@@ -19,7 +19,7 @@ SOURCE = "graphs"
 ADJACENCY = ("adj_t", "adj")
 """Where some transforms of PyG put the edges."""
 MASKS = ("train_mask", "val_mask", "test_mask")
-"""How PyG names the parts of the nodes of a single graph."""
+"""How PyG names the splits of the nodes of a single graph."""
 NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
 
 
@@ -28,7 +28,7 @@ def from_graphs(
 ) -> OwnData:
     """Take over `x`, `edge_index`, `edge_attr` and `y`, or `edge_label_index` and `edge_label`.
 
-    Where graphs say in `split` which part they are in, as a word of CSV files, that counts.
+    Where graphs say in `split` which split they are in, as a word of CSV files, that counts.
 
     Args:
         graphs: The graphs, in a list, a `DataLoader` or a `Batch`; each has the same columns, and
@@ -74,12 +74,12 @@ def list_of(graphs: Graphs) -> list[Data]:
 
 
 def _check_masks(graphs: list[Data]) -> None:
-    """Reject parts of nodes: passed over, they would let a model learn what it is tested on."""
+    """Reject splits of nodes: passed over, they would let a model learn what it is tested on."""
     for place, graph in enumerate(graphs):
         if found := [name for name in MASKS if name in graph]:
             raise UserError(
                 f"graph {place}: {found[0]} must be left out, since training, validation and test "
-                "are made of whole graphs, got parts of its nodes"
+                "are made of whole graphs, got splits of its nodes"
             )
 
 
@@ -129,7 +129,7 @@ def _labels(
 
 
 def _split(graphs: list[Data]) -> Tensor | None:
-    """Part of each graph by its word; None where none has one."""
+    """Split of each graph by its word; None where none has one."""
     words = [graph.get("split") for graph in graphs]
     if all(word is None for word in words):
         return None

@@ -17,7 +17,7 @@ def read_smiles_csv(
     rule: LabelRule | None = None,
     smiles: str = "smiles",
 ) -> OwnData:
-    """Read one molecule a row, with its labels and, in a column `split`, its part.
+    """Read one molecule a row, with its labels and, in a column `split`, its split.
 
     Args:
         path: The file; columns that are not named here are ignored.

@@ -96,7 +96,7 @@ def read_coco(folder: Path, fractions: tuple[float, float] = FRACTIONS) -> Graph
 def draw_parts(
     images: int, fractions: tuple[float, float] = FRACTIONS
 ) -> Int[np.ndarray, " images"]:
-    """Part of each training image as they are listed: 0 training, 1 validation, -1 left out."""
+    """Split of each training image as they are listed: 0 training, 1 validation, -1 left out."""
     train, validation = (int(images * fraction) for fraction in fractions)
     # newer generators of NumPy's would draw others
     order = np.random.RandomState(SEED).permutation(images)

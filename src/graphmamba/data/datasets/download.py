@@ -31,7 +31,7 @@ from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.tables import LINKS, GraphColumns, is_pairs
 from graphmamba.errors import UserError
 
-PARTS = ("train", "val", "test")
+SPLIT_NAMES = ("train", "val", "test")
 FIELDS = ("x", "edge_attr", "edge_index", "y")
 CONTACT_FIELDS = ("x", "edge_attr", "edge_index", LINKS, "edge_label")
 COCO_NUMBERS, COCO_UNUSED = 91, (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
@@ -73,7 +73,7 @@ class Fetched:
 
 
 def _each_part(ending: str) -> tuple[str, ...]:
-    return tuple(f"{part}{ending}" for part in PARTS)
+    return tuple(f"{part}{ending}" for part in SPLIT_NAMES)
 
 
 def _molecule_files(name: str, archive: str) -> Fetched:
@@ -173,7 +173,7 @@ def _members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
 def _read_files(name: str, paths: Sequence[Path]) -> GraphColumns:
     held = [read_tensor_pickle(path) if path.suffix == ".pickle" else read_tensors(path)
             for path in paths]  # fmt: skip
-    # One file alone holds all three parts.
+    # One file alone holds all three splits.
     parts = held if len(paths) > 1 else held[0]
     make = MAKE.get(name, _molecule)
     try:
@@ -192,7 +192,7 @@ def _read_files(name: str, paths: Sequence[Path]) -> GraphColumns:
 
 
 def _graphs_of(name: str, part: Any) -> Sequence[Columns]:
-    """Graphs of one part by the names of their columns, from a raw or a processed file."""
+    """Graphs of one split by the names of their columns, from a raw or a processed file."""
     if isinstance(part, tuple):
         return _unfold(*part[:2])
     if part and isinstance(part[0], dict):

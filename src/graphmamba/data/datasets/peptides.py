@@ -32,8 +32,8 @@ PUBLISHED = (
     "splits_random_stratified_peptide.pickle",
     "splits_random_stratified_peptide_structure.pickle",
 )
-"""The same file under two names: a dictionary of the peptides in each part."""
-PARTS = ("train", "val", "test")
+"""The same file under two names: a dictionary of the peptides in each split."""
+SPLIT_NAMES = ("train", "val", "test")
 LABELLED = "peptide_multi_class_dataset.csv"
 STRUCTURES = ("peptide_structure_dataset.csv", "peptide_structure_normalized_dataset.csv")
 """The published targets, one row for each peptide: as computed, or standardised already."""
@@ -50,7 +50,7 @@ Follow = Callable[[Sequence[str]], Iterable[str]]
 
 
 def read_split(folder: Path, peptides: int) -> Int[Tensor, " graphs"]:
-    """Read the part of each peptide; func and struct share it."""
+    """Read the split of each peptide; func and struct share it."""
     path = find_file(folder, SPLIT, *PUBLISHED)
     if path.name == SPLIT:
         given = read_arrays(path, ["split"])["split"]
@@ -68,10 +68,10 @@ def read_split(folder: Path, peptides: int) -> Int[Tensor, " graphs"]:
 
 def _read_published(path: Path, peptides: int) -> Int[Tensor, " graphs"]:
     parts = read_array_pickle(path)
-    if not isinstance(parts, dict) or set(parts) != set(PARTS):
+    if not isinstance(parts, dict) or set(parts) != set(SPLIT_NAMES):
         got = sorted(map(str, parts)) if isinstance(parts, dict) else type(parts).__name__
-        raise UserError(f"{path} must hold a dictionary of {', '.join(PARTS)}, got {got}")
-    members = [_members(path, part, parts[part], peptides) for part in PARTS]
+        raise UserError(f"{path} must hold a dictionary of {', '.join(SPLIT_NAMES)}, got {got}")
+    members = [_members(path, part, parts[part], peptides) for part in SPLIT_NAMES]
     count = np.bincount(np.concatenate(members), minlength=peptides)
     if (count != 1).any():
         place = int((count != 1).argmax())
@@ -107,7 +107,7 @@ def read_peptides_func(folder: Path, follow: Follow = iter) -> GraphColumns:
 def read_peptides_struct(folder: Path, follow: Follow = iter) -> GraphColumns:
     """Read the published targets where the folder has them, or else those of some peptides.
 
-    Targets are standardised over the peptides that are there, test part included, as the published
+    Targets are standardised over the peptides that are there, test split included, as the published
     ones are over all. Fewer peptides give other units, hence scores of their own.
     """
     names = [f"{name}{ending}" for name in STRUCTURES for ending in (".gz", "")]

@@ -29,7 +29,7 @@ CHUNK = 128
 """Graphs drawn at once; their matrices then fit in a few dozen megabytes."""
 
 Sizes = tuple[int, int, int]
-"""Graphs of the training, validation and test part."""
+"""Graphs of the training, validation and test split."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def generate_pattern(
     """Five communities and a pattern that is the same in many graphs; the label says who is in it.
 
     Args:
-        sizes: Graphs of each part. Patterns take turns, so that all parts have all of them.
+        sizes: Graphs of each split. Patterns take turns, so that all splits have all of them.
         seed: Of everything random.
         patterns: How many patterns there are.
     """
@@ -208,7 +208,7 @@ def _draw_all(
 
     Args:
         draw: Draws the random numbers of some graphs, and returns what makes graphs of them.
-        sizes: Graphs of each part.
+        sizes: Graphs of each split.
         source: Where the graphs come from, in words.
     """
     for name, size in zip(("training", "validation", "test"), sizes, strict=True):

@@ -126,7 +126,7 @@ def open_benchmark(
         name: Its name in the catalogue.
         root: Where sets are kept; None for the default place.
         seed: Of a set that is generated.
-        sizes: Graphs of its three parts, for a smaller one; None for the published sizes.
+        sizes: Graphs of its three splits, for a smaller one; None for the published sizes.
     """
     root = root or default_root()
     recipe = recipe_of(name, seed, sizes)
@@ -199,7 +199,7 @@ def recipe_of(name: str, seed: int = 0, sizes: Sizes | None = None) -> dict[str,
 
 
 def published_sizes(name: str) -> Sizes:
-    """Graphs of the three parts as published."""
+    """Graphs of the three splits as published."""
     benchmark = CATALOG[name]
     return benchmark.train, benchmark.validation, benchmark.test
 
@@ -253,7 +253,7 @@ def open_with_columns(
         asked: What the model reads: `GraphMamba.precompute`.
         root: Where sets are kept; None for the default place.
         seed: Of a set that is generated.
-        sizes: Graphs of the three parts of a set that is generated; None for the published sizes.
+        sizes: Graphs of the three splits of a set that is generated; None for the published sizes.
     """
     root = root or default_root()
     store = open_benchmark(name, root, seed, sizes)

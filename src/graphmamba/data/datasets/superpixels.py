@@ -102,7 +102,7 @@ def join_superpixels(
 
 
 def split_of(images: int, test: int = TEST) -> Int[Tensor, " graphs"]:
-    """Part of each image, in the order of the original files."""
+    """Split of each image, in the order of the original files."""
     number = torch.arange(images)
     is_test = number >= images - test
     return torch.where(is_test, 2, (number < VALIDATION).long())

@@ -36,7 +36,7 @@ FILES = {
     "voc_sp_val.npz": 1,
     "voc_sp_test.npz": 2,
 }
-"""Each file, and the part that its images are in."""
+"""Each file, and the split that its images are in."""
 COLUMNS = (
     "rgb",
     "centre",
@@ -57,7 +57,7 @@ VOID = 255
 
 
 def read_voc(folder: Path, files: dict[str, int] = FILES) -> GraphColumns:
-    """Read the regions of all images; `files` may name fewer parts."""
+    """Read the regions of all images; `files` may name fewer splits."""
     paths = [find_file(folder, f"{file}.xz", file) for file in files]
     found: dict[Path, GraphColumns] = {}
 
@@ -255,7 +255,7 @@ def commonest(classes: UInt8[np.ndarray, " nodes"]) -> int:
 
 
 def halve(kinds: Sequence[int], seed: int = HALVES_SEED) -> Int[np.ndarray, " images"]:
-    """Part of each image, validation 1 or test 2: each kind in halves, the odd ones in turn."""
+    """Split of each image, validation 1 or test 2: each kind in halves, the odd ones in turn."""
     drawn = np.random.default_rng(seed).permutation(len(kinds))
     order = drawn[np.argsort(np.asarray(kinds)[drawn], kind="stable")]
     part = np.empty(len(kinds), np.int64)
