@@ -259,7 +259,7 @@ def test_an_input_of_another_kind_is_named(capsys: pytest.CaptureFixture[str]) -
     assert status_of(words) == 2
     assert (
         "rings must have the columns of sweets, which the model was trained on: atoms of "
-        "molecules, bonds; got 1 number a node, no numbers an edge\n"
+        "molecules, bonds; got 1 number per node, no numbers per edge\n"
     ) in capsys.readouterr().err
 
 

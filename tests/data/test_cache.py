@@ -425,6 +425,18 @@ def test_a_killed_build_leaves_nothing_that_is_opened(moment: str, tmp_path: Pat
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == [entry(tmp_path)]
 
 
+def test_what_killed_builds_of_other_sets_left_goes_after_a_day(tmp_path: Path) -> None:
+    old, young = tmp_path / "0123.partial-cd", tmp_path / "4567.partial-ef"
+    for leftover in (old, young):
+        leftover.mkdir()
+        (leftover / "columns.safetensors").touch()
+    yesterday = time.time() - 25 * 3600
+    os.utime(old, (yesterday, yesterday))
+    open_or_build(tmp_path, RECIPE, make_rings)
+    assert young.exists()
+    assert not old.exists()
+
+
 def test_of_two_processes_one_builds(tmp_path: Path) -> None:
     processes = [start_build(tmp_path, "race") for _ in range(2)]
     assert [process.wait(timeout=120) for process in processes] == [0, 0]

@@ -3,8 +3,9 @@
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
 from secrets import token_hex
@@ -17,7 +18,7 @@ from torch import Tensor
 from graphmamba.data.store import GraphStore, check_ptr, check_split
 from graphmamba.data.tables import HIDDEN, NARROW, Column, GraphColumns, Table, is_pairs
 from graphmamba.errors import UserError
-from graphmamba.whole_files import cannot_read, cannot_write, flush
+from graphmamba.whole_files import DAY, cannot_read, cannot_write, flush
 
 FORMAT = "graphmamba columns"
 VERSION = 2
@@ -246,9 +247,16 @@ def _counts(store: GraphStore) -> dict[str, int]:
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Remove what killed builds of this set left; only the holder of the lock builds it."""
-    for leftover in place.parent.glob(f"{place.name}{PARTIAL}*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    """Remove what killed builds left: of this set, which nobody else builds, or of others long ago.
+
+    Only the holder of the lock builds a set; writing others takes less than a day.
+    """
+    for leftover in place.parent.glob(f"*{PARTIAL}*"):
+        # whoever writes another set may be done with it by now
+        with suppress(OSError):
+            is_own = leftover.name.startswith(f"{place.name}{PARTIAL}")
+            if is_own or time.time() - leftover.stat().st_mtime > DAY:
+                shutil.rmtree(leftover, ignore_errors=True)
 
 
 @contextmanager

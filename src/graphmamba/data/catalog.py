@@ -270,8 +270,8 @@ CATALOG: dict[str, Benchmark] = {
 
 def features_in_words(features: Features) -> str:
     """Say what nodes and edges carry."""
-    nodes = _counted(features.node_columns, "number") + " a node"
-    edges = _counted(features.edge_columns, "number") + " an edge"
+    nodes = _counted(features.node_columns, "number") + " per node"
+    edges = _counted(features.edge_columns, "number") + " per edge"
     return ", ".join(
         [
             "atoms of molecules" if features.nodes == "atoms" else nodes,

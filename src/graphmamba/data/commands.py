@@ -182,7 +182,7 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
             continue
         low, high = (int(end) for end in torch.aminmax(sizes))
         yield f"{name} in all", f"{int(sizes.sum()):,}", ""
-        yield f"{name} a graph", f"{sizes.double().mean():,.2f}", mean
+        yield f"{name} per graph", f"{sizes.double().mean():,.2f}", mean
         yield "  from - to", f"{low:,} - {high:,}", ""
     counts = summary.degrees.double()
     mean_degree = float((counts * torch.arange(len(counts))).sum() / counts.sum())
@@ -190,7 +190,8 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
     yield "  at most", f"{len(counts) - 1:,}", ""
     if len(summary.diameters):
         diameter = f"{summary.diameters.double().mean():,.1f}"
-        yield f"diameter, {len(summary.diameters)} graphs", diameter, ""
+        bound = "" if summary.has_exact_diameters else "at least "
+        yield f"diameter, {len(summary.diameters)} graphs", f"{bound}{diameter}", ""
     for label, count in summary.labels.items():
         share = count / max(summary.answers[label], 1)
         yield f"label {label}", f"{count:,} ({share:.1%})", ""

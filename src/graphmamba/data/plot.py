@@ -65,7 +65,8 @@ def _panels(summary: Summary) -> Iterator[Callable[[Any], None]]:
     elif summary.pairs is not None:
         yield partial(_draw_counts, title="labelled pairs of a graph", counts=summary.pairs)
     if measured := len(summary.diameters):
-        title = f"diameter of a graph, {measured:,} measured"
+        bounds = "" if summary.has_exact_diameters else " (lower bounds)"
+        title = f"diameter of a graph, {measured:,} measured{bounds}"
         yield partial(_draw_counts, title=title, counts=summary.diameters)
 
 

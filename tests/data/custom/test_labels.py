@@ -82,6 +82,8 @@ def test_stated_classes_keep_their_order() -> None:
             LabelRule(),
             "line 3: y must hold 2 classes at least, got 'b' in all rows",
         ),
+        (["", ""], LabelRule("regression"), "line 2: 'y' must hold a label, got none"),
+        (["", ""], LabelRule("multi-label"), "line 2: 'y' must hold a label, got none"),
         (["3", "3"], LabelRule("classes"), "line 2: y must hold 2 classes at least, got '3'"),
         ([str(n) for n in range(1001)], LabelRule(), "at most 1000 classes, got 1001"),
         ([f"{n}.0" for n in range(1001)], LabelRule(), "at most 1000 classes, got 1001"),

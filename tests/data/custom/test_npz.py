@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from graphmamba.data.catalog import Task
-from graphmamba.data.custom import LabelRule, read_npz
+from graphmamba.data.custom import LabelRule, npz, read_npz
 from graphmamba.data.custom.labels import number_labels
 from graphmamba.errors import UserError
 
@@ -152,6 +152,11 @@ def test_what_is_stated_counts(tmp_path: Path) -> None:
         ({"y": [1, -2]}, "graph 1, row 0: y must be in 0 to 1"),
         ({"y": [0, 5000]}, "y must be below 1000"),
         ({"y": [-1, -1]}, "y must hold a label somewhere"),
+        ({"y": [np.nan, np.nan]}, "y must hold a label somewhere"),
+        ({"y": [[np.nan, np.nan]] * 2}, "y must hold a label somewhere"),
+        ({"y": None, **LINKS, "edge_label": [-1]}, "y must hold a label somewhere"),
+        (LINKS, "array y is there and pair_ptr; level must say which is meant"),
+        ({"node_ptr": [0, 3, 2**62]}, "node_ptr must end at 268435456 at most where there is no x"),
         ({"y": [0, -1]}, "y must hold 2 classes at least, got 0 in all rows"),
         ({"y": [1, 1]}, "y must hold 2 classes at least, got 1 in all rows"),
         ({"y": [5, -1]}, "y must hold 2 classes at least, got 5 in all rows"),
@@ -182,6 +187,24 @@ def test_labels_out_of_the_stated_range_are_told(
     with pytest.raises(UserError) as refused:
         read_npz(save(tmp_path, y=[2, 0]), rule)
     assert told in str(refused.value)
+
+
+def test_a_stated_level_says_which_labels_are_meant(tmp_path: Path) -> None:
+    path = save(tmp_path, **LINKS)
+    assert read_npz(path, level="link").task.level == "link"
+    assert read_npz(path, level="graph").task.level == "graph"
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_never_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "graphs.npz"
+    np.savez_compressed(path, **PATHS, x=np.zeros((4, 500_000)))
+    assert read_npz(path).features.node_columns == 500_000
+    monkeypatch.setattr(npz, "MOST_EXPANDED", 10_000_000)
+    monkeypatch.setattr(npz.np, "load", lambda *_, **__: pytest.fail("the file was read"))
+    with pytest.raises(UserError, match=r"200 times its size at most, got 16,\d{3},\d{3} bytes"):
+        read_npz(path)
 
 
 class Trap:

@@ -1,6 +1,7 @@
 """Custom graphs by their path: opened, kept, opened again; those to predict without labels."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -190,6 +191,24 @@ def test_what_is_no_own_data_is_told(name: str, told: str, tmp_path: Path) -> No
     (tmp_path / "graphs.txt").touch()
     with pytest.raises(UserError, match=told):
         open_own(tmp_path / name, root=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["nodes.csv", "graphs.csv"])
+@pytest.mark.parametrize(
+    "read", [lambda path: open_own(path, TASTE, path), lambda path: read_unlabelled(path, TASTE)]
+)
+def test_a_pipe_is_not_waited_for(
+    name: str, read: Callable[[Path], object], tmp_path: Path
+) -> None:
+    folder = write_folder(tmp_path)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(UserError, match=rf"{name} must be a file, got a pipe or device"):
+        read(folder)
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    with pytest.raises(UserError, match=rf"{name} must be a file, got a folder"):
+        read(folder)
 
 
 def test_a_path_from_elsewhere_is_told_with_the_folder(

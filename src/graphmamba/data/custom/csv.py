@@ -117,8 +117,16 @@ def read_header(path: Path) -> list[str]:
         return _header(path, found)
 
 
+def check_regular(path: Path) -> None:
+    """Reject what is no regular file: a pipe that nobody writes to would be waited for."""
+    if path.exists() and not path.is_file():
+        kind = "folder" if path.is_dir() else "pipe or device"
+        raise UserError(f"{path} must be a file, got a {kind}")
+
+
 def _rows(path: Path) -> Generator[tuple[int, list[str]], None, None]:
     """Rows that are not blank, each with the line on which it ends."""
+    check_regular(path)
     try:
         # a mark of the byte order, which spreadsheets write, is no part of the first name
         with path.open(encoding="utf-8-sig", newline="") as file:

@@ -97,6 +97,8 @@ def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) ->
         values = np.stack([_floats(name, columns[name], where) for name in columns], axis=1)
         if kind == "multi-label":
             _check_answers(tuple(columns), values, where)
+        if values.size and np.isnan(values).all():
+            raise UserError(f"{where(0)}: {_listed(tuple(columns))} must hold a label, got none")
         return Labels(kind, torch.from_numpy(values).float(), tuple(columns))
     if len(columns) > 1:
         raise UserError(f"label must be one column where kind='classes', got {list(columns)}")
@@ -242,7 +244,10 @@ def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
         values = values.double().masked_fill(values == -1, torch.nan)
     if kind != "classes":
         names = tuple(f"y{column}" for column in range(values.shape[1]))
-        return Labels(kind, _targets(values, kind, where), names)
+        targets = _targets(values, kind, where)
+        if targets.numel() and bool(targets.isnan().all()):
+            raise UserError("y must hold a label somewhere, got none")
+        return Labels(kind, targets, names)
     if values.shape[1] != 1:
         raise UserError(f"y must have one column where kind='classes', got {values.shape[1]}")
     number = _whole(values[:, 0], where)

@@ -31,6 +31,10 @@ KNOWN = (*REQUIRED, "x", "edge_attr", "y", "split", *LINK_ARRAYS)
 UNLABELLED = frozenset(KNOWN) - {"y", "edge_label"}
 """What is read of graphs to predict."""
 LEVELS: tuple[Level, ...] = ("graph", "node", "link")
+MOST_BARE_NODES = 1 << 28
+"""Nodes without features: nothing but `node_ptr` says how many there are, and each takes memory."""
+MOST_EXPANDED, MOST_RATIO = 1 << 30, 200
+"""Bytes that a file may unpack to whatever its size, and times its size beyond that."""
 Arrays = dict[str, Tensor]
 NAMES = {"x_names": "x", "edge_attr_names": "edge_attr"}
 """Arrays of words, and whose columns they name."""
@@ -42,6 +46,9 @@ def assemble(arrays: Arrays, rule: LabelRule, level: Level | None, source: str) 
     """Check the arrays that `docs/own-data.md` describes and tell what they are there for."""
     check_choice("level", level, (None, *LEVELS))
     columns = assemble_unlabelled(arrays, source)
+    pairs = [name for name in LINK_ARRAYS if name in arrays]
+    if level is None and "y" in arrays and pairs:
+        raise UserError(f"{source}: array y is there and {pairs[0]}; level must say which is meant")
     level = level or _find_level(arrays, columns, source)
     labels = _place_labels(arrays, columns, rule, level, source)
     names = () if level == "link" else labels.names
@@ -68,9 +75,15 @@ def _columns(arrays: Arrays, node_ptr: Int[Tensor, " boundaries"], source: str) 
     nodes, edges = int(node_ptr[-1]), int(edge_ptr[-1])
     index = _index(arrays, "edge_index", node_ptr, edge_ptr, source)
     # a model needs some feature; without any, all nodes look alike
-    x = torch.ones(nodes, 1)
     if "x" in arrays:
         x = _numbers(arrays, "x", nodes, node_ptr, source)
+    elif nodes <= MOST_BARE_NODES:
+        x = torch.ones(nodes, 1)
+    else:
+        raise UserError(
+            f"{source}: node_ptr must end at {MOST_BARE_NODES} at most where there is no x, "
+            f"got {nodes}"
+        )
     attributes = {}
     if "edge_attr" in arrays:
         attributes["edge_attr"] = _numbers(arrays, "edge_attr", edges, edge_ptr, source)
@@ -268,11 +281,18 @@ def _load(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise UserError(f"{path} must be there, got no such file")
     try:
-        with zipfile.ZipFile(path):
-            pass
+        with zipfile.ZipFile(path) as archive:
+            expanded = sum(member.file_size for member in archive.infolist())
+        if expanded > max(MOST_EXPANDED, MOST_RATIO * path.stat().st_size):
+            raise UserError(
+                f"{path} must unpack to {MOST_RATIO} times its size at most, got {expanded:,} "
+                "bytes; write it by np.savez, which does not compress"
+            )
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files if name in names}
             unknown = [name for name in file.files if name not in (*KNOWN, *NAMES)]
+    except UserError:
+        raise
     except (zipfile.BadZipFile, zlib.error, SyntaxError, *BROKEN) as error:
         raise UserError(f"{path} must be a whole .npz file without objects: {error}") from error
     if unknown:

@@ -12,6 +12,7 @@ from graphmamba.data.cache import DamagedError, file_hash, open_or_build, recipe
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.custom.csv import (
     FILES,
+    check_regular,
     columns_of_tables,
     lay_pairs,
     list_graphs,
@@ -42,7 +43,7 @@ from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
 from graphmamba.whole_files import cannot_read, write_json
 
-READING = 3
+READING = 4
 """Counts changes in how files are read; what is kept then becomes stale."""
 OWN = "own"
 """Folder under the root where users' graphs are kept."""
@@ -154,6 +155,8 @@ def _reader_of(path: Path, options: OwnOptions) -> tuple[Callable[[], OwnData], 
         check_read(options, kind, str(path))
     if path.is_dir():
         found = [path / name for name in FILES if (path / name).exists()]
+        for file in found:
+            check_regular(file)
         return partial(
             read_folder, path, options.labels, options.rule, options.level, options.is_undirected
         ), found
