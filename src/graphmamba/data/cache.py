@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from graphmamba.whole_files import DAY, cannot_read, cannot_write, flush
 
 FORMAT = "graphmamba columns"
 VERSION = 2
-Result = TypeVar("Result")
 COLUMNS, ABOUT = "columns.safetensors", "about.json"
 PARTIAL = ".partial-"
 """How the name of a folder ends in which a set is still being written, before random letters."""
@@ -148,7 +147,12 @@ def open_store(place: Path, digest: str | None = None) -> GraphStore:
         place: Its folder.
         digest: Hash of the recipe that it has to be made by; None takes any.
     """
-    return _settled(place, lambda: _open(place, digest))
+    try:
+        return _open(place, digest)
+    except DamagedError:
+        # it may be about to be replaced: look again after that
+        with lock_of(place) if can_lock(place) else nullcontext():
+            return _open(place, digest)
 
 
 def is_kept(place: Path) -> bool:
@@ -157,15 +161,6 @@ def is_kept(place: Path) -> bool:
         with lock_of(place):
             return place.exists()
     return place.exists()
-
-
-def _settled(place: Path, read: Callable[[], Result]) -> Result:
-    """Read a set; one that cannot be read may be about to be replaced, so try again after that."""
-    try:
-        return read()
-    except DamagedError:
-        with lock_of(place) if can_lock(place) else nullcontext():
-            return read()
 
 
 def _open(place: Path, digest: str | None) -> GraphStore:
@@ -307,21 +302,17 @@ def store_of(tensors: Mapping[str, Tensor], source: str) -> GraphStore:
     for key, values in sorted(tensors.items()):
         parts = key.split("/")
         if len(parts) == KEY_PARTS:
-            kind, name, dtype, rows = parts
-            column = Column(values, _dtype_named(dtype), rows == "constant")
+            kind, name, type_name, rows = parts
+            dtype = getattr(torch, type_name, None)
+            if not isinstance(dtype, torch.dtype):
+                raise UserError(f"a column must hold a type of torch, got '{type_name}'")
+            column = Column(values, dtype, rows == "constant")
             _check_stored(key, name, column, graphs, int(tables[kind].ptr[-1]))
             tables[kind].columns[name] = column
     check_split(tensors.get("split"), graphs)
     if not {"edge_index", "source_order"} <= tables["edges"].columns.keys():
         raise UserError("edges must have edge_index and source_order")
     return GraphStore.from_tables(tables, tensors.get("split"), source)
-
-
-def _dtype_named(name: str) -> torch.dtype:
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise UserError(f"a column must hold a type of torch, got '{name}'")
-    return found
 
 
 def _check_stored(key: str, name: str, column: Column, graphs: int, rows: int) -> None:

@@ -1,7 +1,6 @@
 """`graphmamba data build` and `graphmamba data info`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -167,31 +166,43 @@ def _features(columns: int, kind: NodeKind | EdgeKind) -> str:
 
 def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tuple[str, str, str]]:
     """What is counted, here, and as published."""
-    published = Published.of(benchmark)
-    yield "graphs", f"{len(summary.nodes):,}", published.graphs
-    for name, here, there in zip(
-        SPLIT_NAMES, summary.split_sizes, published.split_sizes, strict=True
-    ):
-        yield f"  {name}", f"{here:,}", there
-    for name, sizes, mean in (
-        ("nodes", summary.nodes, published.nodes),
-        ("directed edges", summary.edges, published.edges),
-        ("labelled pairs", summary.pairs, ""),
+    published: dict[str, str] = {}
+    if benchmark is not None:
+        published = {
+            "training": f"{benchmark.train:,}",
+            "validation": f"{benchmark.validation:,}",
+            "test": f"{benchmark.test:,}",
+            "graphs": f"{benchmark.graphs:,}",
+            "nodes": f"{benchmark.mean_nodes:,.2f}",
+            "directed edges": f"{benchmark.mean_edges:,.2f}",
+            "out-degree": f"{benchmark.mean_edges / benchmark.mean_nodes:,.2f}",
+        }
+    yield "graphs", f"{len(summary.nodes):,}", published.get("graphs", "")
+    for name, count in zip(SPLIT_NAMES, summary.split_sizes, strict=True):
+        yield f"  {name}", f"{count:,}", published.get(name, "")
+    for name, sizes in (
+        ("nodes", summary.nodes),
+        ("directed edges", summary.edges),
+        ("labelled pairs", summary.pairs),
     ):
         if sizes is None:
             continue
         low, high = (int(end) for end in torch.aminmax(sizes))
         yield f"{name} in all", f"{int(sizes.sum()):,}", ""
-        yield f"{name} per graph", f"{sizes.double().mean():,.2f}", mean
+        yield f"{name} per graph", f"{sizes.double().mean():,.2f}", published.get(name, "")
         yield "  from - to", f"{low:,} - {high:,}", ""
     counts = summary.degrees.double()
     mean_degree = float((counts * torch.arange(len(counts))).sum() / counts.sum())
-    yield "out-degree", f"{mean_degree:,.2f}", published.degree
+    yield "out-degree", f"{mean_degree:,.2f}", published.get("out-degree", "")
     yield "  at most", f"{len(counts) - 1:,}", ""
     if len(summary.diameters):
         diameter = f"{summary.diameters.double().mean():,.1f}"
         bound = "" if summary.has_exact_diameters else "at least "
         yield f"diameter, {len(summary.diameters)} graphs", f"{bound}{diameter}", ""
+    yield from _label_rows(summary)
+
+
+def _label_rows(summary: Summary) -> Iterable[tuple[str, str, str]]:
     for label, count in summary.labels.items():
         share = count / max(summary.answers[label], 1)
         yield f"label {label}", f"{count:,} ({share:.1%})", ""
@@ -199,30 +210,6 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
         yield f"target {target}", f"{round(middle, 6) + 0.0:,.4g} ± {deviation:,.4g}", ""
     if summary.unlabelled:
         yield "without label", f"{summary.unlabelled:,}", ""
-
-
-@dataclass(frozen=True)
-class Published:
-    """The published figures as words; empty for own graphs."""
-
-    graphs: str = ""
-    split_sizes: tuple[str, str, str] = ("", "", "")
-    nodes: str = ""
-    edges: str = ""
-    degree: str = ""
-
-    @classmethod
-    def of(cls, benchmark: Benchmark | None) -> "Published":
-        """Write them out."""
-        if benchmark is None:
-            return cls()
-        return cls(
-            f"{benchmark.graphs:,}",
-            (f"{benchmark.train:,}", f"{benchmark.validation:,}", f"{benchmark.test:,}"),
-            f"{benchmark.mean_nodes:,.2f}",
-            f"{benchmark.mean_edges:,.2f}",
-            f"{benchmark.mean_edges / benchmark.mean_nodes:,.2f}",
-        )
 
 
 def _print_table(title: str, rows: Iterable[tuple[str, str, str]], source: str) -> None:

@@ -156,7 +156,10 @@ def blocks(
             if is_full and end > first:
                 break
             end += 1
-        yield _block(columns, order[first:end])
+        graphs = order[first:end]
+        starts = columns.node_ptr[graphs]
+        place, nodes = _ranges(starts, counts[graphs])
+        yield Block(graphs, int(counts[graphs].max()), nodes, place, nodes - starts[place])
         first = end
 
 
@@ -165,13 +168,6 @@ def edges_of(columns: GraphColumns, block: Block) -> Int[Tensor, "3 edges"]:
     starts, ends = columns.edge_ptr[block.graphs], columns.edge_ptr[block.graphs + 1]
     place, rows = _ranges(starts, ends - starts)
     return torch.cat([place[None], columns.edge_index[:, rows]])
-
-
-def _block(columns: GraphColumns, graphs: Int[Tensor, " graphs"]) -> Block:
-    counts = node_counts(columns)[graphs]
-    starts = columns.node_ptr[graphs]
-    place, nodes = _ranges(starts, counts)
-    return Block(graphs, int(counts.max()), nodes, place, nodes - starts[place])
 
 
 def _ranges(

@@ -129,7 +129,10 @@ def _draw_targets(panel: Any, summary: Summary) -> None:
     names = list(summary.values)[:MOST_NAMES]
     panel.set_title(_of_all("targets", len(names), len(summary.values)), loc="left", fontsize=10)
     panel.set_xlabel("deviations from the mean (quartiles; lines from 5% to 95%)", fontsize=9)
-    boxes = [_scaled(summary.values[name], *summary.targets[name]).numpy() for name in names]
+    boxes = []
+    for name in names:
+        mean, deviation = summary.targets[name]
+        boxes.append(((summary.values[name].double() - mean) / (deviation or 1.0)).numpy())
     panel.boxplot(
         boxes,
         positions=range(len(names)),
@@ -162,10 +165,6 @@ def _draw_bars(panel: Any, counts: Int[Tensor, " counts"], **options: Any) -> An
 def _share(bars: int) -> float:
     """How much of its place a bar fills."""
     return 0.9 if bars <= FEW else 1.0
-
-
-def _scaled(values: Float[Tensor, " n"], mean: float, deviation: float) -> Float[Tensor, " n"]:
-    return (values.double() - mean) / (deviation or 1.0)
 
 
 def _name_rows(panel: Any, names: list[str]) -> None:

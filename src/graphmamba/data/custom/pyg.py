@@ -43,7 +43,8 @@ def from_graphs(
     columns["y"] = _gather(graphs, "y")
     if level is None and columns["y"] and columns[LINKS]:
         raise UserError(f"graphs have both y and {LINKS}; level must say which is meant")
-    arrays: Arrays = {"node_ptr": _boundaries([_nodes(graph) for graph in graphs])}
+    nodes = torch.tensor([_nodes(graph) for graph in graphs])
+    arrays: Arrays = {"node_ptr": boundaries(nodes)}
     for name, key, of in (
         ("edge_index", "edge_ptr", "edge_attr"),
         (LINKS, "pair_ptr", "edge_label"),
@@ -51,7 +52,7 @@ def from_graphs(
         if columns[name]:
             counts = [_width(name, index) for index in columns[name]]
             _check_rows(of, columns[of], counts)
-            arrays[key] = _boundaries(counts)
+            arrays[key] = boundaries(torch.tensor(counts))
     if columns["y"]:
         columns["y"], level = _labels(graphs, columns["y"], level)
     for name, parts in columns.items():
@@ -166,7 +167,3 @@ def _width(name: str, index: Tensor) -> int:
 
 def _nodes(graph: Data) -> int:
     return int(graph.num_nodes or 0)
-
-
-def _boundaries(counts: list[int]) -> Tensor:
-    return boundaries(torch.tensor(counts))

@@ -85,7 +85,7 @@ def eigenvector_centrality(
     Where several eigenvectors lead, as in a graph of equal parts, it is what they contain of the
     vector of ones, so that equal parts have equal scores.
     """
-    pairs = _undirected(edge_index)
+    pairs = torch.unique(torch.cat([edge_index, edge_index.flip(0)], dim=1), dim=1)
     if not pairs.numel():
         return torch.full((nodes,), max(nodes, 1) ** -0.5)
     found = None if nodes <= DENSE_ALONE else leading_vector(pairs.numpy(), nodes)
@@ -99,11 +99,6 @@ def _leading_dense(pairs: Int[Tensor, "2 pairs"], nodes: int) -> Float[Tensor, "
     values, vectors = torch.linalg.eigh(adjacency)
     leading = vectors[:, values >= values.max() - DEGENERATE]
     return leading @ leading.sum(dim=0)
-
-
-def _undirected(edge_index: Int[Tensor, "2 edges"]) -> Int[Tensor, "2 pairs"]:
-    """Every edge once in both directions."""
-    return torch.unique(torch.cat([edge_index, edge_index.flip(0)], dim=1), dim=1)
 
 
 def eigenvector_centralities(
