@@ -118,7 +118,7 @@ def test_pretrained_weights_are_found_by_name(
             ["evaluate", "RUN", "--benchmark", "mnist"],
             "graphs of MNIST must have the columns and labels of the model, 3 numbers per node, "
             "no numbers per edge and 2 classes of a node by accuracy_sbm, got 3 numbers per node, "
-            "1 number an edge and 10 classes of a graph by accuracy",
+            "1 number per edge and 10 classes of a graph by accuracy",
         ),
         (["evaluate", "RUN", "--benchmark", "mnst"], "benchmark must be one of"),
         (["evaluate", "RUN", "--pretrained", "x"], "--pretrained may be given, got '"),
