@@ -18,6 +18,7 @@ DEGENERATE = 1e-9
 TOLERANCE = 1e-14
 ROUNDING = 1e-12
 DENSE_ALONE = 64
+"""Nodes up to which a graph by itself is solved as a dense matrix, not by Lanczos' method."""
 
 
 def leading_vector(
