@@ -426,15 +426,14 @@ def test_a_killed_build_leaves_nothing_that_is_opened(moment: str, tmp_path: Pat
 
 
 def test_what_killed_builds_of_other_sets_left_goes_after_a_day(tmp_path: Path) -> None:
-    old, young = tmp_path / "0123.partial-cd", tmp_path / "4567.partial-ef"
-    for leftover in (old, young):
-        leftover.mkdir()
-        (leftover / "columns.safetensors").touch()
+    names = {"01.partial-cd": False, "01.partial-cd-old": True, "01": True, "45.partial-ef": True}
     yesterday = time.time() - 25 * 3600
-    os.utime(old, (yesterday, yesterday))
+    for name in names:
+        (tmp_path / name).mkdir()
+        if not name.startswith("45"):
+            os.utime(tmp_path / name, (yesterday, yesterday))
     open_or_build(tmp_path, RECIPE, make_rings)
-    assert young.exists()
-    assert not old.exists()
+    assert {name: (tmp_path / name).exists() for name in names} == names
 
 
 def test_of_two_processes_one_builds(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ VERSION = 2
 COLUMNS, ABOUT = "columns.safetensors", "about.json"
 PARTIAL = ".partial-"
 """How the name of a folder ends in which a set is still being written, before random letters."""
+OLD = "-old"
+"""How that of a set ends which is being replaced, after them."""
 LOCK = ".lock"
 KEY_PARTS = 4
 
@@ -128,7 +130,7 @@ def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
 
 
 def _move(partial: Path, place: Path) -> None:
-    old = partial.with_name(partial.name + "-old")
+    old = partial.with_name(partial.name + OLD)
     if place.exists():
         # Whoever has the old files open keeps them until he closes them.
         place.rename(old)
@@ -250,7 +252,9 @@ def _remove_leftovers(place: Path) -> None:
         # whoever writes another set may be done with it by now
         with suppress(OSError):
             is_own = leftover.name.startswith(f"{place.name}{PARTIAL}")
-            if is_own or time.time() - leftover.stat().st_mtime > DAY:
+            # a set that is being replaced is old, and may still be put back
+            is_set = leftover.name.endswith(OLD)
+            if is_own or (not is_set and time.time() - leftover.stat().st_mtime > DAY):
                 shutil.rmtree(leftover, ignore_errors=True)
 
 
