@@ -21,7 +21,7 @@ from rich.console import Console
 from graphmamba.bench.tables import table, write_json
 from graphmamba.checks import check_choice, check_least
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.sbm import draw_cluster
+from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.train.pretrained import find_pretrained
@@ -84,7 +84,7 @@ def measure(
 ) -> Iterator[dict[str, Any]]:
     """Score the model on a set of so many graphs for each seed."""
     for seed in seeds:
-        drawn = GraphStore(draw_cluster((0, 0, graphs), seed))
+        drawn = GraphStore(generate_cluster((0, 0, graphs), seed))
         store = with_read_columns(drawn, trained.model).to(device)
         options = trained.options
         scorer = Scorer(

@@ -22,7 +22,7 @@ from graphmamba.bench.tables import table, write_json
 from graphmamba.bench.twin import in_type, twin_of
 from graphmamba.checks import check_least
 from graphmamba.config import load_experiment
-from graphmamba.data.sbm import draw_cluster
+from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
 from graphmamba.task.model import GraphMamba
@@ -72,7 +72,7 @@ def measure(changes: dict[str, Any], batches: int, graphs: int, seed: int) -> di
     size = experiment.recipe.batch_size
     with own_generators(seed):
         model = experiment.build(seed)
-    columns = draw_cluster((batches * size, graphs, 0), seed)
+    columns = generate_cluster((batches * size, graphs, 0), seed)
     store = with_read_columns(GraphStore(columns), model)
     new = store.split_ids("validation")
     with torch.no_grad():

@@ -22,9 +22,9 @@ from torch import Tensor
 from graphmamba.bench.tables import table, write_json
 from graphmamba.checks import check_least
 from graphmamba.data.columns import topology_of
-from graphmamba.data.open import open_with_columns
-from graphmamba.data.positional import Precompute
+from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.topology import Topology
+from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.environment import describe, resolve_device
 from graphmamba.order import ABLATIONS, OrderPolicy, line_up
 

@@ -26,7 +26,7 @@ from rich.console import Console
 from graphmamba.bench.tables import table, write_json
 from graphmamba.checks import check_least
 from graphmamba.config import load_experiment
-from graphmamba.data.from_pyg import SPLITS
+from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.task.metrics import LOWER_IS_BETTER

@@ -22,9 +22,8 @@ from graphmamba.bench.tables import table, write_json
 from graphmamba.bench.timing import once_ms
 from graphmamba.data.cache import open_store
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.graph_columns import GraphColumns, boundaries
-from graphmamba.data.positional import Precompute
-from graphmamba.data.precompute import precomputed
+from graphmamba.data.tables import GraphColumns, boundaries
+from graphmamba.data.transforms.precompute import Precompute, precomputed
 from graphmamba.environment import describe, resolve_device
 
 RESULTS = Path(__file__).parent / "results"

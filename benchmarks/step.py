@@ -64,8 +64,10 @@ def main() -> None:
         torch.backends.cuda.matmul.fp32_precision = "tf32"
         for name in options.sets:
             size = load_experiment(name).recipe.batch_size
-            for precision in options.precisions:
-                times.append(measure_captured(SHAPES[name], device, size, precision=precision))
+            times += [
+                measure_captured(SHAPES[name], device, size, precision=precision)
+                for precision in options.precisions
+            ]
             times.append(measure_captured(SHAPES[name], device, size, compiles=False))
             if name in options.plain:
                 times.append(measure_plain(SHAPES[name], device, size))

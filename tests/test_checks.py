@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from graphmamba.data.own.options import OwnOptions
+from graphmamba.data.custom.options import OwnOptions
 from graphmamba.encode.config import EncoderConfig, LaplacianConfig
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy

@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from graphmamba.bench.shapes import BATCHES
 from graphmamba.cli import main
 from graphmamba.data.catalog import Features, Task
-from graphmamba.data.own.source import OwnSource
+from graphmamba.data.custom.options import OwnSource
 from graphmamba.stack.config import StackConfig
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.weights import save_weights

@@ -12,10 +12,10 @@ from torch_geometric.data import Batch
 
 from graphmamba.config import Experiment
 from graphmamba.data.columns import topology_of
-from graphmamba.data.positional import add_columns
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
+from graphmamba.data.transforms.precompute import add_columns
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.metrics import METRICS
 from graphmamba.task.model import GraphMamba

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from graphmamba.config import load_experiment
     from graphmamba.data.catalog import Features, Task
-    from graphmamba.data.own.options import OwnOptions
+    from graphmamba.data.custom.options import OwnOptions
     from graphmamba.data.store import GraphStore
     from graphmamba.data.topology import Topology
     from graphmamba.encode.config import EncoderConfig
@@ -99,7 +99,7 @@ _HOMES = {
     "HeadConfig": "graphmamba.task.heads",
     "MambaOptions": "graphmamba.stack.mamba_block",
     "OrderPolicy": "graphmamba.order",
-    "OwnOptions": "graphmamba.data.own.options",
+    "OwnOptions": "graphmamba.data.custom.options",
     "Predictions": "graphmamba.train.predictions",
     "RunOptions": "graphmamba.train.options",
     "StackConfig": "graphmamba.stack.config",

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphmamba.config import load_experiment
-from graphmamba.data.sbm import draw_cluster
+from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.evaluate import evaluate
@@ -48,7 +48,7 @@ def test_every_set_is_a_draw_of_its_own_seed(
     written = run(study, monkeypatch, weights, "--sets", "3", "--first", "4")
     assert [one["seed"] for one in written["sets"]] == [4, 5, 6]
     model = load(weights).model
-    store = with_read_columns(GraphStore(draw_cluster((0, 0, 6), seed=5)), model)
+    store = with_read_columns(GraphStore(generate_cluster((0, 0, 6), seed=5)), model)
     assert written["sets"][1]["nodes_a_graph"] == int(store.tables["nodes"].ptr[-1]) / 6
     assert written["sets"][1]["accuracy_sbm"] == evaluate(model, store, "test")["accuracy_sbm"]
     assert written["scores_of_the_run"] == SCORES

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphmamba.config import load_experiment
-from graphmamba.data.sbm import draw_cluster
+from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.trained import with_read_columns
@@ -50,7 +50,7 @@ def test_weights_are_those_that_a_run_begins_with(study: ModuleType) -> None:
 
 def test_graphs_without_a_number_are_counted(study: ModuleType) -> None:
     model = load_experiment("cluster", SMALL).build(0).eval()
-    store = with_read_columns(GraphStore(draw_cluster((0, 3, 0), 1)), model)
+    store = with_read_columns(GraphStore(generate_cluster((0, 3, 0), 1)), model)
     nodes = store.tables["nodes"]
     x = nodes.given("x").clone()
     x[int(nodes.ptr[1])] = torch.nan
@@ -61,7 +61,7 @@ def test_graphs_without_a_number_are_counted(study: ModuleType) -> None:
 def test_float64_follows_the_same_model(study: ModuleType) -> None:
     experiment = load_experiment("cluster", SMALL)
     model = experiment.build(0).eval()
-    store = with_read_columns(GraphStore(draw_cluster((0, 2, 0), 1)), model)
+    store = with_read_columns(GraphStore(generate_cluster((0, 2, 0), 1)), model)
     *_, last = study.growth_of(experiment, model, store, 1)
     with torch.no_grad():
         alone = study.largest_of_each(model, store, torch.tensor([1]))

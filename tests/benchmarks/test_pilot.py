@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from graphmamba.data.sources import open_benchmark
+from graphmamba.data.datasets.sources import open_benchmark
 from tests.helpers.scripts import load_script
 
 SIZES = (12, 6, 4)

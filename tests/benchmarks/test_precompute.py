@@ -8,7 +8,7 @@ import torch
 
 from graphmamba.data.cache import open_or_build
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.positional import COLUMN_OF
+from graphmamba.data.transforms.precompute import COLUMN_OF
 from tests.helpers.scripts import load_script
 
 

@@ -116,9 +116,9 @@ def test_pretrained_weights_are_found_by_name(
     [
         (
             ["evaluate", "RUN", "--benchmark", "mnist"],
-            "graphs of MNIST must have the columns and labels of the model, 3 numbers a node, "
-            "no numbers an edge and 2 classes of a node by accuracy_sbm, got 3 numbers a node, "
-            "1 number an edge and 10 classes of a graph by accuracy",
+            "graphs of MNIST must have the columns and labels of the model, 3 numbers per node, "
+            "no numbers per edge and 2 classes of a node by accuracy_sbm, got 3 numbers per node, "
+            "1 number per edge and 10 classes of a graph by accuracy",
         ),
         (["evaluate", "RUN", "--benchmark", "mnst"], "benchmark must be one of"),
         (["evaluate", "RUN", "--pretrained", "x"], "--pretrained may be given, got '"),
@@ -133,7 +133,7 @@ def test_pretrained_weights_are_found_by_name(
         ),
         (["evaluate", "RUN", "--label", "y", "--input", "numbers.npz"], "got y for numbers.npz"),
         (["evaluate", "RUN", "--label", "tste", "--input", "rings"], "column 'tste' must be there"),
-        (["evaluate", "RUN", "--label", "size", "--input", "rings"], "got 1 number a node"),
+        (["evaluate", "RUN", "--label", "size", "--input", "rings"], "got 1 number per node"),
         (["predict", "RUN", "--input", "absent"], "got no 'absent'"),
         (["predict", "RUN", "--input", "rings"], "rings must have the columns of PATTERN, which"),
         (["predict", "RUN", "--budget", "0"], "budget must be at least 1, got 0"),

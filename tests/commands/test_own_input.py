@@ -12,8 +12,8 @@ from sklearn.metrics import average_precision_score
 from graphmamba.cli import main
 from graphmamba.config import load_experiment
 from graphmamba.data.catalog import MOLECULES, PEPTIDE_FUNCTIONS, Features, Task
-from graphmamba.data.own import read_folder
-from graphmamba.data.own.source import OwnSource
+from graphmamba.data.custom import read_folder
+from graphmamba.data.custom.options import OwnSource
 from graphmamba.data.store import GraphStore
 from graphmamba.stack.config import StackConfig
 from graphmamba.train.evaluate import evaluate
@@ -259,7 +259,7 @@ def test_an_input_of_another_kind_is_named(capsys: pytest.CaptureFixture[str]) -
     assert status_of(words) == 2
     assert (
         "rings must have the columns of sweets, which the model was trained on: atoms of "
-        "molecules, bonds; got 1 number a node, no numbers an edge\n"
+        "molecules, bonds; got 1 number per node, no numbers per edge\n"
     ) in capsys.readouterr().err
 
 

@@ -24,8 +24,8 @@ from graphmamba.data.cache import (
     open_store,
     recipe_hash,
 )
-from graphmamba.data.graph_columns import GraphColumns, Pairs
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import GraphColumns, Pairs
 from graphmamba.errors import UserError
 from tests.helpers.processes import ROOT
 
@@ -423,6 +423,17 @@ def test_a_killed_build_leaves_nothing_that_is_opened(moment: str, tmp_path: Pat
     columns = make_rings()
     assert_same(open_or_build(tmp_path, RECIPE, lambda: columns), GraphStore(columns))
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == [entry(tmp_path)]
+
+
+def test_what_killed_builds_of_other_sets_left_goes_after_a_day(tmp_path: Path) -> None:
+    names = {"01.partial-cd": False, "01.partial-cd-old": True, "01": True, "45.partial-ef": True}
+    yesterday = time.time() - 25 * 3600
+    for name in names:
+        (tmp_path / name).mkdir()
+        if not name.startswith("45"):
+            os.utime(tmp_path / name, (yesterday, yesterday))
+    open_or_build(tmp_path, RECIPE, make_rings)
+    assert {name: (tmp_path / name).exists() for name in names} == names
 
 
 def test_of_two_processes_one_builds(tmp_path: Path) -> None:

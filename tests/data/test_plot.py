@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from graphmamba.data.graph_columns import GraphColumns, Pairs
-from graphmamba.data.plot import draw_summary, plot_summary
-from graphmamba.data.plot_bins import BINS, even_bins, log_bins
+from graphmamba.data.plot import BINS, draw_summary, even_bins, log_bins, plot_summary
 from graphmamba.data.summary import summarise
+from graphmamba.data.tables import GraphColumns, Pairs
 from graphmamba.errors import UserError
 
 pytest.importorskip("matplotlib")

@@ -17,9 +17,9 @@ from torch_geometric.data import Batch, Data
 from graphmamba.data import gather
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.from_pyg import columns_of
-from graphmamba.data.graph_columns import GraphColumns, Pairs
-from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import GraphColumns, Pairs
+from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
 from tests.helpers.experiments import small_experiment
 from tests.helpers.processes import run_apart
@@ -273,7 +273,7 @@ def test_parts_stay_as_they_were_given() -> None:
     ("split", "message"),
     [
         ({"train": [0, 1]}, "every graph, got none for 2"),
-        ({"train": range(8), "test": [3]}, "no other part"),
+        ({"train": range(8), "test": [3]}, "no other split"),
         ({"train": [8]}, "graphs 0 to 7"),
         ({"valid": [1]}, "split must be one of"),
         (torch.tensor([0, 1]), "one integer for each of 8 graphs"),

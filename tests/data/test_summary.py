@@ -1,16 +1,21 @@
 """Figures of a set, and the two commands that show them."""
 
+import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphmamba.cli import main
-from graphmamba.data.graph_columns import GraphColumns, Pairs
-from graphmamba.data.sbm import draw_pattern
+from graphmamba.data import summary as summary_file
+from graphmamba.data.datasets.sbm import generate_pattern
 from graphmamba.data.summary import summarise
+from graphmamba.data.tables import GraphColumns, Pairs
 from graphmamba.errors import UserError
-from tests.data.own.test_open import write_folder, write_npz
+from tests.data.custom.test_open import write_folder, write_npz
 from tests.helpers.own_files import write_rings, write_rows
 from tests.helpers.raw_files import write_malnet
 
@@ -29,7 +34,7 @@ def two_graphs() -> GraphColumns:
 
 def test_figures_of_known_graphs() -> None:
     summary = summarise(two_graphs())
-    assert summary.parts == [2, 0, 0]
+    assert summary.split_sizes == [2, 0, 0]
     assert summary.nodes.tolist() == [4, 2]
     assert summary.edges.tolist() == [3, 0]
     assert summary.degrees.tolist() == [3, 3]
@@ -76,8 +81,53 @@ def test_pairs_to_tell_apart_are_counted() -> None:
     assert pairs.tolist() == [2, 1]
 
 
+def one_graph(edges: list[tuple[int, int]], nodes: int) -> GraphColumns:
+    index = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T
+    return GraphColumns(torch.tensor([0, nodes]), torch.tensor([0, index.shape[1]]), index)
+
+
+def test_the_diameter_of_a_long_path_takes_no_square_of_its_length() -> None:
+    nodes = 60_000
+    path = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)])
+    path = torch.randperm(nodes, generator=torch.Generator().manual_seed(0))[path]
+    tracemalloc.start()
+    summary = summarise(GraphColumns(torch.tensor([0, nodes]), torch.tensor([0, nodes - 1]), path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert summary.diameters.tolist() == [nodes - 1]
+    assert not summary.has_exact_diameters
+    assert peak < 1000 * nodes
+
+
+@given(data=st.data(), nodes=st.integers(1, 12))
+def test_the_diameter_of_a_large_graph_is_a_lower_bound(data: st.DataObject, nodes: int) -> None:
+    node = st.integers(0, nodes - 1)
+    columns = one_graph(data.draw(st.lists(st.tuples(node, node), max_size=20)), nodes)
+    exact = summarise(columns)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(summary_file, "EXACT_UP_TO", 0)
+        bound = summarise(columns)
+    assert exact.has_exact_diameters
+    assert not bound.has_exact_diameters
+    assert 0 <= int(bound.diameters) <= int(exact.diameters)
+    assert bool(bound.diameters) or not bool(exact.diameters)
+
+
+def test_lower_bounds_are_shown_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    folder = write_rings(tmp_path / "rings", graphs=3)
+    command = ["data", "info", str(folder), "--label=taste", f"--root={tmp_path}"]
+    main(command)
+    assert "at least" not in capsys.readouterr().out
+    monkeypatch.setattr(summary_file, "EXACT_UP_TO", 2)
+    main(command)
+    assert re.search(r"diameter, 3 graphs +at least [1-9]", capsys.readouterr().out)
+
+
 def test_diameters_are_of_a_sample() -> None:
-    assert len(summarise(draw_pattern((20, 0, 0)), sample=5).diameters) == 5
+    assert len(summarise(generate_pattern((20, 0, 0)), sample=5).diameters) == 5
 
 
 def test_commands_build_and_show_a_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,7 +223,7 @@ def test_what_is_told_of_own_links_reads_well(
     shown = " ".join(out.split())
     for told in (
         "features of a node 1 number features of an edge none",
-        "labelled pairs in all 18 labelled pairs a graph 2.00 from - to 2 - 2",
+        "labelled pairs in all 18 labelled pairs per graph 2.00 from - to 2 - 2",
     ):
         assert told in shown
     assert "…" not in out
@@ -196,7 +246,7 @@ def test_what_is_told_of_own_links_reads_well(
         (["data", "info", "cluster", "--label=y"], "label is read for a folder of CSV files or a"),
         (["data", "info", "cluster", "--kind=classes"], "kind is read for own graphs alone, got"),
         (["data", "info", "malnet-tiny", "--seed=7"], "seed must be 0 for malnet-tiny, which is"),
-        (["data", "info", "{folder}", "--seed=7"], ", which is not drawn, got 7"),
+        (["data", "info", "{folder}", "--seed=7"], ", which is not generated, got 7"),
         (["data", "build", "mnist", "--from", "{folder}/none"], "--from must be a folder"),
         (["data", "build", "mnist", "--from={folder}", "--root={folder}"], "must hold mnist_75sp"),
     ],

@@ -6,7 +6,7 @@ from torch import nn
 from torch_geometric.data import Batch, Data
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, CATALOG, Features
-from graphmamba.data.positional import Precompute, add_columns
+from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.encode.categories import CategoryEncoder
 from graphmamba.encode.config import EncoderConfig, LaplacianConfig, RandomWalkConfig
 from graphmamba.encode.encoder import Concat, GraphEncoder, NodeFeatures, PreLayer

@@ -8,7 +8,7 @@ from torch_geometric.data import Batch, Data
 
 from graphmamba.config import Experiment, load_experiment
 from graphmamba.data.columns import topology_of
-from graphmamba.data.positional import Precompute, add_columns
+from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba
 from graphmamba.task.target import Target, target_of

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.topology import Topology
+from graphmamba.data.transforms.precompute import Precompute, add_columns
 
 ODD_SIZES = (7, 1, 12, 0, 3)
 """A one-node graph and an empty one among the others."""

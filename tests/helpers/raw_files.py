@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graphmamba.data.peptides import TARGETS
+from graphmamba.data.datasets.peptides import TARGETS
 
 SMILES = ["CC", "CCO", "C1CC1", "CC(=O)[O-]", "c1ccccc1", "N"]
 LABELS = "[0, 0, 0, 0, 1, 0, 0, 0, 0, 1]"

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from graphmamba.config import Experiment, load_experiment
 from graphmamba.data.catalog import Level
-from graphmamba.data.positional import add_columns
 from graphmamba.data.store import GraphStore
+from graphmamba.data.transforms.precompute import add_columns
 from graphmamba.task.model import columns_read
 from graphmamba.train.files import read_tensors
 from graphmamba.train.metrics_file import read_rows

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.data.catalog import Benchmark
-from graphmamba.data.synthetic import draw_graph
+from graphmamba.data.datasets.synthetic import draw_graph
 
 MEAN_DEGREE = 4
 

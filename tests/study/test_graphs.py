@@ -8,9 +8,9 @@ from torch_geometric.data import Data
 
 from graphmamba.data.cache import write_store
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.sources import place_of, recipe_of
+from graphmamba.data.datasets.sources import place_of, recipe_of
+from graphmamba.data.datasets.synthetic import sized_graphs
 from graphmamba.data.store import GraphStore
-from graphmamba.data.synthetic import sized_graphs
 from graphmamba.study.graphs import SPREADS, draw_sizes, study_graphs, subsample
 
 

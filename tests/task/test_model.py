@@ -8,10 +8,10 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphmamba.config import Experiment
-from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
+from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.encode.config import EncoderConfig, LaplacianConfig, RandomWalkConfig
 from graphmamba.errors import UserError
 from graphmamba.order.policy import OrderPolicy

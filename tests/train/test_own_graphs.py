@@ -14,7 +14,7 @@ from torch_geometric.loader import DataLoader
 import graphmamba
 from graphmamba.cli import main
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.own.options import OwnOptions
+from graphmamba.data.custom.options import OwnOptions
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.fit_seeds import fit_seeds

@@ -10,10 +10,10 @@ import torch
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
-from graphmamba.data.own.source import OwnSource
-from graphmamba.data.positional import local_degree_profile
-from graphmamba.data.sources import SOURCES
+from graphmamba.data.custom.options import OwnSource
+from graphmamba.data.datasets.sources import SOURCES
 from graphmamba.data.store import GraphStore
+from graphmamba.data.transforms.degree_profile import local_degree_profile
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.prediction_file import write_predictions

@@ -12,10 +12,10 @@ import torch
 
 from graphmamba.bench.timing import once_ms
 from graphmamba.config import load_experiment
-from graphmamba.data.precompute import precomputed
+from graphmamba.data.datasets.synthetic import sized_graphs
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import GraphStore
-from graphmamba.data.synthetic import sized_graphs
+from graphmamba.data.transforms.precompute import precomputed
 from graphmamba.errors import UserError
 from graphmamba.stack.exphormer import ExphormerStack
 from graphmamba.stack.gated_gcn import GatedGCN

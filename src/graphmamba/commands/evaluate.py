@@ -13,7 +13,7 @@ from graphmamba.commands.source import (
     on_other_data,
     part_asked,
 )
-from graphmamba.data.own.options import names_given
+from graphmamba.data.custom.options import names_given
 from graphmamba.errors import UserError
 from graphmamba.train.options import DeviceName, Precision
 

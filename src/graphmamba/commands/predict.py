@@ -15,9 +15,9 @@ from graphmamba.commands.source import (
     options_of,
     part_asked,
 )
-from graphmamba.data.own.folder import FILES
-from graphmamba.data.own.source import OwnSource
-from graphmamba.data.own.unlabelled import read_unlabelled
+from graphmamba.data.custom.csv import FILES
+from graphmamba.data.custom.open import read_unlabelled
+from graphmamba.data.custom.options import OwnSource
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.train.folder import RunFolder

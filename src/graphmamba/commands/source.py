@@ -8,16 +8,26 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.checks import check_choice
-from graphmamba.data.catalog import MOLECULES, Features, Level, Task
-from graphmamba.data.from_pyg import SPLITS
-from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.in_words import features_in_words, task_in_words
-from graphmamba.data.own.feature_names import check_names
-from graphmamba.data.own.formats import check_read, format_of, only_read
-from graphmamba.data.own.options import OwnOptions
-from graphmamba.data.own.own_data import numbers_of
-from graphmamba.data.own.source import OwnSource
+from graphmamba.data.catalog import (
+    MOLECULES,
+    Features,
+    Level,
+    Task,
+    features_in_words,
+    task_in_words,
+)
+from graphmamba.data.custom.labels import numbers_of
+from graphmamba.data.custom.options import (
+    OwnOptions,
+    OwnSource,
+    check_names,
+    check_read,
+    format_of,
+    only_read,
+)
+from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.identity import check_same_graphs, identity_of

@@ -1,29 +1,34 @@
 """Stores on disk: built once for each recipe, mapped into memory when opened, never unpickled."""
 
 import json
+import os
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.set_lock import can_lock, lock_of
-from graphmamba.data.store import GraphStore
-from graphmamba.data.stored_tensors import store_of, tensors_of
+from graphmamba.data.store import GraphStore, check_ptr, check_split
+from graphmamba.data.tables import HIDDEN, NARROW, Column, GraphColumns, Table, is_pairs
 from graphmamba.errors import UserError
-from graphmamba.whole_files import cannot_read, cannot_write, flush
+from graphmamba.whole_files import DAY, cannot_read, cannot_write, flush
 
 FORMAT = "graphmamba columns"
 VERSION = 2
-Result = TypeVar("Result")
 COLUMNS, ABOUT = "columns.safetensors", "about.json"
 PARTIAL = ".partial-"
 """How the name of a folder ends in which a set is still being written, before random letters."""
+OLD = "-old"
+"""How that of a set ends which is being replaced, after them."""
+LOCK = ".lock"
+KEY_PARTS = 4
 
 
 class DamagedError(UserError):
@@ -81,8 +86,8 @@ def recipe_hash(recipe: Mapping[str, Any]) -> str:
     """Name a recipe by its content, whatever the order of its keys."""
     try:
         text = json.dumps([FORMAT, VERSION, recipe], sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError) as mistake:
-        raise UserError(f"recipe must be what JSON can write: {mistake}") from mistake
+    except (TypeError, ValueError) as error:
+        raise UserError(f"recipe must be what JSON can write: {error}") from error
     return sha256(text.encode()).hexdigest()
 
 
@@ -99,8 +104,8 @@ def write_store(store: GraphStore, place: Path, recipe: Mapping[str, Any]) -> No
             _move(partial, place)
         finally:
             _remove_leftovers(place)
-    except (OSError, SafetensorError) as mistake:
-        raise cannot_write(place, mistake) from mistake
+    except (OSError, SafetensorError) as error:
+        raise cannot_write(place, error) from error
 
 
 def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
@@ -125,7 +130,7 @@ def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
 
 
 def _move(partial: Path, place: Path) -> None:
-    old = partial.with_name(partial.name + "-old")
+    old = partial.with_name(partial.name + OLD)
     if place.exists():
         # Whoever has the old files open keeps them until he closes them.
         place.rename(old)
@@ -138,13 +143,18 @@ def _move(partial: Path, place: Path) -> None:
 
 
 def open_store(place: Path, digest: str | None = None) -> GraphStore:
-    """Map a set into memory; refuse what is damaged or something else.
+    """Map a set into memory; reject what is damaged or something else.
 
     Args:
         place: Its folder.
         digest: Hash of the recipe that it has to be made by; None takes any.
     """
-    return _settled(place, lambda: _open(place, digest))
+    try:
+        return _open(place, digest)
+    except DamagedError:
+        # it may be about to be replaced: look again after that
+        with lock_of(place) if can_lock(place) else nullcontext():
+            return _open(place, digest)
 
 
 def is_kept(place: Path) -> bool:
@@ -155,30 +165,21 @@ def is_kept(place: Path) -> bool:
     return place.exists()
 
 
-def _settled(place: Path, read: Callable[[], Result]) -> Result:
-    """Read a set; one that cannot be read may be about to be replaced, so try again after that."""
-    try:
-        return read()
-    except DamagedError:
-        with lock_of(place) if can_lock(place) else nullcontext():
-            return read()
-
-
 def _open(place: Path, digest: str | None) -> GraphStore:
     before = _stamp(place / COLUMNS)
     about = _read_about(place / ABOUT)
     if digest is not None and about["recipe_hash"] != digest:
-        raise _refusal(place / ABOUT, f"recipe_hash must be {digest}, got {about['recipe_hash']}")
+        raise _damaged(place / ABOUT, f"recipe_hash must be {digest}, got {about['recipe_hash']}")
     tensors = _read_tensors(place / COLUMNS, about["bytes"])
     try:
         store = store_of(tensors, str(about["source"]))
-    except (KeyError, UserError) as mistake:
-        raise _refusal(place / COLUMNS, f"its columns make up no graphs: {mistake}") from mistake
+    except (KeyError, UserError) as error:
+        raise _damaged(place / COLUMNS, f"its columns make up no graphs: {error}") from error
     if _counts(store) != about["counts"]:
-        raise _refusal(place / COLUMNS, f"counts must be {about['counts']}, got {_counts(store)}")
+        raise _damaged(place / COLUMNS, f"counts must be {about['counts']}, got {_counts(store)}")
     # Opening takes several looks at the place: names of one set, values of another make no set.
     if _stamp(place / COLUMNS) != before:
-        raise _refusal(place / COLUMNS, "must stay while it is opened, got another in its place")
+        raise _damaged(place / COLUMNS, "must stay while it is opened, got another in its place")
     store.content = str(about["content"])
     return store
 
@@ -192,15 +193,15 @@ def file_hash(path: Path) -> str:
 def _read_about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-    except PermissionError as mistake:
-        raise cannot_read(path) from mistake
-    except (OSError, ValueError) as mistake:
-        raise _refusal(path, f"must be JSON: {mistake}") from mistake
+    except PermissionError as error:
+        raise cannot_read(path) from error
+    except (OSError, ValueError) as error:
+        raise _damaged(path, f"must be JSON: {error}") from error
     needed = {"recipe_hash", "source", "counts", "bytes", "content"}
     if not isinstance(about, dict) or about.get("format") != FORMAT or needed - about.keys():
-        raise _refusal(path, f"must say format '{FORMAT}' and {sorted(needed)}")
+        raise _damaged(path, f"must say format '{FORMAT}' and {sorted(needed)}")
     if about.get("version") != VERSION:
-        raise _refusal(path, f"version must be {VERSION}, got {about.get('version')}")
+        raise _damaged(path, f"version must be {VERSION}, got {about.get('version')}")
     return about
 
 
@@ -210,30 +211,30 @@ def _read_tensors(path: Path, size: int) -> dict[str, Tensor]:
     try:
         found = path.stat().st_size
         if found != size:
-            raise _refusal(path, f"must have {size} bytes, got {found}")
+            raise _damaged(path, f"must have {size} bytes, got {found}")
         # safetensors takes a file that it may not read for one that is not there
         path.open("rb").close()
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except PermissionError as mistake:
-        raise cannot_read(path) from mistake
+    except PermissionError as error:
+        raise cannot_read(path) from error
     # torch, which maps the file, has no kind of its own for one that is gone or too short
-    except (OSError, RuntimeError, SafetensorError) as mistake:
-        raise _refusal(path, f"must be a safetensors file: {mistake}") from mistake
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise _damaged(path, f"must be a safetensors file: {error}") from error
 
 
 def _stamp(path: Path) -> tuple[int, int]:
     """Tell a file from another of the same name."""
     try:
         found = path.stat()
-    except PermissionError as mistake:
-        raise cannot_read(path) from mistake
-    except OSError as mistake:
-        raise _refusal(path, f"must be there: {mistake}") from mistake
+    except PermissionError as error:
+        raise cannot_read(path) from error
+    except OSError as error:
+        raise _damaged(path, f"must be there: {error}") from error
     return found.st_ino, found.st_mtime_ns
 
 
-def _refusal(path: Path, reason: str) -> DamagedError:
+def _damaged(path: Path, reason: str) -> DamagedError:
     return DamagedError(f"{path} is not a set that can be opened: {reason}; build it again")
 
 
@@ -243,6 +244,99 @@ def _counts(store: GraphStore) -> dict[str, int]:
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Remove what killed builds of this set left; only the holder of the lock builds it."""
-    for leftover in place.parent.glob(f"{place.name}{PARTIAL}*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+    """Remove what killed builds left: of this set, which nobody else builds, or of others long ago.
+
+    Only the holder of the lock builds a set; writing others takes less than a day.
+    """
+    for leftover in place.parent.glob(f"*{PARTIAL}*"):
+        # whoever writes another set may be done with it by now
+        with suppress(OSError):
+            is_own = leftover.name.startswith(f"{place.name}{PARTIAL}")
+            # a set that is being replaced is old, and may still be put back
+            is_set = leftover.name.endswith(OLD)
+            if is_own or (not is_set and time.time() - leftover.stat().st_mtime > DAY):
+                shutil.rmtree(leftover, ignore_errors=True)
+
+
+@contextmanager
+def lock_of(place: Path) -> Iterator[None]:
+    """Hold the lock of a set, which whoever builds it holds."""
+    from filelock import FileLock
+
+    lock = FileLock(place.with_suffix(LOCK))
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise cannot_write(place, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def can_lock(place: Path) -> bool:
+    """Whether a set has been built here, by someone who may do so."""
+    return os.access(place.with_suffix(LOCK), os.W_OK)
+
+
+def tensors_of(store: GraphStore) -> dict[str, Tensor]:
+    """Name columns `TABLE/NAME/DTYPE/KIND`, and the boundaries of each table `TABLE/ptr`."""
+    tensors = {} if store.split is None else {"split": store.split}
+    for kind, table in store.tables.items():
+        tensors[f"{kind}/ptr"] = torch.from_numpy(table.ptr)
+        for name, column in table.columns.items():
+            dtype = str(column.dtype).removeprefix("torch.")
+            rows = "constant" if column.is_constant else "rows"
+            tensors[f"{kind}/{name}/{dtype}/{rows}"] = column.values.cpu()
+    return _apart(tensors)
+
+
+def store_of(tensors: Mapping[str, Tensor], source: str) -> GraphStore:
+    """Put the tables together; their boundaries are checked, since copying relies on them."""
+    graphs = len(tensors["nodes/ptr"]) - 1
+    # Numbers of tables matter: nodes, edges, graphs, then pairs.
+    kinds = [name.removesuffix("/ptr") for name in tensors if name.endswith("/ptr")]
+    first = ["nodes", "edges", "graphs"]
+    tables: dict[str, Table] = {}
+    for kind in [*first, *sorted(set(kinds) - set(first))]:
+        ptr = tensors[f"{kind}/ptr"]
+        check_ptr(f"{kind}/ptr", ptr, graphs)
+        tables[kind] = Table(np.ascontiguousarray(ptr.numpy()), {})
+    for key, values in sorted(tensors.items()):
+        parts = key.split("/")
+        if len(parts) == KEY_PARTS:
+            kind, name, type_name, rows = parts
+            dtype = getattr(torch, type_name, None)
+            if not isinstance(dtype, torch.dtype):
+                raise UserError(f"a column must hold a type of torch, got '{type_name}'")
+            column = Column(values, dtype, rows == "constant")
+            _check_stored(key, name, column, graphs, int(tables[kind].ptr[-1]))
+            tables[kind].columns[name] = column
+    check_split(tensors.get("split"), graphs)
+    if not {"edge_index", "source_order"} <= tables["edges"].columns.keys():
+        raise UserError("edges must have edge_index and source_order")
+    return GraphStore.from_tables(tables, tensors.get("split"), source)
+
+
+def _check_stored(key: str, name: str, column: Column, graphs: int, rows: int) -> None:
+    """Reject what the kernels, which trust types and rows, could not copy."""
+    values, needed = column.values, graphs if column.is_constant else rows
+    is_number = is_pairs(name) or name in HIDDEN
+    kinds = (*NARROW, torch.int64) if column.dtype == torch.int64 else (column.dtype,)
+    if values.dtype not in kinds or (is_number and column.dtype != torch.int64):
+        raise UserError(f"{key} must hold {column.dtype}, got {values.dtype}")
+    shape = (2, needed) if is_pairs(name) else (needed, *values.shape[1:])
+    if tuple(values.shape) != shape or (is_number and column.is_constant):
+        raise UserError(f"{key} must have shape {list(shape)}, got {list(values.shape)}")
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Give each tensor memory of its own, as the format asks for; most have it already."""
+    apart, seen = {}, set()
+    for name, values in tensors.items():
+        memory = values.untyped_storage()
+        is_alone = memory.nbytes() == values.nbytes and memory.data_ptr() not in seen
+        seen.add(memory.data_ptr())
+        apart[name] = values.contiguous() if is_alone else values.clone().contiguous()
+    return apart

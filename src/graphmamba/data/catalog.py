@@ -23,7 +23,6 @@ LossName = Literal[
 MetricName = Literal[
     "average_precision", "mean_absolute_error", "macro_f1", "accuracy", "accuracy_sbm", "mrr"
 ]
-
 CLASS_METRICS: tuple[MetricName, ...] = ("accuracy", "accuracy_sbm", "macro_f1")
 MEASURES: dict[LossName, tuple[MetricName, ...]] = {
     "binary_cross_entropy": ("average_precision",),
@@ -35,7 +34,6 @@ MEASURES: dict[LossName, tuple[MetricName, ...]] = {
     "link_l1": ("mrr",),
 }
 """Metrics that read the predictions that a loss trains."""
-
 ATOM_VOCABULARY = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 """Values of each atom column of OGB: number, chirality, degree, charge, hydrogens, radicals,
 hybridisation, aromatic, in a ring; catch-all entries included."""
@@ -122,29 +120,41 @@ class Benchmark:
 
 
 MOLECULES = Features("atoms", len(ATOM_VOCABULARY), "bonds", len(BOND_VOCABULARY))
+
+
 REGIONS = Features("numbers", 14, "numbers", 2)
+
 
 PEPTIDE_FUNCTIONS = (
     "antifungal", "cell-cell communication", "anticancer", "drug delivery vehicle",
     "antimicrobial", "antiviral", "antihypertensive", "antibacterial", "antiparasitic", "toxic",
 )  # fmt: skip
 """Labels of Peptides-func."""
+
+
 PEPTIDE_STRUCTURES = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a",
     "Inertia_valence_b", "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity",
     "Plane_best_fit",
 )  # fmt: skip
 """Targets of Peptides-struct, as its file names them."""
+
+
 VOC_CLASSES = (
     "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair",
     "cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa",
     "train", "tvmonitor",
 )  # fmt: skip
+
+
 MALWARE = ("addisplay", "adware", "benign", "downloader", "trojan")
 """Kinds of MalNet-Tiny, in the order of its folders' names."""
+
+
 CIFAR_CLASSES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
+
 
 CATALOG: dict[str, Benchmark] = {
     "peptides-func": Benchmark(
@@ -256,3 +266,28 @@ CATALOG: dict[str, Benchmark] = {
         names=("host", "pattern"),
     ),
 }
+
+
+def features_in_words(features: Features) -> str:
+    """Say what nodes and edges carry."""
+    nodes = _counted(features.node_columns, "number") + " per node"
+    edges = _counted(features.edge_columns, "number") + " per edge"
+    return ", ".join(
+        [
+            "atoms of molecules" if features.nodes == "atoms" else nodes,
+            "bonds" if features.edges == "bonds" else edges,
+        ]
+    )
+
+
+def task_in_words(task: Task) -> str:
+    """Say what is predicted of what, and how it is scored."""
+    if task.level == "link":
+        return f"pairs of nodes by {task.metric}"
+    answers = "label" if task.metric == "average_precision" else "target"
+    labels = f"{task.classes} classes" if task.classes else _counted(task.outputs, answers)
+    return f"{labels} of a {task.level} by {task.metric}"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number or 'no'} {word}{'' if number == 1 else 's'}"

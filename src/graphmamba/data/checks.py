@@ -12,7 +12,7 @@ from graphmamba.errors import UserError
 def check_membership(
     edge_index: Int[Tensor, "2 edges"], batch: Int[Tensor, " nodes"], num_graphs: int
 ) -> None:
-    """Refuse unsorted nodes, graphs and nodes that do not exist, and edges between graphs."""
+    """Reject unsorted nodes, graphs and nodes that do not exist, and edges between graphs."""
     falls = batch[1:] < batch[:-1]
     if bool(falls.any()):
         place = int(falls.nonzero()[0]) + 1
@@ -25,7 +25,7 @@ def check_membership(
 
 
 def check_pairs(argument: str, pairs: Int[Tensor, "2 pairs"], batch: Int[Tensor, " nodes"]) -> None:
-    """Refuse pairs of nodes that do not exist or are of two graphs, which would leak by them."""
+    """Reject pairs of nodes that do not exist or are of two graphs, which would leak by them."""
     check_range(argument, pairs, batch.shape[0], "nodes")
     source, target = (batch.index_select(0, ends.long()) for ends in pairs)
     apart = source != target
@@ -39,7 +39,7 @@ def check_pairs(argument: str, pairs: Int[Tensor, "2 pairs"], batch: Int[Tensor,
 
 
 def check_range(argument: str, values: Int[Tensor, "*shape"], end: int, what: str) -> None:
-    """Refuse numbers outside 0 to `end - 1`."""
+    """Reject numbers outside 0 to `end - 1`."""
     if not values.numel():
         return
     low, high = (int(value) for value in torch.aminmax(values))
@@ -58,7 +58,7 @@ def check_rows(
     is_integer: bool = False,
     hint: str = "",
 ) -> None:
-    """Refuse what is no tensor of such numbers in this shape; nothing is read from a device.
+    """Reject what is no tensor of such numbers in this shape; nothing is read from a device.
 
     Args:
         argument: What a message calls the rows.
@@ -81,7 +81,7 @@ def check_rows(
 
 
 def check_float_type(argument: str, rows: Float[Tensor, "..."], weight: Tensor) -> None:
-    """Refuse floats of another type than the parameters', unless autocast makes them one."""
+    """Reject floats of another type than the parameters', unless autocast makes them one."""
     if rows.dtype == weight.dtype:
         return
     # autocast leaves doubles as they are

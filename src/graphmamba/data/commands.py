@@ -1,26 +1,23 @@
 """`graphmamba data build` and `graphmamba data info`."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from graphmamba.checks import check_choice
 from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKind
-from graphmamba.data.graph_columns import GraphColumns, Pairs
-from graphmamba.data.own.formats import check_read
-from graphmamba.data.own.labels import Kind
-from graphmamba.data.own.open import OwnStore, is_own, look_at_own
-from graphmamba.data.own.options import OwnOptions, names_given
-from graphmamba.data.sources import build_benchmark, default_root, open_benchmark
+from graphmamba.data.custom.labels import Kind
+from graphmamba.data.custom.open import OwnStore, is_own, look_at_own
+from graphmamba.data.custom.options import OwnOptions, check_read, names_given
+from graphmamba.data.datasets.sources import build_benchmark, default_root, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.summary import Summary, summarise
-from graphmamba.data.tables import LINKS
+from graphmamba.data.tables import LINKS, GraphColumns, Pairs
 from graphmamba.errors import UserError
 from graphmamba.parse import suggest
 
-PARTS = ("training", "validation", "test")
+SPLIT_NAMES = ("training", "validation", "test")
 
 
 def build(
@@ -30,11 +27,11 @@ def build(
     seed: int = 0,
     download: bool = False,
 ) -> None:
-    """Build one of the ten data sets and keep it: from local files, drawn, or downloaded.
+    """Build one of the ten data sets and keep it: from local files, generated, or downloaded.
 
     Args:
         name: The set, as `graphmamba benchmarks` lists it.
-        from_: Folder of local raw files; without it the set is drawn by its recipe or downloaded.
+        from_: Folder of local raw files; without it the set is generated or downloaded.
             Finished graphs or superpixels: malnet_tiny.npz, mnist_75sp.npz, cifar10_150sp.npz,
             voc_sp_{train_0,train_1,train_2,val,test}.npz, as they are or packed with xz.
             Peptides: peptide_multi_class_dataset.csv[.gz] (peptides-struct:
@@ -46,8 +43,8 @@ def build(
             annotations/. Or what PyG's LRGBDataset, GNNBenchmarkDataset or MalNetTiny has fetched.
             See docs/benchmark-files.md.
         root: Where sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
-        seed: Seed of a set that is drawn.
-        download: Download also a set that could be drawn; not together with --from.
+        seed: Seed of a set that is generated.
+        download: Download also a set that could be generated; not together with --from.
     """
     check_choice("name", name, tuple(CATALOG))
     place = _root(root)
@@ -78,7 +75,7 @@ def info(  # noqa: PLR0913
             an .npz, or a .csv of molecules.
         plot: Also draw sizes, degrees, labels and diameters into this file, such as info.png.
         root: Where sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
-        seed: Seed of a set that is drawn.
+        seed: Seed of a set that is generated.
         label: Own graphs: the label column, or several as one,two or [one, two].
         kind: Own graphs: what labels are, where their values should not decide.
         classes: Own graphs: how many classes there are, or their names as one,two or
@@ -114,7 +111,7 @@ def info(  # noqa: PLR0913
         _print_table(f"{title}, in {place}", _rows(summary, CATALOG[name]), store.source)
     else:
         if seed != 0:
-            raise UserError(f"seed must be 0 for {name}, which is not drawn, got {seed}")
+            raise UserError(f"seed must be 0 for {name}, which is not generated, got {seed}")
         (own, is_kept), title = look_at_own(name, options, place), Path(name).name
         summary = summarise(_columns_of(own.store), names=own.names)
         kept = "in" if is_kept else "not kept, since nothing can be written to"
@@ -169,28 +166,43 @@ def _features(columns: int, kind: NodeKind | EdgeKind) -> str:
 
 def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tuple[str, str, str]]:
     """What is counted, here, and as published."""
-    published = Published.of(benchmark)
-    yield "graphs", f"{len(summary.nodes):,}", published.graphs
-    for name, here, there in zip(PARTS, summary.parts, published.parts, strict=True):
-        yield f"  {name}", f"{here:,}", there
-    for name, sizes, mean in (
-        ("nodes", summary.nodes, published.nodes),
-        ("directed edges", summary.edges, published.edges),
-        ("labelled pairs", summary.pairs, ""),
+    published: dict[str, str] = {}
+    if benchmark is not None:
+        published = {
+            "training": f"{benchmark.train:,}",
+            "validation": f"{benchmark.validation:,}",
+            "test": f"{benchmark.test:,}",
+            "graphs": f"{benchmark.graphs:,}",
+            "nodes": f"{benchmark.mean_nodes:,.2f}",
+            "directed edges": f"{benchmark.mean_edges:,.2f}",
+            "out-degree": f"{benchmark.mean_edges / benchmark.mean_nodes:,.2f}",
+        }
+    yield "graphs", f"{len(summary.nodes):,}", published.get("graphs", "")
+    for name, count in zip(SPLIT_NAMES, summary.split_sizes, strict=True):
+        yield f"  {name}", f"{count:,}", published.get(name, "")
+    for name, sizes in (
+        ("nodes", summary.nodes),
+        ("directed edges", summary.edges),
+        ("labelled pairs", summary.pairs),
     ):
         if sizes is None:
             continue
         low, high = (int(end) for end in torch.aminmax(sizes))
         yield f"{name} in all", f"{int(sizes.sum()):,}", ""
-        yield f"{name} a graph", f"{sizes.double().mean():,.2f}", mean
+        yield f"{name} per graph", f"{sizes.double().mean():,.2f}", published.get(name, "")
         yield "  from - to", f"{low:,} - {high:,}", ""
     counts = summary.degrees.double()
     mean_degree = float((counts * torch.arange(len(counts))).sum() / counts.sum())
-    yield "out-degree", f"{mean_degree:,.2f}", published.degree
+    yield "out-degree", f"{mean_degree:,.2f}", published.get("out-degree", "")
     yield "  at most", f"{len(counts) - 1:,}", ""
     if len(summary.diameters):
         diameter = f"{summary.diameters.double().mean():,.1f}"
-        yield f"diameter, {len(summary.diameters)} graphs", diameter, ""
+        bound = "" if summary.has_exact_diameters else "at least "
+        yield f"diameter, {len(summary.diameters)} graphs", f"{bound}{diameter}", ""
+    yield from _label_rows(summary)
+
+
+def _label_rows(summary: Summary) -> Iterable[tuple[str, str, str]]:
     for label, count in summary.labels.items():
         share = count / max(summary.answers[label], 1)
         yield f"label {label}", f"{count:,} ({share:.1%})", ""
@@ -198,30 +210,6 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
         yield f"target {target}", f"{round(middle, 6) + 0.0:,.4g} ± {deviation:,.4g}", ""
     if summary.unlabelled:
         yield "without label", f"{summary.unlabelled:,}", ""
-
-
-@dataclass(frozen=True)
-class Published:
-    """The published figures as words; empty for own graphs."""
-
-    graphs: str = ""
-    parts: tuple[str, str, str] = ("", "", "")
-    nodes: str = ""
-    edges: str = ""
-    degree: str = ""
-
-    @classmethod
-    def of(cls, benchmark: Benchmark | None) -> "Published":
-        """Write them out."""
-        if benchmark is None:
-            return cls()
-        return cls(
-            f"{benchmark.graphs:,}",
-            (f"{benchmark.train:,}", f"{benchmark.validation:,}", f"{benchmark.test:,}"),
-            f"{benchmark.mean_nodes:,.2f}",
-            f"{benchmark.mean_edges:,.2f}",
-            f"{benchmark.mean_edges / benchmark.mean_nodes:,.2f}",
-        )
 
 
 def _print_table(title: str, rows: Iterable[tuple[str, str, str]], source: str) -> None:

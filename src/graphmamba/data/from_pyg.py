@@ -1,21 +1,69 @@
-"""A list of PyG graphs as columns end to end."""
+"""Graphs of PyG, by themselves or in batches -> columns end to end."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
-from graphmamba.checks import check_choice
-from graphmamba.data.graph_columns import GraphColumns, Pairs, boundaries
-from graphmamba.data.tables import is_pairs
-from graphmamba.data.take_apart import Graphs, take_apart
+from graphmamba.data.splits import Split, split_numbers
+from graphmamba.data.tables import GraphColumns, Pairs, boundaries, is_pairs
 from graphmamba.errors import UserError
 
-SPLITS = {"train": 0, "validation": 1, "test": 2}
-Split = Int[Tensor, " graphs"] | Mapping[str, Collection[int]]
-"""Part of each graph by number, or the graphs of each part by name."""
+Graphs: TypeAlias = Iterable[Data] | Batch
+"""Graphs of PyG and batches of them, in a list, a `DataLoader` or a data set; or one batch."""
+UNDIVIDED = ("batch", "ptr")
+"""How the names of columns end that tell the graphs of a batch apart, and belong to none."""
+REMEDY = "give the graphs, or the batch as Batch.from_data_list made it"
+
+
+def take_apart(graphs: Graphs) -> Iterator[Data]:
+    """Give the graphs of a list, a `DataLoader` or a `Batch` one by one.
+
+    A batch looks like one large graph to whoever does not ask, and would be learned as one.
+    """
+    if isinstance(graphs, Data) and not isinstance(graphs, Batch):
+        raise UserError("graphs must be a list of graphs, got a single one: give [graph]")
+    for place, graph in enumerate([graphs] if isinstance(graphs, Batch) else graphs):
+        if isinstance(graph, Batch):
+            yield from _graphs_in(graph, place)
+        else:
+            _check_single(graph, place)
+            yield graph
+
+
+def _graphs_in(batch: Batch, place: int) -> list[Data]:
+    try:
+        graphs = batch.to_data_list()
+    except (RuntimeError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise UserError(
+            f"graphs[{place}] must be a Batch that PyG can take apart, got one made or changed by "
+            f"hand; {REMEDY}"
+        ) from error
+    # PyG cuts where it joined: what was put in or made longer since would be lost without a word
+    for name, values in batch.to_dict().items():
+        is_divided = isinstance(values, Tensor) and not name.endswith(UNDIVIDED)
+        if not is_divided or values.layout != torch.strided:
+            continue
+        found = sum(graph[name].numel() for graph in graphs if name in graph)
+        if found != values.numel():
+            raise UserError(
+                f"graphs[{place}] must be a Batch that PyG can take apart, got one whose {name} "
+                f"was changed since it was made; {REMEDY}"
+            )
+    return graphs
+
+
+def _check_single(graph: object, place: int) -> None:
+    """Reject several graphs that are not even called a batch."""
+    batch = graph.get("batch") if isinstance(graph, Data) else None
+    if isinstance(batch, Tensor) and bool((batch != 0).any()):
+        raise UserError(
+            f"graphs[{place}] must be one graph, got one whose column batch tells several apart; "
+            f"{REMEDY}"
+        )
 
 
 def columns_of(
@@ -52,7 +100,7 @@ def columns_of(
         edges=kinds["edges"],
         graphs=kinds["graphs"],
         pairs=pairs,
-        split=part_numbers(split, len(each)),
+        split=split_numbers(split, len(each)),
         source="PyG graphs",
     )
 
@@ -66,25 +114,6 @@ def _kind(name: str, rows: Int[Tensor, " graphs"], counts: Mapping[str, Tensor])
             f"`exclude`; got {rows.tolist()[:8]} rows in the first graphs"
         )
     return kind
-
-
-def part_numbers(split: Split | None, graphs: int) -> Int[Tensor, " graphs"] | None:
-    """Number the part of each graph; every graph is in one part."""
-    if split is None or isinstance(split, Tensor):
-        return split
-    parts = torch.full((graphs,), -1)
-    for name, members in split.items():
-        check_choice("split", name, SPLITS)
-        places = torch.tensor(list(members), dtype=torch.int64)
-        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < graphs:
-            raise UserError(f"split['{name}'] must hold graphs 0 to {graphs - 1}, got others")
-        if bool((parts[places] >= 0).any()) or len(places.unique()) < len(places):
-            raise UserError(f"split['{name}'] must hold graphs of no other part, got one twice")
-        parts[places] = SPLITS[name]
-    missing = (parts < 0).nonzero()
-    if len(missing):
-        raise UserError(f"split must name a part for every graph, got none for {int(missing[0])}")
-    return parts
 
 
 def _names(graphs: Sequence[Data], exclude: Collection[str]) -> list[str]:

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.plot_bins import BINS, even_bins, log_bins
 from graphmamba.data.summary import Summary
 from graphmamba.figures import new_figure, write_figure
 
@@ -29,6 +28,8 @@ MOST_NAMES = 22
 """Classes or targets that are named in a panel."""
 LONGEST = 24
 """Letters of a name."""
+BINS = 60
+"""About how many there are at most."""
 
 
 def plot_summary(summary: Summary, title: str, path: Path) -> None:
@@ -64,7 +65,8 @@ def _panels(summary: Summary) -> Iterator[Callable[[Any], None]]:
     elif summary.pairs is not None:
         yield partial(_draw_counts, title="labelled pairs of a graph", counts=summary.pairs)
     if measured := len(summary.diameters):
-        title = f"diameter of a graph, {measured:,} measured"
+        bounds = "" if summary.has_exact_diameters else " (lower bounds)"
+        title = f"diameter of a graph, {measured:,} measured{bounds}"
         yield partial(_draw_counts, title=title, counts=summary.diameters)
 
 
@@ -127,7 +129,10 @@ def _draw_targets(panel: Any, summary: Summary) -> None:
     names = list(summary.values)[:MOST_NAMES]
     panel.set_title(_of_all("targets", len(names), len(summary.values)), loc="left", fontsize=10)
     panel.set_xlabel("deviations from the mean (quartiles; lines from 5% to 95%)", fontsize=9)
-    boxes = [_scaled(summary.values[name], *summary.targets[name]).numpy() for name in names]
+    boxes = []
+    for name in names:
+        mean, deviation = summary.targets[name]
+        boxes.append(((summary.values[name].double() - mean) / (deviation or 1.0)).numpy())
     panel.boxplot(
         boxes,
         positions=range(len(names)),
@@ -160,10 +165,6 @@ def _draw_bars(panel: Any, counts: Int[Tensor, " counts"], **options: Any) -> An
 def _share(bars: int) -> float:
     """How much of its place a bar fills."""
     return 0.9 if bars <= FEW else 1.0
-
-
-def _scaled(values: Float[Tensor, " n"], mean: float, deviation: float) -> Float[Tensor, " n"]:
-    return (values.double() - mean) / (deviation or 1.0)
 
 
 def _name_rows(panel: Any, names: list[str]) -> None:
@@ -204,3 +205,35 @@ def _tidy(panel: Any) -> None:
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(labelsize=8)
+
+
+def even_bins(counts: Int[Tensor, " counts"]) -> list[float]:
+    """Ends of equal bins, each of which holds as many of the numbers that there may be."""
+    low, high = int(counts.min()), int(counts.max())
+    step = math.ceil((high - low + 1) / BINS)
+    unit = _unit(counts)
+    if step > 1 and unit <= 2 * step:
+        step = math.ceil(step / unit) * unit
+    return [low - 0.5 + step * place for place in range((high - low) // step + 2)]
+
+
+def log_bins(counts: Int[Tensor, " counts"]) -> list[float]:
+    """Ends of bins that are as wide on a logarithmic axis, as far as whole numbers allow.
+
+    None is narrower than the one before, so that neighbours do not take turns in what they hold.
+
+    Args:
+        counts: Whole numbers from 1.
+    """
+    low, high = int(counts.min()), int(counts.max())
+    growth = (high / low) ** (1 / BINS) - 1
+    unit = _unit(counts) if _unit(counts) <= low else 1
+    ends = [low - 0.5]
+    while ends[-1] < high:
+        ends.append(ends[-1] + unit * max(1, round(ends[-1] * growth / unit)))
+    return ends
+
+
+def _unit(counts: Int[Tensor, " counts"]) -> int:
+    """What all differ by a multiple of, such as 2 where edges go both ways."""
+    return math.gcd(*(counts - counts.min()).unique().tolist()) or 1

@@ -15,7 +15,7 @@ Ids = Int[Tensor, " _"]
 
 
 class BatchSampler:
-    """Deals graphs to batches; every graph is in exactly one batch of an epoch.
+    """Assigns graphs to batches; every graph is in exactly one batch of an epoch.
 
     The batches of an epoch follow from the arguments and the epoch's number alone. With several
     processes each makes the same number of steps. In a single process all batches but the last
@@ -24,7 +24,7 @@ class BatchSampler:
     Iterating goes on where it stopped, to the end of the epoch; the next one starts by itself.
 
     Args:
-        ids: Graphs to deal, such as `store.split_ids("train")`.
+        ids: Graphs to assign, such as `store.split_ids("train")`.
         size: Graphs of a batch in each process.
         seed: What the shuffling follows, together with the epoch.
         is_shuffled: Whether graphs come in a new order in every epoch.
@@ -68,7 +68,7 @@ class BatchSampler:
     def __iter__(self) -> Iterator[Ids]:
         batches = self._batches()
         for number in range(self.step, len(batches)):
-            # Counted before it is given out: whoever saves the state then has dealt with it.
+            # Counted before it is given out: whoever saves the state has dealt with it.
             self.step = number + 1
             if self.step == len(batches):
                 self.set_epoch(self.epoch + 1)
@@ -107,15 +107,15 @@ class BatchSampler:
     def _batches(self) -> list[Ids]:
         """Batches of this process in the present epoch."""
         if self._planned is None or self._planned[0] != self.epoch:
-            dealt = self._deal(self._order())
-            self._planned = (self.epoch, dealt[self.rank :: self.world])
+            assigned = self._assign(self._order())
+            self._planned = (self.epoch, assigned[self.rank :: self.world])
         return self._planned[1]
 
-    def _deal(self, order: Ids) -> list[Ids]:
+    def _assign(self, order: Ids) -> list[Ids]:
         """Graphs of the batches of all processes, by an order of their places."""
         if self.costs is None:
-            return self._deal_evenly(self.ids.index_select(0, order))
-        return [self.ids[places] for places in self._deal_by_cost(order)]
+            return self._assign_evenly(self.ids.index_select(0, order))
+        return [self.ids[places] for places in self._assign_by_cost(order)]
 
     def _order(self) -> Ids:
         places = torch.arange(len(self.ids))
@@ -124,7 +124,7 @@ class BatchSampler:
         stream = draw_bits(torch.tensor(self.seed), self.epoch)
         return draw_bits(stream, places).argsort(stable=True)
 
-    def _deal_evenly(self, order: Ids) -> list[Ids]:
+    def _assign_evenly(self, order: Ids) -> list[Ids]:
         if self.world == 1:
             return list(order.split(self.size))
         steps = -(-len(order) // (self.size * self.world))
@@ -133,7 +133,7 @@ class BatchSampler:
             steps -= 1
         return list(order.tensor_split(steps * self.world))
 
-    def _deal_by_cost(self, order: Ids) -> list[Ids]:
+    def _assign_by_cost(self, order: Ids) -> list[Ids]:
         costs, budget = self.costs, self.budget
         assert costs is not None
         assert budget is not None

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from graphmamba.data.spans import Span, for_each_span
+from graphmamba.data.parallel import Span, for_each_span
 from graphmamba.data.tables import Boundaries
 
 Edges = Int[Tensor, " edges"]

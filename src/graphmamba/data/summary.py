@@ -2,21 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import nan
 from typing import TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.tables import LINKS
+from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.errors import UserError
 
 Item = TypeVar("Item")
 """Pairs that are to be told apart."""
 DIAMETERS = 50
 """Graphs whose diameter is computed, spread evenly over the set."""
+EXACT_UP_TO = 5_000
+"""Nodes up to which distances between all pairs are computed, the square of so many numbers."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Summary:
     """Figures of all graphs of a set."""
 
     source: str
-    parts: list[int]
+    split_sizes: list[int]
     """Graphs for training, validation and test; all are training where there is no split."""
     nodes: Int[Tensor, " graphs"]
     edges: Int[Tensor, " graphs"]
@@ -43,8 +46,10 @@ class Summary:
     pairs: Int[Tensor, " graphs"] | None
     """Pairs of nodes to tell apart in each graph; None where it is not links that are predicted."""
     diameters: Int[Tensor, " sampled"]
-    """Longest shortest path of some graphs, taken as undirected; of their parts if they fall apart.
-    """
+    """Longest shortest path of some graphs, taken as undirected; of their components if they fall
+    apart."""
+    has_exact_diameters: bool
+    """Whether none of these is a lower bound, as that of a large graph is."""
 
 
 def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[str] = ()) -> Summary:
@@ -62,7 +67,7 @@ def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[st
     chosen = torch.linspace(0, graphs - 1, min(sample, graphs)).round().long().tolist()
     return Summary(
         source=columns.source,
-        parts=split.long().bincount(minlength=3).tolist(),
+        split_sizes=split.long().bincount(minlength=3).tolist(),
         nodes=columns.node_ptr.diff(),
         edges=columns.edge_ptr.diff(),
         degrees=_degrees(columns),
@@ -73,6 +78,7 @@ def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[st
         unlabelled=labels.missing,
         pairs=None if links is None else links.ptr.diff(),
         diameters=torch.tensor([_diameter(columns, graph) for graph in chosen], dtype=torch.int64),
+        has_exact_diameters=bool((columns.node_ptr.diff()[chosen] <= EXACT_UP_TO).all()),
     )
 
 
@@ -126,13 +132,20 @@ def _named(values: Sequence[Item], names: Sequence[str]) -> dict[str, Item]:
 
 
 def _diameter(columns: GraphColumns, graph: int) -> int:
+    """Longest shortest path of a graph; of a large one a lower bound, which is exact for trees."""
     from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import shortest_path
+    from scipy.sparse.csgraph import connected_components, shortest_path
 
     size = int(columns.node_ptr[graph + 1] - columns.node_ptr[graph])
     begin, end = columns.edge_ptr[graph : graph + 2].tolist()
     source, target = columns.edge_index[:, begin:end].numpy()
-    matrix = coo_matrix(([1.0] * (end - begin), (source, target)), shape=(size, size))
-    distance = torch.from_numpy(shortest_path(matrix.tocsr(), directed=False, unweighted=True))
-    reached = distance[distance.isfinite()]
-    return int(reached.max()) if reached.numel() else 0
+    matrix = coo_matrix((np.ones(end - begin), (source, target)), shape=(size, size)).tocsr()
+    find = partial(shortest_path, matrix, directed=False, unweighted=True)
+    if size <= EXACT_UP_TO:
+        distance = find()
+        return int(distance[np.isfinite(distance)].max(initial=0))
+    # two sweeps: what lies farthest from some node of the largest component ends a long path
+    _, component = connected_components(matrix, directed=False)
+    start = int((component == np.bincount(component).argmax()).argmax())
+    farthest = int(np.nan_to_num(find(indices=start), posinf=-1).argmax())
+    return int(np.nan_to_num(find(indices=farthest), posinf=-1).max())

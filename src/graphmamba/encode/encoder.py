@@ -88,7 +88,7 @@ class DummyEdges(nn.Module):
 
     def forward(self, graphs: Data) -> Float[Tensor, "edges channels"]:
         """Repeat the vector."""
-        return self.weight.expand(graphs.edge_index.shape[1], -1)
+        return self.weight.repeat(graphs.edge_index.shape[1], 1)
 
 
 class PreLayer(nn.Module):

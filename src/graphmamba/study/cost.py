@@ -15,8 +15,8 @@ from torch_geometric.data import Batch, Data
 from graphmamba.checks import check_least
 from graphmamba.config import Experiment
 from graphmamba.data.columns import topology_of
-from graphmamba.data.positional import Precompute, add_columns
 from graphmamba.data.store import GraphStore
+from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.study.batch_size import BatchSize
 from graphmamba.study.flops import Flops, Form, count_flops
 from graphmamba.study.memory import MEASURES, OUT_OF_MEMORY, peak_bytes, release

@@ -10,10 +10,10 @@ from torch_geometric.utils import subgraph
 
 from graphmamba.checks import check_least
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.positional import local_degree_profile
-from graphmamba.data.sources import SOURCES, open_benchmark, place_of
+from graphmamba.data.datasets.sources import SOURCES, open_benchmark, place_of
+from graphmamba.data.datasets.synthetic import sized_graphs
 from graphmamba.data.store import GraphStore
-from graphmamba.data.synthetic import sized_graphs
+from graphmamba.data.transforms.degree_profile import local_degree_profile
 from graphmamba.errors import UserError
 
 
@@ -70,7 +70,7 @@ def study_graphs(
     if scale == 1 and name not in ALWAYS_GENERATED:
         if place_of(name, root, 0).exists():
             return _chosen(open_benchmark(name, root, 0), count, seed)
-        draw = SOURCES[name].draw
+        draw = SOURCES[name].generate
         if draw is not None:
             return _chosen(GraphStore(draw((count, 1, 1), seed)), count, seed)
     sizes = draw_sizes(name, count, seed, scale)

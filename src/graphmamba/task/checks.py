@@ -17,13 +17,13 @@ from graphmamba.data.checks import (
 )
 from graphmamba.data.columns import column, required
 from graphmamba.data.edge_layout import lay_out_edges
-from graphmamba.data.positional import Precompute
 from graphmamba.data.tables import LINKS
 from graphmamba.data.topology import Topology
+from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 
 CATEGORIES = {"atoms", "bonds"}
-MADE_BY = "for this model: see data.positional.add_columns"
+MADE_BY = "for this model: see data.transforms.precompute.add_columns"
 LEFT_OVER = (
     ": if graphs.edge_index was changed, remove source_order, source_ptr and target_ptr, "
     "or take the batch from a GraphStore of the changed graphs"

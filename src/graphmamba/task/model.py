@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.columns import topology_of
-from graphmamba.data.positional import Precompute
+from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.encode.config import EncoderConfig
 from graphmamba.encode.encoder import GraphEncoder
 from graphmamba.stack.backbone import Backbone
@@ -75,8 +75,8 @@ class GraphMamba(nn.Module):
 
         Args:
             graphs: A graph or a batch of graphs, with the columns `x`, `edge_index`, `edge_attr`
-                where the set has them, and those that `data.positional.add_columns` makes of
-                `precompute`.
+                where the set has them, and those that
+                `data.transforms.precompute.add_columns` makes of `precompute`.
             check: Whether to look at the values of `batch`, `edge_index`, of what points into them
                 (`ptr`, `source_order`, `source_ptr`, `target_ptr`) and of categories; None looks at
                 tensors on the CPU only, since a look at the GPU has to wait for it.

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, field
 
 from graphmamba.checks import check_choice, check_least, check_types
 from graphmamba.data.catalog import CATALOG, Benchmark, LossName
-from graphmamba.data.from_pyg import SPLITS
-from graphmamba.data.own.source import OwnSource
-from graphmamba.data.sbm import Sizes
+from graphmamba.data.custom.options import OwnSource
+from graphmamba.data.datasets.sbm import Sizes
+from graphmamba.data.splits import SPLITS
 from graphmamba.encode.config import EncoderConfig
 from graphmamba.errors import UserError
 from graphmamba.parse import parse

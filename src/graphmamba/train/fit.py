@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmamba.checks import check_is
-from graphmamba.data.from_pyg import SPLITS
+from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError

@@ -9,12 +9,11 @@ from torch_geometric.data import Batch
 
 from graphmamba.data.catalog import Level
 from graphmamba.data.columns import column, topology_of
-from graphmamba.data.contacts import with_negatives
-from graphmamba.data.graph_columns import boundaries
+from graphmamba.data.datasets.pcqm_contact import with_negatives
 from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import PAIRS, GraphStore
-from graphmamba.data.tables import LINKS
+from graphmamba.data.tables import LINKS, boundaries
 from graphmamba.errors import UserError
 from graphmamba.task.target import Target, target_of
 

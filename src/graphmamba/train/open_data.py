@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphmamba.checks import check_is
-from graphmamba.data.open import open_with_columns
-from graphmamba.data.own.open import open_own
-from graphmamba.data.own.source import OwnSource
+from graphmamba.data.custom.open import open_own
+from graphmamba.data.custom.options import OwnSource
+from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.task.model import columns_read

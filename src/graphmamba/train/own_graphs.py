@@ -3,14 +3,12 @@
 from dataclasses import replace
 
 from graphmamba.checks import check_is
-from graphmamba.data.own.formats import check_read
-from graphmamba.data.own.options import OwnOptions
-from graphmamba.data.own.pyg import from_graphs
-from graphmamba.data.own.source import OwnSource
-from graphmamba.data.own.split import draw_split
-from graphmamba.data.precompute import add_precomputed
+from graphmamba.data.custom.options import OwnOptions, OwnSource, check_read
+from graphmamba.data.custom.pyg import from_graphs
+from graphmamba.data.from_pyg import Graphs
+from graphmamba.data.splits import draw_split
 from graphmamba.data.store import GraphStore
-from graphmamba.data.take_apart import Graphs
+from graphmamba.data.transforms.precompute import add_precomputed
 from graphmamba.task.model import columns_read
 from graphmamba.train.experiment import Experiment
 

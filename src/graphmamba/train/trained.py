@@ -9,14 +9,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_is
-from graphmamba.data.graph_columns import GraphColumns
-from graphmamba.data.own.pyg import list_of
-from graphmamba.data.positional import DEGREE_PROFILE_COLUMNS
-from graphmamba.data.precompute import degree_profiles, precomputed
-from graphmamba.data.sources import SOURCES
+from graphmamba.data.custom.pyg import list_of
+from graphmamba.data.datasets.sources import SOURCES
+from graphmamba.data.from_pyg import Graphs
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import LINKS
-from graphmamba.data.take_apart import Graphs
+from graphmamba.data.tables import LINKS, GraphColumns
+from graphmamba.data.transforms.degree_profile import DEGREE_PROFILE_COLUMNS, degree_profiles
+from graphmamba.data.transforms.precompute import precomputed
 from graphmamba.errors import UserError
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.experiment import Experiment

@@ -1,0 +1,294 @@
+"""A user's graphs by their path: read once, kept by content and options, then opened at once."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from graphmamba.checks import check_is
+from graphmamba.data.cache import DamagedError, file_hash, open_or_build, recipe_hash
+from graphmamba.data.catalog import Features, Task
+from graphmamba.data.custom.csv import (
+    FILES,
+    check_regular,
+    columns_of_tables,
+    lay_pairs,
+    list_graphs,
+    list_nodes,
+    read_csv,
+    read_folder,
+    read_split,
+    read_tables,
+)
+from graphmamba.data.custom.labels import OwnData
+from graphmamba.data.custom.npz import (
+    UNLABELLED,
+    assemble_pairs,
+    assemble_unlabelled,
+    load_arrays,
+    read_npz,
+)
+from graphmamba.data.custom.options import OwnOptions, check_names, check_read, format_of
+from graphmamba.data.custom.smiles import read_smiles_csv
+from graphmamba.data.datasets.molecules import read_smiles
+from graphmamba.data.datasets.sources import default_root
+from graphmamba.data.parallel import track
+from graphmamba.data.splits import draw_split
+from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import LINKS, GraphColumns, Pairs
+from graphmamba.data.transforms.precompute import Precompute, with_precomputed
+from graphmamba.errors import UnwritableError, UserError
+from graphmamba.parse import parse
+from graphmamba.whole_files import cannot_read, write_json
+
+READING = 4
+"""Counts changes in how files are read; what is kept then becomes stale."""
+OWN = "own"
+"""Folder under the root where users' graphs are kept."""
+
+
+@dataclass(frozen=True)
+class OwnStore:
+    """A user's graphs, ready for training."""
+
+    store: GraphStore
+    """The graphs, each in a split: that of the files, or one drawn by the options' seed, if any."""
+    features: Features
+    """What a model reads of nodes and edges."""
+    task: Task
+    """What is predicted: level, width, loss and metric."""
+    names: tuple[str, ...]
+    """Classes by their number; or, where labels are not classes, the label columns."""
+    recipe: dict[str, Any]
+    """What the graphs depend on: contents of the files and how they are read, not the split."""
+    folder: Path
+    """Where they are kept, and what is computed from them."""
+
+    def with_columns(self, asked: Precompute) -> "OwnStore":
+        """Return the graphs with the pre-computed columns that a model reads, kept on disk too."""
+        store = with_precomputed(self.store, asked, self.folder, self.recipe)
+        return replace(self, store=store)
+
+
+def open_own(
+    path: Path | str,
+    options: OwnOptions | None = None,
+    root: Path | None = None,
+    *,
+    rebuild: bool = False,
+    draws_split: bool = True,
+) -> OwnStore:
+    """Open a folder of CSV files, an `.npz` of arrays, or a CSV of molecules.
+
+    What is read is kept under the root by the contents of the files and the options: opening it
+    again takes no time, and a file that changed is read anew. `docs/own-data.md` describes the
+    files.
+
+    Args:
+        path: The folder, the `.npz`, or the `.csv`.
+        options: What the files do not say themselves, such as which column is the label.
+        root: Where sets are kept; None for the default place.
+        rebuild: Whether to read again what is kept, such as a damaged file.
+        draws_split: Whether graphs get a split where the files do not say which.
+    """
+    path, options = Path(path), options or OwnOptions()
+    check_is("options", options, OwnOptions)
+    read, files = _reader_of(path, options)
+    recipe = _recipe(path, options, files)
+    folder = (root or default_root()) / OWN
+    about = folder / f"{recipe_hash(recipe)[:16]}.json"
+
+    def build() -> GraphColumns:
+        own = read()
+        # Written before the graphs are, so that whoever finds them finds this.
+        write_json(about, {"features": asdict(own.features), "task": asdict(own.task),
+                           "names": list(own.names)})  # fmt: skip
+        return own.columns
+
+    def opened(anew: bool) -> tuple[GraphStore, Features, Task, tuple[str, ...]]:
+        return open_or_build(folder, recipe, build, rebuild=anew), *_read(about)
+
+    try:
+        store, features, task, names = opened(rebuild)
+    except DamagedError:
+        # the files are at hand
+        store, features, task, names = opened(True)
+    if draws_split:
+        store = _with_split(store, options)
+    return OwnStore(store, features, task, names, recipe, folder)
+
+
+def look_at_own(
+    path: Path | str, options: OwnOptions | None = None, root: Path | None = None
+) -> tuple[OwnStore, bool]:
+    """Open own graphs for a look, in memory alone where nothing can be kept.
+
+    Args:
+        path: As in `open_own`.
+        options: As there.
+        root: As there.
+
+    Returns:
+        The graphs, and whether they are kept under the root.
+    """
+    try:
+        return open_own(path, options, root), True
+    except UnwritableError:
+        path, options = Path(path), options or OwnOptions()
+        read, files = _reader_of(path, options)
+        own, folder = read(), (root or default_root()) / OWN
+        store = _with_split(GraphStore(own.columns), options)
+        recipe = _recipe(path, options, files)
+        return OwnStore(store, own.features, own.task, own.names, recipe, folder), False
+
+
+def is_own(path: Path | str) -> bool:
+    """Whether a word names own graphs rather than a benchmark: it is a folder, `.npz` or `.csv`."""
+    return Path(path).is_dir() or Path(path).suffix in {".npz", ".csv"}
+
+
+def _reader_of(path: Path, options: OwnOptions) -> tuple[Callable[[], OwnData], Iterable[Path]]:
+    """How a path is read, and the files whose contents count."""
+    if (kind := format_of(path)) is not None and path.exists():
+        check_read(options, kind, str(path))
+    if path.is_dir():
+        found = [path / name for name in FILES if (path / name).exists()]
+        for file in found:
+            check_regular(file)
+        return partial(
+            read_folder, path, options.labels, options.rule, options.level, options.is_undirected
+        ), found
+    if not path.is_file():
+        # A run keeps the path as it was given, and may be gone on with from elsewhere.
+        where = "" if path.is_absolute() else f" in '{Path.cwd()}'"
+        raise UserError(f"own graphs must be a folder, an .npz or a .csv, got no '{path}'{where}")
+    if path.suffix == ".npz":
+        return partial(read_npz, path, options.rule, options.level), [path]
+    if path.suffix == ".csv":
+        if options.level not in (None, "graph"):
+            raise UserError(f"level must be 'graph' for molecules, got {options.level!r}")
+        return partial(read_smiles_csv, path, options.labels, options.rule, options.smiles), [path]
+    raise UserError(f"own graphs must be a folder, an .npz or a .csv, got '{path}'")
+
+
+def _recipe(path: Path, options: OwnOptions, files: Iterable[Path]) -> dict[str, Any]:
+    return {
+        "own": path.name,
+        "reading": READING,
+        "files": {file.name: file_hash(file) for file in files},
+        "options": _options_that_matter(options),
+    }
+
+
+def _with_split(store: GraphStore, options: OwnOptions) -> GraphStore:
+    """Draw the split of each graph where the files do not say it."""
+    if store.split is not None:
+        return store
+    split = draw_split(len(store), options.fractions, options.split_seed)
+    return GraphStore.from_tables(store.tables, split, store.source)
+
+
+def _options_that_matter(options: OwnOptions) -> dict[str, Any]:
+    """All but the split, which is drawn anew each time: what is computed of graphs stays valid."""
+    left_out = {"fractions", "split_seed"}
+    kept = {name: value for name, value in asdict(options).items() if name not in left_out}
+    return kept | {"label": options.labels}
+
+
+def _read(path: Path) -> tuple[Features, Task, tuple[str, ...]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        features = parse(Features, content["features"], "features")
+        task = parse(Task, content["task"], "task")
+        return features, task, tuple(map(str, content["names"]))
+    except PermissionError as error:
+        raise cannot_read(path) from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(f"{path} must describe the graphs beside it: {error}") from error
+
+
+@dataclass(frozen=True)
+class Unlabelled:
+    """Graphs without labels, and what their owner calls them."""
+
+    columns: GraphColumns
+    graphs: tuple[str, ...] = ()
+    """Names of the graphs; empty where they are numbered."""
+    nodes: tuple[str, ...] = ()
+    """Names of all nodes, graph after graph; empty where they are numbered."""
+
+    def graph_name(self, graph: int) -> str:
+        """What a graph is called."""
+        return self.graphs[graph] if self.graphs else str(graph)
+
+    def node_name(self, graph: int, node: int) -> str:
+        """What a node of a graph is called."""
+        place = int(self.columns.node_ptr[graph]) + node
+        return self.nodes[place] if self.nodes else str(node)
+
+
+def read_unlabelled(
+    path: Path | str, options: OwnOptions, columns: tuple[str, ...] = (), has_split: bool = False
+) -> Unlabelled:
+    """Read graphs to predict.
+
+    Args:
+        path: A folder of CSV files, an `.npz` of arrays, or a `.csv` of molecules.
+        options: How the graphs were read that a model was trained on: their label columns are
+            no features here either.
+        columns: Feature columns that the model knows, as `feature_names` gives them; files
+            that name others, or these in another order, are rejected. Empty takes any.
+        has_split: Whether to read which split each graph is in, where the files say so; where
+            nobody asks, `split` may hold anything.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UserError(f"graphs to predict must be a folder, .npz or .csv, got no '{path}'")
+    suffix = "" if path.is_dir() else path.suffix
+    if suffix not in READERS:
+        raise UserError(f"graphs to predict must be a folder, .npz or .csv, got '{path}'")
+    check_names(path, options.labels, columns)
+    return READERS[suffix](path, options, has_split)
+
+
+def _read_folder(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled:
+    tables = read_tables(path)
+    nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
+    roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
+    columns = columns_of_tables(tables, roster, options.labels, options.is_undirected)
+    if "pairs.csv" in tables:
+        columns.pairs[LINKS] = lay_pairs(tables["pairs.csv"], roster)
+    names = nodes.filled("node")
+    return Unlabelled(
+        replace(columns, split=read_split(graphs) if has_split else None),
+        tuple(roster.graph_number),
+        tuple(names[row] for row in roster.order.tolist()),
+    )
+
+
+def _read_npz(path: Path, _options: OwnOptions, has_split: bool) -> Unlabelled:
+    arrays = load_arrays(path, UNLABELLED if has_split else UNLABELLED - {"split"})
+    columns = assemble_unlabelled(arrays, str(path))
+    if "pair_ptr" in arrays and LINKS in arrays:
+        ptr, index = assemble_pairs(arrays, columns, str(path))
+        columns.pairs[LINKS] = Pairs(ptr, index, {})
+    return Unlabelled(columns)
+
+
+def _read_smiles(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled:
+    table = read_csv(path)
+    molecules = table.filled(options.smiles)
+    split = read_split(table) if has_split else None
+    columns = read_smiles(
+        molecules, table.where, lambda texts: track(texts, "Molecules", len(texts))
+    )
+    return Unlabelled(replace(columns, split=split))
+
+
+READERS: dict[str, Callable[[Path, OwnOptions, bool], Unlabelled]] = {
+    "": _read_folder,
+    ".npz": _read_npz,
+    ".csv": _read_smiles,
+}

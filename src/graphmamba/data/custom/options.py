@@ -1,0 +1,191 @@
+"""What a user says about custom graphs, as data."""
+
+import math
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from graphmamba.checks import check_seed, check_types
+from graphmamba.data.catalog import Benchmark, Features, Level, Task
+from graphmamba.data.custom.csv import folder_features
+from graphmamba.data.custom.labels import Kind, LabelRule
+from graphmamba.data.custom.npz import array_features
+from graphmamba.data.splits import Fractions
+from graphmamba.errors import UserError
+from graphmamba.parse import words_in
+
+Format = Literal["folder", ".csv", ".npz", "graphs", "benchmark"]
+"""How graphs come; files are known by their ending, and a benchmark needs no options."""
+WORDS: dict[Format, str] = {"folder": "a folder of CSV files", ".csv": "a CSV of molecules"}
+"""What a message calls formats that have options of their own."""
+READ_FOR: dict[str, tuple[Format, ...]] = {
+    "label": ("folder", ".csv"),
+    "is_undirected": ("folder",),
+    "smiles": (".csv",),
+}
+"""Formats that an option is read for; one that is not listed is read for all own graphs."""
+OWN: tuple[Format, ...] = ("folder", ".csv", ".npz", "graphs")
+
+
+@dataclass(frozen=True)
+class OwnOptions:
+    """How own graphs are read; what is left out is read from the files."""
+
+    label: str | tuple[str, ...] = ()
+    """Label columns of a folder or of a CSV of molecules; arrays have the name `y` for them."""
+    kind: Kind | None = None
+    """What labels are: classes, regression or multi-label."""
+    classes: int | tuple[str, ...] | None = None
+    """How many classes there are, numbered from 0, or their names in order."""
+    level: Level | None = None
+    """What is labelled: graph, node or link."""
+    is_undirected: bool = False
+    """Whether each edge of a folder is written once and goes both ways."""
+    smiles: str = "smiles"
+    """The column of SMILES in a CSV of molecules."""
+    fractions: Fractions = (0.8, 0.1, 0.1)
+    """Shares of training, validation and test, where the files do not say who is in which."""
+    split_seed: int = 0
+    """What such a split is drawn from."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        # a model is trained, chosen and tested: no split may be empty
+        if not min(self.fractions) > 0 or not math.isclose(sum(self.fractions), 1):
+            raise UserError(
+                "fractions must be three shares above 0, of training, validation and test, that "
+                f"add up to 1, got {self.fractions}"
+            )
+        check_seed("split_seed", self.split_seed)
+        LabelRule(self.kind, self.classes)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label columns."""
+        return (self.label,) if isinstance(self.label, str) else self.label
+
+    @property
+    def rule(self) -> LabelRule:
+        """What is said about the labels."""
+        return LabelRule(self.kind, self.classes)
+
+
+def names_given(given: list[str] | str, option: str) -> tuple[str, ...]:
+    """Names that were typed: a parser makes a list of brackets, and leaves commas alone."""
+    return tuple(words_in(given, option) if isinstance(given, str) else given)
+
+
+def format_of(path: Path) -> Format | None:
+    """Tell how graphs come by their path; None where nothing there can be read."""
+    found = "folder" if path.is_dir() else path.suffix
+    return next((known for known in get_args(Format) if known == found), None)
+
+
+def check_read(options: OwnOptions, kind: Format, where: str) -> None:
+    """Reject options that say something which nobody reads.
+
+    Args:
+        options: What was given; defaults say nothing.
+        kind: How the graphs come.
+        where: What a message calls them.
+    """
+    for name in _unread(options, kind):
+        value = getattr(options, name)
+        shown = ", ".join(value) if isinstance(value, tuple) else repr(value)
+        read = READ_FOR.get(name, ())
+        told = " or ".join(WORDS[each] for each in read) or "own graphs"
+        raise UserError(f"{name} is read for {told} alone, got {shown} for {where}")
+
+
+def only_read(options: OwnOptions, kind: Format) -> OwnOptions:
+    """Leave out what is not read: how graphs of a format are read says less about another."""
+    defaults = OwnOptions()
+    return replace(options, **{name: getattr(defaults, name) for name in _unread(options, kind)})
+
+
+def _unread(options: OwnOptions, kind: Format) -> list[str]:
+    """Name the options that differ from their defaults for nothing."""
+    return [
+        field.name
+        for field in fields(OwnOptions)
+        if kind not in READ_FOR.get(field.name, OWN)
+        and getattr(options, field.name) != field.default
+    ]
+
+
+def feature_names(path: Path, label: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the feature columns of nodes, then of edges, in their order.
+
+    Args:
+        path: A folder of CSV files, an `.npz`, or a `.csv` of molecules.
+        label: Columns that are no features.
+
+    Returns:
+        Names such as `nodes/size`; none where the file does not name them, or where, as for
+        molecules, they are always the same.
+    """
+    if path.is_dir():
+        return folder_features(path, label)
+    return array_features(path) if path.suffix == ".npz" and path.is_file() else ()
+
+
+def check_names(path: Path, label: tuple[str, ...], known: tuple[str, ...]) -> None:
+    """Reject files whose feature columns are not those that a model knows, in their order.
+
+    Args:
+        path: As in `feature_names`.
+        label: Columns that are no features.
+        known: What `feature_names` gave in training; nothing takes any.
+    """
+    if not known:
+        return
+    found = feature_names(path, label)
+    # arrays need not be named, and then only their number can be checked
+    if found != known and (found or path.is_dir()):
+        raise UserError(
+            f"{path} must have the features that the model was trained on, in their order, "
+            f"{', '.join(known)}; got {', '.join(found) or 'none'}"
+        )
+
+
+@dataclass(frozen=True)
+class OwnSource(OwnOptions):
+    """Where own graphs are, how they are read, and what was found in them."""
+
+    path: str = ""
+    """Folder of CSV files, an .npz of arrays, or a .csv of molecules."""
+    features: Features | None = None
+    """Columns of nodes and edges; filled in when the graphs are read."""
+    task: Task | None = None
+    """What is predicted; filled in when the graphs are read."""
+    names: tuple[str, ...] = ()
+    """Classes by their number, or label columns; filled in when the graphs are read."""
+    columns: tuple[str, ...] = ()
+    """Feature columns in their order, where files name them; filled in when they are read."""
+
+    @classmethod
+    def of(cls, options: OwnOptions, path: str = "") -> "OwnSource":
+        """Begin with how graphs are read, and where they are, if it is in files."""
+        return cls(**_shared(options), path=path)
+
+    @property
+    def options(self) -> OwnOptions:
+        """How the files are read."""
+        return OwnOptions(**_shared(self))
+
+    def described(self, features: Features, task: Task, names: tuple[str, ...]) -> "OwnSource":
+        """Return the source with what was found in its graphs."""
+        columns = feature_names(Path(self.path), self.labels) if self.path else ()
+        return replace(self, features=features, task=task, names=names, columns=columns)
+
+    def as_benchmark(self) -> Benchmark:
+        """Stand in the place of a catalogue's entry; sizes are those of the files."""
+        if self.features is None or self.task is None:
+            raise UserError(f"own graphs of '{self.path}' must be read before a model is built")
+        title = self.path or "own graphs"
+        return Benchmark(title, self.features, self.task, 0, 0, 0, 0.0, 0.0, self.names)
+
+
+def _shared(options: OwnOptions) -> dict[str, Any]:
+    """Entries that options and a source have in common."""
+    return {field.name: getattr(options, field.name) for field in fields(OwnOptions)}

@@ -1,0 +1,169 @@
+"""Any graphs of PyG -> columns and a task."""
+
+from numbers import Real
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmamba.checks import check_is
+from graphmamba.data.catalog import Level
+from graphmamba.data.custom.labels import LabelRule, OwnData
+from graphmamba.data.custom.npz import Arrays, assemble
+from graphmamba.data.from_pyg import Graphs, take_apart
+from graphmamba.data.splits import SPLITS
+from graphmamba.data.tables import LINKS, boundaries
+from graphmamba.errors import UserError
+
+SOURCE = "graphs"
+ADJACENCY = ("adj_t", "adj")
+"""Where some transforms of PyG put the edges."""
+MASKS = ("train_mask", "val_mask", "test_mask")
+"""How PyG names the splits of the nodes of a single graph."""
+NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
+
+
+def from_graphs(
+    graphs: Graphs, rule: LabelRule | None = None, level: Level | None = None
+) -> OwnData:
+    """Take over `x`, `edge_index`, `edge_attr` and `y`, or `edge_label_index` and `edge_label`.
+
+    Where graphs say in `split` which split they are in, as a word of CSV files, that counts.
+
+    Args:
+        graphs: The graphs, in a list, a `DataLoader` or a `Batch`; each has the same columns, and
+            `y` a row for itself or for each node.
+        rule: What labels are, where their values should not decide.
+        level: What is labelled, where the shape of `y` should not decide.
+    """
+    graphs = list_of(graphs)
+    _check_masks(graphs)
+    columns = {name: _gather(graphs, name) for name in ("x", "edge_attr", "edge_label", LINKS)}
+    columns["edge_index"] = _gather(graphs, "edge_index") or [NO_EDGES] * len(graphs)
+    columns["y"] = _gather(graphs, "y")
+    if level is None and columns["y"] and columns[LINKS]:
+        raise UserError(f"graphs have both y and {LINKS}; level must say which is meant")
+    nodes = torch.tensor([_nodes(graph) for graph in graphs])
+    arrays: Arrays = {"node_ptr": boundaries(nodes)}
+    for name, key, of in (
+        ("edge_index", "edge_ptr", "edge_attr"),
+        (LINKS, "pair_ptr", "edge_label"),
+    ):
+        if columns[name]:
+            counts = [_width(name, index) for index in columns[name]]
+            _check_rows(of, columns[of], counts)
+            arrays[key] = boundaries(torch.tensor(counts))
+    if columns["y"]:
+        columns["y"], level = _labels(graphs, columns["y"], level)
+    for name, parts in columns.items():
+        if parts:
+            arrays[name] = _joined(name, parts)
+    if (split := _split(graphs)) is not None:
+        arrays["split"] = split
+    return assemble(arrays, rule or LabelRule(), level, SOURCE)
+
+
+def list_of(graphs: Graphs) -> list[Data]:
+    """List graphs one by one; those with edges where nobody looks for them are rejected."""
+    if not (found := list(take_apart(graphs))):
+        raise UserError("graphs must hold a graph, got none")
+    for place, graph in enumerate(found):
+        check_is(f"graph {place}", graph, Data)
+        if graph.edge_index is None and (others := [name for name in ADJACENCY if name in graph]):
+            raise UserError(f"graph {place}: edges must be in edge_index, got {others[0]}")
+    return found
+
+
+def _check_masks(graphs: list[Data]) -> None:
+    """Reject splits of nodes: passed over, they would let a model learn what it is tested on."""
+    for place, graph in enumerate(graphs):
+        if found := [name for name in MASKS if name in graph]:
+            raise UserError(
+                f"graph {place}: {found[0]} must be left out, since training, validation and test "
+                "are made of whole graphs, got splits of its nodes"
+            )
+
+
+def _check_rows(name: str, parts: list[Tensor], counts: list[int]) -> None:
+    """Reject rows that would slip from one graph to the next."""
+    for place, (values, count) in enumerate(zip(parts, counts, strict=bool(parts))):
+        if values.dim() == 0 or len(values) != count:
+            raise UserError(
+                f"graph {place}: {name} must have {count} rows, got shape {list(values.shape)}"
+            )
+
+
+def _gather(graphs: list[Data], name: str) -> list[Tensor]:
+    """A column of all graphs; empty where none has it."""
+    found = [getattr(graph, name, None) for graph in graphs]
+    if all(values is None for values in found):
+        return []
+    is_label = name == "y"
+    for place, values in enumerate(found):
+        if not isinstance(values, Tensor) and not (is_label and isinstance(values, Real)):
+            rule = "a tensor or a number" if is_label else "a tensor"
+            others = " as in other graphs" if values is None else ""
+            raise UserError(
+                f"graph {place}: {name} must be {rule}{others}, got {type(values).__name__}"
+            )
+    return [torch.as_tensor(values).detach().cpu() for values in found]
+
+
+def _labels(
+    graphs: list[Data], labels: list[Tensor], level: Level | None
+) -> tuple[list[Tensor], Level]:
+    """One row for each graph or node; a number by itself is one row."""
+    rows = [values.reshape(1) if values.dim() == 0 else values for values in labels]
+    if level is None:
+        is_graph = all(len(values) == 1 for values in rows)
+        level = "graph" if is_graph else "node"
+    for place, (graph, values) in enumerate(zip(graphs, rows, strict=True)):
+        wanted = 1 if level == "graph" else _nodes(graph)
+        if level != "link" and len(values) != wanted:
+            is_vector = values.dim() == 1 and len(values) > 1
+            hint = f"; {len(values)} labels of one graph have shape [1, {len(values)}]"
+            raise UserError(
+                f"graph {place}: y must have {wanted} rows for level={level!r}, "
+                f"got shape {list(values.shape)}{hint if is_vector else ''}"
+            )
+    return rows, level
+
+
+def _split(graphs: list[Data]) -> Tensor | None:
+    """Split of each graph by its word; None where none has one."""
+    words = [graph.get("split") for graph in graphs]
+    if all(word is None for word in words):
+        return None
+    found = [SPLITS.get(word, -1) if isinstance(word, str) else -1 for word in words]
+    if -1 in found:
+        place = found.index(-1)
+        raise UserError(
+            f"graph {place}: split must be one of {', '.join(SPLITS)} in all graphs or left out of "
+            f"all, got {words[place]!r}"
+        )
+    return torch.tensor(found)
+
+
+def _joined(name: str, parts: list[Tensor]) -> Tensor:
+    is_index = name.endswith("index")
+    # the columns of an index are its rows
+    shapes = [
+        (values.dim(), *(values.shape[:1] if is_index else values.shape[1:])) for values in parts
+    ]
+    for place, (values, shape) in enumerate(zip(parts, shapes, strict=True)):
+        if shape != shapes[0]:
+            raise UserError(
+                f"graph {place}: {name} must have the columns of graph 0, "
+                f"{list(parts[0].shape)}, got {list(values.shape)}"
+            )
+    return torch.cat(parts, dim=1 if is_index else 0)
+
+
+def _width(name: str, index: Tensor) -> int:
+    if index.dim() != 2:  # noqa: PLR2004
+        raise UserError(f"{name} must have shape [2, pairs], got {list(index.shape)}")
+    return index.shape[1]
+
+
+def _nodes(graph: Data) -> int:
+    return int(graph.num_nodes or 0)

@@ -1,0 +1,1 @@
+"""The ten benchmarks: their files, read or downloaded, or the recipes that generate them."""

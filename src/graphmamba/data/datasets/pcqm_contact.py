@@ -1,0 +1,208 @@
+"""PCQM-Contact from its published table: molecules with hydrogens, and atoms that are near.
+
+Long Range Graph Benchmark (https://arxiv.org/abs/2206.08164). Each row of the table is a molecule
+as an extended SMILES, whose atoms carry the numbers of their contacts. Both atoms of a contact
+carry its number. Wrong pairs to learn from are drawn anew for each batch.
+"""
+
+import csv
+import gzip
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from graphmamba.data.datasets.files import DAMAGED, find_file
+from graphmamba.data.datasets.molecules import columns_of_molecules, import_rdkit
+from graphmamba.data.random_bits import draw_bits, take_bits
+from graphmamba.data.tables import LINKS, GraphColumns, Pairs, boundaries
+from graphmamba.errors import UserError
+
+FILE = "pcqm4m-contact.tsv"
+COLUMN = "cxsmiles"
+STRIDE = 6
+"""Every sixth molecule of the table is in the benchmark, those without contacts left out."""
+SEED = 42
+SHARES = (0.05, 0.05)
+"""Of validation and test."""
+BOTH = 2
+"""Atoms of a contact."""
+Row = tuple[int, str]
+"""A line number and an extended SMILES."""
+Follow = Callable[[Iterable[Row]], Iterable[Row]]
+NEGATIVES = 2
+"""Wrong pairs for each true one."""
+ROUNDS = 10
+"""Times that a pair which cannot serve is drawn again."""
+BITS = 32
+"""Random bits that decide on a node."""
+
+
+def read_pcqm_contact(folder: Path, follow: Follow = iter, stride: int = STRIDE) -> GraphColumns:
+    """Read the molecules of the benchmark with their contacts, in both directions.
+
+    Args:
+        folder: Holds the table, packed or not.
+        follow: Wraps the walk over the molecules, for a progress bar.
+        stride: Take every such molecule of the table.
+    """
+    path = find_file(folder, f"{FILE}.gz", FILE)
+    contacts: list[list[tuple[int, int]]] = []
+    lines: list[int] = []
+    graphs = columns_of_molecules(
+        _molecules(path, follow(_rows(path, stride)), contacts, lines),
+        lambda number: f"{path}, line {lines[number]}",
+    )
+    if not contacts:
+        raise UserError(f"{path} must hold at least one molecule with contacts, got none")
+    pairs = torch.tensor([pair for each in contacts for pair in each]).T.contiguous()
+    counts = torch.tensor([len(each) for each in contacts])
+    return replace(
+        graphs,
+        pairs={LINKS: Pairs(boundaries(counts), pairs)},
+        split=shuffled_split(len(contacts)),
+        source=f"built from {path.name}, every molecule of {stride}",
+    )
+
+
+def shuffled_split(graphs: int) -> Int[Tensor, " graphs"]:
+    """Split the molecules at random, 90 to 5 to 5, with the published seed."""
+    order = np.random.default_rng(SEED).permutation(graphs)
+    validation, test = SHARES
+    first = int((1 - validation - test) * graphs)
+    second = first + int(validation / (validation + test) * (graphs - first))
+    split = np.zeros(graphs, dtype=np.int64)
+    split[order[first:second]], split[order[second:]] = 1, 2
+    return torch.from_numpy(split)
+
+
+def _rows(path: Path, stride: int) -> Iterator[Row]:
+    """Walk over the table, a molecule at a time: unpacked it would fill the memory."""
+    try:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8") as file:
+            lines = csv.reader(file, delimiter="\t")
+            names = next(lines, [])
+            if COLUMN not in names:
+                raise UserError(f"{path} must have the column '{COLUMN}', got {', '.join(names)}")
+            place = names.index(COLUMN)
+            for number, line in enumerate(lines):
+                if number % stride == 0:
+                    yield number + 2, line[place] if place < len(line) else ""
+    except UserError:
+        raise
+    except (*DAMAGED, csv.Error) as error:
+        raise UserError(f"{path} must be a whole table: {error}") from error
+
+
+def _molecules(
+    path: Path, rows: Iterable[Row], contacts: list[list[tuple[int, int]]], lines: list[int]
+) -> Iterator[Any]:
+    """Yield the molecules that have contacts, and note the contacts and the line of each."""
+    chem = import_rdkit()
+    for line, text in rows:
+        # Published features are of molecules as written: hydrogens stay, nothing is worked out.
+        molecule = chem.MolFromSmiles(text, sanitize=False)
+        if molecule is None or not molecule.GetNumAtoms():
+            raise UserError(f"{path}, line {line}: {COLUMN} must name a molecule, got {text!r}")
+        found = _contacts_of(molecule, f"{path}, line {line}")
+        if found:
+            contacts.append(found)
+            lines.append(line)
+            yield molecule
+
+
+def _contacts_of(molecule: Any, name: str) -> list[tuple[int, int]]:
+    """Pairs of atoms that carry the same number, both ways, in the order of their atoms."""
+    atoms_of: dict[str, list[int]] = defaultdict(list)
+    for atom in molecule.GetAtoms():
+        if atom.HasProp("contact"):
+            for number in atom.GetProp("contact").split(";"):
+                if number:
+                    atoms_of[number].append(atom.GetIdx())
+    for number, atoms in atoms_of.items():
+        if len(atoms) != BOTH or atoms[0] == atoms[1]:
+            raise UserError(f"{name}: contact {number} must join two atoms, got atoms {atoms}")
+    return sorted({pair for a, b in atoms_of.values() for pair in ((a, b), (b, a))})
+
+
+def draw_negatives(
+    positives: Int[Tensor, "2 pairs"],
+    node_ptr: Int[Tensor, " boundaries"],
+    stream: Int[Tensor, ""],
+) -> tuple[Int[Tensor, "2 negatives"], Bool[Tensor, " negatives"]]:
+    """Draw wrong pairs with the first node of each true pair, the second anywhere in its graph.
+
+    True pairs and pairs drawn twice are drawn again, ten times at most. Self-pairs and edges may be
+    drawn, as in the Long Range Graph Benchmark. No shape depends on the data, and nothing is read
+    back from the device.
+
+    Args:
+        positives: True pairs, in both directions; nodes counted over all graphs of the batch.
+        node_ptr: Where each graph's nodes begin.
+        stream: What the draws follow, on the device of the pairs.
+
+    Returns:
+        The pairs, and which of them can serve.
+    """
+    head = positives[0].repeat_interleave(NEGATIVES)
+    graph = torch.searchsorted(node_ptr, head, right=True) - 1
+    start, size = node_ptr[graph], node_ptr[graph + 1] - node_ptr[graph]
+    place = torch.arange(head.shape[0], device=head.device)
+    # each pair as one number, so that equal pairs are equal numbers
+    total = node_ptr[-1]
+    known = (positives[0] * total + positives[1]).sort().values
+
+    def draw(number: int) -> Int[Tensor, " pairs"]:
+        bits = take_bits(draw_bits(draw_bits(stream, number), place), 0, BITS)
+        return start + ((bits * size) >> BITS)
+
+    tail = draw(0)
+    for number in range(1, ROUNDS + 1):
+        tail = torch.where(_can_serve(head * total + tail, known), tail, draw(number))
+    return torch.stack([head, tail]), _can_serve(head * total + tail, known)
+
+
+def with_negatives(
+    positives: Int[Tensor, "2 pairs"],
+    node_ptr: Int[Tensor, " boundaries"],
+    stream: Int[Tensor, ""],
+    num_real_nodes: Int[Tensor, ""] | None = None,
+) -> tuple[Int[Tensor, "2 labelled"], Float[Tensor, " labelled"]]:
+    """Put fresh wrong pairs behind the true ones; returns pairs and their labels.
+
+    Args:
+        positives: As for `draw_negatives`.
+        node_ptr: As for `draw_negatives`.
+        stream: As for `draw_negatives`.
+        num_real_nodes: Nodes before those of a padding graph; all are real if None.
+
+    Returns:
+        The pairs, and for each 1 if it is true, 0 if it is wrong, NaN if it does not count.
+    """
+    negatives, can_serve = draw_negatives(positives, node_ptr, stream)
+    pairs = torch.cat([positives, negatives], dim=1)
+    label = torch.cat([torch.ones_like(positives[0]), torch.zeros_like(negatives[0])]).float()
+    counts = torch.cat([torch.ones_like(positives[0], dtype=torch.bool), can_serve])
+    if num_real_nodes is not None:
+        counts = counts & (pairs[0] < num_real_nodes)
+    return pairs, label.masked_fill(~counts, torch.nan)
+
+
+def _can_serve(
+    drawn: Int[Tensor, " pairs"], known: Int[Tensor, " positives"]
+) -> Bool[Tensor, " pairs"]:
+    """Neither a true pair, of which the numbers are given in order, nor like an earlier one."""
+    ordered, order = drawn.sort(stable=True)
+    is_repeated = torch.zeros_like(drawn, dtype=torch.bool)
+    is_repeated[order[1:]] = ordered[1:] == ordered[:-1]
+    if not known.shape[0]:
+        return ~is_repeated
+    place = torch.searchsorted(known, drawn).clamp_max(known.shape[0] - 1)
+    return ~is_repeated & (known[place] != drawn)

@@ -1,0 +1,237 @@
+"""CLUSTER and PATTERN, drawn from the stochastic block models that define them.
+
+Recipe: Dwivedi et al., Benchmarking Graph Neural Networks (https://arxiv.org/abs/2003.00982).
+Random node names are part of it; here communities are assigned to the nodes at random before edges
+are drawn, which is the same distribution and spares a permutation of every matrix.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from graphmamba.checks import check_least
+from graphmamba.data.parallel import run_all
+from graphmamba.data.tables import GraphColumns, boundaries
+
+SMALLEST, LARGEST = 5, 34
+"""Nodes of a community and of a pattern: uniform, both ends included."""
+CLUSTER_COMMUNITIES, CLUSTER_INSIDE, CLUSTER_BETWEEN = 6, 0.55, 0.25
+PATTERN_COMMUNITIES, PATTERN_INSIDE, PATTERN_BETWEEN = 5, 0.5, 0.35
+PATTERN_EDGE = 0.5
+"""Chance of an edge within a pattern, and of one between a pattern and its host."""
+PATTERNS = 100
+SIGNALS = 3
+CHUNK = 128
+"""Graphs drawn at once; their matrices then fit in a few dozen megabytes."""
+
+Sizes = tuple[int, int, int]
+"""Graphs of the training, validation and test split."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Which block each node of some graphs is in; rows are padded to the largest graph."""
+
+    block: Int[Tensor, "graphs nodes"]
+    """Block of each node; past a graph's end, the number of blocks."""
+    rank: Int[Tensor, "graphs nodes"]
+    """Place of each node within its block."""
+    counts: Int[Tensor, " graphs"]
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """The patterns that all graphs share."""
+
+    sizes: Int[Tensor, " patterns"]
+    joined: Bool[Tensor, "patterns nodes nodes"]
+    signal: Int[Tensor, "patterns nodes"]
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Some graphs; edges sorted by graph and target."""
+
+    counts: Int[Tensor, " graphs"]
+    edge_counts: Int[Tensor, " graphs"]
+    edge_index: Tensor
+    x: Tensor
+    y: Tensor
+
+
+def generate_cluster(sizes: Sizes = (10_000, 1_000, 1_000), seed: int = 0) -> GraphColumns:
+    """Six communities, one node of each known by its feature; the label is the community."""
+    generator = torch.Generator().manual_seed(seed)
+    chance = _chances(CLUSTER_COMMUNITIES, CLUSTER_INSIDE, CLUSTER_BETWEEN)
+
+    def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], _Drawn]:
+        community = _draw_sizes((len(numbers), CLUSTER_COMMUNITIES), generator)
+        blocks = assign_blocks(community, generator)
+        luck = _draw_luck(blocks, generator)
+
+        def make() -> _Drawn:
+            edges = _join(blocks.block, chance, luck)
+            # nodes were assigned at random, so that the first of a community is any of them
+            known = torch.where(blocks.rank == 0, blocks.block + 1, 0)
+            return _flatten(blocks, edges, known, CLUSTER_COMMUNITIES + 1, blocks.block)
+
+        return make
+
+    return _draw_all(draw, sizes, f"CLUSTER, drawn by its recipe with seed {seed}")
+
+
+def generate_pattern(
+    sizes: Sizes = (10_000, 2_000, 2_000), seed: int = 0, patterns: int = PATTERNS
+) -> GraphColumns:
+    """Five communities and a pattern that is the same in many graphs; the label says who is in it.
+
+    Args:
+        sizes: Graphs of each split. Patterns take turns, so that all splits have all of them.
+        seed: Of everything random.
+        patterns: How many patterns there are.
+    """
+    check_least("patterns", patterns, 1)
+    generator = torch.Generator().manual_seed(seed)
+    known = _draw_patterns(patterns, generator)
+    chance = _chances(PATTERN_COMMUNITIES + 1, PATTERN_INSIDE, PATTERN_BETWEEN)
+    chance[PATTERN_COMMUNITIES, :-1] = chance[:-1, PATTERN_COMMUNITIES] = PATTERN_EDGE
+
+    def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], _Drawn]:
+        which = numbers % patterns
+        community = _draw_sizes((len(numbers), PATTERN_COMMUNITIES), generator)
+        blocks = assign_blocks(torch.cat([community, known.sizes[which, None]], dim=1), generator)
+        luck = _draw_luck(blocks, generator)
+        signal = torch.randint(SIGNALS, tuple(blocks.block.shape), generator=generator)
+
+        def make() -> _Drawn:
+            edges = _join(blocks.block, chance, luck)
+            _put_patterns(edges, signal, blocks, known, which)
+            return _flatten(blocks, edges, signal, SIGNALS, blocks.block == PATTERN_COMMUNITIES)
+
+        return make
+
+    return _draw_all(draw, sizes, f"PATTERN, drawn by its recipe with seed {seed}")
+
+
+def assign_blocks(sizes: Int[Tensor, "graphs blocks"], generator: torch.Generator) -> Blocks:
+    """Assign the nodes of each graph to blocks of the given sizes, at random."""
+    counts, ends = sizes.sum(dim=1), sizes.cumsum(dim=1)
+    place = torch.arange(int(counts.max())).expand(len(sizes), -1)
+    past = place >= counts[:, None]
+    keys = torch.rand(tuple(place.shape), generator=generator).masked_fill_(past, 2.0)
+    # the node at each place of the line of blocks, and its inverse: the place of each node
+    place = keys.argsort(dim=1).argsort(dim=1)
+    block = torch.searchsorted(ends, place, right=True)
+    start = torch.nn.functional.pad(ends, (1, 0)).gather(1, block)
+    return Blocks(block, place - start, counts)
+
+
+def _draw_sizes(shape: tuple[int, ...], generator: torch.Generator) -> Int[Tensor, "*shape"]:
+    return torch.randint(SMALLEST, LARGEST + 1, shape, generator=generator)
+
+
+def _chances(blocks: int, inside: float, between: float) -> Float[Tensor, "kinds kinds"]:
+    """Chance of an edge between nodes of two blocks; none past the end of a graph."""
+    chance = torch.full((blocks + 1, blocks + 1), between).fill_diagonal_(inside)
+    chance[-1], chance[:, -1] = 0.0, 0.0
+    return chance
+
+
+def _draw_luck(blocks: Blocks, generator: torch.Generator) -> Float[Tensor, "graphs nodes nodes"]:
+    graphs, nodes = blocks.block.shape
+    return torch.rand((graphs, nodes, nodes), generator=generator)
+
+
+def _join(
+    block: Int[Tensor, "graphs nodes"],
+    chance: Float[Tensor, "kinds kinds"],
+    luck: Float[Tensor, "graphs nodes nodes"],
+) -> Bool[Tensor, "graphs nodes nodes"]:
+    pair = block[:, :, None] * len(chance) + block[:, None, :]  # [graphs, nodes, nodes]
+    edges = (luck < chance.flatten()[pair]).triu_(1)
+    return edges | edges.mT
+
+
+def _draw_patterns(patterns: int, generator: torch.Generator) -> Patterns:
+    joined = torch.rand((patterns, LARGEST, LARGEST), generator=generator) < PATTERN_EDGE
+    joined = joined.triu_(1)
+    return Patterns(
+        sizes=_draw_sizes((patterns,), generator),
+        joined=joined | joined.mT,
+        signal=torch.randint(SIGNALS, (patterns, LARGEST), generator=generator),
+    )
+
+
+def _put_patterns(
+    edges: Bool[Tensor, "graphs nodes nodes"],
+    signal: Int[Tensor, "graphs nodes"],
+    blocks: Blocks,
+    known: Patterns,
+    which: Int[Tensor, " graphs"],
+) -> None:
+    """Write the known edges and signals over those drawn for the nodes of the patterns."""
+    member = blocks.block == PATTERN_COMMUNITIES
+    graph, node = member.nonzero(as_tuple=True)
+    signal[graph, node] = known.signal[which[graph], blocks.rank[graph, node]]
+    graph, i, j = (member[:, :, None] & member[:, None, :]).nonzero(as_tuple=True)
+    ranks = blocks.rank[graph, i], blocks.rank[graph, j]
+    edges[graph, i, j] = known.joined[which[graph], ranks[0], ranks[1]]
+
+
+def _flatten(
+    blocks: Blocks,
+    edges: Bool[Tensor, "graphs nodes nodes"],
+    signal: Int[Tensor, "graphs nodes"],
+    signals: int,
+    label: Tensor,
+) -> _Drawn:
+    here = torch.arange(edges.shape[1]) < blocks.counts[:, None]
+    _, target, source = edges.nonzero(as_tuple=True)
+    return _Drawn(
+        counts=blocks.counts,
+        edge_counts=edges.sum(dim=(1, 2)),
+        # no graph has more than 204 nodes, and there are many edges to keep until the end
+        edge_index=torch.stack([source, target]).to(torch.uint8),
+        x=torch.nn.functional.one_hot(signal[here], signals).float(),
+        y=label[here].long(),
+    )
+
+
+def _draw_all(
+    draw: Callable[[Int[Tensor, " graphs"]], Callable[[], _Drawn]], sizes: Sizes, source: str
+) -> GraphColumns:
+    """Draw graphs in chunks and lay them end to end.
+
+    Args:
+        draw: Draws the random numbers of some graphs, and returns what makes graphs of them.
+        sizes: Graphs of each split.
+        source: Where the graphs come from, in words.
+    """
+    for name, size in zip(("training", "validation", "test"), sizes, strict=True):
+        check_least(f"sizes ({name})", size, 0)
+    check_least("sum of sizes", sum(sizes), 1)
+    chunks = torch.cat([torch.arange(size) for size in sizes]).split(CHUNK)
+    made: dict[int, _Drawn] = {}
+    following, turn = enumerate(chunks), Lock()
+
+    def draw_next(_: int) -> None:
+        # random numbers come in turn, whoever draws them; all else is done side by side
+        with turn:
+            place, numbers = next(following)
+            make = draw(numbers)
+        made[place] = make()
+
+    run_all(draw_next, range(len(chunks)), "Drawing graphs")
+    drawn = [made[place] for place in range(len(chunks))]
+    return GraphColumns(
+        node_ptr=boundaries(torch.cat([each.counts for each in drawn])),
+        edge_ptr=boundaries(torch.cat([each.edge_counts for each in drawn])),
+        edge_index=torch.cat([each.edge_index for each in drawn], dim=1).long(),
+        nodes={"x": torch.cat([each.x for each in drawn]), "y": torch.cat([e.y for e in drawn])},
+        split=torch.repeat_interleave(torch.arange(3), torch.tensor(sizes)),
+        source=source,
+    )

@@ -1,0 +1,338 @@
+"""Open and build the ten benchmarks: read from files, downloaded, or generated."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from shlex import quote
+
+import torch
+from torch import Tensor
+
+from graphmamba.checks import check_choice, check_seed
+from graphmamba.data.cache import is_kept, open_or_build, open_store, recipe_hash
+from graphmamba.data.catalog import CATALOG, Benchmark, Level, Task
+from graphmamba.data.datasets import coco, malnet, pcqm_contact, peptides, superpixels, voc
+from graphmamba.data.datasets.download import (
+    FETCHED,
+    download_gnn_benchmark,
+    download_lrgb,
+    download_malnet,
+    read_fetched,
+)
+from graphmamba.data.datasets.sbm import Sizes, generate_cluster, generate_pattern
+from graphmamba.data.parallel import track
+from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import LINKS, GraphColumns
+from graphmamba.data.transforms.precompute import Precompute, with_precomputed
+from graphmamba.errors import UserError
+
+COMPUTED = "computed"
+"""Folder under a benchmark's own where pre-computed columns are kept."""
+PROFILE = Precompute(degree_profile="unbiased")
+"""Stands in for the features of graphs that have none, as published (MalNet-Tiny)."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The ways to get one benchmark."""
+
+    download: Callable[[Path], GraphColumns]
+    """Fetches the published files into a folder and reads them."""
+    read: Callable[[Path], GraphColumns] | None = None
+    """Reads a folder of local files; None where there is no reader."""
+    files: str = ""
+    """What such a folder must hold, in words."""
+    generate: Callable[[Sizes, int], GraphColumns] | None = None
+    """Generates a random set of given sizes with a seed; None for all others."""
+    has_features: bool = True
+    """Whether nodes come with features; where not, the local degree profile is taken later."""
+    reading: int = 1
+    """Counts changes in how the graphs are made; what is kept then becomes stale."""
+
+
+def _molecules(smiles: Sequence[str]) -> Iterable[str]:
+    return track(smiles, "Molecules", len(smiles))
+
+
+def _rows(rows: Iterable[pcqm_contact.Row]) -> Iterable[pcqm_contact.Row]:
+    # How many there are is known at the end of the file only.
+    return track(rows, "Molecules", None)
+
+
+SOURCES: dict[str, Source] = {
+    "peptides-func": Source(
+        download=partial(download_lrgb, "peptides-func"),
+        read=partial(peptides.read_peptides_func, follow=_molecules),
+        files=f"{peptides.LABELLED}[.gz] and {peptides.SPLIT_FILES}",
+    ),
+    "peptides-struct": Source(
+        download=partial(download_lrgb, "peptides-struct"),
+        read=partial(peptides.read_peptides_struct, follow=_molecules),
+        files=f"{peptides.STRUCTURES[0]}[.gz] and {peptides.SPLIT_FILES}, "
+        f"or {peptides.LABELLED}[.gz], {peptides.MEASURED} (targets of some peptides) "
+        f"and {peptides.SPLIT_FILES}",
+    ),
+    "pascalvoc-sp": Source(
+        download=partial(download_lrgb, "pascalvoc-sp"),
+        read=voc.read_voc_folder,
+        files=voc.HOLDS,
+    ),
+    "coco-sp": Source(
+        download=partial(download_lrgb, "coco-sp"),
+        read=coco.read_coco,
+        files=coco.FOLDERS,
+        reading=2,
+    ),
+    "pcqm-contact": Source(
+        download=partial(download_lrgb, "pcqm-contact"),
+        read=partial(pcqm_contact.read_pcqm_contact, follow=_rows),
+        files=f"{pcqm_contact.FILE}[.gz]",
+    ),
+    "malnet-tiny": Source(
+        download=download_malnet,
+        read=malnet.read_malnet,
+        files=malnet.FILES,
+        has_features=False,
+    ),
+    "cifar10": Source(
+        download=partial(download_gnn_benchmark, "cifar10"),
+        read=superpixels.read_cifar10,
+        files=superpixels.CIFAR_FILES,
+    ),
+    "mnist": Source(
+        download=partial(download_gnn_benchmark, "mnist"),
+        read=superpixels.read_mnist,
+        files=superpixels.MNIST_FILES,
+    ),
+    "cluster": Source(partial(download_gnn_benchmark, "cluster"), generate=generate_cluster),
+    "pattern": Source(partial(download_gnn_benchmark, "pattern"), generate=generate_pattern),
+}
+
+
+def default_root() -> Path:
+    """Where sets are kept by default: $GRAPHMAMBA_ROOT, or a cache in the home folder."""
+    return Path(os.environ.get("GRAPHMAMBA_ROOT") or Path.home() / ".cache" / "graphmamba")
+
+
+def open_benchmark(
+    name: str, root: Path | None = None, seed: int = 0, sizes: Sizes | None = None
+) -> GraphStore:
+    """Open a benchmark that was built before; one with a recipe is generated where it is missing.
+
+    Args:
+        name: Its name in the catalogue.
+        root: Where sets are kept; None for the default place.
+        seed: Of a set that is generated.
+        sizes: Graphs of its three splits, for a smaller one; None for the published sizes.
+    """
+    root = root or default_root()
+    recipe = recipe_of(name, seed, sizes)
+    generate = SOURCES[name].generate
+    if generate is None:
+        place = place_of(name, root)
+        if not is_kept(place):
+            raise UserError(f"{name} is not in {root}: {how_to_get(name, root)}")
+        return open_store(place)
+    build = partial(generate, sizes or published_sizes(name), seed)
+    return open_or_build(root / name, recipe, build)
+
+
+def build_benchmark(
+    name: str,
+    folder: Path | None = None,
+    root: Path | None = None,
+    seed: int = 0,
+    download: bool = False,
+) -> GraphStore:
+    """Make a benchmark anew: read local files, or else generate it, or else download it.
+
+    Args:
+        name: Its name in the catalogue.
+        folder: Local files; None to generate or download.
+        root: Where sets are kept; downloaded files go to its folder `raw`.
+        seed: Of a set that is generated.
+        download: Download also what could be generated; not together with a folder.
+    """
+    if folder is not None and download:
+        raise UserError(f"--download must not be given with --from, got --from '{folder}'")
+    root = root or default_root()
+    recipe = recipe_of(name, seed)
+    source = SOURCES[name]
+    if folder is None:
+        if source.generate is None or download:
+            origin, make = "the download", partial(source.download, root / "raw")
+        else:
+            origin, make = "the recipe", partial(source.generate, published_sizes(name), seed)
+    else:
+        origin, make = f"folder {folder}", partial(_reader_of(name, folder), folder)
+
+    def build() -> GraphColumns:
+        columns = make()
+        check_benchmark(columns, CATALOG[name], origin, has_features=source.has_features)
+        return columns
+
+    return open_or_build(root / name, recipe, build, rebuild=True)
+
+
+def place_of(
+    name: str, root: Path | None = None, seed: int = 0, sizes: Sizes | None = None
+) -> Path:
+    """Folder of a set, whether it is there or not; arguments as of `open_benchmark`."""
+    return (root or default_root()) / name / recipe_hash(recipe_of(name, seed, sizes))[:16]
+
+
+def recipe_of(name: str, seed: int = 0, sizes: Sizes | None = None) -> dict[str, object]:
+    """What a set is known by on disk: a set that is generated has one for each seed and size."""
+    check_seed("seed", seed)
+    check_choice("name", name, tuple(CATALOG))
+    recipe: dict[str, object] = {"benchmark": name, "reading": SOURCES[name].reading}
+    if SOURCES[name].generate is not None:
+        recipe |= {"seed": seed, "sizes": list(sizes or published_sizes(name))}
+    elif sizes is not None:
+        raise UserError(f"sizes must be None for {name}, which is not generated, got {sizes}")
+    elif seed != 0:
+        raise UserError(f"seed must be 0 for {name}, which is not generated, got {seed}")
+    return recipe
+
+
+def published_sizes(name: str) -> Sizes:
+    """Graphs of the three splits as published."""
+    benchmark = CATALOG[name]
+    return benchmark.train, benchmark.validation, benchmark.test
+
+
+def _reader_of(name: str, folder: Path) -> Callable[[Path], GraphColumns]:
+    """Choose how to read a folder: finished graphs before files to make them from."""
+    source = SOURCES[name]
+    if not folder.is_dir():
+        raise UserError(f"--from must be a folder that holds {_files_of(name)}, got '{folder}'")
+    if name in FETCHED and FETCHED[name].is_in(folder):
+        return partial(read_fetched, name)
+    if source.read is None:
+        raise UserError(f"--from must be a folder that holds {_files_of(name)}, got '{folder}'")
+    return source.read
+
+
+def _files_of(name: str) -> str:
+    own = SOURCES[name].files
+    return " or ".join([own] * bool(own) + ["what PyG has fetched"] * (name in FETCHED))
+
+
+def how_to_get(name: str, root: Path | None = None) -> str:
+    """Say in a line how a set that is missing is made.
+
+    Args:
+        name: Its name in the catalogue.
+        root: Where it is looked for; None for the default place.
+    """
+    source = SOURCES[name]
+    verb = "generate it by its recipe" if source.generate else "download it"
+    place = "" if root in (None, default_root()) else f" --root {quote(str(root))}"
+    told = f"{verb} with `graphmamba data build {name}{place}`"
+    return f"{told}, or build it from local files with `--from DIR` (DIR holds {_files_of(name)})"
+
+
+def open_with_columns(
+    name: str,
+    asked: Precompute | None = None,
+    root: Path | None = None,
+    seed: int = 0,
+    sizes: Sizes | None = None,
+) -> GraphStore:
+    """Open a benchmark with the pre-computed columns that a model reads, and no others.
+
+    Columns are computed when they are first asked for, which a bar on the terminal follows, and
+    kept beside the set by what its graphs are: a set that is built anew from other files has its
+    columns computed anew. Graphs without features get their local degree profile as `x`.
+
+    Args:
+        name: The benchmark's name in the catalogue.
+        asked: What the model reads: `GraphMamba.precompute`.
+        root: Where sets are kept; None for the default place.
+        seed: Of a set that is generated.
+        sizes: Graphs of the three splits of a set that is generated; None for the published sizes.
+    """
+    root = root or default_root()
+    store = open_benchmark(name, root, seed, sizes)
+    # not read from the place again: another set may be there by now
+    recipe = {"content": store.content}
+    folder = root / name / COMPUTED
+    if "x" not in store.tables["nodes"].columns:
+        made = with_precomputed(store, PROFILE, folder, recipe).tables["nodes"]
+        store = store.with_columns(nodes={"x": made.given("degree_profile")})
+    return with_precomputed(store, asked or Precompute(), folder, recipe)
+
+
+def check_benchmark(
+    columns: GraphColumns, benchmark: Benchmark, origin: str, *, has_features: bool = True
+) -> None:
+    """Reject the graphs of another set before they are kept under a name that is not theirs.
+
+    Args:
+        columns: What was read, downloaded or generated.
+        benchmark: What it has to be.
+        origin: What messages call the place that it came from.
+        has_features: Whether nodes come with features; those of call graphs are computed later.
+    """
+    labels = _labels(columns, benchmark.task)
+    broken = next(chain(_features(columns, benchmark, has_features), labels), None)
+    if broken is not None:
+        rule, got = broken
+        read = f" ({columns.source})" if columns.source else ""
+        raise UserError(f"{origin} must hold graphs of {benchmark.title}: {rule}, got {got}{read}")
+
+
+def _features(
+    columns: GraphColumns, benchmark: Benchmark, has_features: bool
+) -> Iterator[tuple[str, str]]:
+    """Rules that do not hold for the features, each with what is there instead."""
+    features = benchmark.features
+    node_columns = features.node_columns if has_features else 0
+    for name, among, needed, is_integer in (
+        ("x", columns.nodes, node_columns, features.nodes == "atoms"),
+        ("edge_attr", columns.edges, features.edge_columns, features.edges == "bonds"),
+    ):
+        values = among.get(name)
+        if not needed:
+            if values is not None:
+                yield f"{name} must not be there", _shape(values)
+        elif (
+            values is None
+            or values.shape[1:] != (needed,)
+            or values.is_floating_point() == is_integer
+        ):
+            kind = "integers" if is_integer else "floating-point numbers"
+            yield f"{name} must have {needed} columns of {kind}", _shape(values)
+
+
+def _labels(columns: GraphColumns, task: Task) -> Iterator[tuple[str, str]]:
+    """Rules that do not hold for the labels, each with what is there instead."""
+    if task.level == "link":
+        if LINKS not in columns.pairs:
+            yield f"{LINKS} must be there", "none"
+        return
+    among: dict[Level, Mapping[str, Tensor]] = {"graph": columns.graphs, "node": columns.nodes}
+    if "y" not in among[task.level]:
+        others = [f"y of each {level}" for level, table in among.items() if "y" in table]
+        yield f"y must be of each {task.level}", " and ".join(others) or "none"
+    else:
+        yield from _values(among[task.level]["y"], task)
+
+
+def _values(y: Tensor, task: Task) -> Iterator[tuple[str, str]]:
+    if not task.classes:
+        if y.shape[1:] != (task.outputs,) or not y.is_floating_point():
+            yield f"y must have {task.outputs} columns of floating-point numbers", _shape(y)
+    elif y.dim() != 1 or y.is_floating_point():
+        yield "y must hold a class each, an integer", _shape(y)
+    elif len(y):
+        low, high = (int(end) for end in torch.aminmax(y))
+        if low < 0 or high >= task.classes:
+            yield f"y must be 0 to {task.classes - 1}", f"{low if low < 0 else high}"
+
+
+def _shape(values: Tensor | None) -> str:
+    return "none" if values is None else f"{values.dtype} of shape {list(values.shape)}"

@@ -1,0 +1,263 @@
+"""PascalVOC-SP: regions of photographs, joined where they touch, each with its class.
+
+Regions come from finished files, or from photographs and class masks by the recipe in `slic.py`.
+The published set takes images and masks of the Semantic Boundaries Dataset
+(https://doi.org/10.1109/ICCV.2011.6126343). Its training list is for training; its validation list
+is halved, with each class as often in both halves. The published halves are one random draw: a
+`test.txt` beside the lists takes the place of the draw made here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from graphmamba.data.catalog import VOC_CLASSES
+from graphmamba.data.datasets.files import (
+    check_pointers,
+    find_file,
+    read_arrays,
+    read_class_mask,
+    read_picture,
+)
+from graphmamba.data.datasets.slic import RegionGraph, columns_of_regions, find_regions
+from graphmamba.data.parallel import run_all
+from graphmamba.data.tables import GraphColumns, boundaries
+from graphmamba.errors import UserError
+
+FILES = {
+    "voc_sp_train_0.npz": 0,
+    "voc_sp_train_1.npz": 0,
+    "voc_sp_train_2.npz": 0,
+    "voc_sp_val.npz": 1,
+    "voc_sp_test.npz": 2,
+}
+"""Each file, and the split that its images are in."""
+COLUMNS = (
+    "rgb",
+    "centre",
+    "label",
+    "source",
+    "offset",
+    "sobel",
+    "count",
+    "node_ptr",
+    "edge_ptr",
+)
+RGB_COLUMNS, CLASSES = 12, len(VOC_CLASSES)
+DEVIATIONS = slice(3, 6)
+"""Columns that hold standard deviations; their integers are twice as fine."""
+HALVES_SEED = 41
+VOID = 255
+"""Marks pixels of no class; each counts as the nearest pixel that has one."""
+
+
+def read_voc(folder: Path, files: dict[str, int] = FILES) -> GraphColumns:
+    """Read the regions of all images; `files` may name fewer splits."""
+    paths = [find_file(folder, f"{file}.xz", file) for file in files]
+    found: dict[Path, GraphColumns] = {}
+
+    def read(path: Path) -> None:
+        found[path] = _read_part(path)
+
+    run_all(read, paths, "Reading regions")
+    graphs = [found[path] for path in paths]
+    parts = zip(graphs, files.values(), strict=True)
+    return GraphColumns(
+        node_ptr=boundaries(torch.cat([each.node_ptr.diff() for each in graphs])),
+        edge_ptr=boundaries(torch.cat([each.edge_ptr.diff() for each in graphs])),
+        edge_index=torch.cat([each.edge_index for each in graphs], dim=1),
+        nodes={name: torch.cat([each.nodes[name] for each in graphs]) for name in ("x", "y")},
+        edges={"edge_attr": torch.cat([each.edges["edge_attr"] for each in graphs])},
+        split=torch.cat([torch.full((len(each.node_ptr) - 1,), part) for each, part in parts]),
+        source=f"built from {', '.join(files)}",
+    )
+
+
+def _read_part(path: Path) -> GraphColumns:
+    arrays = read_arrays(path, COLUMNS)
+    node_ptr = torch.from_numpy(arrays["node_ptr"].astype(np.int64))
+    edge_ptr = torch.from_numpy(arrays["edge_ptr"].astype(np.int64))
+    _check(path, arrays)
+    source = torch.from_numpy(arrays["source"].astype(np.int32))
+    target = source + torch.from_numpy(arrays["offset"].astype(np.int32))
+    _check_ends(path, source, target, node_ptr, edge_ptr)
+    edge_index = torch.stack([source, target])
+    count = torch.from_numpy(arrays["count"].astype(np.float32))
+    sobel = (torch.from_numpy(arrays["sobel"].astype(np.float32)) / 255) ** 2
+    attributes = torch.stack([sobel, count], dim=1)
+    # a boundary joins both ways; the self-loop of an image of one region is already both
+    times = torch.where(source == target, 1, 2)
+    row = torch.repeat_interleave(torch.arange(len(times)), times)
+    is_back = torch.cat([torch.zeros(1, dtype=torch.bool), row[1:] == row[:-1]])[: len(row)]
+    edge_index = torch.where(is_back, edge_index.flip(0)[:, row], edge_index[:, row])
+    ends = boundaries(times)
+    return GraphColumns(
+        node_ptr=node_ptr,
+        edge_ptr=ends[edge_ptr],
+        edge_index=edge_index.long(),
+        nodes={"x": _features(arrays), "y": torch.from_numpy(arrays["label"]).long()},
+        edges={"edge_attr": attributes[row]},
+    )
+
+
+def _features(arrays: dict[str, np.ndarray]) -> Float[Tensor, "nodes columns"]:
+    """Mean, deviation, maximum and minimum of each colour, then the centre in pixels."""
+    rgb = torch.from_numpy(arrays["rgb"].T.astype(np.float32)) / 255
+    rgb[:, DEVIATIONS] /= 2
+    centre = torch.from_numpy(arrays["centre"].T.astype(np.float32)) / 4
+    return torch.cat([rgb, centre], dim=1)
+
+
+def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    nodes, edges = len(arrays["label"]), len(arrays["source"])
+    shapes = {"rgb": (RGB_COLUMNS, nodes), "centre": (2, nodes), "offset": (edges,)}
+    shapes |= {"sobel": (edges,), "count": (edges,), "edge_ptr": arrays["node_ptr"].shape}
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise UserError(f"{path}: {name} must have the shape {shape}, got {arrays[name].shape}")
+    check_pointers(path, "node_ptr", arrays["node_ptr"], nodes)
+    check_pointers(path, "edge_ptr", arrays["edge_ptr"], edges)
+    if nodes and int(arrays["label"].max()) >= CLASSES:
+        raise UserError(f"{path}: label must be below {CLASSES}, got {int(arrays['label'].max())}")
+
+
+def _check_ends(
+    path: Path,
+    source: Int[Tensor, " boundaries_once"],
+    target: Int[Tensor, " boundaries_once"],
+    node_ptr: Int[Tensor, " boundaries"],
+    edge_ptr: Int[Tensor, " boundaries"],
+) -> None:
+    sizes = torch.repeat_interleave(node_ptr.diff(), edge_ptr.diff())
+    for name, ends in (("source", source), ("source + offset", target)):
+        wrong = (ends < 0) | (ends >= sizes)
+        if bool(wrong.any()):
+            place = int(wrong.nonzero()[0])
+            raise UserError(
+                f"{path}: {name} must be a node of its graph, 0 to {int(sizes[place]) - 1}, "
+                f"got {int(ends[place])} at edge {place}"
+            )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a release keeps its files."""
+
+    images: str
+    masks: str
+    suffix: str
+    lists: str
+
+
+LAYOUTS = (
+    Layout("img", "cls", ".mat", "."),
+    Layout("JPEGImages", "SegmentationClassAug", ".png", "ImageSets/Segmentation"),
+    Layout("JPEGImages", "SegmentationClass", ".png", "ImageSets/Segmentation"),
+)
+"""The Semantic Boundaries Dataset; Pascal VOC with the masks of that one added; Pascal VOC."""
+
+
+HOLDS = (
+    "voc_sp_{train_0,train_1,train_2,val,test}.npz[.xz], or img/, cls/, train.txt and val.txt, "
+    "or JPEGImages/, SegmentationClass[Aug]/ and ImageSets/"
+)
+
+
+def read_voc_folder(folder: Path) -> GraphColumns:
+    """Read finished regions where the folder has them, and else make them of its images."""
+    if any((folder / f"{file}{packed}").is_file() for file in FILES for packed in ("", ".xz")):
+        return read_voc(folder)
+    for layout in LAYOUTS:
+        if (folder / layout.images).is_dir() and (folder / layout.masks).is_dir():
+            return read_voc_images(folder, layout)
+    raise UserError(f"folder {folder} must hold {HOLDS}, got none of them")
+
+
+def read_voc_images(folder: Path, layout: Layout) -> GraphColumns:
+    """Make the regions of every image that the lists name."""
+    lists = folder / layout.lists
+    parts = [find_file(lists, "train.txt"), find_file(lists, "val.txt")]
+    if (lists / "test.txt").is_file():
+        parts.append(lists / "test.txt")
+    listed = [read_list(path) for path in parts]
+    names = [name for each in listed for name in each]
+    graphs: dict[int, RegionGraph] = {}
+
+    def work(number: int) -> None:
+        image = folder / layout.images / f"{names[number]}.jpg"
+        mask = folder / layout.masks / f"{names[number]}{layout.suffix}"
+        pixels, classes = read_picture(image), read_mask(mask)
+        if classes.shape != pixels.shape[:2]:
+            raise UserError(f"{mask} must have the shape {pixels.shape[:2]}, got {classes.shape}")
+        graphs[number] = find_regions(pixels, classes)
+
+    run_all(work, range(len(names)), "Regions")
+    in_order = [graphs[number] for number in range(len(names))]
+    split = np.repeat(np.arange(len(listed)), [len(each) for each in listed])
+    if len(listed) == 2:  # noqa: PLR2004
+        split[split == 1] = halve([commonest(graph.y) for graph in in_order[len(listed[0]) :]])
+    return replace(
+        columns_of_regions(in_order),
+        split=torch.from_numpy(split),
+        source=f"built from {layout.images} and {layout.masks}",
+    )
+
+
+def read_list(path: Path) -> list[str]:
+    """Names of images, one a line."""
+    names = path.read_text(encoding="utf-8").split()
+    if not names:
+        raise UserError(f"{path} must name at least one image, got none")
+    return names
+
+
+def read_mask(path: Path) -> UInt8[np.ndarray, "height width"]:
+    """Class of each pixel, from a PNG or from MATLAB's format; void is filled from its borders."""
+    classes = _read_matlab(path) if path.suffix == ".mat" else read_class_mask(path)
+    is_void = classes == VOID
+    if is_void.all():
+        raise UserError(f"{path} must have a class for at least one pixel, got void alone")
+    if is_void.any():
+        from scipy.ndimage import distance_transform_edt
+
+        row, column = distance_transform_edt(is_void, return_distances=False, return_indices=True)
+        classes = classes[row, column]
+    if int(classes.max()) >= CLASSES:
+        raise UserError(f"{path}: classes must be below {CLASSES}, got {int(classes.max())}")
+    return classes
+
+
+def _read_matlab(path: Path) -> UInt8[np.ndarray, "height width"]:
+    from scipy.io import loadmat
+
+    if not path.is_file():
+        raise UserError(f"folder {path.parent} must hold {path.name}, got no such file")
+    try:
+        classes = loadmat(path)["GTcls"]["Segmentation"][0, 0]
+        return np.asarray(classes).astype(np.uint8, casting="safe")
+    # scipy's reader raises whatever it comes across in a damaged file
+    except Exception as error:
+        raise UserError(
+            f"{path} must be a MATLAB 5 file with the bytes GTcls.Segmentation: {error}"
+        ) from error
+
+
+def commonest(classes: UInt8[np.ndarray, " nodes"]) -> int:
+    """Class that most regions have, background aside; 0 where there is nothing else."""
+    counts = np.bincount(classes, minlength=CLASSES)
+    counts[0] = 0
+    return int(counts.argmax())
+
+
+def halve(kinds: Sequence[int], seed: int = HALVES_SEED) -> Int[np.ndarray, " images"]:
+    """Split of each image, validation 1 or test 2: each kind in halves, the odd ones in turn."""
+    drawn = np.random.default_rng(seed).permutation(len(kinds))
+    order = drawn[np.argsort(np.asarray(kinds)[drawn], kind="stable")]
+    part = np.empty(len(kinds), np.int64)
+    part[order] = 2 - np.arange(len(kinds)) % 2
+    return part

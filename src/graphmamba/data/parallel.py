@@ -1,0 +1,179 @@
+"""Work on the graphs of a set side by side: in spans of neighbours, in blocks of one size."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from graphmamba.data.tables import Boundaries, GraphColumns, owner_of
+
+Item = TypeVar("Item")
+CPU = torch.device("cpu")
+ROWS = 1 << 19
+"""Rows of one span: what is computed from them stays in the cache of a core."""
+
+
+def track(items: Iterable[Item], title: str, total: int | None) -> Iterator[Item]:
+    """Hand the items on and draw how many are done, on a terminal only; None: nobody knows."""
+    from rich.console import Console
+    from rich.progress import track as draw
+
+    console = Console(stderr=True)
+    yield from draw(
+        items, description=title, total=total, console=console, disable=not console.is_terminal
+    )
+
+
+def run_all(
+    work: Callable[[Item], None], items: Sequence[Item], title: str, device: torch.device = CPU
+) -> None:
+    """Call `work` once for each item.
+
+    On the CPU as many items at once as torch has threads, and each on one thread: several threads
+    inside one small matrix gain nothing, and those of NumPy's library, which has a pool of its own,
+    would wait for one another. The results do not depend on who is done first, as long as every
+    item writes rows of its own.
+    """
+    from threadpoolctl import threadpool_limits
+
+    threads = torch.get_num_threads()
+    count = threads if device.type == "cpu" else 1
+    with (
+        threadpool_limits(1, user_api="blas"),
+        ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+    ):
+        try:
+            for _ in track(pool.map(work, items), title, len(items)):
+                pass
+        finally:
+            # after an error or Ctrl-C nothing new is begun
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Neighbouring graphs and their rows."""
+
+    graphs: slice
+    rows: slice
+    owner: Int[Tensor, " rows"]
+    """Graph of each row, counted from the first graph of the span."""
+
+
+def for_each_span(ptr: Boundaries, work: Callable[[Span], None], title: str) -> None:
+    """Call `work` with every span of graphs, several at once; each must write rows of its own.
+
+    Args:
+        ptr: First row of each graph, and the number of all rows.
+        work: What is done with a span.
+        title: What a bar on the terminal says, where there is more than one span.
+    """
+    cuts = torch.searchsorted(ptr, torch.arange(0, int(ptr[-1]), ROWS)[1:])
+    ends = sorted({0, *cuts.tolist(), len(ptr) - 1})
+
+    def call(place: int) -> None:
+        first, last = ends[place : place + 2]
+        inside = ptr[first : last + 1]
+        rows = slice(int(inside[0]), int(inside[-1]))
+        work(Span(slice(first, last), rows, owner_of(inside - inside[0])))
+
+    places = range(len(ends) - 1)
+    if len(places) == 1:
+        # a pool of threads takes longer to set up than a small set to work on
+        call(0)
+    else:
+        run_all(call, places, title)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some graphs of a set."""
+
+    graphs: Int[Tensor, " graphs"]
+    """Their numbers in the set."""
+    size: int
+    """Nodes of the largest."""
+    nodes: Int[Tensor, " nodes"]
+    """The rows of their nodes in the set."""
+    place: Int[Tensor, " nodes"]
+    """Graph of each node within the block."""
+    local: Int[Tensor, " nodes"]
+    """Number of each node within its graph."""
+
+
+def node_counts(columns: GraphColumns) -> Int[Tensor, " graphs"]:
+    """Nodes of each graph."""
+    return columns.node_ptr.diff()
+
+
+def global_edges(columns: GraphColumns) -> Int[Tensor, "2 edges"]:
+    """Edges with their nodes counted from the first node of the set."""
+    starts = columns.node_ptr[:-1].repeat_interleave(columns.edge_ptr.diff())
+    return columns.edge_index + starts
+
+
+def simple_columns(columns: GraphColumns, has_loops: bool = False) -> GraphColumns:
+    """The same graphs with each edge once in both directions; no columns, self-loops if asked."""
+    edges = global_edges(columns)
+    if not has_loops:
+        edges = edges[:, edges[0] != edges[1]]
+    nodes = int(columns.node_ptr[-1])
+    # one number for a pair sorts much faster than rows of two
+    keys = torch.cat([edges[0] * nodes + edges[1], edges[1] * nodes + edges[0]]).unique()
+    source, target = keys // max(nodes, 1), keys % max(nodes, 1)
+    edge_ptr = torch.searchsorted(source, columns.node_ptr)
+    starts = columns.node_ptr[:-1].repeat_interleave(edge_ptr.diff())
+    return GraphColumns(columns.node_ptr, edge_ptr, torch.stack([source, target]) - starts)
+
+
+def blocks(
+    columns: GraphColumns, entries: int, width: int | None = None, largest: int | None = None
+) -> Iterator[Block]:
+    """Cut the set into blocks of graphs of similar size, the smallest first.
+
+    Args:
+        columns: The set.
+        entries: Numbers in memory for one block, where a node takes as many as its graph has nodes.
+        width: The most numbers that a node takes; without it graphs of a block are of one size.
+        largest: Leave out graphs of more nodes.
+    """
+    counts = node_counts(columns)
+    order = counts.argsort(stable=True)
+    order = order[counts[order] > 0]
+    if largest is not None:
+        order = order[counts[order] <= largest]
+    sizes, first = counts[order].tolist(), 0
+    while first < len(sizes):
+        end, used = first, 0
+        while end < len(sizes):
+            used += sizes[end] * min(sizes[end], width or sizes[end])
+            is_full = used > entries or (width is None and sizes[end] != sizes[first])
+            if is_full and end > first:
+                break
+            end += 1
+        graphs = order[first:end]
+        starts = columns.node_ptr[graphs]
+        place, nodes = _ranges(starts, counts[graphs])
+        yield Block(graphs, int(counts[graphs].max()), nodes, place, nodes - starts[place])
+        first = end
+
+
+def edges_of(columns: GraphColumns, block: Block) -> Int[Tensor, "3 edges"]:
+    """Graph within the block, source and target within the graph of each edge of the block."""
+    starts, ends = columns.edge_ptr[block.graphs], columns.edge_ptr[block.graphs + 1]
+    place, rows = _ranges(starts, ends - starts)
+    return torch.cat([place[None], columns.edge_index[:, rows]])
+
+
+def _ranges(
+    starts: Int[Tensor, " ranges"], counts: Int[Tensor, " ranges"]
+) -> tuple[Int[Tensor, " rows"], Int[Tensor, " rows"]]:
+    """Number of its range and value of each member of the ranges, laid end to end."""
+    place = torch.arange(len(counts)).repeat_interleave(counts)
+    offset = starts - (counts.cumsum(0) - counts)
+    return place, torch.arange(place.shape[0]) + offset[place]

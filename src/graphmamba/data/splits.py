@@ -1,0 +1,59 @@
+"""Which graphs are for training, validation and test: as given, or drawn by a seed."""
+
+from collections.abc import Collection, Mapping
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from graphmamba.checks import check_choice
+from graphmamba.data.random_bits import draw_bits
+from graphmamba.errors import UserError
+
+SPLITS = {"train": 0, "validation": 1, "test": 2}
+Split = Int[Tensor, " graphs"] | Mapping[str, Collection[int]]
+"""Split of each graph by number, or the graphs of each split by name."""
+Fractions = tuple[float, float, float]
+"""Shares of training, validation and test."""
+
+
+def split_numbers(split: Split | None, graphs: int) -> Int[Tensor, " graphs"] | None:
+    """Number the split of each graph; every graph is in one split."""
+    if split is None or isinstance(split, Tensor):
+        return split
+    numbers = torch.full((graphs,), -1)
+    for name, members in split.items():
+        check_choice("split", name, SPLITS)
+        places = torch.tensor(list(members), dtype=torch.int64)
+        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < graphs:
+            raise UserError(f"split['{name}'] must hold graphs 0 to {graphs - 1}, got others")
+        if bool((numbers[places] >= 0).any()) or len(places.unique()) < len(places):
+            raise UserError(f"split['{name}'] must hold graphs of no other split, got one twice")
+        numbers[places] = SPLITS[name]
+    missing = (numbers < 0).nonzero()
+    if len(missing):
+        raise UserError(f"split must name a split for every graph, got none for {int(missing[0])}")
+    return numbers
+
+
+def draw_split(graphs: int, fractions: Fractions, seed: int = 0) -> Int[Tensor, " graphs"]:
+    """Assign graphs to training (0), validation (1) and test (2) at random.
+
+    A split that is to have a share gets at least one graph, training first, as far as graphs go.
+
+    Args:
+        graphs: How many there are.
+        fractions: Share of each split.
+        seed: What the draw follows.
+    """
+    wanted = torch.tensor(fractions, dtype=torch.float64) * graphs
+    sizes = wanted.floor().long()
+    rest = (wanted - sizes).argsort(descending=True, stable=True)[: graphs - int(sizes.sum())]
+    sizes[rest] += 1
+    for number, share in enumerate(fractions):
+        if share > 0 and sizes[number] == 0 and int(sizes.max()) > 1:
+            sizes[sizes.argmax()] -= 1
+            sizes[number] += 1
+    split = torch.repeat_interleave(torch.arange(len(fractions)), sizes)
+    order = draw_bits(torch.tensor(seed), torch.arange(graphs)).argsort(stable=True)
+    return torch.empty_like(split).index_copy_(0, order, split)

@@ -1,0 +1,1 @@
+"""Columns computed once for each graph, from its edges alone."""

@@ -1,0 +1,139 @@
+"""Eigenvector centrality of one graph and of a whole set."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphmamba.data.parallel import Block, blocks, edges_of, node_counts, run_all, simple_columns
+from graphmamba.data.tables import GraphColumns
+from graphmamba.data.transforms.laplacian import DENSE_UP_TO, ENTRIES_CPU, ENTRIES_GPU
+
+WIDTH, KEPT = 32, 8
+"""Vectors of the Krylov space, and those that are left when it is cut down to its best."""
+DEGENERATE = 1e-9
+"""Eigenvalues that are closer than this are taken for the same."""
+TOLERANCE = 1e-14
+ROUNDING = 1e-12
+DENSE_ALONE = 64
+"""Nodes up to which a graph by itself is solved as a dense matrix, not by Lanczos' method."""
+
+
+def leading_vector(
+    pairs: Int[np.ndarray, "2 pairs"], nodes: int
+) -> Float[np.ndarray, " nodes"] | None:
+    """What the eigenvectors that lead contain of the vector of ones.
+
+    Lanczos' method, started from ones and restarted from its best vectors: but for rounding, it
+    never leaves the powers of the matrix times ones, and stops where they end, as they soon do in
+    a graph of equal parts. ARPACK would go on from random vectors there.
+
+    Args:
+        pairs: Every edge once in both directions.
+        nodes: Nodes of the graph, at least one.
+
+    Returns:
+        None if it does not converge, as where two parts lead almost together.
+    """
+    from scipy.sparse import csr_matrix
+
+    matrix = csr_matrix((np.ones(pairs.shape[1]), tuple(pairs)), shape=(nodes, nodes))
+    basis, images = np.empty((WIDTH + 1, nodes)), np.empty((WIDTH, nodes))
+    basis[0], known = nodes**-0.5, 0
+    for _ in range(nodes):
+        known, length = _extend(matrix, basis, images, known)
+        values, mix = np.linalg.eigh(basis[:known] @ images[:known].T)
+        # rounding can bring in a second vector that leads
+        leads = mix[:, values >= values[-1] - DEGENERATE].T
+        if length * np.abs(leads[:, -1]).max() <= TOLERANCE * max(values[-1], 1.0):
+            found = leads @ basis[:known]
+            return found.sum(axis=1) @ found
+        best = mix[:, -KEPT:].T
+        # the vector beside the space is beside its best ones, too
+        basis[:KEPT], images[:KEPT] = best @ basis[:known], best @ images[:known]
+        basis[KEPT], known = basis[known], KEPT
+    return None
+
+
+def _extend(
+    matrix: Any,
+    basis: Float[np.ndarray, "vectors nodes"],
+    images: Float[np.ndarray, "room nodes"],
+    known: int,
+) -> tuple[int, float]:
+    """Multiply on until the space is full or holds all images; tells its width, what is beside."""
+    length = 0.0
+    while known < len(images):
+        images[known] = rest = matrix @ basis[known]
+        known += 1
+        # the second pass removes what rounding leaves of the first
+        for _ in range(2):
+            rest = rest - (basis[:known] @ rest) @ basis[:known]
+        length = float(np.linalg.norm(rest))
+        if length <= ROUNDING * max(float(np.linalg.norm(images[known - 1])), 1.0):
+            return known, 0.0
+        basis[known] = rest / length
+    return known, length
+
+
+def eigenvector_centrality(
+    edge_index: Int[Tensor, "2 edges"], nodes: int
+) -> Float[Tensor, " nodes"]:
+    """Leading eigenvector of the undirected graph, of length 1 and without negative entries.
+
+    Where several eigenvectors lead, as in a graph of equal parts, it is what they contain of the
+    vector of ones, so that equal parts have equal scores.
+    """
+    pairs = torch.unique(torch.cat([edge_index, edge_index.flip(0)], dim=1), dim=1)
+    if not pairs.numel():
+        return torch.full((nodes,), max(nodes, 1) ** -0.5)
+    found = None if nodes <= DENSE_ALONE else leading_vector(pairs.numpy(), nodes)
+    centrality = _leading_dense(pairs, nodes) if found is None else torch.from_numpy(found)
+    return torch.nn.functional.normalize(centrality.abs(), dim=0).float()
+
+
+def _leading_dense(pairs: Int[Tensor, "2 pairs"], nodes: int) -> Float[Tensor, " nodes"]:
+    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
+    adjacency[pairs[0], pairs[1]] = 1.0
+    values, vectors = torch.linalg.eigh(adjacency)
+    leading = vectors[:, values >= values.max() - DEGENERATE]
+    return leading @ leading.sum(dim=0)
+
+
+def eigenvector_centralities(
+    columns: GraphColumns, device: torch.device | str = "cpu"
+) -> Float[Tensor, " nodes"]:
+    """`eigenvector_centrality` of every graph, laid end to end."""
+    simple = simple_columns(columns, has_loops=True)
+    scores = torch.empty(int(columns.node_ptr[-1]))
+    device = torch.device(device)
+    entries = ENTRIES_CPU if device.type == "cpu" else ENTRIES_GPU
+
+    def solve(block: Block) -> None:
+        place, source, target = edges_of(simple, block).to(device)
+        size, graphs = block.size, len(block.graphs)
+        adjacency = torch.zeros(graphs, size, size, dtype=torch.float64, device=device)
+        adjacency[place, source, target] = 1.0
+        scores[block.nodes] = _leading(adjacency).float().cpu().flatten()
+
+    def solve_large(graph: int) -> None:
+        start, end = simple.node_ptr[graph : graph + 2].tolist()
+        first, last = simple.edge_ptr[graph : graph + 2].tolist()
+        edges = simple.edge_index[:, first:last]
+        scores[start:end] = eigenvector_centrality(edges, end - start)
+
+    large = (node_counts(columns) > DENSE_UP_TO).nonzero().flatten().tolist()
+    run_all(solve, list(blocks(simple, entries, largest=DENSE_UP_TO)), "Centrality", device)
+    run_all(solve_large, large, "Centrality, sparse")
+    return scores
+
+
+def _leading(adjacency: Float[Tensor, "graphs size size"]) -> Float[Tensor, "graphs size"]:
+    """What the leading eigenvectors contain of the vector of ones, of length 1."""
+    values, vectors = torch.linalg.eigh(adjacency)
+    is_leading = values >= values[:, -1:] - DEGENERATE
+    weight = vectors.sum(dim=1) * is_leading
+    found = (vectors @ weight[:, :, None]).squeeze(2).abs()
+    return torch.nn.functional.normalize(found, dim=1)

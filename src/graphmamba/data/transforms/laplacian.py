@@ -1,0 +1,242 @@
+"""Laplacian spectra of one graph and of a set: dense for small graphs, sparse for large ones."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphmamba.data.parallel import Block, blocks, edges_of, node_counts, run_all, simple_columns
+from graphmamba.data.tables import GraphColumns
+
+DENSE_UP_TO = 512
+"""Nodes up to which all eigenvectors at once cost less than the few asked for, one by one."""
+ENTRIES_CPU, ENTRIES_GPU = 1 << 20, 1 << 27
+"""Matrix entries in one call: what stays in the cache of a core, what a GPU needs to be busy."""
+SHIFT = 1e-5
+"""Added to the diagonal, so that the singular Laplacian can be inverted."""
+SPARE = 4
+"""Vectors iterated beside those asked for: the next eigenvalues limit the speed of convergence."""
+DEPTH = 10
+"""Blocks of a Krylov space before it is cut down to its best block."""
+ROUNDS = 30
+TOLERANCE = 1e-10
+ROUNDING = 1e-13
+
+
+def laplacian_spectrum(
+    edge_index: Int[Tensor, "2 edges"], nodes: int, frequencies: int
+) -> tuple[Float[Tensor, "nodes frequencies"], Float[Tensor, "nodes frequencies"]]:
+    """Eigenvectors and eigenvalues of Deg - Adj, the smallest first, the zero one included.
+
+    Directions, self-loops and repeated edges are dropped before. A graph with fewer nodes than
+    `frequencies` has NaN in the missing columns. The eigenvalues are repeated for each node, so
+    that both columns can be batched like any other.
+    """
+    from threadpoolctl import threadpool_limits
+
+    kept = min(nodes, frequencies)
+    if nodes > DENSE_UP_TO:
+        # many small products: several threads wait for one another longer than they work
+        with threadpool_limits(1, user_api="blas"):
+            values, vectors = sparse_spectrum(edge_index, nodes, kept)
+    else:
+        source, target = edge_index
+        adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
+        adjacency[source, target] = 1.0
+        adjacency = torch.maximum(adjacency, adjacency.T).fill_diagonal_(0.0)
+        laplacian = torch.diag(adjacency.sum(dim=1)) - adjacency
+        values, vectors = torch.linalg.eigh(laplacian)
+    columns = torch.full((2, nodes, frequencies), torch.nan)
+    columns[0, :, :kept] = vectors[:, :kept].float()
+    # rounding can leave the zero eigenvalue a little below zero
+    columns[1, :, :kept] = values[:kept].clamp_min(0.0).float()
+    return columns[0], columns[1]
+
+
+def laplacian_spectra(
+    columns: GraphColumns, frequencies: int, device: torch.device | str = "cpu"
+) -> tuple[Float[Tensor, "nodes frequencies"], Float[Tensor, "nodes frequencies"]]:
+    """`laplacian_spectrum` of every graph, the columns laid end to end.
+
+    Computed in double precision: single precision is off by about 1e-6, which is as much as the
+    smallest eigenvalues of a long molecule differ. The smallest graphs come first, so that the
+    work is cut alike, and gives the same numbers, every time.
+    """
+    spectra = torch.full((2, int(columns.node_ptr[-1]), frequencies), torch.nan)
+    counts = node_counts(columns)
+    large = (counts > DENSE_UP_TO).nonzero().flatten().tolist()
+    device = torch.device(device)
+    entries = ENTRIES_CPU if device.type == "cpu" else ENTRIES_GPU
+    dense = list(blocks(columns, entries, largest=DENSE_UP_TO))
+
+    def solve(block: Block) -> None:
+        _solve_dense(columns, block, spectra, device)
+
+    run_all(solve, dense, "Laplacian spectrum", device)
+    run_all(
+        lambda graph: _solve_sparse(columns, graph, spectra), large, "Laplacian spectrum, sparse"
+    )
+    # rounding can leave the zero eigenvalue a little below zero
+    return spectra[0], spectra[1].clamp_min_(0.0)
+
+
+def _solve_dense(
+    columns: GraphColumns,
+    block: Block,
+    spectra: Float[Tensor, "2 nodes frequencies"],
+    device: torch.device,
+) -> None:
+    place, source, target = edges_of(columns, block).to(device)
+    size, graphs = block.size, len(block.graphs)
+    laplacian = torch.zeros(graphs, size, size, dtype=torch.float64, device=device)
+    # an entry that is written again stays -1: neither directions nor repeated edges matter
+    laplacian[place, source, target] = -1.0
+    laplacian[place, target, source] = -1.0
+    diagonal = laplacian.diagonal(dim1=1, dim2=2)
+    diagonal.zero_()
+    diagonal.copy_(-laplacian.sum(dim=2))
+    values, vectors = torch.linalg.eigh(laplacian)
+    kept = min(size, spectra.shape[2])
+    rows = block.nodes.reshape(graphs, size)
+    spectra[0][rows, :kept] = vectors[:, :, :kept].float().cpu()
+    spectra[1][rows, :kept] = values[:, None, :kept].expand(-1, size, -1).float().cpu()
+
+
+def _solve_sparse(
+    columns: GraphColumns, graph: int, spectra: Float[Tensor, "2 nodes frequencies"]
+) -> None:
+    start, end = columns.node_ptr[graph : graph + 2].tolist()
+    begin, stop = columns.edge_ptr[graph : graph + 2].tolist()
+    kept = min(end - start, spectra.shape[2])
+    values, vectors = sparse_spectrum(columns.edge_index[:, begin:stop], end - start, kept)
+    spectra[0, start:end, :kept] = vectors.float()
+    spectra[1, start:end, :kept] = values.float()
+
+
+def sparse_spectrum(
+    edge_index: Int[Tensor, "2 edges"], nodes: int, count: int
+) -> tuple[Float[Tensor, " count"], Float[Tensor, "nodes count"]]:
+    """The `count` smallest eigenvalues of one graph and their eigenvectors, in double precision."""
+    edge_ptr = torch.tensor([0, edge_index.shape[1]])
+    alone = GraphColumns(torch.tensor([0, nodes]), edge_ptr, edge_index)
+    edges = simple_columns(alone).edge_index
+    values, vectors = smallest_eigenpairs(edges.numpy(), nodes, count, DENSE_UP_TO)
+    return torch.from_numpy(values), torch.from_numpy(vectors)
+
+
+def smallest_eigenpairs(
+    edges: Int[np.ndarray, "2 edges"], nodes: int, count: int, dense_up_to: int
+) -> tuple[Float[np.ndarray, " count"], Float[np.ndarray, "nodes count"]]:
+    """The `count` smallest eigenvalues of Deg - Adj and their eigenvectors.
+
+    Connected parts are solved by themselves: their constant vectors span the kernel exactly, where
+    an iteration has trouble to tell one zero from another.
+
+    Args:
+        edges: Every edge once in both directions, no self-loops.
+        nodes: Nodes of the graph, at least `count`.
+        count: Eigenpairs wanted.
+        dense_up_to: Nodes up to which a part is solved as a dense matrix.
+    """
+    from scipy.sparse import csr_matrix, diags
+    from scipy.sparse.csgraph import connected_components
+
+    adjacency = csr_matrix((np.ones(edges.shape[1]), tuple(edges)), shape=(nodes, nodes))
+    laplacian = (diags(adjacency.sum(axis=1).A1) - adjacency).tocsr()
+    parts, part = connected_components(adjacency, directed=False)
+    by_part = np.split(np.argsort(part, kind="stable"), np.bincount(part).cumsum()[:-1])
+    values, vectors = [], []
+    for members in by_part[: max(count, 0)] if parts >= count else by_part:
+        wanted = 1 if parts >= count else min(count, len(members))
+        found, local = _solve_part(laplacian, members, wanted, dense_up_to)
+        spread = np.zeros((nodes, wanted))
+        spread[members] = local
+        values.append(found)
+        vectors.append(spread)
+    order = np.argsort(np.concatenate(values), kind="stable")[:count]
+    return np.concatenate(values)[order], np.concatenate(vectors, axis=1)[:, order]
+
+
+def _solve_part(
+    laplacian: Any, members: Int[np.ndarray, " members"], count: int, dense_up_to: int
+) -> tuple[Float[np.ndarray, " count"], Float[np.ndarray, "members count"]]:
+    size = len(members)
+    if count == 1:
+        return np.zeros(1), np.full((size, 1), size**-0.5)
+    part = laplacian[members][:, members]
+    # the iteration needs room for its basis
+    is_dense = size <= max(dense_up_to, 2 * DEPTH * (count + SPARE))
+    found = None if is_dense else _iterate(part, count)
+    if found is None:
+        every_value, every_vector = np.linalg.eigh(part.toarray())
+        found = every_value[:count], every_vector[:, :count]
+    return found
+
+
+def _iterate(
+    laplacian: Any, count: int
+) -> tuple[Float[np.ndarray, " count"], Float[np.ndarray, "nodes count"]] | None:
+    """Block Lanczos on the inverse of a connected part; None if it does not converge.
+
+    A block and not a single vector, since call graphs and molecules have the same eigenvalue many
+    times over and a single vector sees each of them once.
+    """
+    from scipy.sparse import identity
+    from scipy.sparse.linalg import splu
+
+    nodes = laplacian.shape[0]
+    shifted = (laplacian + SHIFT * identity(nodes)).tocsc()
+    invert = splu(shifted, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve
+
+    def solve(block: Float[np.ndarray, "nodes width"]) -> Float[np.ndarray, "nodes width"]:
+        found = invert(block)
+        return found - found.mean(axis=0)
+
+    # The constant vector, known already, is kept out: beside it all else would be rounding.
+    wanted = count - 1
+    block = np.random.default_rng(0).standard_normal((nodes, wanted + SPARE))
+    allowed = TOLERANCE * max(1.0, laplacian.diagonal().max())
+    for _ in range(ROUNDS):
+        basis = _krylov(solve, block)
+        product = laplacian @ basis
+        values, mix = np.linalg.eigh(basis.T @ product)
+        values, mix = values[: block.shape[1]], mix[:, : block.shape[1]]
+        block = basis @ mix
+        errors = np.linalg.norm(product @ mix - block * values, axis=0)
+        if errors[:wanted].max() <= allowed:
+            constant = np.full((nodes, 1), nodes**-0.5)
+            return np.append(0.0, values[:wanted]), np.append(constant, block[:, :wanted], axis=1)
+    return None
+
+
+def _krylov(
+    solve: Callable[[np.ndarray], np.ndarray], block: Float[np.ndarray, "nodes width"]
+) -> Float[np.ndarray, "nodes basis"]:
+    """An orthonormal basis of the block and its images, the constant vector left out."""
+    basis = np.full((len(block), 1), len(block) ** -0.5)
+    last = block
+    for depth in range(DEPTH):
+        last = _beside(basis, solve(last) if depth else last)
+        if not last.shape[1]:
+            # few different eigenvalues, as in a star: the basis holds all images already
+            break
+        basis = np.concatenate([basis, last], axis=1)
+    return basis[:, 1:]
+
+
+def _beside(
+    basis: Float[np.ndarray, "nodes basis"], block: Float[np.ndarray, "nodes width"]
+) -> Float[np.ndarray, "nodes found"]:
+    """Orthonormal directions that the block adds to the basis; those of mere rounding are none."""
+    least = ROUNDING * float(np.linalg.norm(block))
+    # the second pass removes what rounding leaves of the first
+    for _ in range(2):
+        directions, lengths, _ = np.linalg.svd(
+            block - basis @ (basis.T @ block), full_matrices=False
+        )
+        block = directions[:, lengths > least]
+        least = 0.5
+    return block

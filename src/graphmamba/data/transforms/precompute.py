@@ -1,0 +1,274 @@
+"""Columns that a model reads and that are computed once for each graph, then kept on disk."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmamba.checks import check_least, check_types
+from graphmamba.data.cache import open_or_repair
+from graphmamba.data.checks import check_membership
+from graphmamba.data.columns import membership_of, required
+from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import GraphColumns, Pairs, is_pairs
+from graphmamba.data.transforms.centrality import eigenvector_centralities, eigenvector_centrality
+from graphmamba.data.transforms.communities import all_communities, louvain_communities
+from graphmamba.data.transforms.degree_profile import degree_profiles, local_degree_profile
+from graphmamba.data.transforms.expander import all_expanders, expander_edges, expander_seeds
+from graphmamba.data.transforms.laplacian import laplacian_spectra, laplacian_spectrum
+from graphmamba.data.transforms.random_walk import all_return_probabilities, return_probabilities
+from graphmamba.errors import UserError
+
+RECIPE_VERSIONS = {
+    "laplacian": 1,
+    "random_walk": 1,
+    "expander_index": 2,
+    "centrality": 2,
+    "cluster": 1,
+    "degree_profile": 1,
+}
+"""To be raised when a column gets other values from the same graphs."""
+COLUMN_OF = {
+    "frequencies": "laplacian",
+    "walks": "random_walk",
+    "expander_degree": "expander_index",
+    "has_centrality": "centrality",
+    "has_clusters": "cluster",
+    "degree_profile": "degree_profile",
+}
+"""What each field of `Precompute` asks for; `laplacian` is two columns, vectors and values."""
+DegreeProfile = Literal["none", "biased", "unbiased"]
+"""What the variance of the neighbours' degrees is divided by: n, or n - 1 as published."""
+Part = tuple[Int[Tensor, "2 _"], int]
+"""Edges of a graph, whose nodes are counted from its own first one, and its number of nodes."""
+
+
+@dataclass(frozen=True)
+class Precompute:
+    """How much of each pre-computed column a model reads; 0 and `none` leave the column out."""
+
+    frequencies: int = 0
+    """Laplacian eigenvectors, from the smallest eigenvalue upwards."""
+    walks: int = 0
+    """Steps of the longest random walk."""
+    expander_degree: int = 0
+    """Random permutations that make up the expander graph."""
+    has_centrality: bool = False
+    """Whether nodes are sorted by eigenvector centrality."""
+    has_clusters: bool = False
+    """Whether nodes are sorted by community."""
+    degree_profile: DegreeProfile = "none"
+    """Degrees of each node and around it, where they stand in for features."""
+    seed: int = 0
+    """What the expander graphs are drawn from."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name in ("frequencies", "walks", "expander_degree"):
+            check_least(name, getattr(self, name), 0)
+
+    def parts(self) -> dict[str, "Precompute"]:
+        """What is asked for, column by column, so that each can be kept by itself."""
+        nothing = Precompute()
+        return {
+            COLUMN_OF[field.name]: replace(
+                nothing,
+                **{field.name: getattr(self, field.name)},
+                # nothing else is drawn
+                seed=self.seed if field.name == "expander_degree" else 0,
+            )
+            for field in fields(self)
+            if field.name in COLUMN_OF and getattr(self, field.name) != getattr(nothing, field.name)
+        }
+
+    def recipe(self) -> dict[str, dict[str, int | str]]:
+        """What each column is made of, by the column's name: equal recipes give equal columns.
+
+        Only columns that are asked for are in it, and of plain numbers and words, so that a cache
+        can keep it as JSON.
+        """
+        return {
+            name: {
+                field.name: getattr(part, field.name)
+                for field in fields(part)
+                if getattr(part, field.name) != field.default
+            }
+            | {"version": RECIPE_VERSIONS[name]}
+            for name, part in self.parts().items()
+        }
+
+
+def add_columns(
+    graph: Data, precompute: Precompute, generator: torch.Generator | None = None
+) -> Data:
+    """Return the graph with the columns that `precompute` asks for.
+
+    The graphs of a batch get them one by one, as if each had been given alone.
+
+    Args:
+        graph: A graph, or a batch of them.
+        precompute: What a model reads; nothing else is computed.
+        generator: What expander graphs are drawn from, one after another; None draws each by
+            `precompute.seed` and its number in the batch, as those of a whole set are drawn.
+    """
+    parts = parts_of(graph)
+    # without graphs, columns without rows are made
+    parts = parts or [(graph.edge_index, 0)]
+    seeds = expander_seeds(precompute.seed, len(parts))
+    made = [
+        _columns(edges, nodes, precompute, generator or torch.Generator().manual_seed(seed))
+        for (edges, nodes), seed in zip(parts, seeds, strict=True)
+    ]
+    return lay_together(graph, parts, made)
+
+
+def _columns(
+    edge_index: Int[Tensor, "2 edges"],
+    nodes: int,
+    precompute: Precompute,
+    generator: torch.Generator,
+) -> dict[str, Tensor]:
+    made: dict[str, Tensor] = {}
+    if precompute.frequencies:
+        vectors, values = laplacian_spectrum(edge_index, nodes, precompute.frequencies)
+        made |= {"laplacian_vectors": vectors, "laplacian_values": values}
+    if precompute.walks:
+        made["random_walk"] = return_probabilities(edge_index, nodes, precompute.walks)
+    if precompute.expander_degree:
+        made["expander_index"] = expander_edges(nodes, precompute.expander_degree, generator)
+    if precompute.has_centrality:
+        made["centrality"] = eigenvector_centrality(edge_index, nodes)
+    if precompute.has_clusters:
+        made["cluster"] = louvain_communities(edge_index, nodes)
+    if precompute.degree_profile != "none":
+        is_unbiased = precompute.degree_profile == "unbiased"
+        made["degree_profile"] = local_degree_profile(edge_index, nodes, is_unbiased)
+    return made
+
+
+def parts_of(graphs: Data) -> list[Part]:
+    """Take a batch apart into its graphs; without `batch` all nodes are of one graph."""
+    edge_index = required(graphs, "edge_index", "as pairs of nodes")
+    is_pair = edge_index.dim() == 2 and edge_index.shape[0] == 2  # noqa: PLR2004
+    if not is_pair or edge_index.is_floating_point():
+        raise UserError(
+            "graphs.edge_index must hold integers and have shape [2, edges], "
+            f"got {edge_index.dtype} and {list(edge_index.shape)}"
+        )
+    nodes = int(graphs.num_nodes or 0)
+    batch, _, num_graphs = membership_of(graphs, nodes, edge_index.device)
+    if batch.shape != (nodes,):
+        raise UserError(f"graphs.batch must have shape [{nodes}], got {list(batch.shape)}")
+    check_membership(edge_index, batch, num_graphs)
+    owner = batch[edge_index[0]]
+    counts = batch.bincount(minlength=num_graphs)
+    starts = counts.cumsum(0) - counts
+    order = owner.argsort(stable=True)
+    local = (edge_index - starts[owner])[:, order]
+    edges = local.split(owner.bincount(minlength=num_graphs).tolist(), dim=1)
+    return list(zip(edges, counts.tolist(), strict=True))
+
+
+def lay_together(graphs: Data, parts: Sequence[Part], made: Sequence[dict[str, Tensor]]) -> Data:
+    """Return a copy of the batch with further columns: those that were made of each graph.
+
+    Pairs of nodes move to where the nodes of their graph lie. PyG can take the copy apart where it
+    can do so with the batch.
+    """
+    done = graphs.clone()
+    starts = torch.tensor([0] + [nodes for _, nodes in parts]).cumsum(0)[:-1]
+    slices, shifts = {}, {}
+    for name in made[0]:
+        rows, axis = [each[name] for each in made], int(is_pairs(name))
+        shifts[name] = starts * axis
+        slices[name] = torch.tensor([0] + [own.shape[axis] for own in rows]).cumsum(0)
+        moved = [own + start for own, start in zip(rows, starts, strict=True)] if axis else rows
+        done[name] = torch.cat(moved, dim=axis)
+    if getattr(graphs, "_slice_dict", None) is not None:
+        # a copy shares both tables with what it was copied from
+        done._slice_dict = {**graphs._slice_dict, **slices}
+        done._inc_dict = {**graphs._inc_dict, **shifts}
+    return done
+
+
+def add_precomputed(
+    columns: GraphColumns, asked: Precompute, device: torch.device | str = "cpu"
+) -> GraphColumns:
+    """Return the set with the columns that `asked` names, the same as `add_columns`.
+
+    Args:
+        columns: The set, on the CPU.
+        asked: What a model reads; nothing else is computed.
+        device: Where the eigenvectors are computed.
+    """
+    made = precomputed(columns, asked, device)
+    return replace(
+        columns, nodes={**columns.nodes, **made.nodes}, pairs={**columns.pairs, **made.pairs}
+    )
+
+
+def precomputed(
+    columns: GraphColumns, asked: Precompute, device: torch.device | str = "cpu"
+) -> GraphColumns:
+    """The columns that `asked` names by themselves: the same nodes, no edges, nothing else."""
+    nodes: dict[str, Tensor] = {}
+    pairs: dict[str, Pairs] = {}
+    if asked.frequencies:
+        vectors, values = laplacian_spectra(columns, asked.frequencies, device)
+        nodes |= {"laplacian_vectors": vectors, "laplacian_values": values}
+    if asked.walks:
+        nodes["random_walk"] = all_return_probabilities(columns, asked.walks)
+    if asked.has_centrality:
+        nodes["centrality"] = eigenvector_centralities(columns, device)
+    if asked.has_clusters:
+        nodes["cluster"] = all_communities(columns)
+    if asked.degree_profile != "none":
+        nodes["degree_profile"] = degree_profiles(columns, asked.degree_profile == "unbiased")
+    if asked.expander_degree:
+        pairs["expander_index"] = all_expanders(columns, asked.expander_degree, asked.seed)
+    no_edges = torch.zeros_like(columns.edge_ptr)
+    return GraphColumns(
+        columns.node_ptr, no_edges, columns.edge_index[:, :0], nodes, pairs=pairs,
+        source=f"computed from graphs {columns.source}".rstrip(),
+    )  # fmt: skip
+
+
+def with_precomputed(
+    store: GraphStore, asked: Precompute, folder: Path | str, recipe: Mapping[str, Any]
+) -> GraphStore:
+    """Return the store with the columns that `asked` names.
+
+    Each column has a recipe and a place of its own: models that ask for the same spectrum share
+    it, whatever else they ask for. Spectra are computed on the CPU: its threads are faster than a
+    GPU for graphs of more than 32 nodes, which PyTorch solves one by one there, and the vectors are
+    the same wherever a model is trained and scored.
+
+    Args:
+        store: The graphs.
+        asked: What a model reads; nothing else is computed.
+        folder: Where computed columns are kept.
+        recipe: What the graphs depend on, as in `cache.open_or_build`.
+    """
+    nodes: dict[str, Tensor] = {}
+    pairs: dict[str, Pairs] = {}
+
+    @cache
+    def graphs() -> GraphColumns:
+        return store.to("cpu").columns()
+
+    for part in asked.parts().values():
+
+        def build(part: Precompute = part) -> GraphColumns:
+            return precomputed(graphs(), part)
+
+        whole = {"graphs": dict(recipe), "computed": part.recipe()}
+        made = open_or_repair(folder, whole, build).columns()
+        nodes |= made.nodes
+        pairs |= made.pairs
+    return store.with_columns(nodes=nodes, pairs=pairs)

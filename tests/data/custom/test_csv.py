@@ -1,0 +1,261 @@
+"""Folders of CSV files are read as documented, or refused with file, line and value."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphmamba.data.catalog import Task
+from graphmamba.data.custom import LabelRule, OwnData, read_folder
+from graphmamba.errors import UserError
+from tests.helpers.typecheck import typecheck_off
+
+NODES = "graph,node,a,b,kind\nq,1,1,2,x\np,1,3,4,y\nq,2,5,6,x\np,z,7,8,x\n"
+EDGES = "graph,source,target,w\nq,1,2,0.5\np,z,1,1\nq,2,1,2\n"
+GRAPHS = "graph,mood,split\np,good,train\nq,bad,test\n"
+PAIRS = "graph,source,target,near\nq,1,2,1\np,1,1,0\n"
+
+
+def write(folder: Path, **files: str | None) -> Path:
+    """The files above, but for those given; None leaves one out."""
+    contents = {"nodes": NODES, "edges": EDGES, "graphs": GRAPHS, "pairs": PAIRS} | files
+    for name, text in contents.items():
+        if text is not None:
+            (folder / f"{name}.csv").write_bytes(text.encode())
+    return folder
+
+
+def refusal(folder: Path, label: str | list[str] = "mood", **stated: object) -> str:
+    with pytest.raises(UserError) as refused:
+        read_folder(folder, label, **stated)  # type: ignore[arg-type]
+    return str(refused.value)
+
+
+def test_rows_of_a_graph_need_not_stand_together(tmp_path: Path) -> None:
+    nodes = NODES.replace(",kind", "").replace(",x", "").replace(",y", "")
+    own = read_folder(write(tmp_path, nodes=nodes), "mood")
+    columns = own.columns
+    assert columns.node_ptr.tolist() == [0, 2, 4]
+    assert columns.nodes["x"].tolist() == [[3, 4], [7, 8], [1, 2], [5, 6]]
+    assert columns.edge_ptr.tolist() == [0, 1, 3]
+    assert columns.edge_index.tolist() == [[1, 0, 1], [0, 1, 0]]
+    assert columns.edges["edge_attr"].tolist() == [[1.0], [0.5], [2.0]]
+    assert columns.graphs["y"].tolist() == [1, 0]
+    assert columns.split is not None
+    assert columns.split.tolist() == [0, 2]
+    assert own.names == ("bad", "good")
+    assert own.task == Task("graph", 2, "cross_entropy", "accuracy", classes=2)
+    assert (own.features.node_columns, own.features.edge_columns) == (2, 1)
+
+
+def test_labels_of_nodes(tmp_path: Path) -> None:
+    own = read_folder(write(tmp_path, graphs=None), "kind")
+    # without graphs.csv the graphs come in the order of their first nodes
+    assert own.columns.nodes["x"].tolist() == [[1, 2], [5, 6], [3, 4], [7, 8]]
+    assert own.columns.nodes["y"].tolist() == [0, 0, 1, 0]
+    assert own.task.level == "node"
+    assert own.columns.split is None
+
+
+def test_labels_of_pairs(tmp_path: Path) -> None:
+    nodes = "graph,node\np,1\np,z\nq,1\nq,2\n"
+    own = read_folder(write(tmp_path, nodes=nodes), "near")
+    pairs = own.columns.pairs["edge_label_index"]
+    assert pairs.ptr.tolist() == [0, 1, 2]
+    assert pairs.index.tolist() == [[0, 0], [0, 1]]
+    assert pairs.columns["edge_label"].tolist() == [0.0, 1.0]
+    assert own.task.level == "link"
+    assert own.columns.nodes["x"].tolist() == [[1.0]] * 4
+
+
+def test_undirected_edges_go_both_ways_and_loops_once(tmp_path: Path) -> None:
+    edges = "graph,source,target,w\np,1,z,5\np,1,1,6\nq,1,2,7\nq,1,2,7\n"
+    own = read_folder(write(tmp_path, edges=edges), "kind", is_undirected=True)
+    columns = own.columns
+    assert columns.edge_ptr.tolist() == [0, 3, 7]
+    assert columns.edge_index[:, :3].tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert columns.edges["edge_attr"].flatten().tolist() == [5, 6, 5, 7, 7, 7, 7]
+
+
+def test_one_node_and_no_edges(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path, nodes="graph,node\ng,n\n", edges="graph,source,target\n", graphs=None, pairs=None
+    )
+    (folder / "graphs.csv").write_text("graph,t\ng,1.5\n")
+    own = read_folder(folder, "t")
+    assert own.columns.edge_index.shape == (2, 0)
+    assert own.columns.edges == {}
+    assert own.columns.graphs["y"].tolist() == [[1.5]]
+    assert own.task == Task("graph", 1, "l1", "mean_absolute_error")
+
+
+def test_a_label_column_is_nowhere_a_feature(tmp_path: Path) -> None:
+    graphs = "graph,kind\np,1\nq,0\n"
+    folder = write(tmp_path, graphs=graphs)
+    assert "level" in refusal(folder, "kind")
+    assert read_folder(folder, "kind", level="graph").columns.nodes["x"].shape == (4, 2)
+
+
+def test_spreadsheets_are_read(tmp_path: Path) -> None:
+    text = "\ufeff" + GRAPHS.replace("\n", "\r\n") + "\r\n\r\n"
+    own = read_folder(
+        write(tmp_path, graphs=text, nodes='graph,node\np,1\np,"z"\nq,1\nq,2'), "mood"
+    )
+    assert own.columns.graphs["y"].tolist() == [1, 0]
+
+
+NO_NUMBERS = [("inf", "inf"), ("nan", "nan"), ("word", "word"), ("", ""), ("1e39", "1e39"),
+              ("1_0", "1_0")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cell", "told"), NO_NUMBERS, ids=["inf", "nan", "word", "empty", "huge",
+                                                            "underscore"])  # fmt: skip
+@pytest.mark.parametrize("file", ["nodes", "edges"])
+def test_features_are_finite_numbers(tmp_path: Path, file: str, cell: str, told: str) -> None:
+    texts = {"nodes": f"graph,node,a\np,1,1\np,z,{cell}\nq,1,1\nq,2,1\n"}
+    if file == "edges":
+        texts = {"nodes": "graph,node\np,1\np,z\nq,1\nq,2\n"}
+        texts["edges"] = f"graph,source,target,a\np,1,1,0\np,1,1,{cell}\n"
+    message = refusal(write(tmp_path, **texts))
+    assert f"{file}.csv, line 3: a must be a finite number of 32 bits, got {told!r}" in message
+
+
+PLAIN = "graph,node\np,1\np,z\nq,1\nq,2\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"nodes": "graph,a\np,1\n"}, r"nodes\.csv, line 1: column 'node' must be there"),
+        ({"edges": "graph,source\np,1\n"}, r"edges\.csv, line 1: column 'target' must be there"),
+        ({"graphs": "mood\ngood\nbad\n"}, r"graphs\.csv, line 1: column 'graph' must be there"),
+        ({"edges": None}, r"edges\.csv must be there"),
+        ({"nodes": None}, r"nodes\.csv must be there"),
+        ({"nodes": PLAIN + "r,1\n"}, r"nodes\.csv, line 6: graph must be .* got 'r'"),
+        ({"nodes": PLAIN + "p,z\n"}, r"nodes\.csv, line 6: node must be listed once, got 'z'"),
+        ({"nodes": "graph,node\np,1\n"}, r"graphs\.csv, line 3: graph must have a node.*'q'"),
+        ({"nodes": "graph,node\n"}, r"nodes\.csv must list a node"),
+        ({"nodes": PLAIN + "p,\n"}, r"nodes\.csv, line 6: node must not be empty"),
+        ({"graphs": GRAPHS + "p,good,test\n"}, r"graphs\.csv, line 4: graph must be listed once"),
+        ({"graphs": GRAPHS.replace("test", "dev")}, r"graphs\.csv, line 3: split .* got 'dev'"),
+        ({"edges": "graph,source,target\np,1,2\n"}, r"edges\.csv, line 2: target .* got '2'"),
+        ({"edges": "graph,source,target\np,?,1\n"}, r"edges\.csv, line 2: source .* got '\?'"),
+        ({"edges": "graph,source,target\ns,1,1\n"}, r"edges\.csv, line 2: graph .* got 's'"),
+        ({"edges": "graph,source,target\np,1\n"}, r"edges\.csv, line 2: a row must have 3 cells"),
+        ({"edges": ""}, r"edges\.csv must begin with the names"),
+        ({"edges": "graph,source,target,source\n"}, r"edges\.csv, line 1: column 'source' must oc"),
+        ({"edges": "graph,source,target,\n"}, r"edges\.csv, line 1: column 4 must have a name"),
+        ({"edges": 'graph,source,target\np,"1"2,1\n'}, r"edges\.csv, line 2"),
+        ({"graphs": "graph,mood\np,1\nq,two\n"}, r"graphs\.csv, line 3: mood .* got 'two'"),
+        ({"graphs": "graph,mood\np,1\nq,-1\n"}, r"graphs\.csv, line 3: mood .* below 0, got '-1'"),
+        ({"graphs": "graph,mood\np,\nq,\n"}, r"graphs\.csv, line 2: mood must hold a label"),
+        ({"graphs": "graph,mood\np,1.5\nq,nan\n"}, r"graphs\.csv, line 3: mood .* got 'nan'"),
+    ],
+    ids=lambda value: None if isinstance(value, dict) else re.sub(r"\W+", "-", value)[:50],
+)
+def test_what_is_wrong_is_told(tmp_path: Path, files: dict[str, str | None], told: str) -> None:
+    assert re.search(told, refusal(write(tmp_path, **{"nodes": PLAIN, **files})))
+
+
+def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    (folder / "edges.csv").write_bytes(b"graph,source,target\n\xff\xfe,1,2\n")
+    assert "edges.csv must be text in UTF-8" in refusal(folder)
+    assert "folder must be a folder" in refusal(folder / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("label", "stated", "told"),
+    [
+        ("mode", {}, "label (--label, or --own.label where a model is trained) must be a column"),
+        ("mode", {}, "of graphs.csv, nodes.csv, pairs.csv, got 'mode'; graphs.csv has mood; pairs"),
+        ("graph", {}, "label must be none of"),
+        ([], {}, "(--label, or --own.label where a model is trained) must name one column"),
+        ([], {}, "got none; graphs.csv has mood; pairs.csv has near"),
+        (["mood", "mood"], {}, "several different ones, got mood, mood; graphs.csv has mood"),
+        (["mood", "split"], {}, "label must be none of"),
+        (["mood", "near"], {}, "column 'near' must be there"),
+        ("mood", {"level": "node"}, "nodes.csv, line 1: column 'mood' must be there"),
+        ("near", {"rule": LabelRule("regression")}, "pairs have one label"),
+        ("mood", {"rule": LabelRule(classes=("bad", "so so"))}, "got 'good'"),
+        ("mood", {"rule": LabelRule("regression")}, "line 2: mood must be a finite number"),
+        ("mood", {"rule": LabelRule("multi-label")}, "line 2: mood must be a finite number"),
+    ],
+)
+def test_what_is_wrongly_stated_is_told(
+    tmp_path: Path, label: str | list[str], stated: dict[str, object], told: str
+) -> None:
+    assert told in refusal(write(tmp_path, nodes=PLAIN), label, **stated)
+
+
+def test_a_level_without_its_file_is_refused(tmp_path: Path) -> None:
+    assert "needs pairs.csv" in refusal(write(tmp_path, pairs=None), "near", level="link")
+
+
+cells = st.one_of(
+    st.sampled_from(["p", "q", "1", "z", "0", "", "nan", "-1", '"', "1.5", "train", "\n", "é"]),
+    st.text(max_size=4),
+)
+headers = st.permutations(["graph", "node", "source", "target", "mood", "split", "w"])
+
+
+@st.composite
+def csv_texts(draw: st.DrawFn) -> str:
+    header = draw(headers)[: draw(st.integers(1, 7))]
+    rows = draw(st.lists(st.lists(cells, min_size=len(header), max_size=len(header)), max_size=4))
+    return "\n".join(",".join(row) for row in [header, *rows])
+
+
+def outcome(folder: Path, **stated: object) -> OwnData | None:
+    try:
+        return read_folder(folder, "mood", **stated)  # type: ignore[arg-type]
+    except UserError:
+        return None
+
+
+@given(st.data())
+def test_no_file_brings_anything_but_a_user_error(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    names = data.draw(st.sets(st.sampled_from(["nodes", "edges", "graphs", "pairs"]), min_size=1))
+    texts = {
+        name: data.draw(st.one_of(csv_texts(), st.text(max_size=30)).filter(_can_be_encoded))
+        for name in sorted(names)
+    }
+    write(folder, **{"nodes": PLAIN, **texts})
+    rule = data.draw(
+        st.sampled_from([None, *map(LabelRule, ["classes", "regression", "multi-label"])])
+    )
+    own = outcome(folder, rule=rule)
+    if own is not None:
+        assert torch.isfinite(own.columns.nodes["x"]).all()
+
+
+@given(junk=st.binary(max_size=60), file=st.sampled_from(["nodes", "edges", "graphs", "pairs"]))
+def test_no_bytes_bring_anything_but_a_user_error(
+    tmp_path_factory: pytest.TempPathFactory, junk: bytes, file: str
+) -> None:
+    folder = write(tmp_path_factory.mktemp("fuzz"), nodes=PLAIN)
+    (folder / f"{file}.csv").write_bytes(junk)
+    outcome(folder)
+
+
+def _can_be_encoded(text: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ({"label": 3}, "label must be Sequence, got 3: the name of a column, or several in a list"),
+        ({"label": "mood", "rule": "classes"}, "rule must be LabelRule, got 'classes'"),
+        ({"label": "mood", "is_undirected": "no"}, "is_undirected must be bool, got 'no'"),
+    ],
+)
+def test_slips_in_python_are_told(stated: dict[str, object], told: str, tmp_path: Path) -> None:
+    with typecheck_off():
+        assert refusal(write(tmp_path), **stated) == told  # type: ignore[arg-type]

@@ -1,0 +1,114 @@
+"""What labels are is read from their values, or stated."""
+
+import pytest
+import torch
+
+from graphmamba.data.custom import LabelRule
+from graphmamba.data.custom.labels import read_labels
+from graphmamba.errors import UserError
+from tests.helpers.typecheck import typecheck_off
+
+
+def where(row: int) -> str:
+    return f"line {row + 2}"
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "names"),
+    [
+        ([["b", "a", "b"]], "classes", ("a", "b")),
+        ([["10", "9", "10"]], "classes", ("9", "10")),
+        ([["1", "", "0"]], "classes", ("0", "1")),
+        ([["1.0", "0.0", "1.0", ""]], "classes", ("0", "1")),
+        ([["1.0", "2", "1"]], "classes", ("1", "2")),
+        ([["01", "02"]], "classes", ("01", "02")),
+        ([[f"{n}.0" for n in range(30)]], "classes", tuple(map(str, range(30)))),
+        ([["1.0", "2.5"]], "regression", ("y0",)),
+        ([["1e3", "-2"]], "regression", ("y0",)),
+        ([["0", "1"], ["1", ""]], "multi-label", ("y0", "y1")),
+        ([["0", "2"], ["1", "1"]], "regression", ("y0", "y1")),
+    ],
+)
+def test_the_kind_is_read(cells: list[list[str]], kind: str, names: tuple[str, ...]) -> None:
+    columns = {f"y{place}": column for place, column in enumerate(cells)}
+    labels = read_labels(columns, LabelRule(), where)
+    assert (labels.kind, labels.names) == (kind, names)
+    is_missing = torch.tensor([[cell == "" for cell in row] for row in zip(*cells, strict=True)])
+    if kind == "classes":
+        assert torch.equal(labels.values == -1, is_missing[:, 0])
+    else:
+        assert torch.equal(labels.values.isnan(), is_missing)
+
+
+def test_a_number_is_the_same_class_with_decimals() -> None:
+    assert read_labels({"y": ["1.0", "1", "", "0."]}, LabelRule(), where).values.tolist() == [
+        1, 1, -1, 0,
+    ]  # fmt: skip
+    for rule in (LabelRule(classes=3), LabelRule(classes=("0", "1", "2"))):
+        labels = read_labels({"y": ["2.0", "", "0.0"]}, rule, where)
+        assert (labels.values.tolist(), labels.names) == ([2, -1, 0], ("0", "1", "2"))
+    versions = read_labels({"y": ["1.0", "1"]}, LabelRule(classes=("1", "1.0")), where)
+    assert versions.values.tolist() == [1, 0]
+    mixed = read_labels({"y": ["1.0", "1", "b"]}, LabelRule("classes"), where)
+    assert mixed.names == ("1", "1.0", "b")
+
+
+@pytest.mark.parametrize("cells", [["300.0", "310.0", ""], [f"{n}.0" for n in range(0, 63, 3)]])
+def test_whole_targets_with_decimals_are_not_taken_for_classes(cells: list[str]) -> None:
+    with pytest.raises(UserError, match=r"y must hold half of the classes .* state kind="):
+        read_labels({"y": cells}, LabelRule(), where)
+    assert read_labels({"y": cells}, LabelRule("regression"), where).kind == "regression"
+    assert "." not in "".join(read_labels({"y": cells}, LabelRule("classes"), where).names)
+
+
+def test_stated_classes_keep_their_order() -> None:
+    labels = read_labels({"y": ["low", "high"]}, LabelRule(classes=("low", "high", "top")), where)
+    assert labels.values.tolist() == [0, 1]
+    assert len(labels.names) == 3
+    numbered = read_labels({"y": ["3", "0"]}, LabelRule(classes=4), where)
+    assert numbered.values.tolist() == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "rule", "told"),
+    [
+        (["0", "4"], LabelRule(classes=4), "line 3: y must be one of the 4 classes .* got '4'"),
+        (["1", "b"], LabelRule(), "line 3: y must be all numbers or all words, got 'b'"),
+        (["0", "2"], LabelRule("multi-label"), "line 3: y must be 0 or 1, got 2.0"),
+        (["1.5", "inf"], LabelRule(), "line 3: y must be all numbers or all words, got 'inf'"),
+        (["0.5", "-inf"], LabelRule(), "line 3: y must be a finite number of 32 bits, got '-inf'"),
+        (
+            ["", "b", "b"],
+            LabelRule(),
+            "line 3: y must hold 2 classes at least, got 'b' in all rows",
+        ),
+        (["", ""], LabelRule("regression"), "line 2: 'y' must hold a label, got none"),
+        (["", ""], LabelRule("multi-label"), "line 2: 'y' must hold a label, got none"),
+        (["3", "3"], LabelRule("classes"), "line 2: y must hold 2 classes at least, got '3'"),
+        ([str(n) for n in range(1001)], LabelRule(), "at most 1000 classes, got 1001"),
+        ([f"{n}.0" for n in range(1001)], LabelRule(), "at most 1000 classes, got 1001"),
+        (["2", "1", "01"], LabelRule(), "line 3: y must be spelt in one way, got '1' beside '01'"),
+        (["1.0", "-1.0"], LabelRule(), "line 3: y must not be below 0, got '-1'; state kind="),
+    ],
+)
+def test_what_is_out_of_range_is_told(cells: list[str], rule: LabelRule, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        read_labels({"y": cells}, rule, where)
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "told"),
+    [
+        ("regression", 3, "classes must be left out"),
+        (None, 1, "classes must be at least 2, got 1"),
+        (None, (), "classes must be 2 different names at least"),
+        (None, ("a",), "classes must be 2 different names at least"),
+        (None, ("a", "a", "b"), "classes must be 2 different names at least"),
+        (None, "noyes", "classes must be int or tuple of str or None, got 'noyes'"),
+        (None, 2.5, "classes must be int or tuple of str or None, got 2.5"),
+        ("words", None, "kind must be one of None, 'classes', 'regression', 'multi-label'"),
+    ],
+)
+def test_rules_are_checked(kind: object, classes: object, told: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=told):
+        LabelRule(kind, classes)  # type: ignore[arg-type]

@@ -1,0 +1,275 @@
+"""Arrays in an `.npz` are read as documented, or refused; nothing in them is ever run."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from graphmamba.data.catalog import Task
+from graphmamba.data.custom import LabelRule, npz, read_npz
+from graphmamba.data.custom.labels import number_labels
+from graphmamba.errors import UserError
+
+PATHS: dict[str, Any] = {
+    "node_ptr": [0, 3, 4],
+    "edge_ptr": [0, 2, 3],
+    "edge_index": [[0, 1, 0], [1, 2, 0]],
+    "y": [1, 0],
+}
+LINKS: dict[str, Any] = {
+    "pair_ptr": [0, 1, 1],
+    "edge_label_index": [[0], [2]],
+    "edge_label": [1],
+}
+
+
+def save(folder: Path, **arrays: Any) -> Path:
+    """The arrays above, but for those given; None leaves one out."""
+    chosen = {name: value for name, value in (PATHS | arrays).items() if value is not None}
+    np.savez(folder / "graphs.npz", **chosen)
+    return folder / "graphs.npz"
+
+
+def test_arrays_become_columns(tmp_path: Path) -> None:
+    x = np.arange(8, dtype=">f8").reshape(4, 2)
+    own = read_npz(save(tmp_path, x=x, edge_attr=[[1], [2], [3]], split=np.uint8([0, 2])))
+    columns = own.columns
+    assert columns.nodes["x"].tolist() == x.tolist()
+    assert columns.nodes["x"].dtype == columns.edges["edge_attr"].dtype == torch.float32
+    assert columns.edge_index.tolist() == PATHS["edge_index"]
+    assert columns.graphs["y"].tolist() == [1, 0]
+    assert columns.split is not None
+    assert columns.split.tolist() == [0, 2]
+    assert own.names == ("0", "1")
+    assert own.task == Task("graph", 2, "cross_entropy", "accuracy", classes=2)
+    assert (own.features.node_columns, own.features.edge_columns) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("y", "task"),
+    [
+        ([0, 2, 1, -1], Task("node", 3, "cross_entropy", "accuracy", classes=3)),
+        ([0.5, np.nan], Task("graph", 1, "l1", "mean_absolute_error")),
+        ([[0, 1], [1, 1]], Task("graph", 2, "binary_cross_entropy", "average_precision")),
+        ([[0.0, np.nan], [1, 1]], Task("graph", 2, "binary_cross_entropy", "average_precision")),
+        ([[0, 1, 2], [1, 1, 1]], Task("graph", 3, "l1", "mean_absolute_error")),
+        ([True, False], Task("graph", 2, "cross_entropy", "accuracy", classes=2)),
+    ],
+    ids=["nodes", "target", "answers", "unanswered", "targets", "booleans"],
+)
+def test_labels_tell_the_task(tmp_path: Path, y: list[Any], task: Task) -> None:
+    assert read_npz(save(tmp_path, y=y)).task == task
+
+
+def test_whole_answers_have_a_word_for_none() -> None:
+    found = number_labels(torch.tensor([[0, -1], [1, 1]]), LabelRule(), str)
+    assert found.kind == "multi-label"
+    assert found.values.isnan().tolist() == [[False, True], [False, False]]
+    assert number_labels(torch.tensor([[0, -2], [1, 1]]), LabelRule(), str).kind == "regression"
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
+def test_the_largest_unsigned_number_is_a_number(dtype: torch.dtype) -> None:
+    largest = torch.iinfo(dtype).max
+    y = torch.tensor([[0, largest], [1, 1]], dtype=dtype)
+    if dtype == torch.uint64:
+        with pytest.raises(UserError, match=rf"0: y must be below 2\*\*63, got \[0, {largest}\]"):
+            number_labels(y, LabelRule(), str)
+        return
+    found = number_labels(y, LabelRule(), str)
+    assert found.kind == "regression"
+    assert found.values.tolist() == y.float().tolist()
+    with pytest.raises(UserError, match=f"0: y must be 0 or 1, got {largest}"):
+        number_labels(y, LabelRule("multi-label"), str)
+
+
+@pytest.mark.parametrize("y", [[0, 100, 200, 300], [0, 20], [*range(0, 63, 3)]])
+def test_whole_targets_are_not_taken_for_classes(y: list[int]) -> None:
+    whole = torch.tensor(y)
+    with pytest.raises(UserError, match=rf"half of the classes 0 to {y[-1]} .* got {len(y)} of"):
+        number_labels(whole, LabelRule(), str)
+    assert number_labels(whole.float(), LabelRule(), str).kind == "regression"
+    assert number_labels(whole, LabelRule("regression"), str).kind == "regression"
+    for stated in (LabelRule("classes"), LabelRule(classes=y[-1] + 1)):
+        assert len(number_labels(whole, stated, str).names) == y[-1] + 1
+
+
+@pytest.mark.parametrize("y", [[0, 19], [*range(0, 21, 2)], [-1, -1, *range(30)]])
+def test_classes_may_have_a_few_gaps(y: list[int]) -> None:
+    assert len(number_labels(torch.tensor(y), LabelRule(), str).names) == y[-1] + 1
+
+
+def test_pairs_tell_a_link_task(tmp_path: Path) -> None:
+    own = read_npz(save(tmp_path, y=None, **LINKS))
+    assert own.task == Task("link", 0, "link_cross_entropy", "mrr")
+    pairs = own.columns.pairs["edge_label_index"]
+    assert (pairs.index.tolist(), pairs.columns["edge_label"].tolist()) == ([[0], [2]], [1.0])
+
+
+def test_what_is_stated_counts(tmp_path: Path) -> None:
+    path = save(tmp_path, node_ptr=[0, 1, 2], edge_ptr=[0, 0, 0], edge_index=np.zeros((2, 0), int))
+    assert read_npz(path, level="node").task.level == "node"
+    assert read_npz(path, LabelRule("regression")).task.loss == "l1"
+    assert read_npz(path, LabelRule(classes=5)).task.outputs == 5
+    assert read_npz(path, LabelRule(classes=("a", "b"))).names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "told"),
+    [
+        ({"edge_ptr": None}, "array 'edge_ptr' must be there"),
+        ({"labels": [1]}, "got 'labels'"),
+        ({"node_ptr": [0, 4]}, "edge_ptr must be whole numbers [2]"),
+        ({"node_ptr": [0.0, 3, 4]}, "node_ptr must be whole numbers"),
+        ({"node_ptr": []}, "node_ptr must be whole numbers"),
+        ({"node_ptr": [1, 3, 4]}, "node_ptr must begin at 0"),
+        ({"node_ptr": [0, 5, 4]}, "never fall"),
+        ({"node_ptr": [0]}, "node_ptr must hold a graph, got [0]"),
+        ({"node_ptr": [0, 4, 4]}, "graph 1: every graph must have a node, got none"),
+        ({"edge_index": [[0, 1], [1, 2]]}, "edge_index must be whole numbers [2, 3]"),
+        ({"edge_index": [[0, 1, 1], [1, 2, 0]]}, "graph 1, row 0: edge_index must be a node"),
+        ({"edge_index": [[0, -1, 0], [1, 2, 0]]}, "graph 0, row 1: edge_index"),
+        (
+            {"x": [1, 2, 3, 4]},
+            "x must have shape [4, columns], got [4] of int64; a single column has shape [4, 1]",
+        ),
+        ({"x": np.zeros((4, 0))}, "x must have shape [4, columns], got [4, 0] of float64"),
+        ({"edge_attr": [1.5] * 3}, "got [3] of float64; a single column has shape [3, 1]"),
+        ({"x": [[0], [1], [2], [np.inf]]}, "graph 1, row 0: x column 0 must be a finite number"),
+        ({"x": [[0], [1], [1e39], [1]]}, "graph 0, row 2: x column 0 must be a finite number"),
+        ({"x": [[1j]] * 4}, "x must hold numbers, got complex128"),
+        ({"x": [["a"]] * 4}, "x must hold numbers"),
+        ({"split": [0, 3]}, "graph 1: split must be 0, 1 or 2, got 3"),
+        ({"split": [0]}, "split must be whole numbers [2]"),
+        ({"y": [0, 1, 2]}, "y must have a row for each of 2 graphs or 4 nodes, got 3"),
+        ({"y": 1}, "y must have a row"),
+        ({"y": [1, -2]}, "graph 1, row 0: y must be in 0 to 1"),
+        ({"y": [0, 5000]}, "y must be below 1000"),
+        ({"y": [-1, -1]}, "y must hold a label somewhere"),
+        ({"y": [np.nan, np.nan]}, "y must hold a label somewhere"),
+        ({"y": [[np.nan, np.nan]] * 2}, "y must hold a label somewhere"),
+        ({"y": None, **LINKS, "edge_label": [-1]}, "y must hold a label somewhere"),
+        (LINKS, "array y is there and pair_ptr; level must say which is meant"),
+        ({"node_ptr": [0, 3, 2**62]}, "node_ptr must end at 268435456 at most where there is no x"),
+        ({"y": [0, -1]}, "y must hold 2 classes at least, got 0 in all rows"),
+        ({"y": [1, 1]}, "y must hold 2 classes at least, got 1 in all rows"),
+        ({"y": [5, -1]}, "y must hold 2 classes at least, got 5 in all rows"),
+        ({"y": [0.5, np.inf]}, "graph 1, row 0: y must be finite"),
+        ({"y": None}, "array 'y' must hold labels of graphs or nodes, or 'edge_label_index'"),
+        ({"y": None, "edge_label": [2]}, "array 'pair_ptr' must be there"),
+        ({"y": None, **LINKS, "edge_label": [2]}, "graph 0, row 0: y must be 0 or 1, got 2"),
+        ({"y": None, **LINKS, "edge_label_index": [[0], [3]]}, "edge_label_index must be a node"),
+        ({"x": np.full((4, 1), 2**64 - 1, np.uint64)}, "x must be below 2**63"),
+    ],
+)
+def test_what_is_wrong_is_told(tmp_path: Path, arrays: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError) as refused:
+        read_npz(save(tmp_path, **arrays))
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        (LabelRule(classes=2), "graph 0, row 0: y must be in 0 to 1, or -1 for no label, got 2"),
+        (LabelRule(classes=("a", "b")), "y must be in 0 to 1"),
+    ],
+)
+def test_labels_out_of_the_stated_range_are_told(
+    tmp_path: Path, rule: LabelRule, told: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        read_npz(save(tmp_path, y=[2, 0]), rule)
+    assert told in str(refused.value)
+
+
+def test_a_stated_level_says_which_labels_are_meant(tmp_path: Path) -> None:
+    path = save(tmp_path, **LINKS)
+    assert read_npz(path, level="link").task.level == "link"
+    assert read_npz(path, level="graph").task.level == "graph"
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_never_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "graphs.npz"
+    np.savez_compressed(path, **PATHS, x=np.zeros((4, 500_000)))
+    assert read_npz(path).features.node_columns == 500_000
+    monkeypatch.setattr(npz, "MOST_EXPANDED", 10_000_000)
+    monkeypatch.setattr(npz.np, "load", lambda *_, **__: pytest.fail("the file was read"))
+    with pytest.raises(UserError, match=r"200 times its size at most, got 16,\d{3},\d{3} bytes"):
+        read_npz(path)
+
+
+class Trap:
+    """What a stranger's file may hold: loading it would run code."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path("sprung").touch, ()
+
+
+@pytest.mark.parametrize("kind", ["objects", "pickle", "npy", "cut off", "text", "missing"])
+def test_foreign_files_are_refused_and_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "graphs.npz"
+    if kind == "objects":
+        save(tmp_path, x=np.array([Trap()], dtype=object))
+    elif kind == "pickle":
+        path.write_bytes(pickle.dumps(Trap()))
+    elif kind == "npy":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(3))
+    elif kind == "cut off":
+        path.write_bytes(save(tmp_path).read_bytes()[:-40])
+    elif kind == "text":
+        path.write_text("graph,node\n")
+    with pytest.raises(UserError, match=r"graphs\.npz must be"):
+        read_npz(path)
+    assert not (tmp_path / "sprung").exists()
+
+
+small_arrays = st.one_of(
+    hnp.arrays(
+        st.sampled_from([np.int64, np.int8, np.uint64, np.float32, np.float64, np.bool_, ">i4"]),
+        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+    ),
+    st.lists(st.integers(-2, 5), max_size=5).map(lambda values: np.array(values, dtype=int)),
+)
+
+
+@given(
+    arrays=st.dictionaries(st.sampled_from([*PATHS, *LINKS, "x", "edge_attr", "split"]),
+                           small_arrays, min_size=1, max_size=3),
+    kind=st.sampled_from([None, "classes", "regression", "multi-label"]),
+)  # fmt: skip
+def test_no_arrays_bring_anything_but_a_user_error(
+    tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, Any], kind: Any
+) -> None:
+    path = save(tmp_path_factory.mktemp("fuzz"), **arrays)
+    try:
+        own = read_npz(path, LabelRule(kind))
+    except UserError:
+        return
+    assert torch.isfinite(own.columns.nodes["x"]).all()
+
+
+@given(position=st.integers(0, 1200), byte=st.integers(0, 255))
+def test_no_damaged_byte_brings_anything_but_a_user_error(
+    tmp_path_factory: pytest.TempPathFactory, position: int, byte: int
+) -> None:
+    path = save(tmp_path_factory.mktemp("fuzz"))
+    content = bytearray(path.read_bytes())
+    content[position % len(content)] = byte
+    path.write_bytes(content)
+    try:
+        read_npz(path)
+    except UserError:
+        return

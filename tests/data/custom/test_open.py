@@ -1,0 +1,450 @@
+"""Custom graphs by their path: opened, kept, opened again; those to predict without labels."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmamba import whole_files
+from graphmamba.data.catalog import Features, Task
+from graphmamba.data.custom import OwnData, OwnOptions, open_own
+from graphmamba.data.custom import open as own_open
+from graphmamba.data.custom.csv import read_folder
+from graphmamba.data.custom.open import read_unlabelled
+from graphmamba.data.custom.options import feature_names
+from graphmamba.data.splits import draw_split
+from graphmamba.data.transforms import precompute
+from graphmamba.data.transforms.precompute import Precompute
+from graphmamba.errors import UserError
+from tests.helpers.own_files import write_numbers, write_rings, write_rows
+
+NODES = "graph,node,charge\n" + "".join(f"g{graph},{node},{node}.5\n" for graph in range(9) for node in range(3))  # fmt: skip # noqa: E501
+EDGES = "graph,source,target\n" + "".join(f"g{graph},0,{1 + graph % 2}\n" for graph in range(9))
+GRAPHS = "graph,taste\n" + "".join(f"g{graph},{'sour' if graph % 2 else 'sweet'}\n" for graph in range(9))  # fmt: skip # noqa: E501
+TASTE = OwnOptions(label=("taste",))
+TASTE_COLUMN = OwnOptions(label="taste", is_undirected=True)
+
+
+def write_folder(place: Path, graphs: str = GRAPHS) -> Path:
+    place.mkdir(exist_ok=True)
+    for name, text in (("nodes", NODES), ("edges", EDGES), ("graphs", graphs)):
+        (place / f"{name}.csv").write_text(text)
+    return place
+
+
+def write_npz(path: Path) -> Path:
+    np.savez(
+        path, node_ptr=[0, 2, 3, 5], edge_ptr=[0, 1, 1, 1], edge_index=[[0], [1]], y=[0.5, 1, 2]
+    )
+    return path
+
+
+def refuse(*_: object) -> OwnData:
+    raise AssertionError("what is kept must be opened")
+
+
+def never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("read_folder", "read_npz", "read_smiles_csv"):
+        monkeypatch.setattr(own_open, name, refuse)
+
+
+def test_a_folder_is_all_that_training_needs(tmp_path: Path) -> None:
+    own = open_own(write_folder(tmp_path / "fruit"), TASTE, tmp_path / "sets")
+    assert own.features == Features("numbers", 1)
+    assert own.task == Task("graph", 2, "cross_entropy", "accuracy", classes=2)
+    assert own.names == ("sour", "sweet")
+    assert own.store.source == "read from fruit"
+    assert [len(own.store.split_ids(part)) for part in ("train", "validation", "test")] == [7, 1, 1]
+    batch = own.store.batch(torch.tensor([1, 0]))
+    assert batch.y.tolist() == [0, 1]
+    assert batch.edge_index.tolist() == [[0, 3], [2, 4]]
+
+
+def test_parts_are_drawn_where_they_are_wanted(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "fruit")
+    assert open_own(folder, TASTE, tmp_path / "sets", draws_split=False).store.split is None
+    assert open_own(folder, TASTE, tmp_path / "sets").store.split is not None
+    write_folder(folder, GRAPHS.replace("\n", ",test\n").replace("taste,test", "taste,split"))
+    own = open_own(folder, TASTE, tmp_path / "sets", draws_split=False)
+    assert len(own.store.split_ids("test")) == 9
+
+
+def test_what_is_kept_is_opened_without_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {write_folder(tmp_path / "fruit"): TASTE, write_npz(tmp_path / "three.npz"): None}
+    first = [open_own(path, options, tmp_path / "sets") for path, options in given.items()]
+    never_read(monkeypatch)
+    for (path, options), before in zip(given.items(), first, strict=True):
+        again = open_own(path, options, tmp_path / "sets")
+        assert (again.features, again.task, again.names) == (
+            before.features, before.task, before.names,
+        )  # fmt: skip
+        assert torch.equal(again.store.split_ids("train"), before.store.split_ids("train"))
+        assert torch.equal(again.store[2].y, before.store[2].y)
+
+
+def test_a_single_class_that_was_kept_is_read_anew(tmp_path: Path) -> None:
+    """As programs did that saw nothing wrong in it."""
+    folder = write_folder(tmp_path / "fruit")
+    own = open_own(folder, TASTE, tmp_path / "sets")
+    (about,) = [each for each in own.folder.glob("*.json") if "task" in each.read_text()]
+    content = json.loads(about.read_text())
+    content["task"] |= {"outputs": 1, "classes": 1}
+    about.write_text(json.dumps(content))
+    assert open_own(folder, TASTE, tmp_path / "sets").task == own.task
+
+
+def test_other_content_or_options_are_read_anew(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "fruit")
+    open_own(folder, TASTE, tmp_path)
+    write_folder(folder, GRAPHS.replace("sour", "bitter"))
+    assert open_own(folder, TASTE, tmp_path).names == ("bitter", "sweet")
+    stated = OwnOptions(label=("taste",), classes=("sweet", "bitter", "salty"), is_undirected=True)
+    own = open_own(folder, stated, tmp_path)
+    assert own.task.outputs == 3
+    assert own.store[0].edge_index.shape == (2, 2)
+
+
+def test_molecules_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rdkit")
+    path = tmp_path / "molecules.csv"
+    path.write_text("formula,heavy,split\nCCO,3.5,train\nO,1,test\n")
+    options = OwnOptions(label="heavy", smiles="formula")
+    own = open_own(path, options, tmp_path)
+    assert own.features.nodes == "atoms"
+    assert own.names == ("heavy",)
+    assert own.store.split_ids("test").tolist() == [1]
+    never_read(monkeypatch)
+    assert open_own(path, options, tmp_path).store[0].num_nodes == 3
+
+
+def test_another_split_shares_what_was_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder(tmp_path / "fruit")
+    asked = Precompute(frequencies=2)
+    first = open_own(folder, TASTE, tmp_path).with_columns(asked)
+    assert first.store[0].laplacian_vectors.shape == (3, 2)
+    never_read(monkeypatch)
+    monkeypatch.setattr(precompute, "precomputed", refuse)
+    kept = sorted(path.name for path in (tmp_path / "own").iterdir())
+    options = OwnOptions(label=("taste",), split_seed=5, fractions=(0.2, 0.2, 0.6))
+    other = open_own(folder, options, tmp_path).with_columns(asked)
+    assert len(other.store.split_ids("test")) > len(first.store.split_ids("test"))
+    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == kept
+
+
+def test_a_mistake_in_a_file_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "fruit", GRAPHS.replace("g3,sour", "g3,sour,3"))
+    with pytest.raises(UserError, match=r"graphs.csv, line 5: a row must have 2 cells, got 3"):
+        open_own(folder, TASTE, tmp_path / "sets")
+    assert not [
+        path for path in (tmp_path / "sets").rglob("*") if path.suffix != ".lock" and path.is_file()
+    ]
+
+
+def test_a_full_disk_leaves_nothing_that_would_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    path = write_npz(tmp_path / "three.npz")
+    monkeypatch.setattr(whole_files, "flush", full)
+    with pytest.raises(UserError, match=r"json' cannot be written .*No space left on device"):
+        open_own(path, root=tmp_path)
+    assert [each.suffix for each in (tmp_path / "own").iterdir()] == [".lock"]
+    monkeypatch.undo()
+    assert open_own(path, root=tmp_path).task.loss == "l1"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [Path.unlink, lambda path: path.write_text("{"), lambda path: path.write_text('{"names": []}')],
+    ids=["missing", "cut", "foreign"],
+)
+@pytest.mark.parametrize("kept", ["*.json", "*/about.json", "*/columns.safetensors"])
+def test_what_is_kept_and_damaged_is_made_again(
+    damage: Callable[[Path], object], kept: str, tmp_path: Path
+) -> None:
+    path = write_npz(tmp_path / "three.npz")
+    asked = Precompute(walks=2)
+    before = open_own(path, root=tmp_path).with_columns(asked)
+    expected = before.store.batch(torch.arange(2)).random_walk.clone()
+    for file in (tmp_path / "own").glob(kept):
+        damage(file)
+    again = open_own(path, root=tmp_path).with_columns(asked)
+    assert (again.task, again.names) == (before.task, ("y0",))
+    assert torch.equal(again.store.batch(torch.arange(2)).random_walk, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("none", "got no '.*none'"), ("graphs.txt", "must be a folder, an .npz or a .csv, got")],
+)
+def test_what_is_no_own_data_is_told(name: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "graphs.txt").touch()
+    with pytest.raises(UserError, match=told):
+        open_own(tmp_path / name, root=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["nodes.csv", "graphs.csv"])
+@pytest.mark.parametrize(
+    "read", [lambda path: open_own(path, TASTE, path), lambda path: read_unlabelled(path, TASTE)]
+)
+def test_a_pipe_is_not_waited_for(
+    name: str, read: Callable[[Path], object], tmp_path: Path
+) -> None:
+    folder = write_folder(tmp_path)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(UserError, match=rf"{name} must be a file, got a pipe or device"):
+        read(folder)
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    with pytest.raises(UserError, match=rf"{name} must be a file, got a folder"):
+        read(folder)
+
+
+def test_a_path_from_elsewhere_is_told_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"got no 'none' in '{tmp_path}'"):
+        open_own("none", root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"split_seed": -1}, r"split_seed must be at least 0 and less than 2\*\*63, got -1"),
+        ({"split_seed": 1 << 63}, "split_seed must be at least 0 and less than"),
+        ({"fractions": (0.5, 0.1, 0.1)}, r"fractions must be .* that add up to 1, got"),
+        ({"fractions": (0.5, 0.5, 0.0)}, r"fractions must be .* above 0, .* got \(0.5, 0.5, 0.0\)"),
+        ({"fractions": (1.5, -0.5, 0.0)}, "fractions must be three shares above 0"),
+        ({"fractions": (0.5, 0.5, float("nan"))}, "fractions must be three shares above 0"),
+        ({"kind": "regression", "classes": 3}, "classes must be left out"),
+    ],
+)
+def test_options_are_checked(options: dict[str, object], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        OwnOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("graphs", "fractions", "sizes"),
+    [
+        (10, (0.8, 0.1, 0.1), [8, 1, 1]),
+        (7, (0.8, 0.1, 0.1), [5, 1, 1]),
+        (1, (0.8, 0.1, 0.1), [1, 0, 0]),
+        (2, (0.8, 0.1, 0.1), [1, 1, 0]),
+        (5, (0.0, 0.0, 1.0), [0, 0, 5]),
+        (100, (0.29, 0.36, 0.35), [29, 36, 35]),
+        (0, (0.8, 0.1, 0.1), [0, 0, 0]),
+    ],
+)  # fmt: skip
+def test_splits_have_their_shares(
+    graphs: int, fractions: tuple[float, float, float], sizes: list[int]
+) -> None:
+    split = draw_split(graphs, fractions, seed=3)
+    assert split.bincount(minlength=3).tolist() == sizes
+    assert torch.equal(split, draw_split(graphs, fractions, seed=3))
+    if graphs == 100:
+        assert not torch.equal(split, draw_split(graphs, fractions, seed=4))
+
+
+def test_a_folder_is_read_as_in_training_but_for_labels(tmp_path: Path) -> None:
+    folder = write_rings(tmp_path / "rings")
+    labelled = read_folder(folder, "taste", is_undirected=True).columns
+    found = read_unlabelled(folder, TASTE_COLUMN)
+    assert torch.equal(found.columns.nodes["x"], labelled.nodes["x"])
+    assert torch.equal(found.columns.edge_index, labelled.edge_index)
+    assert found.columns.graphs == {}
+    (folder / "graphs.csv").unlink()
+    bare = read_unlabelled(folder, TASTE_COLUMN)
+    assert torch.equal(bare.columns.edge_index, labelled.edge_index)
+    assert bare.graph_name(3) == "g3"
+    assert bare.node_name(1, 2) == "n2"
+
+
+def test_labels_of_nodes_are_no_features(tmp_path: Path) -> None:
+    write_rows(tmp_path / "nodes.csv", ["graph", "node", "w", "kind"], [["a", "x", 1, 0]])
+    write_rows(tmp_path / "edges.csv", ["graph", "source", "target"], [])
+    assert read_unlabelled(tmp_path, OwnOptions(label="kind")).columns.nodes["x"].tolist() == [[1]]
+
+
+def test_pairs_need_no_answer(tmp_path: Path) -> None:
+    write_rows(tmp_path / "nodes.csv", ["graph", "node"], [["a", "x"], ["a", "y"], ["b", "x"]])
+    write_rows(tmp_path / "edges.csv", ["graph", "source", "target"], [["a", "x", "y"]])
+    write_rows(tmp_path / "pairs.csv", ["graph", "source", "target"], [["a", "y", "x"]])
+    pairs = read_unlabelled(tmp_path, OwnOptions()).columns.pairs["edge_label_index"]
+    assert pairs.index.tolist() == [[1], [0]]
+    assert pairs.ptr.tolist() == [0, 1, 1]
+
+
+def test_arrays_with_and_without_labels(tmp_path: Path) -> None:
+    path = write_numbers(tmp_path / "numbers.npz")
+    whole = read_unlabelled(path, OwnOptions()).columns
+    with np.load(path) as file:
+        np.savez(tmp_path / "bare.npz", **{name: file[name] for name in file.files if name != "y"})
+    bare = read_unlabelled(tmp_path / "bare.npz", OwnOptions())
+    assert torch.equal(bare.columns.nodes["x"], whole.nodes["x"])
+    assert (bare.graph_name(7), bare.node_name(7, 2)) == ("7", "2")
+
+
+def test_pairs_of_arrays_are_checked(tmp_path: Path) -> None:
+    path = write_numbers(tmp_path / "numbers.npz", graphs=2)
+    with np.load(path) as file:
+        arrays = dict(file)
+    pairs = {"pair_ptr": np.array([0, 1, 2]), "edge_label_index": np.array([[0, 2], [1, 9]])}
+    np.savez(path, **arrays, **pairs)
+    with pytest.raises(UserError, match="edge_label_index must be a node of its graph, 0 to 2"):
+        read_unlabelled(path, OwnOptions())
+    pairs["edge_label_index"][1, 1] = 1
+    np.savez(path, **arrays, **pairs)
+    found = read_unlabelled(path, OwnOptions()).columns.pairs["edge_label_index"]
+    assert found.index.tolist() == [[0, 2], [1, 1]]
+
+
+def test_molecules(tmp_path: Path) -> None:
+    pytest.importorskip("rdkit")
+    write_rows(tmp_path / "new.csv", ["smiles"], [["CCO"], ["C"]])
+    assert read_unlabelled(tmp_path / "new.csv", OwnOptions()).columns.node_ptr.tolist() == [
+        0,
+        3,
+        4,
+    ]
+
+
+def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
+    def write(*names: str) -> None:
+        write_rows(tmp_path / "nodes.csv", ["graph", "node", *names], [["a", "x", 1, 2]])
+
+    write_rows(tmp_path / "edges.csv", ["graph", "source", "target", "w"], [["a", "x", "x", 3]])
+    write("mass", "charge")
+    known = ("nodes/mass", "nodes/charge", "edges/w")
+    assert feature_names(tmp_path, ("taste",)) == known
+    read_unlabelled(tmp_path, OwnOptions(), known)
+    write("charge", "mass")
+    with pytest.raises(UserError, match=r"in their order, nodes/mass, .*; got nodes/charge"):
+        read_unlabelled(tmp_path, OwnOptions(), known)
+
+
+def test_blank_lines_above_the_names_hide_none(tmp_path: Path) -> None:
+    folder = write_rings(tmp_path / "rings", graphs=2)
+    for file in ("nodes.csv", "edges.csv"):
+        (folder / file).write_text("\n\n" + (folder / file).read_text())
+    known = feature_names(folder, TASTE_COLUMN.labels)
+    assert known == ("nodes/size",)
+    assert read_unlabelled(folder, TASTE_COLUMN, known).columns.nodes["x"].shape == (9, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"graph,node,gr\xf6\xdfe\n", "nodes.csv must be text in UTF-8"),
+        (b"", "nodes.csv must begin with the names of its columns, got an empty file"),
+        (b'graph,node,"size\n', "nodes.csv, line 1: unexpected end of data"),
+        (b"\ngraph,node,size,size\n", "nodes.csv, line 2: column 'size' must occur once"),
+        (None, "nodes.csv must be there, got no such file"),
+    ],
+    ids=["other letters", "empty", "cut", "twice", "missing"],
+)
+def test_names_are_read_as_strictly_as_rows(
+    content: bytes | None, told: str, tmp_path: Path
+) -> None:
+    nodes = write_rings(tmp_path / "rings", graphs=2) / "nodes.csv"
+    if content is None:
+        nodes.unlink()
+    else:
+        nodes.write_bytes(content)
+    with pytest.raises(UserError, match=told):
+        feature_names(nodes.parent, TASTE_COLUMN.labels)
+    with pytest.raises(UserError, match=told):
+        read_folder(nodes.parent, "taste")
+
+
+def test_named_arrays_in_another_order_are_refused(tmp_path: Path) -> None:
+    path, known = tmp_path / "graphs.npz", ("nodes/mass", "nodes/charge", "edges/w")
+    arrays = {
+        "node_ptr": [0, 2],
+        "edge_ptr": [0, 1],
+        "edge_index": [[0], [1]],
+        "x": [[1, 2], [3, 4]],
+        "edge_attr": [[5]],
+    }
+    np.savez(path, **arrays)
+    read_unlabelled(path, OwnOptions(), known)
+    np.savez(path, **arrays, x_names=["mass", "charge"], edge_attr_names=["w"])
+    assert feature_names(path, ()) == known
+    read_unlabelled(path, OwnOptions(), known)
+    np.savez(path, **arrays, x_names=["charge", "mass"], edge_attr_names=["w"])
+    with pytest.raises(UserError, match=r"in their order, nodes/mass, .*; got nodes/charge"):
+        read_unlabelled(path, OwnOptions(), known)
+    for wrong in (["mass"], ["mass", "mass"], [1, 2]):
+        np.savez(path, **arrays, x_names=wrong)
+        with pytest.raises(UserError, match="x_names must be 2 different words, one for each"):
+            read_unlabelled(path, OwnOptions())
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"got no '.*absent\.npz'"):
+        read_unlabelled(tmp_path / "absent.npz", OwnOptions())
+    (tmp_path / "graphs.json").write_text("{}")
+    with pytest.raises(UserError, match=r"\.npz or \.csv, got '.*graphs\.json'"):
+        read_unlabelled(tmp_path / "graphs.json", OwnOptions())
+
+
+def test_parts_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
+    folder = write_rings(tmp_path / "rings", graphs=3)
+    assert read_unlabelled(folder, TASTE_COLUMN, has_split=True).columns.split is None
+    rows = [["g0", "test"], ["g1", "train"], ["g2", "validation"]]
+    write_rows(folder / "graphs.csv", ["graph", "split"], rows)
+    split = read_unlabelled(folder, TASTE_COLUMN, has_split=True).columns.split
+    assert split is not None
+    assert split.tolist() == [2, 0, 1]
+    assert read_unlabelled(folder, TASTE_COLUMN).columns.split is None
+
+
+def molecules(place: Path) -> tuple[Path, str]:
+    pytest.importorskip("rdkit")
+    write_rows(place / "graphs.csv", ["smiles", "split"], [["CC", "later"], ["CO", "test"]])
+    return place / "graphs.csv", "line 2: split must be one of train, validation, test, got 'later'"
+
+
+def rings(place: Path) -> tuple[Path, str]:
+    folder = write_rings(place / "rings", graphs=2)
+    write_rows(folder / "graphs.csv", ["graph", "split"], [["g0", "later"], ["g1", ""]])
+    return folder, "line 3: split must not be empty"
+
+
+def arrays(place: Path, split: object) -> tuple[Path, str]:
+    path = write_numbers(place / "numbers.npz", graphs=2)
+    with np.load(path) as file:
+        np.savez(path, **{**file, "split": np.array(split)})
+    return path, "split must"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        molecules,
+        rings,
+        lambda place: arrays(place, [3, 0]),
+        lambda place: arrays(place, ["later", "test"]),
+    ],
+    ids=["molecules", "folder", "numbers", "words"],
+)
+def test_parts_that_nobody_asks_for_may_be_anything(
+    write: Callable[[Path], tuple[Path, str]], tmp_path: Path
+) -> None:
+    path, told = write(tmp_path)
+    found = read_unlabelled(path, OwnOptions()).columns
+    assert (len(found.node_ptr), found.split) == (3, None)
+    with pytest.raises(UserError, match=told):
+        read_unlabelled(path, OwnOptions(), has_split=True)

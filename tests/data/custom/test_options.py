@@ -1,0 +1,66 @@
+"""Options of custom graphs, and which formats read them."""
+
+from pathlib import Path
+
+import pytest
+
+from graphmamba.data.custom import OwnOptions, open_own
+from graphmamba.data.custom.options import OWN, Format, check_read, format_of, only_read
+from graphmamba.errors import UserError
+from tests.data.custom.test_open import write_npz
+
+ALL = OwnOptions(
+    label=("a", "b"),
+    kind="regression",
+    level="graph",
+    is_undirected=True,
+    smiles="formula",
+    fractions=(0.5, 0.25, 0.25),
+    split_seed=3,
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "told"),
+    [
+        ({"is_undirected": True}, ".npz", "is_undirected is read for a folder of CSV files alone"),
+        ({"is_undirected": True}, ".csv", "is_undirected is read for .* alone, got True for x"),
+        ({"is_undirected": True}, "graphs", "is_undirected is read for a folder of CSV files"),
+        ({"smiles": "formula"}, "folder", "smiles is read for a CSV of molecules alone"),
+        ({"label": ("a", "b")}, ".npz", "label is read for a folder .* or a CSV .* got a, b for x"),
+        ({"label": "a"}, "graphs", "label is read for .* alone, got 'a' for x"),
+        ({"classes": 3}, "benchmark", "classes is read for own graphs alone, got 3 for x"),
+        ({"split_seed": 3}, "benchmark", "split_seed is read for own graphs alone, got 3 for x"),
+    ],
+)
+def test_what_nobody_reads_is_refused(options: dict[str, object], kind: Format, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        check_read(OwnOptions(**options), kind, "x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [*OWN, "benchmark"])
+def test_what_is_left_after_leaving_out_is_read(kind: Format) -> None:
+    check_read(OwnOptions(), kind, "x")
+    kept = only_read(ALL, kind)
+    check_read(kept, kind, "x")
+    assert kept.is_undirected == (kind == "folder")
+    assert kept.smiles == ("formula" if kind == ".csv" else "smiles")
+    assert kept.split_seed == (0 if kind == "benchmark" else 3)
+
+
+def test_a_path_tells_the_format(tmp_path: Path) -> None:
+    assert format_of(tmp_path) == "folder"
+    assert [format_of(Path(name)) for name in ("a.npz", "a.csv", "a.txt", "a", "graphs")] == [
+        ".npz",
+        ".csv",
+        None,
+        None,
+        None,
+    ]
+
+
+def test_files_are_opened_by_the_options_that_they_read(tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "three.npz")
+    with pytest.raises(UserError, match=rf"is_undirected is read for .* got True for {path}"):
+        open_own(path, OwnOptions(is_undirected=True), tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["three.npz"]

@@ -1,0 +1,224 @@
+"""COCO-SP from photographs and annotations."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from graphmamba.data.catalog import CATALOG
+from graphmamba.data.datasets.coco import (
+    draw_classes,
+    draw_object,
+    draw_parts,
+    read_coco,
+    unpack_runs,
+)
+from graphmamba.data.datasets.sources import build_benchmark
+from graphmamba.errors import UserError
+from tests.helpers.image_files import write_coco
+
+pytest.importorskip("skimage")
+FRACTIONS = (0.7, 0.34)
+"""Of three images two and one, of six four and two."""
+
+
+def test_as_many_images_are_drawn_for_each_part_as_published() -> None:
+    benchmark, parts = CATALOG["coco-sp"], draw_parts(118_287)
+    assert np.bincount(parts + 1).tolist() == [1, benchmark.train, benchmark.validation]
+    assert parts[[31_048, 99_801, 68_268]].tolist() == [0, 1, -1]
+
+
+def test_regions_have_the_classes_of_the_objects_there(tmp_path: Path) -> None:
+    write_coco(tmp_path)
+    columns = read_coco(tmp_path, FRACTIONS)
+    assert columns.split is not None
+    assert sorted(columns.split[:3].tolist()) == [0, 0, 1]
+    assert columns.split[3] == 2
+    # category 90 is the second of the file's two; its object is the upper left quarter
+    row, column = columns.nodes["x"][:, 12], columns.nodes["x"][:, 13]
+    is_inside = (row < 11.5) & (column < 15.5)
+    assert torch.equal(columns.nodes["y"], 2 * is_inside.long())
+    assert is_inside.any()
+    assert columns.nodes["x"].shape[1] == 14
+    assert columns.edges["edge_attr"].shape == (columns.edge_index.shape[1], 2)
+    assert columns.source == "built from train2017 and val2017"
+
+
+def test_images_without_objects_are_background(tmp_path: Path) -> None:
+    write_coco(tmp_path, image_id=12_345)
+    assert not read_coco(tmp_path, FRACTIONS).nodes["y"].any()
+
+
+def test_the_draw_is_the_same_each_time(tmp_path: Path) -> None:
+    write_coco(tmp_path, train=6)
+    one, again = (read_coco(tmp_path, FRACTIONS) for _ in range(2))
+    assert one.split is not None
+    assert again.split is not None
+    assert torch.equal(one.split, again.split)
+    assert one.split.bincount().tolist() == [4, 2, 1]
+
+
+def test_images_that_the_fractions_leave_are_left_out(tmp_path: Path) -> None:
+    write_coco(tmp_path, train=6)
+    columns = read_coco(tmp_path, (0.5, 0.34))
+    assert columns.split is not None
+    assert columns.split.bincount().tolist() == [3, 2, 1]
+    assert len(columns.node_ptr) == 7
+
+
+def test_a_small_set_cannot_spare_its_validation_images(tmp_path: Path) -> None:
+    write_coco(tmp_path)
+    with pytest.raises(UserError, match=r"train2017\.json must list at least 24 images, .* got 3"):
+        build_benchmark("coco-sp", tmp_path, tmp_path / "sets")
+    assert not list((tmp_path / "sets").rglob("*.safetensors"))
+
+
+def test_wrong_objects_are_named_with_their_file(tmp_path: Path) -> None:
+    write_coco(tmp_path, segmentation={"size": [24, 32], "counts": [5]})
+    with pytest.raises(UserError, match=r"instances_train2017\.json: annotation 10\d: .* got 5"):
+        read_coco(tmp_path, FRACTIONS)
+
+
+def test_missing_and_damaged_images_are_named(tmp_path: Path) -> None:
+    write_coco(tmp_path)
+    path = tmp_path / "val2017" / "val2017_0.jpg"
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(UserError, match=r"val2017_0\.jpg must be a whole image"):
+        read_coco(tmp_path, FRACTIONS)
+    path.unlink()
+    with pytest.raises(UserError, match=r"val2017 must hold val2017_0\.jpg, got no such file"):
+        read_coco(tmp_path, FRACTIONS)
+
+
+def test_objects_follow_the_image_as_it_is(tmp_path: Path) -> None:
+    """What counts is the size of the image itself, so that runs of another size are refused."""
+    write_coco(tmp_path, segmentation={"size": [24, 32], "counts": [24 * 32]})
+    Image.new("RGB", (30, 24)).save(tmp_path / "val2017" / "val2017_0.jpg")
+    with pytest.raises(UserError, match=r"size must be \[24, 30\], got \[24, 32\]"):
+        read_coco(tmp_path, FRACTIONS)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"categories": [{"id": 1}]}, "categories must be those of"),
+        ({"categories": [{"id": 1}, {"id": 1}]}, r"at most 80 categories, got ids \[1, 1\]"),
+        ({"categories": [{"name": "cat"}]}, "every entry must have 'id', got one without it"),
+        ({"images": []}, "must list at least one image, got none"),
+        ({"annotations": [{"id": 3}]}, "every entry must have 'category_id'"),
+        ({"annotations": 3}, "must be a whole file of COCO's instances"),
+    ],
+)
+def test_wrong_annotations_are_named(tmp_path: Path, change: dict[str, object], told: str) -> None:
+    write_coco(tmp_path)
+    path = tmp_path / "annotations" / "instances_val2017.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=rf"instances_val2017\.json.* {told}"):
+        read_coco(tmp_path, FRACTIONS)
+
+
+def test_truncated_and_missing_annotations_are_named(tmp_path: Path) -> None:
+    write_coco(tmp_path)
+    path = tmp_path / "annotations" / "instances_val2017.json"
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(UserError, match=r"instances_val2017\.json must be a whole file of COCO's"):
+        read_coco(tmp_path, FRACTIONS)
+    path.unlink()
+    with pytest.raises(UserError, match=r"annotations must hold instances_val2017\.json"):
+        read_coco(tmp_path, FRACTIONS)
+
+
+def pack_runs(runs: list[int]) -> str:
+    """The packed text by its definition: differences from the fourth number on, five bits each."""
+    text = ""
+    for place, run in enumerate(runs):
+        value = run - runs[place - 2] if place > 2 else run
+        while True:
+            bits, value = value & 31, value >> 5
+            is_last = value == (-1 if bits & 16 else 0)
+            text += chr(48 + bits + (0 if is_last else 32))
+            if is_last:
+                break
+    return text
+
+
+def draw(segmentation: Any, height: int = 3, width: int = 4) -> list[list[int]]:
+    drawn = draw_object({"id": 1, "segmentation": segmentation}, height, width)
+    return drawn.astype(int).tolist()
+
+
+def test_a_box_covers_its_pixels_and_no_other() -> None:
+    assert draw([[1, 0, 3, 0, 3, 2, 1, 2]]) == [[0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
+
+
+def test_a_pixel_is_inside_where_its_middle_is() -> None:
+    box = [[0.6, 0.4, 2.4, 0.4, 2.4, 1.6, 0.6, 1.6]]
+    assert draw(box) == [[0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    wider = [[0.4, 0.4, 2.6, 0.4, 2.6, 1.6, 0.4, 1.6]]
+    assert draw(wider) == [[1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
+
+
+def test_an_object_may_have_several_polygons_that_leave_the_image() -> None:
+    parts = [[0, 0, 1, 0, 1, 9, 0, 9], [3, 2, 40, 2, 40, 3, 3, 3]]
+    assert draw(parts) == [[1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 1]]
+
+
+def test_runs_go_down_the_columns_from_the_background_on() -> None:
+    runs = {"size": [3, 4], "counts": [1, 3, 2, 1, 5]}
+    expected = [[0, 1, 1, 0], [1, 0, 0, 0], [1, 0, 0, 0]]
+    assert draw(runs) == expected
+    assert draw(runs | {"counts": pack_runs([1, 3, 2, 1, 5])}) == expected
+
+
+def test_packed_runs_are_unpacked() -> None:
+    # known text: 6 is one letter, 40 = 8 + 1 * 32 is two
+    assert unpack_runs("6") == [6]
+    assert unpack_runs("X1") == [40]
+    random = np.random.default_rng(0)
+    for high in (3, 40, 2_000, 300_000):
+        runs = random.integers(0, high, 50).tolist()
+        assert unpack_runs(pack_runs(runs)) == runs
+
+
+def test_the_larger_category_is_seen_where_objects_overlap() -> None:
+    left = [[0, 0, 3, 0, 3, 2, 0, 2]]
+    right = [[2, 0, 4, 0, 4, 2, 2, 2]]
+    for first, second in ((90, 3), (3, 90)):
+        objects = [
+            {"id": 1, "category_id": first, "segmentation": left},
+            {"id": 2, "category_id": second, "segmentation": right},
+        ]
+        classes = draw_classes(objects, {3: 1, 90: 2}, 2, 4)
+        expected = [2, 2, 2, 1] if first == 90 else [1, 1, 2, 2]
+        assert classes.tolist() == [expected, expected]
+    assert draw_classes([], {3: 1}, 2, 2).tolist() == [[0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("segmentation", "told"),
+    [
+        ({"size": [3, 4], "counts": [5, 5]}, "runs must add up to 12 pixels, got 10"),
+        ({"size": [3, 4], "counts": [15, -3]}, "runs must add up to 12 pixels"),
+        ({"size": [4, 4], "counts": [16]}, r"size must be \[3, 4\], got \[4, 4\]"),
+        ({"size": [3, 4], "counts": "X"}, "must end with a number that is whole"),
+        ({"size": [3, 4], "counts": "6~"}, "must have letters from '0' to 'o', got '~'"),
+        ({"counts": [12]}, "'size'"),
+        ([[0, 0, 1]], r"a polygon must be pairs of finite numbers, got \[0, 0, 1\]"),
+        ([[0, 0, 1, 1, float("nan"), 2]], "a polygon must be pairs of finite numbers"),
+        ([0, 0, 1, 1, 2, 0], "a polygon must be pairs of finite numbers, got 0"),
+        (None, "not subscriptable"),
+    ],
+)
+def test_wrong_outlines_are_named(segmentation: Any, told: str) -> None:
+    with pytest.raises(UserError, match=f"annotation 1: segmentation must be .*{told}"):
+        draw(segmentation)
+
+
+def test_an_unknown_category_is_named() -> None:
+    objects = [{"id": 5, "category_id": 12, "segmentation": []}]
+    with pytest.raises(UserError, match=r"annotation 5: category_id must be one of .* got 12"):
+        draw_classes(objects, {3: 1}, 2, 2)

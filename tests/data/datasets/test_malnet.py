@@ -1,0 +1,164 @@
+"""MalNet-Tiny: nodes by their names, edge lists, what is wrong with files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmamba.data import parallel
+from graphmamba.data.catalog import MALWARE
+from graphmamba.data.datasets.malnet import read_edge_list, read_edge_lists, read_malnet
+from graphmamba.errors import UserError
+from tests.helpers.raw_files import write_malnet
+
+HEADER = "# header\n" * 5
+
+
+@pytest.mark.parametrize("rows", [1, 1000], ids=["graph by graph", "at once"])
+def test_isolated_nodes_are_removed_with_their_loops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(parallel, "ROWS", rows)
+    write_malnet(tmp_path)
+    columns = read_malnet(tmp_path)
+    assert columns.node_ptr.tolist() == [0, 3, 6, 8]
+    assert columns.edge_ptr.tolist() == [0, 3, 5, 6]
+    # names 0, 2, 7 become 0, 1, 2; node 2 keeps its loop, since it has another edge
+    assert columns.edge_index.tolist() == [[0, 2, 1, 1, 2, 0], [2, 1, 1, 0, 1, 1]]
+    assert columns.graphs["y"].tolist() == [1, 0, 4]
+
+
+def test_as_read_every_named_node_stays(tmp_path: Path) -> None:
+    write_malnet(tmp_path)
+    columns = read_malnet(tmp_path, keep_isolated=True)
+    assert columns.node_ptr.diff().tolist() == [4, 3, 2]
+    assert columns.edge_ptr.diff().tolist() == [4, 2, 1]
+    assert columns.edge_index[:, 3].tolist() == [3, 3]
+
+
+def write_lists(folder: Path) -> Path:
+    """The graphs of `write_malnet` as published; returns the file of the last one."""
+    edges = np.array([[0, 7, 2, 9, 1, 3, 0], [7, 2, 2, 9, 0, 1, 1]]).T
+    lists = folder / "split_info_tiny" / "type"
+    lists.mkdir(parents=True)
+    for part, kind, some in (
+        ("train", 1, edges[:4]),
+        ("val", 0, edges[4:6]),
+        ("test", 4, edges[6:]),
+    ):
+        name = f"{MALWARE[kind]}/family/{part}"
+        (lists / f"{part}.txt").write_text(f"{name}\n")
+        file = folder / "malnet-graphs-tiny" / f"{name}.edgelist"
+        file.parent.mkdir(parents=True)
+        file.write_text(HEADER + "".join(f"{i} {j}\n" for i, j in some))
+    return file
+
+
+def test_published_edge_lists_give_the_same(tmp_path: Path) -> None:
+    write_malnet(tmp_path)
+    packed = read_malnet(tmp_path)
+    file = write_lists(tmp_path)
+    listed = read_malnet(tmp_path)
+    assert torch.equal(listed.edge_index, packed.edge_index)
+    assert torch.equal(listed.node_ptr, packed.node_ptr)
+    assert torch.equal(listed.graphs["y"], packed.graphs["y"])
+    assert listed.split is not None
+    assert listed.split.tolist() == [0, 1, 2]
+    file.unlink()
+    with pytest.raises(UserError, match=r"family must hold test\.edgelist, got no such file"):
+        read_edge_lists(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("0 1\n2 3\n", [[0, 2], [1, 3]]),
+        ("0\t1\r\n\n 12  3", [[0, 12], [1, 3]]),
+        ("", [[], []]),
+        (" \n\n", [[], []]),
+    ],
+    ids=["plain", "other blanks", "no edges", "blanks alone"],
+)
+def test_an_edge_list_is_read(rows: str, expected: list[list[int]], tmp_path: Path) -> None:
+    (tmp_path / "a.edgelist").write_text(HEADER + rows)
+    assert read_edge_list(tmp_path / "a.edgelist").tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "got"),
+    [
+        (b"0 1\n2\n", 7, "'2'"),
+        (b"0 1 2\n3 4 5\n", 6, "'0 1 2'"),
+        (b"0 1\n\n4000000000 1\n", 8, "'4000000000 1'"),
+        (b"0 1\n0 99999999999999999999999\n", 7, "'0 99999999999999999999999'"),
+        (b"0 -1\n", 6, "'0 -1'"),
+        (b"0 1.5\n", 6, r"'0 1\.5'"),
+        (b"0 1\n\xff 2\n", 7, r"'\\\\xff 2'"),
+    ],
+    ids=["one", "three", "large", "huge", "negative", "fraction", "bytes"],
+)
+def test_a_wrong_line_is_named(rows: bytes, line: int, got: str, tmp_path: Path) -> None:
+    file = write_lists(tmp_path)
+    file.write_bytes(HEADER.encode() + rows)
+    told = rf"test\.edgelist, line {line}: must be two node numbers, 0 to 999999, got {got}$"
+    with pytest.raises(UserError, match=told):
+        read_edge_lists(tmp_path)
+
+
+def test_edges_are_not_taken_for_the_header(tmp_path: Path) -> None:
+    file = write_lists(tmp_path)
+    file.write_text("# one\n# two\n0 1\n1 2\n2 3\n3 4\n")
+    with pytest.raises(UserError, match=r"line 3: the first 5 lines must be a header, got .*'0 1'"):
+        read_edge_lists(tmp_path)
+    file.write_text("# one\n")
+    with pytest.raises(UserError, match=r"edgelist must begin with 5 lines of header, got 1"):
+        read_edge_lists(tmp_path)
+
+
+def test_wrong_lists_are_named(tmp_path: Path) -> None:
+    write_lists(tmp_path)
+    lists = tmp_path / "split_info_tiny" / "type"
+    (lists / "val.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"val\.txt must be a list of names in UTF-8"):
+        read_edge_lists(tmp_path)
+    (lists / "val.txt").write_text("worm/family/val")
+    with pytest.raises(UserError, match=r"names must begin with one of .* got 'worm/family/val'"):
+        read_edge_lists(tmp_path)
+    for part in ("train", "val", "test"):
+        (lists / f"{part}.txt").write_text("\n")
+    with pytest.raises(UserError, match="type must name at least one graph, got empty lists"):
+        read_edge_lists(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("label", [1, 0, 5], "label must be below 5, got 5"),
+        ("edge_ptr", [0, 4, 6, 8], "edge_ptr must run from 0 to 7"),
+        ("edge_ptr", [0, 6, 4, 7], "edge_ptr must never fall"),
+        ("split", [0, 1], "split must have 3 entries, got 2"),
+        ("edge_ptr", np.array([0, 6, 4, 7], np.uint32), "must never fall, got 4 after 6"),
+        (
+            "edge_ptr",
+            [0.0, 4.5, 6.0, 7.0],
+            "edge_ptr must hold integers, 1-dimensional, got float64",
+        ),
+        ("edge_ptr", np.empty(0, np.int64), "edge_ptr must run from 0 to 7, got none"),
+        ("edge", [[0, 1]], "edge must have two rows"),
+        (
+            "edge",
+            np.full((2, 7), 0.5),
+            r"edge must hold integers, 2-dimensional, got float64 of the",
+        ),
+        ("edge", np.full((2, 7), 4_000_000_000), "edge must be below 1000000, got 4000000000"),
+        ("edge", np.full((2, 7), -1), "edge must not be negative, got -1"),
+        ("label", [1, -1, 0], "label must not be negative, got -1"),
+        ("label", 1, r"label must hold integers, 1-dimensional, got int64 of the shape \(\)"),
+        ("split", [0, -1, 1], "split must not be negative, got -1"),
+    ],
+)
+def test_wrong_arrays_are_named(tmp_path: Path, name: str, values: object, told: str) -> None:
+    write_malnet(tmp_path, **{name: np.array(values)})
+    with pytest.raises(UserError, match=told):
+        read_malnet(tmp_path)

@@ -1,0 +1,309 @@
+"""Benchmarks: built from files, drawn or downloaded, kept, opened with computed columns."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data, InMemoryDataset
+
+from graphmamba.config import load_experiment
+from graphmamba.data.catalog import CATALOG
+from graphmamba.data.datasets import sources
+from graphmamba.data.datasets.download import FETCHED
+from graphmamba.data.datasets.sources import (
+    SOURCES,
+    build_benchmark,
+    check_benchmark,
+    default_root,
+    how_to_get,
+    open_benchmark,
+    open_with_columns,
+)
+from graphmamba.data.from_pyg import columns_of
+from graphmamba.data.store import GraphStore
+from graphmamba.data.transforms import precompute
+from graphmamba.data.transforms.degree_profile import local_degree_profile
+from graphmamba.data.transforms.precompute import Precompute, add_columns
+from graphmamba.errors import UserError
+from tests.helpers.raw_files import write_malnet, write_superpixels
+
+SIZES = (4, 2, 1)
+
+
+def test_every_benchmark_has_a_source() -> None:
+    assert list(SOURCES) == list(CATALOG)
+    for name, source in SOURCES.items():
+        assert bool(source.read) == bool(source.files)
+        assert f"graphmamba data build {name}" in how_to_get(name)
+
+
+def test_the_files_of_every_source_are_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "benchmark-files.md").read_text()
+    for name, source in SOURCES.items():
+        assert bool(source.files) == (f"| `{name}` |" in page)
+        for word in source.files.split():
+            file = word.strip(",()")
+            assert file in page or not {".", "/"} & set(file), f"{name}: {file}"
+
+
+def test_names_are_as_many_as_what_they_name() -> None:
+    for benchmark in CATALOG.values():
+        assert len(benchmark.names) in {0, benchmark.task.classes or benchmark.task.outputs}
+    kinds = ("addisplay", "adware", "benign", "downloader", "trojan")
+    assert CATALOG["malnet-tiny"].names == kinds
+
+
+def test_a_set_built_from_files_is_opened_again(tmp_path: Path) -> None:
+    write_superpixels(tmp_path / "mnist_75sp.npz.xz", 1)
+    built = build_benchmark("mnist", tmp_path, tmp_path / "sets")
+    opened = open_benchmark("mnist", tmp_path / "sets")
+    assert len(opened) == len(built) == 4
+    assert torch.equal(opened[3].edge_index, built[3].edge_index)
+    assert opened[0].edge_index.dtype == torch.int64
+    assert opened.source == "built from mnist_75sp.npz.xz"
+
+
+def test_building_again_takes_the_new_files(tmp_path: Path) -> None:
+    write_malnet(tmp_path)
+    build_benchmark("malnet-tiny", tmp_path, tmp_path / "sets")
+    write_malnet(tmp_path, label=np.array([2, 2, 2]))
+    build_benchmark("malnet-tiny", tmp_path, tmp_path / "sets")
+    assert int(open_benchmark("malnet-tiny", tmp_path / "sets")[0].y) == 2
+
+
+def test_a_wrong_file_leaves_nothing_behind(tmp_path: Path) -> None:
+    write_malnet(tmp_path, label=np.array([2, 2, 9]))
+    with pytest.raises(UserError, match=r"malnet_tiny\.npz\.xz: label must be below 5, got 9"):
+        build_benchmark("malnet-tiny", tmp_path, tmp_path / "sets")
+    assert not [
+        path
+        for path in (tmp_path / "sets").rglob("*")
+        if path.is_dir() and any(path.glob("*.safetensors"))
+    ]
+    with pytest.raises(UserError, match="malnet-tiny is not in"):
+        open_benchmark("malnet-tiny", tmp_path / "sets")
+
+
+def save_parts(folder: Path, ending: str, graph: dict[str, torch.Tensor]) -> None:
+    """Three parts of two graphs each, as PyG keeps what it has processed."""
+    folder.mkdir()
+    for part in ("train", "val", "test"):
+        InMemoryDataset.save([Data(**graph)] * 2, str(folder / f"{part}{ending}"))
+
+
+EDGES = torch.tensor([[0, 1], [1, 0]])
+
+
+ATOMS = {"x": torch.ones(2, 9).long(), "edge_index": EDGES, "edge_attr": torch.ones(2, 3).long()}
+
+
+PIXELS = {"pos": torch.rand(2, 2), "edge_index": EDGES, "edge_attr": torch.rand(2)}
+
+
+REGIONS = {"x": torch.rand(2, 14), "edge_index": EDGES, "edge_attr": torch.rand(2, 2)}
+
+
+CLASS, EACH = torch.tensor([1]), torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "graph", "told"),
+    [
+        ("mnist", PIXELS | {"x": torch.rand(2, 3), "y": CLASS}, "x must have 3 columns .* 5]"),
+        ("mnist", PIXELS | {"x": torch.rand(2, 1), "y": 9 + CLASS}, "y must be 0 to 9, got 10"),
+        ("mnist", PIXELS | {"x": torch.rand(2, 1), "y": EACH}, "y must be of each graph, got y of"),
+        ("cluster", {"x": torch.rand(2, 3), "edge_index": EDGES, "y": EACH}, "x must have 7 col"),
+        ("pattern", PIXELS | {"x": torch.rand(2, 1), "y": EACH}, "x must have 3 col"),
+        ("pattern", {"x": torch.eye(2, 3), "edge_index": EDGES, "y": CLASS}, "y must be of each n"),
+        ("peptides-func", ATOMS | {"y": torch.rand(1, 11)}, "y must have 10 columns of floating"),
+        ("peptides-struct", ATOMS | {"y": torch.rand(1, 10)}, "y must have 11 columns of floating"),
+        ("peptides-struct", ATOMS | {"y": torch.rand(2, 11)}, "y must be of each graph, got y of"),
+        ("pascalvoc-sp", REGIONS | {"y": 20 + EACH}, "y must be 0 to 20, got 21"),
+        ("coco-sp", REGIONS | {"x": torch.rand(2, 9), "y": EACH}, "x must have 14 columns of"),
+    ],
+)
+def test_the_files_of_another_set_are_not_kept(
+    tmp_path: Path, name: str, graph: dict[str, torch.Tensor], told: str
+) -> None:
+    save_parts(tmp_path / "processed", FETCHED[name].files[-1][0].removeprefix("train"), graph)
+    title = CATALOG[name].title
+    with pytest.raises(UserError, match=rf"folder {tmp_path} must hold graphs of {title}: {told}"):
+        build_benchmark(name, tmp_path, tmp_path / "sets")
+    assert not [path for path in (tmp_path / "sets" / name).iterdir() if path.is_dir()]
+
+
+def test_a_good_set_survives_the_files_of_another(tmp_path: Path) -> None:
+    (tmp_path / "good").mkdir()
+    write_superpixels(tmp_path / "good" / "mnist_75sp.npz", 1)
+    build_benchmark("mnist", tmp_path / "good", tmp_path / "sets")
+    save_parts(tmp_path / "CIFAR10", "_data.pt", PIXELS | {"x": torch.rand(2, 3), "y": CLASS})
+    with pytest.raises(UserError, match="must hold graphs of MNIST"):
+        build_benchmark("mnist", tmp_path / "CIFAR10", tmp_path / "sets")
+    assert open_benchmark("mnist", tmp_path / "sets").source == "built from mnist_75sp.npz"
+
+
+@pytest.mark.parametrize("name", ["cluster", "pattern"])
+def test_what_is_drawn_is_as_catalogued(name: str) -> None:
+    draw = SOURCES[name].generate
+    assert draw is not None
+    check_benchmark(draw((6, 1, 1), 0), CATALOG[name], "the recipe")
+
+
+def test_links_are_looked_for() -> None:
+    columns = columns_of([Data(**ATOMS)])
+    with pytest.raises(
+        UserError, match=r"here must hold .* edge_label_index must be there, got no"
+    ):
+        check_benchmark(columns, CATALOG["pcqm-contact"], "here")
+
+
+def test_drawn_sets_are_made_when_they_are_asked_for(tmp_path: Path) -> None:
+    first = open_benchmark("pattern", tmp_path, sizes=(6, 2, 1))
+    assert [len(first.split_ids(part)) for part in ("train", "validation", "test")] == [6, 2, 1]
+    again = open_benchmark("pattern", tmp_path, sizes=(6, 2, 1))
+    other = open_benchmark("pattern", tmp_path, seed=1, sizes=(6, 2, 1))
+    assert torch.equal(first[0].edge_index, again[0].edge_index)
+    assert not torch.equal(first[0].x.sum(dim=0), other[0].x.sum(dim=0))
+
+
+@pytest.mark.parametrize("seed", [-1, 10**22])
+def test_seeds_that_no_generator_takes_leave_nothing_behind(tmp_path: Path, seed: int) -> None:
+    for make in (build_benchmark, open_benchmark):
+        with pytest.raises(UserError, match=f"seed must be at least 0 and less than .* {seed}"):
+            make("pattern", root=tmp_path, seed=seed)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_set_tells_how_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"download it with .* or build it from local files"
+    ) as told:
+        open_benchmark("peptides-func", tmp_path)
+    assert "peptide_multi_class_dataset.csv" in str(told.value)
+    assert f"`graphmamba data build peptides-func --root {tmp_path}`" in str(told.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_another_root_than_the_default_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path))
+    assert how_to_get("mnist", tmp_path) == how_to_get("mnist")
+    assert "data build mnist`" in how_to_get("mnist")
+    assert "data build mnist --root 'my sets'`" in how_to_get("mnist", Path("my sets"))
+
+
+def test_an_empty_root_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", "")
+    assert default_root() == tmp_path / ".cache" / "graphmamba"
+
+
+def test_files_and_a_download_are_not_asked_for_together(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"--download must not be given with --from, .*{tmp_path}"):
+        build_benchmark("mnist", tmp_path, tmp_path / "sets", download=True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("pcqm-contact", r"must hold pcqm4m-contact\.tsv\.gz or pcqm4m-contact\.tsv, got no such"),
+        ("cluster", "--from must be a folder that holds what PyG has fetched, got"),
+        ("coco-sp", r"must hold train2017/, val2017/ and .* got no annotations/"),
+        ("malnet-tiny", r"must hold malnet_tiny\.npz\[\.xz\], or malnet-graphs-tiny/ .* none of"),
+        ("cifar10", r"must hold cifar10_150sp\.npz\[\.xz\], or .* got no data_batch_1\.bin"),
+        ("pascalvoc-sp", r"must hold voc_sp_\{train_0,.* got none of them"),
+        ("mnist", r"must hold mnist_75sp\.npz\[\.xz\], or .* got no train-images-idx3-ubyte or"),
+        ("zinc", "name must be one of 'peptides-func'"),
+    ],
+)
+def test_what_cannot_be_built_is_told(tmp_path: Path, name: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        build_benchmark(name, tmp_path, tmp_path)
+
+
+def test_sizes_and_seeds_are_for_drawn_sets(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="sizes must be None for mnist"):
+        open_benchmark("mnist", tmp_path, sizes=(1, 1, 1))
+    for door in (open_benchmark, build_benchmark):
+        with pytest.raises(
+            UserError, match="seed must be 0 for mnist, which is not generated, got 7"
+        ):
+            door("mnist", root=tmp_path, seed=7)
+
+
+def test_the_place_of_sets_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path))
+    assert sources.default_root() == tmp_path
+
+
+@pytest.mark.parametrize(
+    "name", ["pattern/graph-mamba", "cluster/exphormer", "pattern/gps-transformer"]
+)
+def test_a_model_reads_what_the_door_gives(name: str, tmp_path: Path) -> None:
+    experiment = load_experiment(name, {"model.layers": 1})
+    model = experiment.build().eval()
+    store = open_with_columns(experiment.benchmark, model.precompute, tmp_path, sizes=SIZES)
+    plain = open_benchmark(experiment.benchmark, tmp_path, sizes=SIZES)
+    batch = store.batch(store.split_ids("validation"))
+    given = set(add_columns(plain[0], model.precompute).keys())
+    assert set(batch.keys()) - {"batch", "ptr", "graph_key"} == given
+    with torch.no_grad():
+        assert model(batch).shape == (batch.num_nodes, experiment.data.task.outputs)
+
+
+def test_call_graphs_get_their_degrees_as_features(tmp_path: Path) -> None:
+    write_malnet(tmp_path)
+    build_benchmark("malnet-tiny", tmp_path, tmp_path)
+    store = open_with_columns("malnet-tiny", Precompute(walks=2), tmp_path)
+    graph = store[0]
+    assert set(graph.keys()) == {"x", "edge_index", "y", "random_walk"}
+    assert torch.allclose(graph.x, local_degree_profile(graph.edge_index, graph.x.shape[0]))
+
+
+def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = open_with_columns("pattern", Precompute(frequencies=3), tmp_path, sizes=SIZES)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("what is kept must be opened")
+
+    monkeypatch.setattr(precompute, "precomputed", refuse)
+    monkeypatch.setitem(sources.SOURCES, "pattern", sources.Source(refuse, generate=refuse))  # type: ignore[arg-type]
+    again = open_with_columns("pattern", Precompute(frequencies=3), tmp_path, sizes=SIZES)
+    assert torch.equal(again[1].laplacian_vectors, first[1].laplacian_vectors)
+    assert set(open_with_columns("pattern", root=tmp_path, sizes=SIZES)[0].keys()) == {
+        "x", "edge_index", "y",
+    }  # fmt: skip
+
+
+def test_columns_follow_the_graphs_they_were_computed_from(tmp_path: Path) -> None:
+    asked = Precompute(walks=2)
+    for edge in ([0, 7, 2, 9, 1, 3, 0], [7, 7, 2, 9, 1, 3, 0]):
+        write_malnet(tmp_path, edge=np.array([edge, [7, 2, 2, 9, 0, 1, 1]], np.int16))
+        build_benchmark("malnet-tiny", tmp_path, tmp_path)
+        graph = open_with_columns("malnet-tiny", asked, tmp_path)[0]
+        assert torch.equal(graph.random_walk, add_columns(graph, asked).random_walk)
+
+
+def test_a_set_built_after_it_was_opened_leaves_its_columns_to_those_who_open_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, targets = Precompute(walks=2), [7, 2, 2, 9, 0, 1, 1]
+
+    def build(*edges: int) -> None:
+        write_malnet(tmp_path, edge=np.array([edges, targets], np.int16))
+        build_benchmark("malnet-tiny", tmp_path, tmp_path)
+
+    def open_just_before(*arguments: object) -> GraphStore:
+        store = open_benchmark(*arguments)  # type: ignore[arg-type]
+        build(7, 7, 2, 9, 1, 3, 0)
+        return store
+
+    build(0, 7, 2, 9, 1, 3, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(sources, "open_benchmark", open_just_before)
+        open_with_columns("malnet-tiny", asked, tmp_path)
+    graph = open_with_columns("malnet-tiny", asked, tmp_path)[0]
+    assert torch.equal(graph.random_walk, add_columns(graph, asked).random_walk)

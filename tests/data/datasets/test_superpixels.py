@@ -1,0 +1,299 @@
+"""MNIST and CIFAR10 as superpixels."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmamba.data.catalog import CATALOG
+from graphmamba.data.datasets import superpixels
+from graphmamba.data.datasets.slic import SlicRecipe, find_superpixels
+from graphmamba.data.datasets.sources import build_benchmark, open_benchmark
+from graphmamba.data.datasets.superpixels import (
+    CIFAR_RECIPE,
+    MNIST_RECIPE,
+    join_nearest,
+    read_cifar10,
+    read_mnist,
+    read_superpixels,
+    shuffled_nodes,
+    split_of,
+    superpixels_of,
+)
+from graphmamba.errors import UserError
+from tests.helpers.image_files import (
+    photographs,
+    quarters,
+    smooth_noise,
+    write_cifar_folder,
+    write_idx,
+    write_mnist,
+)
+from tests.helpers.raw_files import write_superpixels
+
+pytest.importorskip("skimage")
+FLOAT16 = 2**-12
+"""What rounding a number below 1 to float16 costs at most."""
+
+
+def nearest_written_out(centre: np.ndarray) -> tuple[list[list[int]], list[list[float]]]:
+    """The recipe, one node at a time."""
+    distance = np.sqrt(((centre[:, None] - centre[None]) ** 2).sum(-1))
+    sigma = np.sort(distance, axis=1)[:, :9].sum(1) / 8 + 1e-8
+    similar = np.exp(-((distance / sigma[:, None]) ** 2))
+    similar = 0.5 * (similar + similar.T)
+    np.fill_diagonal(similar, -1)
+    order = np.argsort(-similar, axis=1)[:, :8]
+    return order.tolist(), np.take_along_axis(similar, order, 1).tolist()
+
+
+def test_neighbours_are_those_of_the_recipe() -> None:
+    centre = torch.rand(60, 2, generator=torch.Generator().manual_seed(0))
+    ptr = torch.tensor([0, 20, 45, 45, 60])
+    targets, weights = join_nearest(centre, ptr)
+    for begin, end in ((0, 20), (20, 45), (45, 60)):
+        expected, similar = nearest_written_out(centre[begin:end].double().numpy())
+        assert targets[begin:end].tolist() == expected
+        torch.testing.assert_close(weights[begin:end], torch.tensor(similar))
+
+
+def test_neighbours_are_the_same_however_many_images_are_joined_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    centre = torch.rand(300, 2, generator=torch.Generator().manual_seed(0))
+    ptr = torch.arange(0, 301, 20)
+    at_once = join_nearest(centre, ptr)
+    monkeypatch.setattr(superpixels, "NUMBERS_AT_ONCE", 800)
+    for one, other in zip(at_once, join_nearest(centre, ptr), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(("file", "colours"), [("mnist_75sp.npz", 1), ("cifar10_150sp.npz", 3)])
+def test_edges_of_real_superpixels_are_those_of_the_recipe(
+    file: str, colours: int, data_folder: Path
+) -> None:
+    columns = read_superpixels(data_folder, file, colours, images=40)
+    weights = columns.edges["edge_attr"].reshape(-1, 8)
+    targets = columns.edge_index[1].reshape(-1, 8)
+    for begin, end in pairwise(columns.node_ptr.tolist()):
+        centre = columns.nodes["x"][begin:end, colours:].double().numpy()
+        expected, similar = nearest_written_out(centre)
+        torch.testing.assert_close(weights[begin:end], torch.tensor(similar))
+        # places are rounded, so that a few neighbours are equally near
+        same = (targets[begin:end] == torch.tensor(expected)).float().mean()
+        assert same > 0.95
+
+
+@pytest.mark.parametrize("colours", [1, 3])
+def test_columns_and_out_degrees(tmp_path: Path, colours: int) -> None:
+    write_superpixels(tmp_path / "a.npz.xz", colours)
+    columns = read_superpixels(tmp_path, "a.npz", colours)
+    assert columns.nodes["x"].shape == (36, colours + 2)
+    assert columns.nodes["x"].max() <= 1
+    # 8 out-edges a node; graphs of at most nine nodes are complete
+    assert columns.edge_ptr.diff().tolist() == [96, 72, 6, 96]
+    assert columns.edges["edge_attr"].shape == (270, 1)
+    first = columns.edge_index[:, :96]
+    assert first[0].bincount().tolist() == [8] * 12
+    assert not (columns.edge_index[0] == columns.edge_index[1]).any()
+    assert columns.edge_index[:, 168:174].max() == 2
+
+
+def test_fewer_images_are_the_first_ones(tmp_path: Path) -> None:
+    write_superpixels(tmp_path / "a.npz", 1)
+    every, some = (read_superpixels(tmp_path, "a.npz", 1, images) for images in (None, 2))
+    assert torch.equal(some.edge_index, every.edge_index[:, :168])
+    assert some.graphs["y"].tolist() == [3, 0]
+
+
+def test_split_takes_validation_from_the_front() -> None:
+    split = split_of(60_000)
+    assert split.bincount().tolist() == [45_000, 5_000, 10_000]
+    assert split[[0, 4_999, 5_000, 49_999, 50_000]].tolist() == [1, 1, 0, 0, 2]
+
+
+def test_wrong_arrays_are_named(tmp_path: Path) -> None:
+    write_superpixels(tmp_path / "a.npz", 1)
+    with pytest.raises(UserError, match=r"value must have the shape \(3, 36\), got \(1, 36\)"):
+        read_superpixels(tmp_path, "a.npz", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("label", [1, 2, 3, 10], "label must be below 10, got 10"),
+        ("label", [1, 2, -3, 0], "label must not be negative, got -3"),
+        ("label", [1.0, 2.5, 3.0, 0.0], "label must hold integers, 1-dimensional, got float64"),
+        ("label", [1, 2, 3], "label must have 4 entries, got 3"),
+        ("value", np.full((1, 36), np.nan), "value must hold finite numbers, got nan"),
+        ("value", 3, r"value must have the shape \(1, 0\), got \(\)"),
+        ("centre", np.full((2, 36), -np.inf), "centre must hold finite numbers, got -inf"),
+        ("centre", np.full((2, 36), "a"), "centre must hold numbers, got <U1"),
+    ],
+)
+def test_wrong_values_are_named(tmp_path: Path, name: str, values: object, told: str) -> None:
+    write_superpixels(tmp_path / "a.npz", 1, **{name: np.array(values)})
+    with pytest.raises(UserError, match=rf"a\.npz: {told}"):
+        read_superpixels(tmp_path, "a.npz", 1)
+
+
+def nodes_written_out(image: np.ndarray, recipe: SlicRecipe) -> np.ndarray:
+    """Mean colours and centres, one region at a time."""
+    regions = find_superpixels(image, recipe)
+    rows = []
+    for number in range(regions.max() + 1):
+        where = np.argwhere(regions == number)
+        colours = (image / 255)[regions == number].mean(axis=0)
+        rows.append([*colours, *where.mean(axis=0) / image.shape[:2]])
+    return np.array(rows)
+
+
+def assert_same_rows(rows: np.ndarray, expected: np.ndarray, off: float = 1e-9) -> None:
+    """Each row has its equal, in whatever order."""
+    assert rows.shape == expected.shape
+    distance = np.abs(rows[:, None] - expected[None]).max(axis=2)
+    assert sorted(distance.argmin(axis=1)) == list(range(len(rows)))
+    assert distance.min(axis=1).max() <= off
+
+
+def test_four_quarters_are_four_nodes_in_some_order() -> None:
+    nodes = shuffled_nodes(quarters(20, 24), SlicRecipe(4, 4, 1.0), number=0)
+    full = 200 / 255
+    expected = [
+        [full, 0, 0, 4.5 / 20, 5.5 / 24],
+        [0, full, 0, 4.5 / 20, 17.5 / 24],
+        [0, 0, full, 14.5 / 20, 5.5 / 24],
+        [full, full, 0, 14.5 / 20, 17.5 / 24],
+    ]
+    assert_same_rows(nodes, np.array(expected))
+
+
+def test_the_order_is_random_and_the_same_each_time() -> None:
+    image = smooth_noise(32, 32, 3)
+    in_order = nodes_written_out(image, CIFAR_RECIPE)
+    first, again, other = (shuffled_nodes(image, CIFAR_RECIPE, number) for number in (5, 5, 6))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert not np.allclose(first, in_order)
+    for nodes in (first, other):
+        assert_same_rows(nodes, in_order)
+
+
+def test_mnist_is_built_from_its_images(tmp_path: Path) -> None:
+    images = write_mnist(tmp_path)
+    built = build_benchmark("mnist", tmp_path, tmp_path / "sets")
+    store = open_benchmark("mnist", tmp_path / "sets")
+    assert len(store) == len(built) == 5
+    assert store.split is not None
+    # the first 5,000 training images are for validation, here all of them
+    assert store.split.tolist() == [1, 1, 1, 2, 2]
+    assert store.source == "built from MNIST's images"
+    for number in range(5):
+        graph = store[number]
+        expected = nodes_written_out(images[number][..., None], MNIST_RECIPE)
+        assert 20 < len(expected) <= 75
+        assert_same_rows(graph.x.numpy(), expected, FLOAT16)
+        assert graph.edge_index[0].bincount().tolist() == [8] * len(expected)
+        assert 0 < graph.edge_attr.max() <= 1
+        assert int(graph.y) == number
+        # rounded as published
+        assert torch.equal(graph.x, graph.x.half().float())
+        assert torch.equal(graph.edge_attr, graph.edge_attr.half().float())
+
+
+def test_cifar10_is_built_from_its_binary_version(tmp_path: Path) -> None:
+    images = write_cifar_folder(tmp_path)
+    columns = read_cifar10(tmp_path)
+    assert columns.graphs["y"].tolist() == [3, 4, 5, 6, 7, 8]
+    assert columns.split is not None
+    assert columns.split.tolist() == [1, 1, 1, 1, 1, 2]
+    first = columns.nodes["x"][: columns.node_ptr[1]]
+    expected = nodes_written_out(images[0], CIFAR_RECIPE)
+    assert_same_rows(first.numpy(), expected, FLOAT16)
+    assert torch.equal(columns.edge_ptr, 8 * columns.node_ptr)
+
+
+def test_small_photographs_have_as_many_superpixels_as_published() -> None:
+    random = np.random.default_rng(0)
+    crops = []
+    for photograph in photographs():
+        for _ in range(10):
+            left, top = (int(random.integers(0, side - 128)) for side in photograph.size)
+            crops.append(photograph.crop((left, top, left + 128, top + 128)).resize((32, 32)))
+    counts = [len(shuffled_nodes(np.asarray(crop), CIFAR_RECIPE, 0)) for crop in crops]
+    # the published images have 4.3 superpixels more or less, forty of them 0.7 on average
+    assert np.mean(counts) == pytest.approx(CATALOG["cifar10"].mean_nodes, abs=2)
+    assert 85 <= min(counts) <= max(counts) <= 150
+
+
+def test_finished_superpixels_are_taken_where_they_are(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    write_superpixels(tmp_path / "mnist_75sp.npz", 1)
+    assert read_mnist(tmp_path).source == "built from mnist_75sp.npz"
+
+
+def test_threads_change_nothing() -> None:
+    images = smooth_noise(150 * 12, 12, 1).reshape(150, 12, 12, 1)
+    labels = np.zeros(150, np.uint8)
+    before = torch.get_num_threads()
+    built = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            built.append(superpixels_of(images, labels, 50, SlicRecipe(20, 25, 0.5), "noise"))
+    finally:
+        torch.set_num_threads(before)
+    one, three = built
+    assert torch.equal(one.nodes["x"], three.nodes["x"])
+    assert torch.equal(one.edge_index, three.edge_index)
+    assert torch.equal(one.edges["edge_attr"], three.edges["edge_attr"])
+    assert torch.equal(one.node_ptr, three.node_ptr)
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "told"),
+    [
+        ("train-labels-idx1-ubyte", [1, 2], "must have a label for each of 3 images, got 2"),
+        ("t10k-labels-idx1-ubyte", [1, 10], "labels must be below 10, got 10"),
+        ("train-labels-idx1-ubyte", [[1], [2], [3]], r"with 1 axes, got the head \[0, 0, 8, 2\]"),
+    ],
+)
+def test_wrong_files_are_named_and_nothing_stays(
+    tmp_path: Path, file: str, values: list[int], told: str
+) -> None:
+    write_mnist(tmp_path)
+    write_idx(tmp_path / file, np.array(values))
+    with pytest.raises(UserError, match=rf"{file}.* {told}"):
+        build_benchmark("mnist", tmp_path, tmp_path / "sets")
+    assert not list((tmp_path / "sets").rglob("*.safetensors"))
+
+
+def test_test_images_have_the_size_of_training_images(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    write_idx(tmp_path / "t10k-images-idx3-ubyte.gz", np.zeros((2, 20, 28)))
+    with pytest.raises(UserError, match=r"training images' shape \(28, 28\), got \(20, 28\)"):
+        read_mnist(tmp_path)
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "data_batch_1").write_bytes(b"\x80\x02")
+    with pytest.raises(UserError, match=r"binary version, data_batch_1\.bin .* never loaded"):
+        read_cifar10(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "told"),
+    [
+        ("mnist", "t10k-labels-idx1-ubyte", "got no t10k-labels-idx1-ubyte or t10k-labels-idx1"),
+        ("cifar10", "data_batch_3.bin", r"data_batch_\{1,2,3,4,5\}\.bin .* no data_batch_3\.bin"),
+    ],
+)
+def test_missing_files_are_named(tmp_path: Path, name: str, missing: str, told: str) -> None:
+    write_mnist(tmp_path)
+    write_cifar_folder(tmp_path)
+    (tmp_path / missing).unlink()
+    with pytest.raises(UserError, match=told):
+        build_benchmark(name, tmp_path, tmp_path / "sets")

@@ -1,0 +1,203 @@
+"""PascalVOC-SP from finished regions and from images."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from graphmamba.data.datasets.sources import build_benchmark
+from graphmamba.data.datasets.voc import halve, read_mask, read_voc, read_voc_folder
+from graphmamba.errors import UserError
+from tests.helpers.image_files import write_sbd, write_voc
+from tests.helpers.raw_files import write_regions
+
+FILES = {"a.npz": 0, "b.npz": 2}
+pytest.importorskip("skimage")
+Writer = Callable[[Path, dict[str, list[str]], dict[str, np.ndarray]], None]
+CLASSES = np.array([[0, 3], [20, 1]], np.uint8)
+MASK = CLASSES.repeat(12, 0).repeat(16, 1)
+NAMES = {"train": ["2008_000001", "2008_000002"], "val": ["2009_000001", "2009_000002"]}
+MASKS = {name: MASK for names in NAMES.values() for name in names}
+layouts = pytest.mark.parametrize("write", [write_voc, write_sbd], ids=["voc", "sbd"])
+
+
+def test_boundaries_go_both_ways_and_loops_once(tmp_path: Path) -> None:
+    for name in FILES:
+        write_regions(tmp_path / f"{name}.xz")
+    columns = read_voc(tmp_path, FILES)
+    assert columns.node_ptr.tolist() == [0, 3, 4, 7, 8]
+    assert columns.edge_ptr.tolist() == [0, 6, 7, 13, 14]
+    assert columns.edge_index[:, :7].tolist() == [[0, 1, 0, 2, 1, 2, 0], [1, 0, 2, 0, 2, 1, 0]]
+    sobel, count = columns.edges["edge_attr"][:7].T
+    torch.testing.assert_close(sobel, torch.tensor([1, 1, 0.04, 0.04, 0, 0, 0]))
+    assert count.tolist() == [5, 5, 6, 6, 7, 7, 0]
+    assert columns.split is not None
+    assert columns.split.tolist() == [0, 0, 2, 2]
+
+
+def test_features_have_their_scales(tmp_path: Path) -> None:
+    write_regions(tmp_path / "a.npz")
+    columns = read_voc(tmp_path, {"a.npz": 0})
+    scale = torch.tensor([255.0] * 3 + [510.0] * 3 + [255.0] * 6 + [4.0] * 2)
+    raw = torch.cat([torch.arange(48.0).reshape(12, 4).T, torch.arange(8.0).reshape(2, 4).T], dim=1)
+    torch.testing.assert_close(columns.nodes["x"], raw / scale)
+    assert columns.nodes["y"].tolist() == [0, 20, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("offset", [1, 2, 2, 0], r"source \+ offset must be a node of its graph, 0 to 2, got 3"),
+        ("label", [0, 21, 0, 0], "label must be below 21, got 21"),
+        ("sobel", [1], r"sobel must have the shape \(4,\), got \(1,\)"),
+        ("node_ptr", [0, 3, 5], "node_ptr must run from 0 to 4"),
+    ],
+)
+def test_wrong_arrays_are_named(tmp_path: Path, name: str, values: list[int], told: str) -> None:
+    write_regions(tmp_path / "a.npz", **{name: np.array(values)})
+    with pytest.raises(UserError, match=told):
+        read_voc(tmp_path, {"a.npz": 0})
+
+
+@layouts
+def test_regions_have_the_colours_and_classes_of_their_place(tmp_path: Path, write: Writer) -> None:
+    write(tmp_path, NAMES, MASKS)
+    store = build_benchmark("pascalvoc-sp", tmp_path, tmp_path / "sets")
+    assert len(store) == 4
+    assert store.split is not None
+    assert sorted(store.split.tolist()) == [0, 0, 1, 2]
+    graph = store[0]
+    assert graph.x.shape[1] == 14
+    # 24 x 32 pixels, cut into squares of four
+    assert len(graph.x) == 192
+    assert graph.edge_attr.shape == (graph.edge_index.shape[1], 2)
+    row, column = graph.x[:, 12].round().long(), graph.x[:, 13].round().long()
+    assert torch.equal(graph.y, torch.from_numpy(MASK).long()[row, column])
+    # away from the borders quarter 0 is red and quarter 3 yellow; JPEG costs a few shades
+    for quarter, colour in ((0, [200, 0, 0]), (3, [200, 200, 0])):
+        inside = graph.x[(row // 12 * 2 + column // 16) == quarter]
+        off = inside[:, :3].median(dim=0).values * 255 - torch.tensor(colour)
+        assert off.abs().max() < 10
+    reverse = graph.edge_index.flip(0)
+    assert sorted(reverse.T.tolist()) == sorted(graph.edge_index.T.tolist())
+
+
+def test_both_layouts_give_the_same_graphs(tmp_path: Path) -> None:
+    write_voc(tmp_path / "voc", NAMES, MASKS)
+    write_sbd(tmp_path / "sbd", NAMES, MASKS)
+    one, other = (read_voc_folder(tmp_path / name) for name in ("voc", "sbd"))
+    assert torch.equal(one.nodes["x"], other.nodes["x"])
+    assert torch.equal(one.nodes["y"], other.nodes["y"])
+    assert torch.equal(one.edge_index, other.edge_index)
+    assert (one.source, other.source) == (
+        "built from JPEGImages and SegmentationClass",
+        "built from img and cls",
+    )
+
+
+def test_a_list_of_test_images_takes_the_place_of_the_halves(tmp_path: Path) -> None:
+    write_sbd(tmp_path, NAMES | {"test": ["2009_000001"], "val": ["2009_000002"]}, MASKS)
+    columns = read_voc_folder(tmp_path)
+    assert columns.split is not None
+    assert columns.split.tolist() == [0, 0, 1, 2]
+
+
+def test_threads_change_nothing(tmp_path: Path) -> None:
+    write_sbd(tmp_path, NAMES, MASKS)
+    before = torch.get_num_threads()
+    built = []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            built.append(read_voc_folder(tmp_path))
+    finally:
+        torch.set_num_threads(before)
+    one, three = built
+    assert torch.equal(one.nodes["x"], three.nodes["x"])
+    assert torch.equal(one.edges["edge_attr"], three.edges["edge_attr"])
+
+
+def test_finished_regions_are_taken_where_they_are(tmp_path: Path) -> None:
+    write_voc(tmp_path, NAMES, MASKS)
+    for part in ("train_0", "train_1", "train_2", "val", "test"):
+        write_regions(tmp_path / f"voc_sp_{part}.npz")
+    assert read_voc_folder(tmp_path).source.startswith("built from voc_sp_train_0.npz")
+
+
+def test_halves_have_each_kind_as_often() -> None:
+    kinds = np.random.default_rng(0).integers(0, 21, 2857)
+    part = halve(kinds.tolist())
+    assert np.bincount(part).tolist() == [0, 1428, 1429]
+    counts = [np.bincount(kinds[part == number], minlength=21) for number in (1, 2)]
+    assert np.abs(counts[0] - counts[1]).max() <= 1
+    assert np.array_equal(part, halve(kinds.tolist()))
+    assert not np.array_equal(part, halve(kinds.tolist(), seed=42))
+    # not the first ones of each kind
+    assert 0.45 < (part[:500] == 1).mean() < 0.55
+
+
+def test_void_pixels_take_the_nearest_class(tmp_path: Path) -> None:
+    mask = np.array([[1, 255, 255, 2], [1, 255, 255, 2]], np.uint8)
+    Image.fromarray(mask).save(tmp_path / "a.png")
+    assert read_mask(tmp_path / "a.png").tolist() == [[1, 1, 2, 2], [1, 1, 2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("mask", "told"),
+    [
+        (np.full((24, 32), 255), "must have a class for at least one pixel, got void alone"),
+        (np.full((24, 32), 21), "classes must be below 21, got 21"),
+        (np.full((24, 30), 1), r"must have the shape \(24, 32\), got \(24, 30\)"),
+    ],
+)
+@layouts
+def test_wrong_masks_are_named_and_nothing_stays(
+    tmp_path: Path, write: Writer, mask: np.ndarray, told: str
+) -> None:
+    write(tmp_path, NAMES, MASKS | {"2009_000001": mask})
+    image = Image.new("RGB", (32, 24))
+    (folder,) = (tmp_path / name for name in ("img", "JPEGImages") if (tmp_path / name).is_dir())
+    image.save(folder / "2009_000001.jpg")
+    with pytest.raises(UserError, match=rf"2009_000001\.(png|mat):? {told}"):
+        build_benchmark("pascalvoc-sp", tmp_path, tmp_path / "sets")
+    assert not list((tmp_path / "sets").rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("img/2008_000002.jpg", r"img must hold 2008_000002\.jpg, got no such file"),
+        ("cls/2009_000002.mat", r"cls must hold 2009_000002\.mat, got no such file"),
+        ("val.txt", r"must hold val\.txt, got no such file"),
+    ],
+)
+def test_missing_files_are_named(tmp_path: Path, file: str, told: str) -> None:
+    write_sbd(tmp_path, NAMES, MASKS)
+    (tmp_path / file).unlink()
+    with pytest.raises(UserError, match=told):
+        read_voc_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no file of MATLAB" * 20, None], ids=["empty", "foreign", "cut off"]
+)
+def test_damaged_masks_are_named(tmp_path: Path, content: bytes | None) -> None:
+    write_sbd(tmp_path, NAMES, MASKS)
+    path = tmp_path / "cls" / "2008_000001.mat"
+    path.write_bytes(path.read_bytes()[:200] if content is None else content)
+    with pytest.raises(UserError, match=r"2008_000001\.mat must be a MATLAB 5 file with the bytes"):
+        read_voc_folder(tmp_path)
+
+
+def test_an_empty_list_is_named(tmp_path: Path) -> None:
+    write_sbd(tmp_path, NAMES | {"val": []}, MASKS)
+    with pytest.raises(UserError, match=r"val\.txt must name at least one image, got none"):
+        read_voc_folder(tmp_path)
+
+
+def test_what_a_folder_must_hold_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"must hold voc_sp_.* or img/.* got none of them"):
+        read_voc_folder(tmp_path)

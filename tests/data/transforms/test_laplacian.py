@@ -1,0 +1,58 @@
+"""Laplacian spectra of single graphs."""
+
+import pytest
+import torch
+from torch_geometric.utils import to_undirected
+
+from graphmamba.data.transforms.laplacian import laplacian_spectrum
+
+CYCLE = to_undirected(torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]))
+PATH = to_undirected(torch.tensor([[0, 1], [1, 2]]))
+NO_EDGES = torch.empty(2, 0, dtype=torch.long)
+
+
+def test_spectrum_of_a_cycle() -> None:
+    vectors, values = laplacian_spectrum(CYCLE, nodes=4, frequencies=3)
+    assert torch.allclose(values, torch.tensor([0.0, 2.0, 2.0]).expand(4, 3), atol=1e-6)
+    assert torch.allclose(vectors.T @ vectors, torch.eye(3), atol=1e-6)
+    assert torch.allclose(vectors[:, 0].abs(), torch.full((4,), 0.5))
+
+
+def test_spectrum_pads_small_graphs_with_nan() -> None:
+    vectors, values = laplacian_spectrum(PATH, nodes=3, frequencies=5)
+    assert torch.isnan(vectors).sum(dim=1).tolist() == [2, 2, 2]
+    assert torch.isnan(vectors).equal(torch.isnan(values))
+    assert torch.allclose(values[0, :3], torch.tensor([0.0, 1.0, 3.0]), atol=1e-6)
+
+
+def test_spectrum_ignores_direction_loops_and_repeats() -> None:
+    messy = torch.tensor([[0, 1, 1, 2, 2], [1, 2, 2, 2, 2]])
+    for ours, theirs in zip(
+        laplacian_spectrum(messy, 3, 3), laplacian_spectrum(PATH, 3, 3), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_spectrum_without_edges_is_flat(nodes: int) -> None:
+    vectors, values = laplacian_spectrum(NO_EDGES, nodes, frequencies=2)
+    kept = min(nodes, 2)
+    assert not values[:, :kept].any()
+    assert torch.allclose(vectors[:, :kept].norm(dim=0), torch.ones(kept))
+
+
+def test_a_large_graph_has_the_spectrum_of_its_dense_matrix() -> None:
+    nodes = 600
+    generator = torch.Generator().manual_seed(0)
+    path = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)])
+    # loops, repeats and one direction alone among them
+    edges = torch.cat([path, torch.randint(nodes, (2, 200), generator=generator)], dim=1)
+    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
+    adjacency[edges[0], edges[1]] = adjacency[edges[1], edges[0]] = 1.0
+    adjacency.fill_diagonal_(0.0)
+    laplacian = adjacency.sum(dim=1).diag() - adjacency
+    vectors, values = laplacian_spectrum(edges, nodes, 6)
+    expected = torch.linalg.eigvalsh(laplacian)[:6].float()
+    assert torch.allclose(values, expected.expand(nodes, 6), atol=1e-6)
+    assert torch.allclose(laplacian.float() @ vectors, vectors * values, atol=1e-5)
+    assert torch.allclose(vectors.T @ vectors, torch.eye(6), atol=1e-5)

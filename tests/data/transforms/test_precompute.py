@@ -1,0 +1,476 @@
+"""Computed columns: of one graph, of a batch and of a whole set the same, and kept on disk."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import networkx
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+from torch_geometric.utils import to_undirected
+
+from graphmamba.data.catalog import CATALOG
+from graphmamba.data.custom import read_folder
+from graphmamba.data.random_bits import draw_bits
+from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import GraphColumns
+from graphmamba.data.transforms import expander, laplacian, precompute
+from graphmamba.data.transforms.centrality import eigenvector_centrality
+from graphmamba.data.transforms.communities import louvain_communities
+from graphmamba.data.transforms.degree_profile import local_degree_profile
+from graphmamba.data.transforms.expander import expander_edges, spectral_gap
+from graphmamba.data.transforms.laplacian import laplacian_spectrum, smallest_eigenpairs
+from graphmamba.data.transforms.precompute import (
+    Precompute,
+    add_columns,
+    add_precomputed,
+    with_precomputed,
+)
+from graphmamba.data.transforms.random_walk import return_probabilities
+from graphmamba.errors import UserError
+from tests.helpers.synthetic import synthetic_graphs
+from tests.helpers.typecheck import typecheck_off
+
+CYCLE = to_undirected(torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]))
+Graph = tuple[Tensor, int]
+STORE = GraphStore.from_pyg(synthetic_graphs(CATALOG["peptides-func"], 5, nodes=(8, 14)))
+KEPT_AS = {"set": "five molecules"}
+
+
+def test_columns_are_batched_like_nodes_and_edges() -> None:
+    asked = Precompute(frequencies=4, walks=3, expander_degree=2)
+    graph = Data(x=torch.ones(12, 1), edge_index=CYCLE)
+    graphs = Batch.from_data_list([add_columns(graph, asked) for _ in range(2)])
+    assert graphs.laplacian_vectors.shape == graphs.laplacian_values.shape == (24, 4)
+    assert graphs.random_walk.shape == (24, 3)
+    assert graphs.expander_index.shape == (2, 2 * 2 * 2 * 12)
+    assert graphs.expander_index.max() == 23
+    assert "random_walk" not in graph
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"walks": -1}, "walks must be at least 0, got -1"),
+        ({"frequencies": -2}, "frequencies must be at least 0, got -2"),
+        ({"expander_degree": -3}, "expander_degree must be at least 0, got -3"),
+        ({"walks": 2.0}, "walks must be int, got 2.0"),
+        ({"has_centrality": 1}, "has_centrality must be bool, got 1"),
+        ({"degree_profile": "foo"}, "degree_profile must be one of 'none', 'biased', 'unbiased'"),
+    ],
+    ids=str,
+)
+def test_columns_that_cannot_be_are_refused(asked: dict[str, object], message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        Precompute(**asked)
+
+
+EVERY_COLUMN = Precompute(3, 4, 2, True, True, "unbiased")
+
+
+def drawn_graphs() -> list[Data]:
+    """One of them has one node, one has none, and two are alike."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = [12, 1, 0, 70, 12]
+    graphs = [
+        Data(
+            x=torch.ones(nodes, 1),
+            edge_index=torch.randint(max(nodes, 1), (2, 2 * nodes), generator=generator),
+            y=torch.tensor([float(nodes)]),
+        )
+        for nodes in sizes
+    ]
+    graphs[-1].edge_index = graphs[0].edge_index
+    return graphs
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+def assert_same(ours: Data, theirs: Data) -> None:
+    assert set(ours.keys()) == set(theirs.keys())
+    for name in theirs.keys():  # noqa: SIM118 - a graph is no dictionary
+        assert torch.equal(ours[name].nan_to_num(9), theirs[name].nan_to_num(9)), name
+
+
+def test_graphs_of_a_batch_get_their_columns_one_by_one() -> None:
+    graphs, generator = drawn_graphs(), seeded()
+    alone = [add_columns(graph, EVERY_COLUMN, generator) for graph in graphs]
+    batch = Batch.from_data_list(graphs)
+    together = add_columns(batch, EVERY_COLUMN, seeded())
+    assert_same(together, Batch.from_data_list(alone))
+    for ours, theirs in zip(together.to_data_list(), alone, strict=True):
+        assert_same(ours, theirs)
+    assert_same(batch, Batch.from_data_list(graphs))
+    for ours, theirs in zip(batch.to_data_list(), graphs, strict=True):
+        assert_same(ours, theirs)
+
+
+def test_edges_of_a_batch_may_lie_anywhere_and_a_batch_vector_is_enough() -> None:
+    batch = Batch.from_data_list(drawn_graphs())
+    truth = add_columns(batch, EVERY_COLUMN, seeded())
+    order = torch.randperm(batch.edge_index.shape[1], generator=seeded())
+    mixed = Data(x=batch.x, edge_index=batch.edge_index[:, order], batch=batch.batch)
+    asked = replace(EVERY_COLUMN, has_clusters=False)
+    done = add_columns(mixed, asked, seeded())
+    for name in ("laplacian_values", "random_walk", "centrality", "degree_profile"):
+        assert torch.allclose(done[name], truth[name], atol=1e-5, equal_nan=True), name
+    assert torch.equal(done.expander_index, truth.expander_index)
+
+
+def test_batches_of_a_store_keep_what_they_have() -> None:
+    store = GraphStore.from_pyg(drawn_graphs())
+    batch = store.batch(torch.tensor([3, 0, 2]), by_source=True)
+    done = add_columns(batch, EVERY_COLUMN)
+    assert set(batch.keys()) < set(done.keys())
+    for name in batch.keys():  # noqa: SIM118
+        assert torch.equal(done[name], batch[name]), name
+    assert done.get_example(1).expander_index.max() == 11
+    without_graphs = add_columns(store.batch(torch.tensor([], dtype=torch.int64)), EVERY_COLUMN)
+    assert without_graphs.laplacian_vectors.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"edge_index": torch.tensor([[0, -1], [1, 0]])}, "edge_index must hold .*, got -1"),
+        (
+            {"edge_index": torch.tensor([[0, 1], [1, 4]])},
+            "must hold numbers of the 4 nodes.* got 4",
+        ),
+        ({"edge_index": None}, "graphs.edge_index must be given as pairs of nodes, got None"),
+        ({"edge_index": torch.ones(3, 2, dtype=torch.int64)}, r"\[2, edges\], got .* \[3, 2\]"),
+        ({"edge_index": torch.ones(2, 2)}, "edge_index must hold integers .*, got torch.float32"),
+        (
+            {"batch": torch.tensor([0, 0, 1, 1])},
+            "edge_index must join nodes of the same graph, got an edge from node 1 of graph 0 to "
+            "node 2 of graph 1 at 1",
+        ),
+        ({"batch": torch.tensor([0, 1, 0, 1])}, "batch must be sorted, got 0 after 1 at node 2"),
+        ({"batch": torch.tensor([0, 0, 0])}, r"graphs.batch must have shape \[4\], got \[3\]"),
+        (
+            {"ptr": torch.tensor([0, 4]), "batch": torch.tensor([0, 0, 0, 1])},
+            "numbers of the 1 gra",
+        ),
+    ],
+    ids=[
+        *("negative node", "unknown node", "no edges", "other shape", "floats"),
+        *("edge between graphs", "unsorted", "short batch", "unknown graph"),
+    ],
+)
+def test_graphs_that_cannot_be_are_refused(columns: dict[str, Tensor], message: str) -> None:
+    edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    graph = Data(**{"x": torch.ones(4, 1), "edge_index": edges, **columns})
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        add_columns(graph, Precompute(walks=2))
+
+
+def edges_of(graph: networkx.Graph) -> Graph:
+    graph = networkx.convert_node_labels_to_integers(graph)
+    pairs = torch.tensor(list(graph.edges), dtype=torch.int64).reshape(-1, 2).T
+    return torch.cat([pairs, pairs.flip(0)], dim=1), len(graph)
+
+
+def random_graph(nodes: int, edges: int, seed: int) -> Graph:
+    """Directions, self-loops, repeated edges and isolated nodes all occur."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(nodes, (2, edges), generator=generator), nodes
+
+
+NONE = torch.empty(2, 0, dtype=torch.int64)
+
+
+GRAPHS: dict[str, Graph] = {
+    "one node": (NONE, 1),
+    "a loop alone": (torch.zeros(2, 3, dtype=torch.int64), 1),
+    "empty": (NONE, 0),
+    "no edges": (NONE, 5),
+    "path": edges_of(networkx.path_graph(12)),
+    "path again": edges_of(networkx.path_graph(12)),
+    "star": edges_of(networkx.star_graph(11)),
+    "two rings": edges_of(
+        networkx.disjoint_union(networkx.cycle_graph(6), networkx.cycle_graph(6))
+    ),
+    "many pairs": (torch.arange(200).reshape(100, 2).T, 200),
+    "sparse": random_graph(30, 20, 0),
+    "dense": random_graph(25, 300, 1),
+    "large": edges_of(networkx.connected_watts_strogatz_graph(290, 4, 0.3, seed=0)),
+}
+
+
+def laid_end_to_end(graphs: list[Graph]) -> GraphColumns:
+    counts = torch.tensor([0] + [nodes for _, nodes in graphs])
+    edges = torch.tensor([0] + [index.shape[1] for index, _ in graphs])
+    index = torch.cat([NONE, *(index for index, _ in graphs)], dim=1)
+    return GraphColumns(counts.cumsum(0), edges.cumsum(0), index)
+
+
+GRAPH_SET = laid_end_to_end(list(GRAPHS.values()))
+
+
+def rows_of(column: Tensor, place: int) -> Tensor:
+    return column[GRAPH_SET.node_ptr[place] : GRAPH_SET.node_ptr[place + 1]]
+
+
+def assert_same_spectrum(ours: tuple[Tensor, Tensor], edges: Tensor, nodes: int) -> None:
+    """Equal values, and equal projectors onto each eigenspace that is there as a whole."""
+    vectors, values = ours
+    every_vector, every_value = laplacian_spectrum(edges, nodes, max(nodes, 1))
+    asked = values.shape[1]
+    kept = min(nodes, asked)
+    assert torch.isnan(vectors).equal(torch.isnan(values))
+    assert torch.isnan(values[:, kept:]).all()
+    assert torch.allclose(values[:, :kept], every_value[:, :kept], atol=2e-6)
+    gram = vectors[:, :kept].T @ vectors[:, :kept]
+    assert torch.allclose(gram, torch.eye(kept), atol=1e-5)
+    for value in every_value[:1, :kept].unique():
+        # equal numbers come out of the solver a rounding apart
+        same = (every_value[0] - value).abs() < 1e-5 if nodes else every_value[:, 0] > 0
+        if same[kept:].any():
+            continue
+        truth, found = every_vector[:, same], vectors[:, same[:asked].nonzero().flatten()]
+        assert torch.allclose(found @ found.T, truth @ truth.T, atol=2e-4)
+
+
+@pytest.mark.parametrize("dense_up_to", [512, 10], ids=["dense", "sparse"])
+@pytest.mark.parametrize("frequencies", [1, 4, 10, 40])
+def test_spectra_are_those_of_each_graph(
+    monkeypatch: pytest.MonkeyPatch, dense_up_to: int, frequencies: int
+) -> None:
+    monkeypatch.setattr(laplacian, "DENSE_UP_TO", dense_up_to)
+    vectors, values = laplacian.laplacian_spectra(GRAPH_SET, frequencies)
+    for place, (edges, nodes) in enumerate(GRAPHS.values()):
+        assert_same_spectrum((rows_of(vectors, place), rows_of(values, place)), edges, nodes)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        networkx.star_graph(350),
+        networkx.star_graph(700),
+        networkx.complete_graph(300),
+        networkx.complete_bipartite_graph(130, 160),
+        networkx.random_regular_graph(4, 600, seed=0),
+        networkx.grid_2d_graph(18, 18),
+        networkx.path_graph(350),
+        networkx.disjoint_union(networkx.star_graph(300), networkx.path_graph(290)),
+        networkx.barabasi_albert_graph(350, 1, seed=0),
+        networkx.empty_graph(70),
+    ],
+    ids=[
+        "star",
+        "large star",
+        "complete",
+        "bipartite",
+        "regular",
+        "grid",
+        "path",
+        "two parts",
+        "hubs",
+        "no edges",
+    ],
+)
+def test_the_sparse_solver_finds_every_copy_of_an_eigenvalue(graph: networkx.Graph) -> None:
+    edges, nodes = edges_of(graph)
+    values, vectors = smallest_eigenpairs(edges.numpy(), nodes, 10, dense_up_to=60)
+    repeated = torch.from_numpy(values).float().expand(nodes, 10)
+    assert_same_spectrum((torch.from_numpy(vectors).float(), repeated), edges, nodes)
+
+
+def test_spectra_are_the_same_each_time_on_any_number_of_threads() -> None:
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(laplacian.laplacian_spectra(GRAPH_SET, 6))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    once, again = found
+    for one, other in zip(once, again, strict=True):
+        assert torch.equal(one.nan_to_num(9), other.nan_to_num(9))
+
+
+def test_no_eigenvalue_is_below_zero() -> None:
+    graphs = laid_end_to_end([random_graph(20, 60, seed) for seed in range(50)])
+    _, values = laplacian.laplacian_spectra(graphs, 4)
+    assert values.min() >= 0
+
+
+@pytest.mark.parametrize("width", [512, 7], ids=["at once", "by columns"])
+def test_walks_are_those_of_each_graph(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr("graphmamba.data.transforms.random_walk.WALK_COLUMNS", width)
+    monkeypatch.setattr("graphmamba.data.transforms.random_walk.WALK_ENTRIES", 600)
+    returns = add_precomputed(GRAPH_SET, Precompute(walks=6)).nodes["random_walk"]
+    for place, (edges, nodes) in enumerate(GRAPHS.values()):
+        truth = return_probabilities(edges, nodes, 6)
+        assert torch.allclose(rows_of(returns, place), truth, atol=1e-6)
+
+
+@pytest.mark.parametrize("dense_up_to", [512, 10], ids=["dense", "sparse"])
+def test_centralities_are_those_of_each_graph(
+    monkeypatch: pytest.MonkeyPatch, dense_up_to: int
+) -> None:
+    monkeypatch.setattr("graphmamba.data.transforms.centrality.DENSE_UP_TO", dense_up_to)
+    scores = add_precomputed(GRAPH_SET, Precompute(has_centrality=True)).nodes["centrality"]
+    for place, (edges, nodes) in enumerate(GRAPHS.values()):
+        truth = eigenvector_centrality(edges, nodes)
+        assert torch.allclose(rows_of(scores, place), truth, atol=1e-5)
+
+
+def test_communities_and_degree_profiles_are_those_of_each_graph() -> None:
+    asked = Precompute(has_clusters=True, degree_profile="unbiased")
+    nodes_of_set = add_precomputed(GRAPH_SET, asked).nodes
+    biased = add_precomputed(GRAPH_SET, Precompute(degree_profile="biased")).nodes["degree_profile"]
+    for place, (edges, nodes) in enumerate(GRAPHS.values()):
+        assert torch.equal(
+            rows_of(nodes_of_set["cluster"], place), louvain_communities(edges, nodes)
+        )
+        truth = local_degree_profile(edges, nodes)
+        assert torch.allclose(rows_of(nodes_of_set["degree_profile"], place), truth, atol=1e-6)
+        truth = local_degree_profile(edges, nodes, is_unbiased=False)
+        assert torch.allclose(rows_of(biased, place), truth, atol=1e-6)
+
+
+def test_expanders_are_those_of_each_graph_and_of_its_number() -> None:
+    expander = add_precomputed(GRAPH_SET, Precompute(expander_degree=3, seed=5)).pairs[
+        "expander_index"
+    ]
+    for place, (_, nodes) in enumerate(GRAPHS.values()):
+        own_seed = int(draw_bits(torch.tensor(5), torch.tensor(place)))
+        truth = expander_edges(nodes, 3, torch.Generator().manual_seed(own_seed))
+        assert torch.equal(expander.index[:, expander.ptr[place] : expander.ptr[place + 1]], truth)
+
+
+def test_expanders_of_a_batch_are_those_of_a_set() -> None:
+    graphs = [Data(edge_index=edges, num_nodes=nodes) for edges, nodes in GRAPHS.values()]
+    state = torch.get_rng_state()
+    for seed in (0, 5):
+        asked = Precompute(expander_degree=3, seed=seed)
+        batch = add_columns(Batch.from_data_list(graphs), asked)
+        expander = add_precomputed(GRAPH_SET, asked).pairs["expander_index"]
+        for place, graph in enumerate(batch.to_data_list()):
+            truth = expander.index[:, expander.ptr[place] : expander.ptr[place + 1]]
+            assert torch.equal(graph.expander_index, truth)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_gap_is_the_same_by_both_ways(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    edges = expander_edges(150, 2, generator)
+    falls_apart = torch.cat([edges, edges + 150], dim=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(expander, "DENSE_UP_TO", 300)
+        dense = spectral_gap(edges, 150), spectral_gap(falls_apart, 300)
+    monkeypatch.setattr(expander, "DENSE_UP_TO", 20)
+    assert spectral_gap(edges, 150) == pytest.approx(dense[0], abs=1e-5)
+    assert spectral_gap(falls_apart, 300) == pytest.approx(dense[1], abs=1e-5)
+
+
+def test_only_what_is_asked_for_is_computed_and_the_rest_stays() -> None:
+    column = torch.ones(int(GRAPH_SET.node_ptr[-1]), 2)
+    with_x = GraphColumns(
+        GRAPH_SET.node_ptr, GRAPH_SET.edge_ptr, GRAPH_SET.edge_index, nodes={"x": column}
+    )
+    assert add_precomputed(with_x, Precompute()).nodes == {"x": column}
+    done = add_precomputed(with_x, Precompute(frequencies=2))
+    assert set(done.nodes) == {"x", "laplacian_vectors", "laplacian_values"}
+    assert not done.pairs
+    assert set(with_x.nodes) == {"x"}
+
+
+EVERYTHING = Precompute(4, 3, 2, True, True, "unbiased")
+
+
+def test_a_set_without_graphs_has_columns_without_rows() -> None:
+    done = add_precomputed(laid_end_to_end([]), EVERYTHING)
+    assert {len(rows) for rows in done.nodes.values()} == {0}
+    assert done.pairs["expander_index"].index.shape == (2, 0)
+
+
+def test_columns_have_the_names_and_types_of_a_single_graph() -> None:
+    graph = Data(edge_index=GRAPHS["sparse"][0], num_nodes=30)
+    alone = add_columns(graph, EVERYTHING)
+    together = add_precomputed(laid_end_to_end([GRAPHS["sparse"]]), EVERYTHING)
+    for name, rows in together.nodes.items():
+        assert alone[name].shape == rows.shape
+        assert alone[name].dtype == rows.dtype
+    assert set(alone.keys()) - set(graph.keys()) == {*together.nodes, *together.pairs}
+
+
+def test_parts_ask_for_the_same_columns_one_by_one() -> None:
+    asked = Precompute(4, 3, 2, True, True, "unbiased", seed=7)
+    together = {}
+    for name, part in asked.parts().items():
+        assert set(part.recipe()) == {name}
+        together |= part.recipe()
+    assert together == asked.recipe()
+    assert Precompute().parts() == {}
+
+
+def test_recipes_name_what_is_asked_for_and_nothing_else() -> None:
+    assert Precompute().recipe() == {}
+    assert set(Precompute(frequencies=4).recipe()) == {"laplacian"}
+    assert "seed" not in json.dumps(Precompute(walks=4, seed=3).recipe())
+    recipe = EVERYTHING.recipe()
+    assert json.loads(json.dumps(recipe)) == recipe
+    assert len(recipe) == 6
+    variants = [
+        Precompute(frequencies=5), Precompute(frequencies=4), Precompute(walks=4),
+        Precompute(expander_degree=4), Precompute(expander_degree=4, seed=1),
+        Precompute(degree_profile="biased"), Precompute(degree_profile="unbiased"),
+    ]  # fmt: skip
+    assert len({json.dumps(variant.recipe()) for variant in variants}) == len(variants)
+
+
+def test_the_store_has_the_columns_and_keeps_its_own(tmp_path: Path) -> None:
+    asked = Precompute(3, 2, 2, True, True)
+    done = with_precomputed(STORE, asked, tmp_path, KEPT_AS).columns()
+    truth = add_precomputed(STORE.columns(), asked)
+    assert set(done.nodes) == set(truth.nodes)
+    for name, rows in truth.nodes.items():
+        assert torch.equal(done.nodes[name].nan_to_num(9.0), rows.nan_to_num(9.0))
+    pairs = truth.pairs["expander_index"]
+    assert torch.equal(done.pairs["expander_index"].index, pairs.index)
+    assert torch.equal(done.pairs["expander_index"].ptr, pairs.ptr)
+    assert torch.equal(done.edge_index, STORE.columns().edge_index)
+    assert set(STORE.columns().nodes) == {"x"}
+
+
+def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[str] = []
+    compute = precompute.precomputed
+
+    def count(columns: object, part: Precompute) -> object:
+        computed.extend(part.recipe())
+        return compute(columns, part)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(precompute, "precomputed", count)
+    with_precomputed(STORE, Precompute(frequencies=3, walks=2), tmp_path, KEPT_AS)
+    with_precomputed(STORE, Precompute(frequencies=3, has_clusters=True), tmp_path, KEPT_AS)
+    assert computed == ["laplacian", "random_walk", "cluster"]
+    with_precomputed(STORE, Precompute(frequencies=4), tmp_path, KEPT_AS)
+    with_precomputed(STORE, Precompute(frequencies=3), tmp_path, {"set": "five others"})
+    assert computed[3:] == ["laplacian", "laplacian"]
+
+
+def test_batches_have_the_columns(tmp_path: Path) -> None:
+    done = with_precomputed(STORE, Precompute(2, 0, 2), tmp_path, KEPT_AS)
+    batch = done.batch(torch.tensor([3, 1]))
+    assert batch.laplacian_vectors.shape == (batch.num_nodes, 2)
+    assert batch.expander_index.max() == batch.num_nodes - 1
+
+
+def test_own_graphs_go_into_a_store(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("graph,node,a\np,1,0.5\np,2,1\nq,1,2\n")
+    (tmp_path / "edges.csv").write_text("graph,source,target\np,1,2\np,2,2\n")
+    (tmp_path / "pairs.csv").write_text("graph,source,target,near\nq,1,1,1\np,2,1,0\n")
+    batch = GraphStore(read_folder(tmp_path, "near").columns).batch(torch.tensor([1, 0]))
+    assert batch.x.flatten().tolist() == [2, 0.5, 1]
+    assert batch.edge_index.tolist() == [[1, 2], [2, 2]]
+    assert batch.edge_label_index.tolist() == [[0, 2], [0, 1]]
+    assert batch.edge_label.tolist() == [1, 0]

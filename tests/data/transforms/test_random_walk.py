@@ -1,0 +1,33 @@
+"""Return probabilities of random walks."""
+
+import pytest
+import torch
+from torch_geometric.utils import to_undirected
+
+from graphmamba.data.transforms.random_walk import return_probabilities
+
+PATH = to_undirected(torch.tensor([[0, 1], [1, 2]]))
+
+
+def test_return_probabilities_of_a_path() -> None:
+    returns = return_probabilities(PATH, nodes=3, walks=4)
+    expected = torch.tensor([[0, 0.5, 0, 0.5], [0, 1, 0, 1], [0, 0.5, 0, 0.5]])
+    assert torch.allclose(returns, expected)
+
+
+@pytest.mark.parametrize("nodes", [40, 700])
+def test_return_probabilities_are_those_of_dense_powers(nodes: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(nodes, (2, 3 * nodes), generator=generator)
+    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
+    adjacency.index_put_(tuple(edges), torch.ones(1, dtype=torch.float64), accumulate=True)
+    transition = adjacency / adjacency.sum(dim=1, keepdim=True).clamp_min(1.0)
+    powers = [torch.linalg.matrix_power(transition, step) for step in (1, 2, 3, 4)]
+    expected = torch.stack([power.diagonal() for power in powers], dim=1).float()
+    assert torch.allclose(return_probabilities(edges, nodes, 4), expected, rtol=1e-5, atol=1e-9)
+
+
+def test_return_probabilities_of_loops_and_dead_ends() -> None:
+    edges = torch.tensor([[0, 1], [0, 2]])
+    expected = torch.tensor([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    assert torch.equal(return_probabilities(edges, nodes=3, walks=2), expected)
