@@ -1,27 +1,38 @@
 # Both commands set everything up on a fresh machine; the second time nothing is installed again.
+# Paths are relative throughout, because make takes no target with a space in its name.
 
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# Scripts in $(BIN) name their interpreter by an absolute path; modules do not need one.
+RUN := $(BIN)/python -m
 
-.PHONY: run test format
+.PHONY: run test format next
 
 run: $(INSTALLED)
-	$(BIN)/graphmamba train
+	$(RUN) graphmamba train
+	@$(MAKE) --no-print-directory next
 
 test: $(INSTALLED)
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) mypy
+	$(RUN) pytest -n 2
+	@$(MAKE) --no-print-directory next
 
 format: $(INSTALLED)
-	$(BIN)/ruff format .
-	$(BIN)/ruff check --fix .
+	$(RUN) ruff format .
+	$(RUN) ruff check --fix .
+
+next:
+	@echo
+	@echo "What to type next:"
+	@echo "    source .venv/bin/activate"
+	@echo "    graphmamba --help"
 
 # The exact pins come first: torch==2.13.0 takes the CPU build where one is on offer.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv; this takes a few minutes"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(RUN) pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@

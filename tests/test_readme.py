@@ -124,8 +124,3 @@ def test_commands_run(
         monkeypatch.setitem(BATCHES, name, small)
     main(words[1:])
     assert capsys.readouterr().out
-
-
-def test_links_lead_to_files() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert target.startswith("https://") or (ROOT / target).exists(), target

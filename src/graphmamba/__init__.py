@@ -25,7 +25,6 @@ and what may be used anywhere:
     fusing, operators               when kernels run, and how PyTorch sees them
     kernel_sizes, line_sums         what their launchers share
     compiled                        functions of Numba, and how long they are kept
-    side_streams, aside             what runs beside all else on a GPU
 """
 
 from importlib import import_module

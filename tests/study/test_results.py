@@ -121,6 +121,25 @@ def test_rows_that_fall_short_by_two_deviations_are_flagged(
     assert ("## Rows that fall short" in page_of(tmp_path)) == is_short
 
 
+@pytest.mark.parametrize(
+    ("name", "score", "is_above"),
+    [
+        (FUNC, 0.6912, False),
+        (FUNC, 0.6914, True),
+        (FUNC, 0.5, False),
+        ("peptides-func/own", 0.9, False),
+        ("peptides-struct/graph-mamba", 0.1, False),
+    ],
+)
+def test_rows_above_by_two_deviations_are_marked_as_clearly(
+    name: str, score: float, is_above: bool, tmp_path: Path
+) -> None:
+    write_run(tmp_path, name, 0, score)
+    text = page_of(tmp_path)
+    assert (f"{score:.4f} ▲ |" in text) == is_above
+    assert ("## Rows above the paper" in text) == is_above
+
+
 def test_an_error_falls_short_where_it_is_higher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from graphmamba.study.runs import StoredRun
 from graphmamba.task.metrics import LOWER_IS_BETTER
 
 MARK = "<!-- Written by hand from here on; `graphmamba study results` leaves it alone. -->"
-FLAG = "▼"
+FLAG, ABOVE = "▼", "▲"
 COLUMNS = (
     *("data set", "metric", "model", "paper", "ours"),
     *("data", "seeds", "epochs", "parameters", "time of a run", "device"),
@@ -39,6 +39,7 @@ def page(found: Collected, pictures: Mapping[str, str]) -> str:
             *_section("What differs in the data", _data_notes(lines)),
             *_section("What differs in the training", _training_notes(lines)),
             *_section("Rows that fall short", _short_rows(lines)),
+            *_section("Rows above the paper", _rows_above(lines)),
             *_section("Unfinished runs", _unfinished(found)),
             *_section("Runs that find no number for some graphs", _unsound(lines)),
             *_section("Curves", _curves(lines, pictures)),
@@ -54,8 +55,9 @@ def _intro() -> list[str]:
         "the seeds (divided by their number, as in the published tables). Epochs were chosen by",
         "validation alone; no test score had a part in any choice. `paper` has what is reported:",
         f"the {GRAPH_MAMBA} unless another is named (`graphmamba.published`). {FLAG} marks rows",
-        f"more than {SHORT:g} published standard deviations worse than that. Runs that were",
-        "stopped before their last epoch stand in rows of their own, called unfinished.",
+        f"more than {SHORT:g} published standard deviations worse than that, {ABOVE} rows as much",
+        "better. Runs that were stopped before their last epoch stand in rows of their own, called",
+        "unfinished.",
     ]
 
 
@@ -80,7 +82,7 @@ def _cells(line: Line) -> list[str]:
         f"{metric_title(line.metric)} {arrow}",
         _model(line),
         _reported(line),
-        score_over_seeds(line) + (f" {FLAG}" if line.is_short else ""),
+        score_over_seeds(line) + _mark(line),
         line.note.word,
         ", ".join(str(run.seed) for run in found),
         ", ".join(dict.fromkeys(run.epochs for run in line.runs)),
@@ -88,6 +90,16 @@ def _cells(line: Line) -> list[str]:
         time_of(sum(run.seconds for run in found) / len(found)),
         ", ".join(sorted({str(run.environment.get("device", "")) for run in found})),
     ]
+
+
+def _mark(line: Line) -> str:
+    if line.is_short:
+        return f" {FLAG}"
+    return f" {ABOVE}" if _is_above(line) else ""
+
+
+def _is_above(line: Line) -> bool:
+    return line.shortfall is not None and line.shortfall < -SHORT
 
 
 def _model(line: Line) -> str:
@@ -129,6 +141,16 @@ def _short_rows(lines: Iterable[Line]) -> Iterator[str]:
             yield (
                 f"- {CATALOG[line.benchmark].title}, {_model(line)}: {line.mean:.4f} against "
                 f"{line.paper}, {line.shortfall:.1f} published standard deviations."
+            )
+
+
+def _rows_above(lines: Iterable[Line]) -> Iterator[str]:
+    for line in lines:
+        if _is_above(line) and line.shortfall is not None:
+            yield (
+                f"- {CATALOG[line.benchmark].title}, {_model(line)}: {line.mean:.4f} against "
+                f"{line.paper}, {-line.shortfall:.1f} published standard deviations above; "
+                f"data: {line.note.word}, seeds: {len(line.runs)}."
             )
 
 
