@@ -1,7 +1,6 @@
 """The step and the evaluation as CUDA graphs, held to the plain ones."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +8,10 @@ import torch
 
 from graphmamba.errors import UserError
 from graphmamba.train.captured_forward import CapturedForward
-from graphmamba.train.compile import decided, why_not_captured
 from graphmamba.train.evaluate import evaluate
 from graphmamba.train.fit import fit
 from graphmamba.train.metrics_file import read_rows
 from graphmamba.train.options import RunOptions
-from graphmamba.train.team import Team
 from tests.helpers.experiments import small_experiment
 from tests.helpers.runs import tiny_experiment, tiny_store
 
@@ -41,40 +38,6 @@ RECIPE = {
     "model.attention.dropout": 0.0,
     "head.dropout": 0.0,
 }
-
-
-@pytest.mark.parametrize(
-    ("device", "options", "processes", "reason"),
-    [
-        ("cpu", {}, 1, "needs a GPU"),
-        ("cuda", {"sync_batchnorm": True}, 2, "sync_batchnorm"),
-        ("cuda", {"sync_batchnorm": True}, 1, None),
-        ("cuda", {"accumulate": 2}, 2, None),
-    ],
-)
-def test_what_cannot_be_captured_says_why(
-    device: str, options: dict[str, object], processes: int, reason: str | None
-) -> None:
-    why = why_not_captured(RunOptions(**options), torch.device(device), processes)  # type: ignore[arg-type]
-    assert why is None if reason is None else reason in str(why)
-
-
-@pytest.mark.parametrize(
-    ("device", "epochs", "asked", "decision"),
-    [
-        ("cuda", 2_000, "auto", "on"),
-        ("cuda", 10, "auto", "off"),
-        ("cuda", 10, "on", "on"),
-        ("cpu", 2_000, "auto", "off"),
-    ],
-)
-def test_only_runs_that_win_the_time_back_are_compiled(
-    device: str, epochs: int, asked: Any, decision: str
-) -> None:
-    experiment = tiny_experiment(**{"recipe.epochs": epochs})  # four steps an epoch
-    options = RunOptions(compile=asked)
-    team = Team(device=torch.device(device))
-    assert decided(options, experiment, tiny_store(experiment), team).compile == decision
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

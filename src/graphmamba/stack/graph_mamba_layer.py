@@ -77,6 +77,7 @@ class GraphMambaLayer(GPSLayer):
         x: Float[Tensor, "nodes channels"],
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
+        mixed: Float[Tensor, "nodes channels"] | None = None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Return new node and edge rows.
 
@@ -85,6 +86,7 @@ class GraphMambaLayer(GPSLayer):
             e: Edge rows.
             topology: Which nodes are whose, and who is joined to whom; its values are looked at
                 on the CPU alone, since a look at the GPU has to wait for it.
+            mixed: What the mixer returned for `x`, where it was called before.
         """
         check_is(
             "topology", topology, Topology, "Topology(edge_index, batch, num_graphs) makes one"
@@ -101,4 +103,4 @@ class GraphMambaLayer(GPSLayer):
         if topology.dropout_seed is not None:
             # Layers that share a seed must drop different entries.
             topology = replace(topology, drop_seed=draw_bits(topology.dropout_seed, self.layer))
-        return super().forward(x, e, topology)
+        return super().forward(x, e, topology, mixed)

@@ -70,7 +70,7 @@ class Mlp(nn.Sequential):
         super().__init__(*parts, *map(Dropout, dropped), nn.Linear(channels, outputs))
         number_dropouts(self)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, x: Float[Tensor, "rows channels"], seed: Int[Tensor, ""] | None = None
     ) -> Float[Tensor, "rows outputs"]:
         """Map each row by itself; the dropouts follow the seed."""

@@ -4,6 +4,7 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -36,7 +37,7 @@ class CapturedCall:
         self,
         work: Callable[[], None],
         stream: torch.cuda.Stream,
-        pool: tuple[int, int] | None = None,
+        pool: Any = None,
         *,
         is_required: bool = False,
     ) -> None:

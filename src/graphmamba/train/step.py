@@ -97,15 +97,17 @@ class TrainStep:
         model, device = self._model, self._store.device
         buffers = [each.clone() for each in model.buffers()]
         ids = self._store.split_ids("train")[: self._size]
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            graphs, target = self._first_batch(ids)
-            loss = self._loss(self._predict(graphs), target)
-            torch.autograd.grad(loss, self._parameters, allow_unused=True)
-            with torch.no_grad(), evaluating(model):
-                self._predict(graphs)
-        with torch.no_grad():
-            for buffer, before in zip(model.buffers(), buffers, strict=True):
-                buffer.copy_(before)
+        try:
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                graphs, target = self._first_batch(ids)
+                loss = self._loss(self._predict(graphs), target)
+                torch.autograd.grad(loss, self._parameters, allow_unused=True)
+                with torch.no_grad(), evaluating(model):
+                    self._predict(graphs)
+        finally:
+            with torch.no_grad():
+                for buffer, before in zip(model.buffers(), buffers, strict=True):
+                    buffer.copy_(before)
 
     def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
         return labelled_batch(self._store, ids, self._level, (0,))

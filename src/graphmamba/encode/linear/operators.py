@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from graphmamba.encode.batch_norm.handed_sums import HandedSums, taker_of
 from graphmamba.fusing import may_round
 from graphmamba.operators import add_operator, as_dense
 
@@ -158,7 +157,6 @@ class ThroughLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
         """Map the rows."""
         ctx.save_for_backward(x, weight)
-        ctx.norm = taker_of(x)
         ctx.set_materialize_grads(False)
         return mapped(x, weight, bias), x.view_as(x)
 
@@ -174,8 +172,7 @@ class ThroughLinear(torch.autograd.Function):
         needs_x, *needs = ctx.needs_input_grad
         rows = as_rows(grad)
         found = parameter_grads(rows, as_rows(x), *needs)
-        dx = grad_through(ctx.norm, rows, weight, more) if needs_x else None
-        return dx, *found
+        return grad_of_rows(rows, weight, more) if needs_x else None, *found
 
 
 def is_ours_faster(rows: Tensor, weight: Tensor) -> bool:
@@ -207,18 +204,6 @@ def grad_of_rows(rows: Tensor, weight: Tensor, more: Tensor | None) -> Tensor:
     else:
         dx = rows @ weight
         dx = dx if more is None else dx + more
-    return dx
-
-
-def grad_through(norm: Any, rows: Tensor, weight: Tensor, more: Tensor | None) -> Tensor:
-    """Find the same; the norm that made the rows, if there is one, is handed what it will sum."""
-    if norm is None or not is_ours_faster(rows, weight):
-        return grad_of_rows(rows, weight, more)
-    dx: Tensor
-    dx, *sums = torch.ops.graphmamba.rows_grad_summed_fused(
-        *(rows, weight, more, *norm.saved_tensors, *norm.settings)
-    )
-    norm.handed = HandedSums(dx, *sums)
     return dx
 
 
