@@ -13,7 +13,7 @@ from graphmamba.aside import Aside, with_aside
 from graphmamba.encode.linear.feed_forward import FeedForward, feed_forward
 from graphmamba.encode.linear.relu import linear_relu
 from graphmamba.errors import UserError
-from graphmamba.study.flops import count_flops
+from graphmamba.studies.flops import count_flops
 from tests.helpers.processes import only_interpreted, run_apart
 
 Sizes = tuple[int, int, int, int]

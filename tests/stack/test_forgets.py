@@ -18,7 +18,7 @@ from graphmamba.encode.norm import ActivationDropout, BatchNorm
 from graphmamba.order import OrderPolicy
 from graphmamba.stack import GatedGCN, GraphMambaLayer
 from graphmamba.stack.mamba_block import SelectivePath
-from graphmamba.study.memory import LiveStorage
+from graphmamba.studies.memory import LiveStorage
 from tests.helpers.graphs import random_rows, random_topology
 from tests.helpers.processes import needs_triton, run_apart
 
