@@ -24,9 +24,6 @@ def test_what_dies_is_not_counted_twice() -> None:
     assert peak_bytes(lambda: ((ROWS * 2) + 1) * 3, CPU) == 2 * MB
     kept: list[torch.Tensor] = []
     assert peak_bytes(lambda: kept.extend(ROWS * i for i in range(4)), CPU) == 4 * MB
-
-
-def test_views_share_their_storage() -> None:
     assert peak_bytes(lambda: ROWS.view(-1)[10:].reshape(-1, 1), CPU, [ROWS, ROWS.T]) == MB
 
 
@@ -35,12 +32,8 @@ def test_the_backward_pass_counts() -> None:
     forward = peak_bytes(lambda: leaf.exp().sum(), CPU, [leaf])
     both = peak_bytes(lambda: leaf.exp().sum().backward(), CPU, [leaf])
     assert (forward // MB, both // MB) == (2, 3)
-
-
-def test_the_same_step_has_the_same_peak() -> None:
     layer = torch.nn.Linear(250, 250)
     peaks = {peak_bytes(lambda: layer(ROWS).relu().sum().backward(), CPU) for _ in range(3)}
-    layer.zero_grad()
     assert len(peaks) == 1
 
 

@@ -172,15 +172,6 @@ def test_original_mamba_scans_padding_and_projects_every_line_up() -> None:
     assert evaluation.elementwise == 5 * (training.elementwise + sum(SIZES) * D)
 
 
-def test_bins_are_padded_to_no_fewer_rows_than_graphs() -> None:
-    generator = torch.Generator().manual_seed(0)
-    graph = torch.repeat_interleave(torch.arange(len(SIZES)), torch.tensor(SIZES))
-    for bins in (2, 3):
-        drawn = torch.randint(bins, graph.shape, generator=generator)
-        sizes = [graph[drawn == each].bincount(minlength=len(SIZES)) for each in range(bins)]
-        assert sum(len(SIZES) * int(each.max()) for each in sizes) >= SIZE.slots
-
-
 @pytest.mark.parametrize("name", EQUAL)
 def test_on_graphs_of_one_size_the_original_only_finishes_the_last_edges(name: str) -> None:
     experiment, model = small(name, {"model.dropout": 0.1})
