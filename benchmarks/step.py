@@ -22,7 +22,7 @@ import torch
 from rich.console import Console
 from torch_geometric.data import Data
 
-from graphmamba.bench import once_ms
+from graphmamba.bench import once_ms, peak_bytes
 from graphmamba.config import load_experiment
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.precompute import precomputed
@@ -153,8 +153,7 @@ def measure_captured(shape: StepShape, device: torch.device, batch_size: int) ->
     ids = torch.arange(len(store))
     forward = CapturedForward(model, store, ids, batch_size, streams=streams)
     model.eval()
-    evaluate_ms = _device_ms(forward.predict, batches)
-    times = train_ms, evaluate_ms
+    times = train_ms, _device_ms(forward.predict, batches)
     return _times("captured", experiment, store, model, times, peak, held)
 
 
@@ -213,18 +212,7 @@ def take_references(model: GraphMamba) -> None:
 
 def _peak_bytes(work: Callable[[Ids], object], batches: list[Ids]) -> int:
     """Most that the work on a batch takes beyond what is there without it."""
-    # Kernels are compiled and work space is taken before anything counts.
-    work(batches[0])
-    peaks = []
-    for ids in batches:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        work(ids)
-        torch.cuda.synchronize()
-        peaks.append(torch.cuda.max_memory_allocated() - before)
-    return max(peaks)
+    return max(peak_bytes(partial(work, ids)) for ids in batches)
 
 
 def _device_ms(work: Callable[[Ids], object], batches: list[Ids]) -> float:
