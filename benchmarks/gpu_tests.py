@@ -65,7 +65,7 @@ def main() -> None:
     begin = perf_counter()
     run = partial(_run, marker=options.marker, deadline=begin + options.limit)
     with ThreadPoolExecutor(options.processes) as pool:
-        shares = deal(tests, former, options.processes)
+        shares = assign(tests, former, options.processes)
         ended = dict(each for found in pool.map(run, shares) for each in found.items())
     record = {
         **describe(device, options.commit),
@@ -87,7 +87,7 @@ def _read_durations(parser: argparse.ArgumentParser, path: Path) -> dict[str, fl
         parser.error(f"--durations must be a record with durations, got '{path}': {mistake!r}")
 
 
-def deal(tests: list[str], former: dict[str, float], processes: int) -> list[list[str]]:
+def assign(tests: list[str], former: dict[str, float], processes: int) -> list[list[str]]:
     """Assign tests to processes, in the order in which these are to start."""
     if not former:
         # Neighbours take about as long as one another: every share gets some of each kind.

@@ -31,7 +31,7 @@ class Place:
     is_activated: bool
     """`a + drop(relu(norm(x)))`, as in message passing; else `a + norm(b + drop(x))`."""
     rate: float = 0.0
-    ghosts: float = 0.0
+    padding: float = 0.0
     """Share of nodes or edges that belong to a padding graph and do not count."""
 
     @property
@@ -54,7 +54,7 @@ PLACES = {
         Place("peptides edges", 43_000, 96, is_activated=True),
         Place("pattern edges", 195_000, 64, is_activated=True),
         Place("peptides edges, dropout", 43_000, 96, is_activated=True, rate=0.1),
-        Place("peptides edges, ghosts", 43_000, 96, is_activated=True, ghosts=0.05),
+        Place("peptides edges, ghosts", 43_000, 96, is_activated=True, padding=0.05),
     )
 }
 """Norms of training batches of the benchmarks."""
@@ -153,12 +153,12 @@ def draw(place: Place, device: torch.device, seed: int = 0) -> Inputs:
     grad, *leaves = (
         torch.randn(shape, generator=generator, device=device) for _ in range(place.tensors)
     )
-    real = place.rows - int(place.ghosts * place.rows)
+    real = place.rows - int(place.padding * place.rows)
     return Inputs(
         leaves=tuple(each.requires_grad_() for each in leaves),
         grad=grad,
         seed=torch.tensor(seed, device=device),
-        count=torch.tensor(real, device=device) if place.ghosts else None,
+        count=torch.tensor(real, device=device) if place.padding else None,
     )
 
 

@@ -66,7 +66,7 @@ COMMANDS = {
         "graphmamba.studies.ablation:ablation",
     ),
     "study efficiency": Command(
-        "measure operations, memory and time of Graph-Mamba and its rivals: two figures",
+        "measure operations, memory and time of Graph-Mamba and its baselines: two figures",
         "graphmamba.studies.efficiency:efficiency",
     ),
     "study results": Command(

@@ -147,10 +147,10 @@ def test_what_ended_before_the_time_was_over_is_kept(
 def test_the_longest_tests_come_first_and_short_ones_share_a_process(script: ModuleType) -> None:
     former = {"a": 1.0, "b": 30.0, "c": 1.0, "d": 5.0, "e": 3.0, "gone": 2.0}
     # A fair share of the 42.5 seconds is 5.3; "new" is taken for a usual one of 2.5.
-    shares = script.deal(["a", "b", "c", "d", "e", "new"], former, processes=2)
+    shares = script.assign(["a", "b", "c", "d", "e", "new"], former, processes=2)
     assert shares == [["b"], ["d"], ["e"], ["new", "a", "c"]]
     tests = [f"{number:02}" for number in range(13)]
-    shares = script.deal(tests, {}, processes=2)
+    shares = script.assign(tests, {}, processes=2)
     assert sorted(test for share in shares for test in share) == tests
 
 

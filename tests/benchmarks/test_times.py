@@ -66,7 +66,7 @@ def test_norms_are_measured_at_every_place(
     written = run_script(script, monkeypatch, tmp_path / "new" / "norm.json", "--device", device)
     measured = {(one["place"]["name"], one["way"]) for one in written["times"]}
     assert measured == {(name, way) for name in small for way in script.WAYS}
-    for place in (each for each in small.values() if not each.rate and not each.ghosts):
+    for place in (each for each in small.values() if not each.rate and not each.padding):
         inputs = script.draw(place, torch.device("cpu"))
         found = [call(kind(8), place, inputs) for kind, call in script.WAYS.values()]
         assert torch.allclose(*found, atol=1e-6)

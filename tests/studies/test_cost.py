@@ -16,7 +16,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.synthetic import sized_graphs
 from graphmamba.studies.cost import (
     SPREADS,
-    Shelf,
+    PrecomputedGraphs,
     Subject,
     draw_sizes,
     largest_batch,
@@ -34,7 +34,7 @@ CPU = torch.device("cpu")
 def subject(model: str, count: int = 4, scale: float = 0.05) -> Subject:
     graphs = study_graphs("malnet-tiny", count, scale=scale)
     experiment = load_experiment(f"malnet-tiny/{model}", {"model.layers": 1})
-    return Subject(experiment, Shelf(graphs.graphs), CPU)
+    return Subject(experiment, PrecomputedGraphs(graphs.graphs), CPU)
 
 
 def test_running_out_of_memory_is_a_cell_and_not_the_end() -> None:
@@ -67,7 +67,7 @@ def test_attention_takes_more_memory_than_the_scan_for_larger_graphs() -> None:
 def test_a_step_leaves_nothing_wherever_it_ends(model: str) -> None:
     experiment = experiment_of("peptides-func", model, "matched")
     small = replace(experiment, model=replace(experiment.model, layers=1))
-    own = Subject(small, Shelf(study_graphs("peptides-func", 4, scale=0.1).graphs), CPU)
+    own = Subject(small, PrecomputedGraphs(study_graphs("peptides-func", 4, scale=0.1).graphs), CPU)
     for part in own.model.modules():
         # recomputed for the backward pass, as with large batches on a GPU
         if hasattr(part, "forgets"):

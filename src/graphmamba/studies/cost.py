@@ -68,7 +68,7 @@ class Cost:
         return None if self.peak_bytes is None else self.peak_bytes / self.batch_size
 
 
-class Shelf:
+class PrecomputedGraphs:
     """Graphs with what models read of them, computed once for all that read the same.
 
     Args:
@@ -94,20 +94,20 @@ class Subject:
 
     Args:
         experiment: Which model, and its loss.
-        shelf: Graphs to make batches of.
+        graphs: Graphs to make batches of.
         device: Where it runs.
         seed: What its weights are drawn from.
     """
 
     def __init__(
-        self, experiment: Experiment, shelf: Shelf, device: torch.device, seed: int = 0
+        self, experiment: Experiment, graphs: PrecomputedGraphs, device: torch.device, seed: int = 0
     ) -> None:
         torch.manual_seed(seed)
         self.device, self.task = device, experiment.data.task
         self.loss = LOSSES[experiment.loss]
         self.model = experiment.build(seed).to(device).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters())
-        self.store = shelf.store(self.model.precompute).to(device)
+        self.store = graphs.store(self.model.precompute).to(device)
 
     @property
     def parameters(self) -> int:

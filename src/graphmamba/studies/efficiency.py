@@ -18,7 +18,7 @@ from graphmamba.parse import parse
 from graphmamba.studies.cost import (
     Cost,
     LargestBatch,
-    Shelf,
+    PrecomputedGraphs,
     StudyGraphs,
     Subject,
     largest_batch,
@@ -99,9 +99,9 @@ class Claim:
     """What the paper says Graph-Mamba saves."""
 
     benchmark: str
-    rival: str
+    baseline: str
     memory: float
-    """Share of the rival's memory that is saved."""
+    """Share of the baseline's memory that is saved."""
     flops: float
     """Share of its operations."""
 
@@ -314,7 +314,7 @@ class Bench:
     _graphs: dict[tuple[str, int], StudyGraphs] = field(
         default_factory=dict, compare=False, repr=False
     )
-    _shelves: dict[tuple[str, int, float], Shelf] = field(
+    _precomputed: dict[tuple[str, int, float], PrecomputedGraphs] = field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -326,7 +326,7 @@ class Bench:
         """
         source, held = self.source(cell), released_bytes(self.device)
         experiment = experiment_of(cell.benchmark, cell.model, cell.sizing)
-        subject = Subject(experiment, self._shelf(cell), self.device, self.seed)
+        subject = Subject(experiment, self._subsampled(cell), self.device, self.seed)
         plan, cap = self.plan, self.memory_cap
         found: Cost | LargestBatch
         if cell.figure == "batches":
@@ -340,12 +340,12 @@ class Bench:
         """Say where the graphs of a cell come from."""
         return self._whole(cell).source
 
-    def _shelf(self, cell: Cell) -> Shelf:
+    def _subsampled(self, cell: Cell) -> PrecomputedGraphs:
         key = cell.benchmark, self._batch_size(cell), cell.fraction
-        if key not in self._shelves:
+        if key not in self._precomputed:
             chosen = self._whole(cell).subsampled(cell.fraction, self.seed)
-            self._shelves[key] = Shelf(chosen.graphs, self.seed)
-        return self._shelves[key]
+            self._precomputed[key] = PrecomputedGraphs(chosen.graphs, self.seed)
+        return self._precomputed[key]
 
     def _whole(self, cell: Cell) -> StudyGraphs:
         size = self._batch_size(cell)
@@ -376,7 +376,7 @@ def efficiency(  # noqa: PLR0913
     *,
     max_time: float = math.inf,
 ) -> None:
-    """Measure operations, memory and time of Graph-Mamba and its rivals, and draw both figures.
+    """Measure operations, memory and time of Graph-Mamba and its baselines, and draw both figures.
 
     A study that was stopped or cut off goes on when the same command is given again.
 

@@ -88,25 +88,25 @@ def _compared(findings: Findings, claim: Claim, sizing: Sizing) -> Iterator[dict
         for cell, cost in findings.costs("mixers")
         if (cell.benchmark, cell.sizing) == (claim.benchmark, sizing)
     }
-    if not {OURS, claim.rival} <= cost.keys():
+    if not {OURS, claim.baseline} <= cost.keys():
         return
-    ours, rival = cost[OURS], cost[claim.rival]
+    ours, baseline = cost[OURS], cost[claim.baseline]
     yield {
         "benchmark": claim.benchmark,
-        "rival": claim.rival,
+        "baseline": claim.baseline,
         "sizing": sizing,
-        "memory_saved": _saved(ours.bytes_per_graph, rival.bytes_per_graph),
+        "memory_saved": _saved(ours.bytes_per_graph, baseline.bytes_per_graph),
         "memory_saved_in_the_paper": claim.memory,
-        "flops_saved": _saved(ours.forward_flops, rival.forward_flops),
-        # by our code of the rival's own, and by the code of the paper
-        "flops_saved_of_original": _saved(ours.forward_flops, rival.original_flops),
-        "flops_saved_by_original": _saved(ours.original_flops, rival.original_flops),
+        "flops_saved": _saved(ours.forward_flops, baseline.forward_flops),
+        # by our code of the baseline's own, and by the code of the paper
+        "flops_saved_of_original": _saved(ours.forward_flops, baseline.original_flops),
+        "flops_saved_by_original": _saved(ours.original_flops, baseline.original_flops),
         "flops_saved_in_the_paper": claim.flops,
     }
 
 
-def _saved(ours: float | None, rival: float | None) -> float | None:
-    return None if ours is None or rival is None else 1 - ours / rival
+def _saved(ours: float | None, baseline: float | None) -> float | None:
+    return None if ours is None or baseline is None else 1 - ours / baseline
 
 
 COLUMNS = ("parameters", "batch", "nodes", "MFLOP", "counted", "original", "MB", "ms")
@@ -149,8 +149,10 @@ def print_findings(
         ]
         console.print(table(f"Models {means}, on {device}", ["set", "model", *COLUMNS], rows))
     if costs:
-        title = "What Graph-Mamba saves of a rival's memory and operations, here and in the paper"
-        columns = ["set and rival", "sizing", *(heading.strip() for heading in CLAIM_COLUMNS)]
+        title = (
+            "What Graph-Mamba saves of a baseline's memory and operations, here and in the paper"
+        )
+        columns = ["set and baseline", "sizing", *(heading.strip() for heading in CLAIM_COLUMNS)]
         console.print(table(title, columns, map(_claim_cells, claims(findings))))
     _print_notes(findings, console)
     # a path may well look like markup
@@ -192,7 +194,7 @@ def _batch_rows(findings: Findings) -> Iterator[list[str]]:
 def _claim_cells(claim: dict[str, object]) -> list[str]:
     values = [claim[name] for name in CLAIM_COLUMNS.values()]
     return [
-        f"{CATALOG[str(claim['benchmark'])].title}, {TITLES[str(claim['rival'])]}",
+        f"{CATALOG[str(claim['benchmark'])].title}, {TITLES[str(claim['baseline'])]}",
         str(claim["sizing"]),
         *(f"{100 * value:.0f} %" if isinstance(value, float) else OUT for value in values),
     ]
@@ -207,7 +209,8 @@ def _print_notes(findings: Findings, console: Console) -> None:
     if costs:
         console.print(
             "Operations: original is what the code of a model's authors does, padding included; "
-            "'of original' is saved of a rival's by our Graph-Mamba, 'by original' by its authors'"
+            "'of original' is saved of a baseline's by our Graph-Mamba, 'by original' by that of "
+            "its authors"
         )
         console.print("Memory: " + ", ".join(sorted({cost.memory_measure for cost in costs})))
         held = max(row.held_bytes for row in rows)
