@@ -1,7 +1,5 @@
 """How much a score on CLUSTER owes to the graphs that were drawn: one model, many test sets.
 
-Run it in the repository; the package need not be installed:
-
     PYTHONPATH=src python benchmarks/draws.py --out FILE.json
 
 The published sets are one draw of their recipe, and ours are another. Trained weights are scored on
@@ -18,12 +16,12 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from graphmamba.bench.tables import table, write_json
 from graphmamba.checks import check_choice, check_least
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
+from graphmamba.studies.report import table, write_json
 from graphmamba.train.pretrained import find_pretrained
 from graphmamba.train.results import deviation_of, mean_of
 from graphmamba.train.scorer import Scorer
@@ -68,7 +66,6 @@ def main() -> None:
         )
     )
     Console().print(", ".join(f"{name.replace('_', ' ')} {spread[name]:.4f}" for name in spread))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "environment": describe(device, options.commit),
         "scores_of_the_run": load_weights(trained.path).metadata.get("scores"),

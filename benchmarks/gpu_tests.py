@@ -4,6 +4,8 @@
 
 Most of their time is the compilation of kernels, which one core does for one process. With
 `--durations`, a former record, the longest tests come first, so that none is begun near the end.
+The processes load this file as a plugin of pytest as well, which writes down each test as it ends,
+so that a killed process keeps its tests.
 """
 
 import argparse
@@ -18,9 +20,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-
-from graphmamba.bench.tables import write_json
-from graphmamba.environment import describe, resolve_device
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SHARE = 6
@@ -31,8 +31,24 @@ Ended = tuple[str, float]
 """How a test ended, and its seconds."""
 
 
+def pytest_runtest_logreport(report: Any) -> None:
+    """Add a line for what has just ended: the preparation of a test, its call, or what follows."""
+    line = {
+        "test": report.nodeid,
+        "stage": report.when,
+        "outcome": report.outcome,
+        "seconds": report.duration,
+    }
+    with Path(os.environ["ENDED_TESTS"]).open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
 def main() -> None:
-    """Collect, deal out, run, record; the exit status is 1 where a test did not pass."""
+    """Collect, assign to processes, run, record; the exit status is 1 where a test did not pass."""
+    # not in the tests' processes, where shapes are checked from the first import on
+    from graphmamba.environment import describe, resolve_device
+    from graphmamba.studies.report import write_json
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tests", nargs="*", default=["tests"], help="folders or files of tests")
     parser.add_argument("--out", type=Path, help="where the record goes, as JSON")
@@ -49,7 +65,7 @@ def main() -> None:
     begin = perf_counter()
     run = partial(_run, marker=options.marker, deadline=begin + options.limit)
     with ThreadPoolExecutor(options.processes) as pool:
-        shares = deal(tests, former, options.processes)
+        shares = assign(tests, former, options.processes)
         ended = dict(each for found in pool.map(run, shares) for each in found.items())
     record = {
         **describe(device, options.commit),
@@ -71,8 +87,8 @@ def _read_durations(parser: argparse.ArgumentParser, path: Path) -> dict[str, fl
         parser.error(f"--durations must be a record with durations, got '{path}': {mistake!r}")
 
 
-def deal(tests: list[str], former: dict[str, float], processes: int) -> list[list[str]]:
-    """Deal tests out to processes, in the order in which these are to start."""
+def assign(tests: list[str], former: dict[str, float], processes: int) -> list[list[str]]:
+    """Assign tests to processes, in the order in which these are to start."""
     if not former:
         # Neighbours take about as long as one another: every share gets some of each kind.
         count = -(-len(tests) // SHARE)
@@ -130,7 +146,7 @@ def _run(tests: list[str], marker: str, deadline: float) -> dict[str, Ended]:
         paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         try:
             done = subprocess.run(
-                [*_pytest(marker), "-p", "ended_tests", *tests],
+                [*_pytest(marker), "-p", "gpu_tests", *tests],
                 cwd=ROOT, capture_output=True, text=True, check=False, timeout=left,
                 # Processes side by side would otherwise fight over the same cores.
                 env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths,

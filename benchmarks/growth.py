@@ -1,7 +1,5 @@
 """Where the rows of a graph may grow beyond all numbers in evaluation: layer by layer, in float64.
 
-Run it in the repository; the package need not be installed:
-
     PYTHONPATH=src python benchmarks/growth.py --out FILE.json
 
 An untrained model of CLUSTER sees some batches, which move its running statistics, and is then
@@ -16,15 +14,15 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from rich.console import Console
+from rounding import in_type, twin_of
 from torch import Tensor
 
-from graphmamba.bench.tables import table, write_json
-from graphmamba.bench.twin import in_type, twin_of
 from graphmamba.checks import check_least
 from graphmamba.config import load_experiment
 from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
+from graphmamba.studies.report import table, write_json
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.generators import own_generators
@@ -60,7 +58,6 @@ def main() -> None:
         )
     )
     Console().print(f"{found['without_a_number']} of {options.graphs} graphs are no numbers")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     asked = {name: getattr(options, name) for name in ("batches", "graphs", "seed")}
     environment = describe(torch.device("cpu"), options.commit)
     write_json(options.out, {"environment": environment, "asked": asked, **found})

@@ -1,7 +1,5 @@
 """How far each order puts neighbours apart: mean places between the two ends of an edge.
 
-Run it in the repository; the package need not be installed:
-
     PYTHONPATH=src python benchmarks/orders.py --root FOLDER --out FILE.json
 
 A scan forgets along the line, so that what an order puts near one another is what it can join. The
@@ -19,7 +17,6 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from graphmamba.bench.tables import table, write_json
 from graphmamba.checks import check_least
 from graphmamba.data.columns import topology_of
 from graphmamba.data.datasets.sources import open_with_columns
@@ -27,6 +24,7 @@ from graphmamba.data.topology import Topology
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.environment import describe, resolve_device
 from graphmamba.order import ABLATIONS, OrderPolicy, line_up
+from graphmamba.studies.report import table, write_json
 
 RESULTS = Path(__file__).parent / "results"
 ORDERS = {**ABLATIONS, "smooth": OrderPolicy(key="smooth")}
@@ -53,7 +51,6 @@ def main() -> None:
     columns = ["order", "places between neighbours", "agreement of line-ups"]
     texts = [[row["order"], f"{row['places']:.1f}", f"{row['agreement']:.2f}"] for row in rows]
     Console().print(table(f"{options.benchmark}, {topology.num_graphs} graphs", columns, texts))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     write_json(
         options.out,
         {

@@ -1,7 +1,5 @@
 """Train recipes on a part of a set, to see what a model learns before a GPU is spent on it.
 
-Run it in the repository; the package need not be installed:
-
     PYTHONPATH=src python benchmarks/pilot.py LIST.jsonl --root FOLDER --out FILE.json
 
 Each line of LIST is one recipe; `name` is a config of the package or a YAML file:
@@ -23,12 +21,12 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from graphmamba.bench.tables import table, write_json
 from graphmamba.checks import check_least
 from graphmamba.config import load_experiment
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
+from graphmamba.studies.report import table, write_json
 from graphmamba.task.metrics import LOWER_IS_BETTER
 from graphmamba.train.fit import fit
 from graphmamba.train.open_data import open_data
@@ -61,7 +59,6 @@ def main() -> None:
         "seed": options.seed,
         "rows": [],
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     lines = [line for line in options.list.read_text(encoding="utf-8").splitlines() if line.strip()]
     for row in pilots(map(json.loads, lines), graphs, options.seed, options.root, options.device):
         content["rows"].append(row)

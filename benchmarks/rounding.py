@@ -1,7 +1,5 @@
 """What products in TF32 do to the gradients of trained models: emulated on a CPU, beside float64.
 
-Run it in the repository; the package need not be installed:
-
     PYTHONPATH=src python benchmarks/rounding.py --root ROOT --out FILE.json
 
 One training step of each model is computed three times with the same graphs, line-ups and weights:
@@ -24,11 +22,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data
 
-from graphmamba.bench.tables import table, write_json
-from graphmamba.bench.twin import in_type, twin_of
 from graphmamba.checks import check_least
 from graphmamba.encode.laplacian import LaplacianEncoder
 from graphmamba.environment import describe
+from graphmamba.stack.gated_gcn import GatedGCN
+from graphmamba.studies.report import table, write_json
 from graphmamba.task.losses import LOSSES
 from graphmamba.task.model import GraphMamba
 from graphmamba.train.experiment import Experiment
@@ -98,7 +96,6 @@ def main() -> None:
             [_texts(row["weights"], way, row["errors"][way]) for row in rows for way in SHORT_WAYS],
         )
     )
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     environment = describe(torch.device("cpu"), options.commit)
     write_json(options.out, {"environment": environment, "graphs": options.graphs, "rows": rows})
 
@@ -155,6 +152,25 @@ def step_of(
         if parameter.grad is not None
     }
     return prediction.detach().double(), grads
+
+
+def twin_of(experiment: Experiment, model: GraphMamba, dtype: torch.dtype) -> GraphMamba:
+    """Build an experiment with the weights of a model, in that type; edges by the definition."""
+    twin = experiment.build(0)
+    twin.load_state_dict(model.state_dict())
+    for module in twin.modules():
+        if isinstance(module, GatedGCN):
+            module.backend = "reference"
+    return twin.to(dtype)
+
+
+def in_type(graphs: Data, dtype: torch.dtype) -> Data:
+    """Return a batch whose columns of floats are of that type."""
+    graphs = graphs.clone()
+    for name in graphs.keys():  # noqa: SIM118
+        if torch.is_tensor(graphs[name]) and graphs[name].is_floating_point():
+            graphs[name] = graphs[name].to(dtype)
+    return graphs
 
 
 def errors_of(

@@ -1,7 +1,5 @@
 """Train a list of runs side by side on one device, in the order of the list.
 
-Run it in the repository; the package need not be installed:
-
     PYTHONPATH=src python benchmarks/runs.py LIST.jsonl --folder FOLDER --workers 4 --max-time 1500
 
 While one run imports, compiles or computes scores on the CPU, others have the GPU; with NVIDIA's
@@ -36,8 +34,8 @@ from graphmamba.config import load_experiment
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
-from graphmamba.study.ablation_rows import TABLES, row_experiment
-from graphmamba.study.runs import finished_run
+from graphmamba.studies.ablation import TABLES, row_experiment
+from graphmamba.studies.results import finished_run
 from graphmamba.task.model import columns_read
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.fit import fit
@@ -72,8 +70,8 @@ class Job:
         if self.row is None:
             return load_experiment(self.name, self.overrides)
         benchmark, _, model = self.name.partition("/")
-        for name, table in TABLES.items():
-            if model == table.model and self.row in table.rows:
+        for name, (table_model, rows) in TABLES.items():
+            if model == table_model and self.row in rows:
                 return row_experiment(benchmark, name, self.row, self.overrides)
         raise UserError(f"row must be one of the ablation of {self.name}, got {self.row!r}")
 

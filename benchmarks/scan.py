@@ -1,7 +1,5 @@
 """The full study of the selective scan: exactness, times, growth with length, memory.
 
-Run it in the repository; the package need not be installed:
-
     PYTHONPATH=src python benchmarks/scan.py --device auto --out FILE.json
 
 The H200's `must` and `goal` are the times that this project set itself; `mamba-ssm` is that
@@ -14,21 +12,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from graphmamba.bench.agreement import check_backends
-from graphmamba.bench.measure import ScanTimes, measure_padded_loop, measure_scan
-from graphmamba.bench.shapes import BATCHES, BatchShape
-from graphmamba.bench.tables import (
+from graphmamba.bench import (
+    BATCHES,
+    BatchShape,
+    ScanTimes,
     agreement_table,
-    cpu_table,
-    gpu_table,
-    result_path,
-    table,
-    write_json,
+    check_backends,
+    measure_padded_loop,
+    measure_scan,
+    times_table,
 )
 from graphmamba.environment import describe, resolve_device
 from graphmamba.scan import available_backends
-
-RESULTS = Path(__file__).parent / "results"
+from graphmamba.studies.report import table, write_json
 
 # Milliseconds on an H200 for each batch: forward, forward and backward.
 H200_TARGETS = {
@@ -50,7 +46,7 @@ def main() -> None:
     """Measure, print the tables, write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--out", type=Path, help="JSON file; default: benchmarks/results/scan-*")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file")
     parser.add_argument("--commit", help="names the commit where the copy has no history")
     options = parser.parse_args()
 
@@ -63,12 +59,11 @@ def main() -> None:
     agreements = check_backends(device)
     console.print(agreement_table(agreements))
     times = [measure_scan(shape, one, device) for shape in BATCHES.values() for one in backends]
-    if device.type == "cuda":
-        console.print(gpu_table(times, name), targets_table(times))
-    else:
+    if device.type == "cpu":
         times.append(measure_padded_loop(BATCHES["peptides"]))
-        console.print(cpu_table(times, name))
-    out = result_path(options.out, RESULTS, "scan", environment)
+    console.print(times_table(times, name))
+    if device.type == "cuda":
+        console.print(targets_table(times))
     content = {
         "environment": environment,
         "agreement": agreements,
@@ -76,10 +71,10 @@ def main() -> None:
         "h200_targets_ms": H200_TARGETS,
     }
     # What is measured is kept, whatever becomes of the rest.
-    write_json(out, content)
+    write_json(options.out, content)
     growth = [measure_scan(shape, one, device) for one in backends for shape in GROWTH]
     console.print(growth_table(growth))
-    write_json(out, content | {"growth": growth})
+    write_json(options.out, content | {"growth": growth})
     if not all(agreement.holds for agreement in agreements):
         raise SystemExit("a backend is less exact than it has to be")
 
@@ -120,7 +115,7 @@ def growth_table(times: list[ScanTimes]) -> Table:
                 f"{one.batch.sequences:,}",
                 f"{one.batch.tokens:,}",
                 f"{one.both_ms:.3f}",
-                f"{one.both_ns_per_token:.1f}",
+                f"{1e6 * one.both_ms / one.batch.tokens:.1f}",
             ]
             for one in sorted(times, key=lambda one: (one.backend, one.batch.name))
         ),

@@ -1,7 +1,5 @@
 """Score trained weights once more, and hold the scores against those that their files report.
 
-Run it in the repository; the package need not be installed:
-
     PYTHONPATH=src python benchmarks/scores.py --device cuda --out FILE.json
 
 On the device that they were scored on, with the same code, they are the same in all digits. Another
@@ -17,9 +15,9 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from graphmamba.bench.tables import table, write_json
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
+from graphmamba.studies.report import table, write_json
 from graphmamba.train.open_data import open_data
 from graphmamba.train.scorer import scorer_of
 from graphmamba.train.trained import load
@@ -49,7 +47,6 @@ def main() -> None:
             [_texts(row) for row in rows],
         )
     )
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     write_json(options.out, {"environment": describe(device, options.commit), "rows": rows})
     if not all(row["is_same"] for row in rows):
         raise SystemExit(1)

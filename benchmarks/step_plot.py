@@ -12,7 +12,7 @@ from typing import Any
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.figures import new_figure
-from graphmamba.study.figure import COLOURS, INK, QUIET, save_figure
+from graphmamba.studies.report import COLOURS, INK, QUIET, save_figure
 
 RESULTS = Path(__file__).parent / "results"
 LEAST = 0.3

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphmamba.bench.shapes import BATCHES
+from graphmamba.bench import BATCHES
 from graphmamba.cli import main
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.custom.options import OwnSource

@@ -15,7 +15,7 @@ Imports point up this listing only. Outside it, and seeing everything, stand
 
     cli, entries, commands, show    what a user types, and what is shown
     config, configs, published      experiments, and scores that others report
-    bench, study, benchmarks        measurements, and what is made of them
+    bench, studies                  measurements, and what is made of them
 
 and what may be used anywhere:
 

@@ -37,11 +37,11 @@ class Command:
 COMMANDS = {
     "bench scan": Command(
         "check the scan's backends on this machine against their definition, and time them",
-        "graphmamba.bench.scan:bench_scan",
+        "graphmamba.bench:bench_scan",
     ),
     "benchmarks": Command(
         "list the ten data sets with their metric, their sizes and the parameters of each model",
-        "graphmamba.benchmarks:list_benchmarks",
+        "graphmamba.commands.benchmarks:list_benchmarks",
     ),
     "data build": Command(
         "build one of the ten data sets: from local files (--from DIR), drawn, or downloaded",
@@ -63,19 +63,19 @@ COMMANDS = {
     ),
     "study ablation": Command(
         "train Graph-Mamba with one piece exchanged in each row: the paper's ablation, over seeds",
-        "graphmamba.study.ablation:ablation",
+        "graphmamba.studies.ablation:ablation",
     ),
     "study efficiency": Command(
-        "measure operations, memory and time of Graph-Mamba and its rivals: two figures",
-        "graphmamba.study.efficiency:efficiency",
+        "measure operations, memory and time of Graph-Mamba and its baselines: two figures",
+        "graphmamba.studies.efficiency:efficiency",
     ),
     "study results": Command(
         "collect runs into a page, beside the published numbers",
-        "graphmamba.study.results:results",
+        "graphmamba.studies.results:results",
     ),
     "study weights": Command(
         "write the best run of each model, by validation, as weights with a model card",
-        "graphmamba.study.weights:weights",
+        "graphmamba.studies.weights:weights",
     ),
     "train": Command(
         "train an experiment: one of the package, a YAML file or own graphs",

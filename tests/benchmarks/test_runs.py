@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from graphmamba.errors import UserError
-from graphmamba.study.ablation_rows import row_experiment
+from graphmamba.studies.ablation import row_experiment
 from graphmamba.train.folder import RunFolder, read_config
 from tests.helpers.own_files import write_rings
 from tests.helpers.processes import ROOT

@@ -12,7 +12,7 @@ from torch.nn import functional
 from graphmamba.encode.linear.feed_forward import FeedForward, feed_forward
 from graphmamba.encode.linear.relu import linear_relu
 from graphmamba.errors import UserError
-from graphmamba.study.flops import count_flops
+from graphmamba.studies.flops import count_flops
 from tests.helpers.processes import only_interpreted, run_apart
 
 Sizes = tuple[int, int, int, int]

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from graphmamba.encode.linear.relu import LinearRelu, linear_relu, linear_relu_through
 from graphmamba.errors import UserError
-from graphmamba.study.flops import count_flops
+from graphmamba.studies.flops import count_flops
 from tests.helpers.processes import only_interpreted, run_apart
 
 SHAPES = ((70, 38, 20), (5, 20, 400), (1, 20, 3), (0, 20, 8), (33, 6, 30))

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from graphmamba import whole_files
 from graphmamba.config import Experiment
 from graphmamba.errors import UserError
-from graphmamba.study.runs import read_run
 from graphmamba.train.files import read_tensors, write_tensors
 from graphmamba.train.fit import fit
 from graphmamba.train.metrics_file import read_rows
 from graphmamba.train.options import RunOptions
+from graphmamba.train.results import read_result
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store
 from tests.helpers.typecheck import typecheck_off
@@ -198,7 +198,8 @@ def test_a_run_that_is_done_stays_as_it_is(whole: Path) -> None:
     names = (
         "best.safetensors", "config.yaml", "last/state.safetensors", "metrics.csv", "results.json",
     )  # fmt: skip
-    before, found = {name: (whole / name).read_bytes() for name in names}, read_run(whole)
+    before = {name: (whole / name).read_bytes() for name in names}
+    found = read_result(whole / "results.json")
     notes, options = Notes(), RunOptions(max_time=100.0)
     store = tiny_store(EXPERIMENT)
     result = fit(EXPERIMENT, store, options, whole, reporter=notes, resume=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
 
-from graphmamba.benchmarks import CATALOG
+from graphmamba.commands.benchmarks import CATALOG
 from graphmamba.data.catalog import Level, Task
 from graphmamba.data.custom import LabelRule, from_graphs
 from graphmamba.errors import UserError

@@ -1,1 +1,0 @@
-"""Measuring the library on the machine at hand; `benchmarks/` composes these parts."""

@@ -1,0 +1,107 @@
+"""`graphmamba benchmarks`: the ten data sets, and how large each model on them is."""
+
+import json as json_format
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+
+import torch
+
+from graphmamba.config import config_names, load_experiment
+from graphmamba.data.catalog import CATALOG
+
+MIXERS = {
+    "graph-mamba": "Graph-Mamba",
+    "gps-transformer": "Transformer",
+    "gps-performer": "Performer",
+    "gps-bigbird": "BigBird",
+    "exphormer": "Exphormer",
+}
+MESSAGE_PASSING = {
+    "gatedgcn": "GatedGCN",
+    "gine": "GINE",
+    "gin": "GIN",
+    "gcn": "GCN",
+    "gcn-plus": "GCN+",
+}
+TUNED = {
+    "gps-transformer-tuned": "Transformer",
+    "gatedgcn-tuned": "GatedGCN",
+    "gine-tuned": "GINE",
+    "gcn-tuned": "GCN",
+}
+FAMILIES = {
+    "Parameters, with global exchange": MIXERS,
+    "Parameters, message passing alone": MESSAGE_PASSING,
+    'Parameters, as tuned in "Where did the gap go?"': TUNED,
+}
+"""Models that have a column, by the title of their table."""
+
+
+def list_benchmarks(json: bool = False) -> None:
+    """List the ten data sets with their metric, their sizes and the parameters of each model.
+
+    Args:
+        json: Print one JSON object with all shipped models instead of tables.
+    """
+    totals = parameter_totals()
+    if json:
+        listed = [
+            {"name": name, **asdict(benchmark), "graphs": benchmark.graphs, "models": totals[name]}
+            for name, benchmark in CATALOG.items()
+        ]
+        json_format.dump({"benchmarks": listed}, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        _print_tables(totals)
+
+
+def parameter_totals() -> dict[str, dict[str, int]]:
+    """Parameters of every model in the package, by data set and model."""
+    totals: dict[str, dict[str, int]] = {name: {} for name in CATALOG}
+    for full_name in config_names():
+        name, _, model = full_name.partition("/")
+        # shapes are enough to count, and a device without memory gives just those
+        with torch.device("meta"):
+            built = load_experiment(full_name).build()
+        totals[name][model] = sum(parameter.numel() for parameter in built.parameters())
+    return totals
+
+
+def _print_tables(totals: dict[str, dict[str, int]]) -> None:
+    from graphmamba.studies.report import page, table
+
+    console = page()
+    columns = ["set", "metric", "task", "graphs", "nodes", "edges"]
+    console.print(table("Data sets", columns, _set_rows(), words=3))
+    for title, models in FAMILIES.items():
+        rows = ([name, *_counts(totals[name], models)] for name in CATALOG)
+        kept = (row for row in rows if any(row[1:]))
+        console.print(table(title, ["set", *models.values()], kept, words=1))
+    columns = ["set", "model", "parameters"]
+    console.print(table("Parameters, all other models", columns, _other_rows(totals)))
+
+
+def _set_rows() -> Iterable[list[str]]:
+    for name, benchmark in CATALOG.items():
+        yield [
+            name,
+            benchmark.task.metric.replace("_", " "),
+            benchmark.task.level,
+            f"{benchmark.graphs:,}",
+            f"{benchmark.mean_nodes:,.1f}",
+            f"{benchmark.mean_edges:,.1f}",
+        ]
+
+
+def _other_rows(totals: dict[str, dict[str, int]]) -> Iterable[list[str]]:
+    """List models that have no column in any table."""
+    listed = {model for models in FAMILIES.values() for model in models}
+    for name, models in totals.items():
+        for model, count in models.items():
+            if model not in listed:
+                yield [name, model, f"{count:,}"]
+
+
+def _counts(totals: dict[str, int], models: Iterable[str]) -> list[str]:
+    return [f"{totals[model]:,}" if model in totals else "" for model in models]

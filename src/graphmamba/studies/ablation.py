@@ -1,0 +1,387 @@
+"""`graphmamba study ablation`: what each piece of a model is worth, over several seeds."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from graphmamba.checks import check_choice
+from graphmamba.commands.printing import say
+from graphmamba.commands.train import EXPERIMENT, RUN
+from graphmamba.config import load_experiment
+from graphmamba.data.catalog import CATALOG
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.figures import new_figure
+from graphmamba.order.policy import ABLATIONS, OrderPolicy
+from graphmamba.parse import numbers_in, words_among
+from graphmamba.show.units import metric_title
+from graphmamba.studies import report as write
+from graphmamba.studies.results import finished_run
+from graphmamba.train.experiment import Experiment
+from graphmamba.train.fit import fit
+from graphmamba.train.folder import RunFolder, read_config
+from graphmamba.train.open_data import open_data
+from graphmamba.train.options import RunOptions
+from graphmamba.train.results import RunResult, deviation_of, mean_of
+from graphmamba.whole_files import write_text
+
+Given = Mapping[str, object]
+Make = Callable[[Experiment, Experiment], Experiment]
+"""From the model that a table starts with, and the paper's, to that of a row."""
+TableName = Literal["order", "plus"]
+KEPT = ("bins", "train_samples", "eval_samples", "direction")
+"""Entries of an order that all rows share."""
+EXCHANGED = frozenset(field.name for field in fields(OrderPolicy)) - {*KEPT}
+"""Those that a row of orders brings itself."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table."""
+
+    title: str
+    make: Make
+    paper: Mapping[str, float] = field(default_factory=dict)
+    """Test score of the paper's one run, by data set."""
+
+
+def _with_order(own: Experiment, _paper: Experiment, *, order: str) -> Experiment:
+    kept = {name: getattr(own.model.order, name) for name in KEPT}
+    # The paper's row without permutation has the order of the data set, and no bins.
+    changed = replace(ABLATIONS[order], **kept | ({"bins": 1} if order == "none" else {}))
+    return replace(own, model=replace(own.model, order=changed))
+
+
+def _order_row(title: str, order: str, peptides: float, voc: float) -> Row:
+    make = partial(_with_order, order=order)
+    return Row(title, make, {"peptides-func": peptides, "pascalvoc-sp": voc})
+
+
+def _with_model(own: Experiment, paper: Experiment, *, names: tuple[str, ...]) -> Experiment:
+    """Take these entries of the layers from the paper's model."""
+    taken = {name: getattr(paper.model, name) for name in names}
+    return replace(own, model=replace(own.model, **taken))
+
+
+def _without_dropout(own: Experiment, paper: Experiment) -> Experiment:
+    layers = replace(own.model, dropout=paper.model.dropout)
+    return replace(own, model=layers, head=replace(own.head, dropout=paper.head.dropout))
+
+
+def _of_paper(title: str, *names: str) -> Row:
+    return Row(f"the paper's {title}", partial(_with_model, names=names))
+
+
+ORDER_ROWS = {
+    "none": _order_row("neither", "none", 0.6581, 0.3105),
+    "permutation": _order_row("node permutation", "permutation", 0.6821, 0.4193),
+    "cluster": _order_row("cluster permutation", "cluster", 0.6769, 0.3802),
+    "eigenvector": _order_row(
+        "permutation + eigenvector centrality", "eigenvector", 0.6739, 0.3961
+    ),
+    "degree": _order_row("permutation + degree", "degree", 0.6834, 0.4314),
+}
+"""The five rows of the paper: what permuting and ranking the nodes is worth."""
+PLUS_ROWS = {
+    "plus": Row("all of it", lambda own, _: own),
+    "no-mamba": Row(
+        "without Mamba, and smaller by it",
+        lambda own, _: replace(own, model=replace(own.model, mixer="none")),
+    ),
+    "paper-encoder": Row(
+        "the paper's encoder", lambda own, paper: replace(own, encoder=paper.encoder)
+    ),
+    "paper-order": _of_paper("order", "order"),
+    "paper-block": _of_paper("Mamba block", "mamba", "input_norm"),
+    "paper-layer": _of_paper("layer around it", "local", "join", "plain"),
+    "paper-size": _of_paper("width and depth", "channels", "layers"),
+    "paper-activation": _of_paper("activation", "activation"),
+    "paper-dropout": Row("the paper's dropout", _without_dropout),
+    "paper-head": Row("the paper's head", lambda own, paper: replace(own, head=paper.head)),
+    "paper-recipe": Row("the paper's recipe", lambda own, paper: replace(own, recipe=paper.recipe)),
+}
+"""What each piece of `graph-mamba-plus` is worth: in each row one of them is gone, or the paper's
+again."""
+TABLES: dict[TableName, tuple[str, dict[str, Row]]] = {
+    "order": ("graph-mamba", ORDER_ROWS),
+    "plus": ("graph-mamba-plus", PLUS_ROWS),
+}
+"""Name of the config that a table starts with, and its rows."""
+ROWS: dict[str, Row] = {**ORDER_ROWS, **PLUS_ROWS}
+
+
+def row_experiment(
+    benchmark: str, table: TableName, row: str, overrides: Given | None = None
+) -> Experiment:
+    """Make the experiment of a row; the overrides hold for the whole table."""
+    model, rows = TABLES[table]
+    own = load_experiment(f"{benchmark}/{model}", overrides)
+    return rows[row].make(own, load_experiment(f"{benchmark}/graph-mamba", overrides))
+
+
+def row_experiments(
+    benchmark: str, table: TableName, rows: Iterable[str], overrides: Given | None = None
+) -> dict[str, Experiment]:
+    """Make the experiments of some rows; one that is the same as an earlier one has no row.
+
+    A piece that a model has in common with the paper's leaves nothing to exchange.
+    """
+    made: dict[str, Experiment] = {}
+    for row in TABLES[table][1]:
+        experiment = row_experiment(benchmark, table, row, overrides)
+        if experiment not in made.values():
+            made[row] = experiment
+    return {row: made[row] for row in rows if row in made}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Runs of one row on one data set, those that are done."""
+
+    benchmark: str
+    row: str
+    runs: tuple[RunResult, ...]
+
+    @property
+    def scores(self) -> list[float]:
+        """Test score of each seed."""
+        return [run.test for run in self.runs]
+
+    @property
+    def deviation(self) -> float | None:
+        """Standard deviation over the seeds, as in published tables; one run has none."""
+        return deviation_of(self.scores) if len(self.runs) > 1 else None
+
+    @property
+    def paper(self) -> float | None:
+        """What the paper has for it."""
+        return ROWS[self.row].paper.get(self.benchmark)
+
+
+Table = Sequence[Entry]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """All runs of the study; each has a folder of its own and is made once."""
+
+    experiments: Mapping[tuple[str, str], Experiment]
+    """What is trained, by data set and row."""
+    seeds: Sequence[int]
+    folder: Path
+    options: RunOptions
+    root: Path | None = None
+    also: Path | None = None
+    """Holds BENCHMARK/MODEL/seed-N; a run there of the same experiment is not made again."""
+    is_complete: bool = True
+    """Whether runs that are missing are made; else they are told and left out."""
+
+    def run(self, tell: Callable[[str], object], measured: Callable[[Table], object]) -> Table:
+        """Make the runs that are missing; `measured` gets the table whenever a run is done."""
+        done: dict[tuple[str, str], Entry] = {}
+        table: Table = []
+        for name, result in self._results(tell):
+            if not result.is_done:
+                raise UserError(
+                    f"stopped by {result.ending} in '{result.folder}': the same command goes on"
+                )
+            before = done.get(name, Entry(*name, ()))
+            done[name] = replace(before, runs=(*before.runs, result))
+            # in the order of the experiments: the first seeds may be missing in some rows
+            table = [done[each] for each in self.experiments if each in done]
+            measured(table)
+        return table
+
+    def _results(
+        self, tell: Callable[[str], object]
+    ) -> Iterator[tuple[tuple[str, str], RunResult]]:
+        # seed by seed, so that a study that is stopped has all rows of the seeds that it has
+        opened: dict[tuple[str, str], GraphStore] = {}
+        for seed in self.seeds:
+            for name, experiment in self.experiments.items():
+                benchmark, row = name
+                place = RunFolder(self.folder / benchmark / row / f"seed-{seed}")
+                found = self._finished(place, experiment, seed)
+                missing = "" if found or self.is_complete else ": no finished run"
+                tell(f"{benchmark}, {ROWS[row].title}, seed {seed}{missing}")
+                if found:
+                    yield name, found
+                elif not missing:
+                    if name not in opened:
+                        opened[name] = open_data(experiment, self.root)[1]
+                    options, goes_on = replace(self.options, seed=seed), place.config.exists()
+                    yield name, fit(experiment, opened[name], options, place.path, resume=goes_on)
+
+    def _finished(self, place: RunFolder, experiment: Experiment, seed: int) -> RunResult | None:
+        """Read a run that came to its end, from its own folder or from another's."""
+        found = finished_run(place, experiment)
+        if found or self.also is None:
+            return found
+        for config in sorted((self.also / experiment.benchmark).glob(f"*/seed-{seed}/config.yaml")):
+            run = RunFolder(config.parent)
+            if read_config(run.path).experiment == experiment and (found := run.done()):
+                return found
+        return None
+
+
+def ablation(  # noqa: PLR0913
+    folder: Path = Path("ablation"),
+    *,
+    benchmarks: str = "peptides-func,pascalvoc-sp",
+    table: TableName = "order",
+    rows: str = "all",
+    seeds: str = "0,1,2",
+    root: Path | None = None,
+    also: Path | None = None,
+    out: Path | None = None,
+    report: bool = False,
+    options: Annotated[Given, RUN] = {},  # noqa: B006
+    overrides: Annotated[Given, EXPERIMENT] = {},  # noqa: B006
+) -> None:
+    """Train Graph-Mamba with a piece of it exchanged in each row, over several seeds.
+
+    A study that was stopped goes on when the same command is given again.
+
+    Args:
+        folder: Where the runs go, BENCHMARK/ROW/seed-N.
+        benchmarks: Data sets, with commas between.
+        table: order has the paper's five orders; plus takes one piece at a time out of
+            graph-mamba-plus, where a data set has it.
+        rows: Some of the table's rows, with commas between.
+        seeds: One run of each row for each seed.
+        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        also: Holds BENCHMARK/MODEL/seed-N, such as runs that are kept: one of the same experiment
+            is read and not made again.
+        out: Where the table and the figure go; the folder of the runs by default.
+        report: Train nothing: tables and figure show the runs that are finished.
+        options: See below.
+        overrides: See below; they hold for all rows.
+    """
+    from rich.console import Console
+
+    if "seed" in options:
+        raise UserError(f"seeds must be given in the place of seed, got {options['seed']!r}")
+    _check_overrides(table, overrides)
+    sets = words_among(benchmarks, CATALOG, "benchmarks")
+    check_choice("table", table, tuple(TABLES))
+    known = tuple(TABLES[table][1])
+    chosen = known if rows == "all" else words_among(rows, known, "rows")
+    experiments = {
+        (name, row): experiment
+        for name in sets
+        for row, experiment in row_experiments(name, table, chosen, overrides).items()
+    }
+    missing = [(row, name) for name in sets for row in chosen if (name, row) not in experiments]
+    if missing and rows != "all":
+        row, name = missing[0]
+        raise UserError(
+            f"rows must exchange something, and '{row}' of {name} is the same as another"
+        )
+    study = Ablation(
+        experiments,
+        seeds=numbers_in(seeds, "seeds"),
+        folder=folder,
+        options=RunOptions.of(dict(options), "options"),
+        root=root,
+        also=also,
+        is_complete=not report,
+    )
+    place = out or folder
+    found = study.run(Console(stderr=True).print, lambda done: write_ablation(done, place))
+    if not found:
+        raise UserError(f"folder must hold finished runs for a report, and '{folder}' has none")
+    for name in sets:
+        write.page().print(ablation_table(name, found))
+    say(f"Files: {place}")
+
+
+def _check_overrides(table: TableName, overrides: Given) -> None:
+    for name, value in overrides.items():
+        if name == "benchmark" or name.startswith("own."):
+            raise UserError(f"benchmarks must name the data sets, got {name}={value!r}")
+        if table == "order" and name.removeprefix("model.order.") in EXCHANGED:
+            raise UserError(f"rows must name the orders, got {name}={value!r}")
+
+
+COLUMNS = ("model", "seeds", "mean", "std", "lowest", "highest", "paper, 1 run")
+
+
+def ablation_table(benchmark: str, entries: Table) -> Any:
+    """Show mean, deviation and range over the seeds beside what the paper has."""
+    own = [entry for entry in entries if entry.benchmark == benchmark]
+    metric = metric_title(own[0].runs[0].metric) if own else ""
+    return write.table(f"{CATALOG[benchmark].title}, test {metric}", COLUMNS, map(_texts, own))
+
+
+def _texts(entry: Entry) -> list[str]:
+    values = mean_of(entry.scores), entry.deviation, min(entry.scores), max(entry.scores)
+    return [
+        ROWS[entry.row].title,
+        ",".join(str(run.seed) for run in entry.runs),
+        *("" if value is None else f"{value:.4f}" for value in (*values, entry.paper)),
+    ]
+
+
+def write_ablation(entries: Table, folder: Path) -> None:
+    """Write CSV, JSON, Markdown, PNG and SVG files of the runs that are done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [_cells(entry) for entry in entries]
+    write.write_csv(folder / "ablation.csv", rows)
+    runs = [run.content() for entry in entries for run in entry.runs]
+    write.write_json(folder / "ablation.json", {"rows": rows, "runs": runs})
+    named = (
+        [CATALOG[entry.benchmark].title, metric_title(entry.runs[0].metric), *_texts(entry)]
+        for entry in entries
+    )
+    lines = write.markdown_table(["data set", "metric", *COLUMNS], named)
+    write_text(folder / "ablation.md", "\n".join([*lines, ""]))
+    plot_ablation(entries, folder / "ablation")
+
+
+def _cells(entry: Entry) -> dict[str, object]:
+    return {
+        "benchmark": entry.benchmark,
+        "row": entry.row,
+        "metric": entry.runs[0].metric,
+        "seeds": " ".join(str(run.seed) for run in entry.runs),
+        "scores": " ".join(f"{score:.6f}" for score in entry.scores),
+        "mean": mean_of(entry.scores),
+        "deviation": "" if entry.deviation is None else entry.deviation,
+        "paper": "" if entry.paper is None else entry.paper,
+        "parameters": entry.runs[0].parameters,
+        "seconds": sum(run.seconds for run in entry.runs),
+        "is_done": all(run.is_done for run in entry.runs),
+    }
+
+
+def plot_ablation(entries: Table, path: Path) -> None:
+    """Draw a point for each run, a bar for their mean, a diamond for the paper's run."""
+    sets = list(dict.fromkeys(entry.benchmark for entry in entries))
+    names = [row for row in ROWS if any(entry.row == row for entry in entries)]
+    figure = new_figure(1.6 + 4.2 * len(sets), 1.2 + 0.4 * len(names))
+    panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]
+    ours, papers = write.COLOURS[:2]
+    for entry in entries:
+        panel, place = panels[sets.index(entry.benchmark)], names.index(entry.row)
+        panel.plot(
+            entry.scores, [place] * len(entry.scores), "o", color=ours, alpha=0.55, markersize=6,
+            markeredgewidth=0, label="a run of ours",
+        )  # fmt: skip
+        panel.plot([mean_of(entry.scores)], [place], "|", color=ours, markersize=17,
+                   markeredgewidth=2.2, label="their mean")  # fmt: skip
+        if entry.paper is not None:
+            panel.plot([entry.paper], [place], "D", color=papers, markersize=5.5,
+                       label="the paper's run")  # fmt: skip
+        panel.set_title(CATALOG[entry.benchmark].title, fontsize=10, loc="left", color=write.INK)
+        metric = metric_title(entry.runs[0].metric)
+        panel.set_xlabel(f"test {metric}", fontsize=9, color=write.QUIET)
+    panels[0].set_yticks(range(len(names)), [ROWS[name].title for name in names])
+    panels[0].set_ylim(len(names) - 0.5, -0.5)
+    marks = (panel.get_legend_handles_labels() for panel in panels)
+    handles = {text: mark for found in marks for mark, text in zip(*found, strict=True)}
+    figure.legend(
+        handles.values(), handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8.5
+    )
+    write.save_figure(figure, path)

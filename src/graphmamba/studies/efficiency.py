@@ -1,0 +1,476 @@
+"""`graphmamba study efficiency`: the paper's two figures of operations, memory and time."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+
+from graphmamba.checks import check_choice, check_least
+from graphmamba.config import Experiment, load_experiment
+from graphmamba.environment import describe, resolve_device
+from graphmamba.errors import UserError
+from graphmamba.parse import parse
+from graphmamba.studies.cost import (
+    Cost,
+    LargestBatch,
+    PrecomputedGraphs,
+    StudyGraphs,
+    Subject,
+    largest_batch,
+    measure_cost,
+    study_graphs,
+)
+from graphmamba.studies.memory import capped, parse_bytes, released_bytes, settled
+from graphmamba.studies.report import page
+from graphmamba.train.engine import rounded_products
+from graphmamba.train.options import RunOptions
+from graphmamba.train.stops import Stops
+
+Part = Literal["all", "malnet", "mixers"]
+Figure = Literal["fractions", "mixers", "batches"]
+"""Tables of the study, the most telling first."""
+PART_OF: dict[Figure, Part] = {"fractions": "malnet", "mixers": "mixers", "batches": "malnet"}
+Sizing = Literal["published", "matched"]
+"""`published`: each model's own config; `matched`: Graph-Mamba's config with the mixer exchanged,
+so that width and depth are the same. The published baselines differ in both."""
+SIZINGS: dict[Sizing, str] = {"published": "as published", "matched": "same width and depth"}
+"""What figures and tables call them."""
+
+TITLES = {
+    "graph-mamba": "Graph-Mamba",
+    "gps-transformer": "Transformer",
+    "gps-performer": "Performer",
+    "gps-bigbird": "BigBird",
+    "exphormer": "Exphormer",
+    "gatedgcn": "GatedGCN alone",
+}
+"""The models of the second figure by the names of their configs."""
+OURS = "graph-mamba"
+FIRST_FIGURE = (OURS, "gps-transformer")
+"""Models of the first figure: 285,125 and 286,725 parameters."""
+FIRST_SET = "malnet-tiny"
+PAPER_BATCH = 256
+"""Whole MalNet-Tiny graphs that the paper says fit into 24 GB with Graph-Mamba."""
+FILE = "efficiency.json"
+"""Holds all rows; from it a study goes on."""
+MAY_DIFFER = {"date", "platform", "cores"}
+"""What of the environment no number of the study follows from."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    fractions: tuple[float, ...] = (0.05, *(tenth / 10 for tenth in range(1, 11)))
+    """Shares of the nodes of each MalNet-Tiny graph."""
+    batch_size: int = 16
+    """Of the first figure."""
+    batches: int = 4
+    """Batches of each measurement."""
+    largest: int = 1024
+    """Where the search for the largest batch ends at last."""
+    sets: tuple[str, ...] = ("pcqm-contact", "cluster", "peptides-func", "pascalvoc-sp")
+    """Of the second figure; batches have the size that Graph-Mamba is trained with."""
+    models: tuple[str, ...] = tuple(TITLES)
+    """Of the second figure."""
+    largest_batch_size: int | None = None
+    """Bound on that size."""
+    scale: float = 1.0
+    """Size of the graphs over that of the benchmarks' own."""
+    repeats: int = 5
+    """Steps timed with each batch."""
+
+
+FULL = Plan()
+QUICK = Plan(
+    fractions=(0.1, 0.5, 1.0), batch_size=4, batches=1, largest=16, largest_batch_size=4,
+    scale=0.1, repeats=1,
+)  # fmt: skip
+"""Small graphs and few of them: a minute on a laptop."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says Graph-Mamba saves."""
+
+    benchmark: str
+    baseline: str
+    memory: float
+    """Share of the baseline's memory that is saved."""
+    flops: float
+    """Share of its operations."""
+
+
+CLAIMS = (
+    Claim("peptides-func", "gps-transformer", memory=0.74, flops=0.66),
+    Claim("peptides-func", "exphormer", memory=0.40, flops=0.40),
+)
+
+
+def experiment_of(benchmark: str, model: str, sizing: Sizing) -> Experiment:
+    """Make the experiment of a model, as published or as wide and deep as Graph-Mamba."""
+    own = load_experiment(f"{benchmark}/{model}")
+    if sizing == "published":
+        return own
+    base = load_experiment(f"{benchmark}/{OURS}")
+    # Performer's published heads are as wide as if the model were far larger.
+    attention = replace(own.model.attention, head_width=None)
+    return replace(base, model=replace(base.model, mixer=own.model.mixer, attention=attention))
+
+
+def is_the_same_work(one: Experiment, other: Experiment) -> bool:
+    """Tell whether a step of both costs the same.
+
+    The recipe only says how they are trained, and Mamba alone reads how nodes are ordered.
+    """
+    model = one.model
+    if model.mixer != "mamba":
+        same = other.model
+        model = replace(model, order=same.order, mamba=same.mamba, input_norm=same.input_norm)
+    return replace(one, model=model, recipe=other.recipe) == other
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement."""
+
+    figure: Figure
+    benchmark: str
+    model: str
+    sizing: Sizing = "published"
+    fraction: float = 1.0
+
+    def __str__(self) -> str:
+        about = {"fractions": f"at {self.fraction:g} {self.model}",
+                 "mixers": f"{self.model} {self.sizing}",
+                 "batches": f"{self.model} largest batch"}  # fmt: skip
+        return f"{self.benchmark} {about[self.figure]}"
+
+
+NAMES: dict[Figure, tuple[str, ...]] = {
+    "fractions": ("model", "fraction"),
+    "batches": ("model",),
+    "mixers": ("benchmark", "model", "sizing"),
+}
+"""Entries of a cell that a row of its table has in the files."""
+
+
+def cells(plan: Plan) -> list[Cell]:
+    """List all measurements in the order of the tables."""
+    return [
+        *(
+            Cell("fractions", FIRST_SET, model, fraction=fraction)
+            for fraction in plan.fractions
+            for model in FIRST_FIGURE
+        ),
+        *(
+            Cell("mixers", benchmark, model, sizing)
+            for benchmark in plan.sets
+            for sizing in SIZINGS
+            for model in plan.models
+        ),
+        *(Cell("batches", FIRST_SET, model) for model in FIRST_FIGURE),
+    ]
+
+
+def cells_by_worth(plan: Plan, part: Part) -> list[Cell]:
+    """List the measurements of a part so that a study that is cut off has the best of them.
+
+    Whole MalNet-Tiny graphs and ever smaller shares of them, then the sets that the paper makes
+    claims about, the others, and the largest batches, which take longest.
+    """
+    claimed = {claim.benchmark for claim in CLAIMS}
+
+    def rank(cell: Cell) -> tuple[int, float, bool]:
+        return get_args(Figure).index(cell.figure), -cell.fraction, cell.benchmark not in claimed
+
+    chosen = (cell for cell in cells(plan) if part in ("all", PART_OF[cell.figure]))
+    return sorted(chosen, key=rank)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement that was made."""
+
+    cell: Cell
+    source: str
+    """Where its graphs come from."""
+    found: Cost | LargestBatch
+    held_bytes: int = 0
+    """On a GPU before the cell was begun; in no peak."""
+
+    def content(self) -> dict[str, object]:
+        """As JSON has it, in the list of its figure."""
+        found = "largest" if isinstance(self.found, LargestBatch) else "cost"
+        names = {name: getattr(self.cell, name) for name in NAMES[self.cell.figure]}
+        rest = {"source": self.source, found: asdict(self.found), "held_bytes": self.held_bytes}
+        return names | rest
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that was measured."""
+
+    plan: Plan
+    memory_cap: int
+    environment: Mapping[str, object]
+    rows: Mapping[Cell, Row] = field(default_factory=dict)
+    seed: int = 0
+
+    def of(self, figure: Figure) -> list[Row]:
+        """Rows of one table, in the order of the plan."""
+        placed = (cell for cell in cells(self.plan) if cell.figure == figure)
+        return [self.rows[cell] for cell in placed if cell in self.rows]
+
+    def costs(self, figure: Figure) -> list[tuple[Cell, Cost]]:
+        """What was measured for one of the figures."""
+        rows = self.of(figure)
+        return [(row.cell, row.found) for row in rows if isinstance(row.found, Cost)]
+
+    def with_row(self, row: Row) -> "Findings":
+        """Add a row."""
+        return replace(self, rows={**self.rows, row.cell: row})
+
+    def content(self) -> dict[str, object]:
+        """All of it, as JSON can write it."""
+        figures: tuple[Figure, ...] = ("fractions", "batches", "mixers")
+        return {
+            "plan": asdict(self.plan),
+            "memory_cap": self.memory_cap,
+            "environment": dict(self.environment),
+            **{figure: [row.content() for row in self.of(figure)] for figure in figures},
+            "seed": self.seed,
+        }
+
+
+def read_findings(folder: Path, begun: Findings) -> Findings:
+    """Read what a folder holds of this study; nothing where it was not begun there.
+
+    Args:
+        folder: Where the study is written to.
+        begun: The study without rows; one that measured something else is refused.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return begun
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = [_read(figure, row, path) for figure in get_args(Figure) for row in content[figure]]
+        found = Findings(
+            plan=parse(Plan, content["plan"], f"'{path}': plan"),
+            memory_cap=content["memory_cap"],
+            environment=dict(content["environment"]),
+            rows={row.cell: row for row in rows},
+            seed=content.get("seed", 0),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as mistake:
+        raise UserError(f"'{path}' must be a file of this study: {mistake}") from mistake
+    _check_same(found, begun, folder)
+    return found
+
+
+def _read(figure: Figure, row: Mapping[str, Any], path: Path) -> Row:
+    where, names = f"'{path}'", {name: row[name] for name in NAMES[figure]}
+    cell = parse(Cell, {"figure": figure, "benchmark": FIRST_SET, **names}, where)
+    found: Cost | LargestBatch
+    if figure == "batches":
+        found = parse(LargestBatch, row["largest"], where)
+    else:
+        found = parse(Cost, row["cost"], where)
+    return Row(cell, row["source"], found, row.get("held_bytes", 0))
+
+
+def _check_same(found: Findings, begun: Findings, folder: Path) -> None:
+    """Refuse to mix what was measured in different ways."""
+
+    def ways(each: Findings) -> dict[str, object]:
+        plan = {f"plan.{name}": value for name, value in asdict(each.plan).items()}
+        known = {name: each.environment.get(name) for name in begun.environment}
+        return {**plan, "memory_cap": each.memory_cap, "seed": each.seed, **known}
+
+    there = ways(found)
+    for name, here in ways(begun).items():
+        if there[name] != here and name not in MAY_DIFFER:
+            raise UserError(
+                f"folder must hold a study with {name} {here!r}, and '{folder}' holds one with "
+                f"{there[name]!r}: name another folder"
+            )
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and on what is measured; graphs are chosen once for all cells that share them."""
+
+    plan: Plan
+    device: torch.device
+    memory_cap: int
+    root: Path | None = None
+    seed: int = 0
+    _graphs: dict[tuple[str, int], StudyGraphs] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    _precomputed: dict[tuple[str, int, float], PrecomputedGraphs] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def measure(self, cell: Cell) -> Row:
+        """Make one measurement; running out of memory is an outcome as well.
+
+        Raises:
+            HeldMemoryError: Memory of earlier measurements is not given back.
+        """
+        source, held = self.source(cell), released_bytes(self.device)
+        experiment = experiment_of(cell.benchmark, cell.model, cell.sizing)
+        subject = Subject(experiment, self._subsampled(cell), self.device, self.seed)
+        plan, cap = self.plan, self.memory_cap
+        found: Cost | LargestBatch
+        if cell.figure == "batches":
+            found = largest_batch(subject, plan.largest, cap)
+        else:
+            size = self._batch_size(cell)
+            found = measure_cost(subject, size, plan.batches, cap, plan.repeats)
+        return Row(cell, source, found, held)
+
+    def source(self, cell: Cell) -> str:
+        """Say where the graphs of a cell come from."""
+        return self._whole(cell).source
+
+    def _subsampled(self, cell: Cell) -> PrecomputedGraphs:
+        key = cell.benchmark, self._batch_size(cell), cell.fraction
+        if key not in self._precomputed:
+            chosen = self._whole(cell).subsampled(cell.fraction, self.seed)
+            self._precomputed[key] = PrecomputedGraphs(chosen.graphs, self.seed)
+        return self._precomputed[key]
+
+    def _whole(self, cell: Cell) -> StudyGraphs:
+        size = self._batch_size(cell)
+        key = cell.benchmark, size
+        if key not in self._graphs:
+            self._graphs[key] = study_graphs(
+                cell.benchmark, size * self.plan.batches, self.root, self.seed, self.plan.scale
+            )
+        return self._graphs[key]
+
+    def _batch_size(self, cell: Cell) -> int:
+        """That of the plan in the first figure, that of Graph-Mamba's recipe in the second."""
+        if cell.figure != "mixers":
+            return self.plan.batch_size
+        size = experiment_of(cell.benchmark, OURS, "published").recipe.batch_size
+        return min(size, self.plan.largest_batch_size or size)
+
+
+def efficiency(  # noqa: PLR0913
+    folder: Path = Path("efficiency"),
+    device: str = "auto",
+    memory_cap: str = "24GB",
+    quick: bool = False,
+    part: Part = "all",
+    root: Path | None = None,
+    seed: int = 0,
+    commit: str | None = None,
+    *,
+    max_time: float = math.inf,
+) -> None:
+    """Measure operations, memory and time of Graph-Mamba and its baselines, and draw both figures.
+
+    A study that was stopped or cut off goes on when the same command is given again.
+
+    Args:
+        folder: Where the CSV, JSON, PNG and SVG files go; rows that it holds stay.
+        device: auto, cpu or cuda.
+        memory_cap: What a training step may take, such as 24GB; beyond it a cell says OOM.
+        quick: Small generated graphs and few of them.
+        part: malnet is the first figure, mixers the second.
+        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        seed: Of the choice of graphs, the nodes kept and the weights.
+        commit: Names the commit where the copy has no history.
+        max_time: Seconds after which no further cell is begun; the most telling ones come first.
+    """
+    from rich.console import Console
+
+    from graphmamba.studies.efficiency_report import print_findings, write_findings, write_rows
+
+    check_choice("part", part, get_args(Part))
+    check_least("max_time", max_time, 0)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"folder must be a folder, got the file '{folder}'")
+    where = resolve_device(device)
+    cap = parse_bytes("memory_cap", memory_cap)
+    if where.type == "cpu":
+        # a GPU refuses by itself; a study on a CPU stays within half of the machine's memory
+        cap = min(cap, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+    bench = Bench(QUICK if quick else FULL, where, cap, root, seed)
+    begun = Findings(bench.plan, cap, describe(where, commit), seed=seed)
+    findings = read_findings(folder, begun)
+    with Stops(max_time, math.inf) as stops, Console(stderr=True).status("measuring") as status:
+        for found in run(bench, part, findings, status.update, stops):
+            # whatever ends the study later, what there is stays
+            write_rows(found, folder)
+            findings = found
+    write_findings(findings, folder)
+    print_findings(findings, folder, page(), missing_in(findings, part))
+
+
+def missing_in(findings: Findings, part: Part) -> Sequence[Cell]:
+    """List what was not measured yet, the most telling first."""
+    return [cell for cell in cells_by_worth(findings.plan, part) if cell not in findings.rows]
+
+
+def run(
+    bench: Bench,
+    part: Part,
+    begun: Findings,
+    tell: Callable[[str], object],
+    stops: Stops | None = None,
+) -> Iterator[Findings]:
+    """Measure all rows that are missing, telling each; yields what there is after each of them.
+
+    Args:
+        bench: Where and on what is measured.
+        part: Which figures.
+        begun: What there is already.
+        tell: Gets a line for each row.
+        stops: Says when to begin no further row; None goes on to the end.
+    """
+    with (
+        settled(),
+        # as training does unless it is told not to
+        rounded_products(bench.device, RunOptions().tf32),
+        capped(bench.device, bench.memory_cap),
+    ):
+        for cell in missing_in(begun, part):
+            if stops is not None and (stops.is_over or stops.is_signalled):
+                return
+            _check_source(bench.source(cell), cell, begun)
+            begun = begun.with_row(_measured_before(cell, begun) or bench.measure(cell))
+            tell(f"measured {cell}")
+            yield begun
+
+
+def _measured_before(cell: Cell, begun: Findings) -> Row | None:
+    """Find the same model under its other sizing: many are published as large as Graph-Mamba."""
+    if cell.figure != "mixers":
+        return None
+    own = experiment_of(cell.benchmark, cell.model, cell.sizing)
+    for row in begun.of("mixers"):
+        same = row.cell.benchmark == cell.benchmark and row.cell.model == cell.model
+        if same and is_the_same_work(
+            own, experiment_of(cell.benchmark, cell.model, row.cell.sizing)
+        ):
+            return replace(row, cell=cell)
+    return None
+
+
+def _check_source(source: str, cell: Cell, begun: Findings) -> None:
+    """Refuse to set other graphs of a set beside those that were measured before."""
+    for known, row in begun.rows.items():
+        if known.benchmark == cell.benchmark and row.source != source:
+            raise UserError(
+                f"root must hold the graphs of '{cell.benchmark}' that folder was begun with "
+                f"({row.source}), got others ({source}): name another folder"
+            )

@@ -1,0 +1,307 @@
+"""`graphmamba study weights`: the best run of each model as a file of weights with its card."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from graphmamba.commands.printing import say
+from graphmamba.config import config_names, load_experiment
+from graphmamba.data.catalog import CATALOG
+from graphmamba.errors import UserError
+from graphmamba.parse import words_among
+from graphmamba.show.units import bytes_of, metric_title, time_of
+from graphmamba.studies.report import markdown_table
+from graphmamba.studies.results import DATA_NOTES, StoredRun, collect
+from graphmamba.task.metrics import LOWER_IS_BETTER
+from graphmamba.train.experiment import changed_entries
+from graphmamba.train.files import read_tensors, write_tensors
+from graphmamba.train.folder import RunFolder
+from graphmamba.train.results import Scores, deviation_of, json_numbers, mean_of, read_scores
+from graphmamba.train.weights import Weights, load_weights
+from graphmamba.whole_files import write_text
+
+CARD = "README.md"
+MAIN = "graph-mamba"
+"""The model that a data set's name alone stands for."""
+ONLY_FOR = {
+    "warmup": "cosine",
+    "patience": "plateau",
+    "factor": "plateau",
+    "least_learning_rate": "plateau",
+}
+"""Entries of a recipe that mean something for one schedule alone."""
+OFF = {"average": 0.0, "statistics": 0}
+"""Entries of a recipe that have no part in it when they are so."""
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """What one file of weights scored once more, by `benchmarks/scores.py`."""
+
+    commit: str
+    device: str
+    scores: Mapping[str, Scores]
+    """By split."""
+
+    def content(self) -> dict[str, object]:
+        """All of it, as JSON can write it."""
+        scores = {split: json_numbers(values) for split, values in self.scores.items()}
+        return {"commit": self.commit, "device": self.device, "scores": scores}
+
+
+def read_rescored(path: Path) -> dict[str, Rescored]:
+    """Read a record, by the names of the weights, `BENCHMARK/MODEL`."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        where = content["environment"]
+        splits: dict[str, dict[str, Scores]] = {}
+        for row in content["rows"]:
+            found = read_scores({row["split"]: row["now"]})
+            splits.setdefault(row["weights"], {}).update(found)
+        commit, device = str(where["commit"]), str(where["device"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as mistake:
+        raise UserError(
+            f"scored must be a record of benchmarks/scores.py, got '{path}': {mistake!r}"
+        ) from mistake
+    return {name: Rescored(commit, device, scores) for name, scores in splits.items()}
+
+
+def weights(
+    folder: Path, out: Path = Path("weights"), names: str = "all", scored: Path | None = None
+) -> None:
+    """Take the best run of each model, by validation, and write its weights with a model card.
+
+    Args:
+        folder: Holds BENCHMARK/MODEL/seed-N for each run, weights included.
+        out: Gets BENCHMARK/MODEL/best.safetensors, a README.md beside each, and one over all.
+        names: Some of the models, as BENCHMARK/MODEL with commas between.
+        scored: What the weights scored later, as benchmarks/scores.py records it; that is then
+            what their files and cards report.
+    """
+    found: dict[str, list[StoredRun]] = {}
+    for line in collect(folder).lines:
+        found.setdefault(line.name, []).extend(line.runs)
+    chosen = list(found) if names == "all" else words_among(names, found, "names")
+    again = read_rescored(scored) if scored else {}
+    for name in chosen:
+        best = export(name, found[name], out, again.get(name))
+        told = f"seed {best.found.seed}, validation {best.found.validation:.4f}"
+        say(f"{out / name}: {told}, test {best.found.test:.4f}")
+    write_text(out / CARD, index(out))
+
+
+def export(
+    name: str, runs: Iterable[StoredRun], out: Path, again: Rescored | None = None
+) -> StoredRun:
+    """Write weights and card of the best sound run by validation, and return it.
+
+    Args:
+        name: `BENCHMARK/MODEL`.
+        runs: Of all its seeds.
+        out: Gets the folder `BENCHMARK/MODEL`.
+        again: What the weights scored later.
+    """
+    ranked = sorted(runs, key=lambda run: run.found.rank)
+    best = ranked[0]
+    source = RunFolder(best.found.folder).best
+    tensors, about = read_tensors(source)
+    held = load_weights(source)
+    for what, own, told in (
+        ("experiment", held.experiment, best.experiment),
+        ("seed", held.metadata.get("seed"), best.found.seed),
+        ("epoch", held.metadata.get("epoch"), best.found.best_epoch),
+    ):
+        if own != told:
+            raise UserError(f"'{source}' must be of the {what} in results.json, {told}, got {own}")
+    place = RunFolder(out / name)
+    # weights of an older run may not say how it computed
+    known = {"options": best.options.content(), "environment": dict(best.found.environment)}
+    later = {"scored_again": again.content()} if again else {}
+    write_tensors(place.best, tensors, about | known | later)
+    write_text(place.path / CARD, card(name, ranked, again))
+    return best
+
+
+def index(out: Path) -> str:
+    """List all weights in a folder with their scores, as the headers of the files report them.
+
+    A file may report none, such as one that `save_weights` wrote by itself; its cells are empty.
+    """
+    order = list(CATALOG)
+    # the folder may hold other things, such as a run that was laid there
+    found = {
+        path.parent: load_weights(path)
+        for path in out.glob("*/*/best.safetensors")
+        if path.parts[-3] in CATALOG
+    }
+    rows = []
+    for place in sorted(found, key=lambda path: (order.index(path.parts[-2]), path)):
+        name = "/".join(place.parts[-2:])
+        rows.append([f"[{name}]({name}/{CARD})", *_index_scores(found[place])])
+    return "\n".join(
+        [
+            "# Trained weights",
+            "",
+            "One folder for each model: the weights, and a card with data, recipe, scores and "
+            "licence.",
+            "`graphmamba evaluate --pretrained NAME` finds them by their name, and BENCHMARK alone "
+            "is",
+            "BENCHMARK/graph-mamba. All were chosen by validation.",
+            "",
+            *markdown_table(["name", "metric", "validation", "test", "licence of the data"], rows),
+            "",
+        ]
+    )
+
+
+def _index_scores(held: Weights) -> list[str]:
+    metric = held.experiment.data.task.metric
+    scores = [held.reported.get(split, {}).get(metric) for split in ("validation", "test")]
+    values = ["" if score is None else f"{score:.4f}" for score in scores]
+    return [metric_title(metric), *values, DATA_NOTES[held.experiment.benchmark].licence]
+
+
+def card(name: str, runs: Sequence[StoredRun], again: Rescored | None = None) -> str:
+    """Write the card of the first run as Markdown.
+
+    Args:
+        name: `BENCHMARK/MODEL`.
+        runs: All seeds, the one that was chosen first.
+        again: Scores that its weights had later; None where nobody has looked.
+    """
+    benchmark, _, model = name.partition("/")
+    title = CATALOG[benchmark].title
+    sections = {
+        "How it was chosen": _choice(runs),
+        "Use": _use(benchmark if model == MAIN else name, again is not None),
+        "Data": _data(benchmark),
+        "Training": _training(name, runs[0]),
+    }
+    text = [f"# {model} on {title}", "", *_scores(runs[0], again)]
+    for heading, body in sections.items():
+        text += ["", f"## {heading}", "", *body]
+    return "\n".join([*text, ""])
+
+
+def _scores(run: StoredRun, again: Rescored | None) -> list[str]:
+    """All scores of the weights, with all their digits, and who found them."""
+    found = run.found
+    reported = {**found.scores, **(again.scores if again else {})}
+    names = [name for name in reported["test"] if name != "loss"]
+    titles = [f"{metric_title(name)} {'↓' if name in LOWER_IS_BETTER else '↑'}" for name in names]
+    rows = [
+        [split, *(repr(reported[split][name]) for name in (*names, "loss"))]
+        for split in ("test", "validation")
+    ]
+    text = [
+        *markdown_table(["split", *titles, "loss"], rows),
+        "",
+        f"{found.parameters:,} parameters, 32 bits each.",
+    ]
+    if again is None:
+        return text
+    had = ", ".join(f"{split} {found.scores[split][found.metric]!r}" for split in again.scores)
+    is_same = all(scores == found.scores[split] for split, scores in again.scores.items())
+    had = (
+        "the same digit for digit"
+        if is_same
+        else f"{had}: kernels that were rewritten since round otherwise"
+    )
+    return [
+        *text,
+        "",
+        f"Scored by commit {again.commit} on {again.device}, as `evaluate` does there.",
+        f"Its run, by commit {found.environment.get('commit') or 'unknown'}, had {had}.",
+    ]
+
+
+def _choice(runs: Sequence[StoredRun]) -> list[str]:
+    best, metric = runs[0].found, metric_title(runs[0].found.metric)
+    seeds = f"of {len(runs)} seeds" if len(runs) > 1 else "the only seed"
+    passed_over = [
+        f"seed {run.found.seed}" for run in runs if best.is_sound and not run.found.is_sound
+    ]
+    text = [
+        f"Seed {best.seed}, {seeds}, and epoch {best.best_epoch + 1} have the best "
+        f"validation {metric}. Test scores had no part in it."
+    ]
+    if passed_over:
+        text.append(
+            "Passed over, since their weights find no number for some validation graph: "
+            f"{', '.join(passed_over)}."
+        )
+    if not best.is_sound:
+        text.append("It finds no number for some validation graph, and no seed does better.")
+    rows = [
+        [
+            *(str(run.found.seed), f"{run.found.validation:.4f}", f"{run.found.test:.4f}"),
+            run.epochs if run.found.is_done else f"{run.epochs}, unfinished",
+        ]
+        for run in sorted(runs, key=lambda each: each.found.seed)
+    ]
+    columns = ["seed", f"validation {metric}", f"test {metric}", "epochs"]
+    text += ["", *markdown_table(columns, rows)]
+    tests = [run.found.test for run in runs if run.found.is_done]
+    if len(tests) > 1:
+        spread = f"{mean_of(tests):.4f} ± {deviation_of(tests):.4f}"
+        text += [
+            "",
+            f"Over {len(tests)} finished seeds: test {metric} {spread}. That, and not the score of "
+            "one seed, is what to compare models by.",
+        ]
+    return text
+
+
+def _use(name: str, is_scored_again: bool) -> list[str]:
+    where = "above" if is_scored_again else "below"
+    return [
+        *("```bash", f"graphmamba evaluate --pretrained {name}", "```", ""),
+        *("```python", "import graphmamba", ""),
+        *(f'model = graphmamba.load_pretrained("{name}")', "found = model.predict(graphs)"),
+        *("```", ""),
+        "Line-ups at evaluation follow the seed in the file and the number of each graph in its "
+        f"set. On a device like the one {where}, with the commit {where} and the data built from "
+        "the same files, `evaluate` therefore gives the test score above digit for digit; "
+        "elsewhere sums and Laplacian eigenvectors round differently.",
+    ]
+
+
+def _data(benchmark: str) -> list[str]:
+    note, data = DATA_NOTES[benchmark], CATALOG[benchmark]
+    parts = f"{data.train:,} / {data.validation:,} / {data.test:,}"
+    return [
+        f"{data.title}, published with {parts} graphs: {note.about}.",
+        "",
+        f"Licence of the data: {note.licence}.",
+        "The weights come under the licence of this repository, within the terms of the data.",
+    ]
+
+
+def _training(name: str, run: StoredRun) -> list[str]:
+    is_shipped = name in config_names()
+    changes = changed_entries(load_experiment(name), run.experiment) if is_shipped else []
+    config = f"the config `{name}` of the package" if is_shipped else "a config of its own"
+    changed = f", but for {'; '.join(changes)}" if changes else ""
+    found, where = run.found, run.found.environment
+    schedule = run.experiment.recipe.schedule
+    recipe = ", ".join(
+        f"{key} {value}"
+        for key, value in asdict(run.experiment.recipe).items()
+        if value not in (None, OFF.get(key)) and ONLY_FOR.get(key, schedule) == schedule
+    )
+    ended = "" if found.is_done else f", stopped by {found.ending} before the last epoch"
+    # only a CPU is described by its threads
+    is_rounded = run.options.tf32 and where.get("threads") is None
+    rounded = ", products of matrices in TF32" if is_rounded else ""
+    known = ("graphmamba", "torch", "triton", "numba", "cuda", "python")
+    versions = ", ".join(f"{key} {where[key]}" for key in known if where.get(key))
+    used = f"{time_of(found.seconds)}, {bytes_of(found.peak_memory)} at most"
+    return [
+        f"- By {config}{changed}; the header of the file holds all of it.",
+        f"- Recipe: {recipe}.",
+        f"- Epochs: {run.epochs}{ended}.",
+        f"- Precision: {run.options.precision}{rounded}.",
+        f"- Machine: {where.get('device', 'unknown')}; {used}.",
+        f"- Versions: {versions}; commit {where.get('commit') or 'unknown'}.",
+    ]

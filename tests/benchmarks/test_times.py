@@ -1,0 +1,113 @@
+"""Scripts that measure times, on batches small enough for a test."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphmamba.bench import BATCHES, BatchShape
+from graphmamba.config import load_experiment
+from graphmamba.encode.norm import norms_of
+from graphmamba.errors import UserError
+from graphmamba.stack.gated_gcn import GatedGCN
+from graphmamba.stack.mamba_block import SelectivePath
+from tests.helpers.processes import ROOT
+from tests.helpers.scripts import load_script, run_script
+from tests.helpers.typecheck import typecheck_off
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+STEP_RECORD = ROOT / "benchmarks" / "results" / "step_h200.json"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_scan_is_measured_on_every_batch(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = load_script("scan", monkeypatch)
+    for kind in ("one sequence", "many sequences"):
+        tokens = [shape.tokens for shape in script.GROWTH if shape.name == kind]
+        assert tokens == [10_000, 100_000, 1_000_000]
+    small = BatchShape("small", sequences=3, tokens=60, longest=40, inner=8)
+    for name in BATCHES:
+        monkeypatch.setitem(BATCHES, name, replace(small, name=name))
+    monkeypatch.setattr(script, "GROWTH", [small])
+    written = run_script(script, monkeypatch, tmp_path / "new" / "scan.json", "--device", device)
+    assert {one["batch"]["name"] for one in written["times"]} == set(BATCHES)
+    assert written["growth"]
+    assert set(script.H200_TARGETS) == set(BATCHES)
+
+
+def test_scripts_start_without_the_command_line_libraries() -> None:
+    code = (
+        "import runpy, sys\n"
+        "sys.modules.update(dict.fromkeys(['jsonargparse', 'beartype', 'docstring_parser']))\n"
+        "sys.argv = ['scan.py', '--help']\n"
+        "runpy.run_path('benchmarks/scan.py', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--out" in done.stdout
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_norms_are_measured_at_every_place(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = load_script("norm", monkeypatch)
+    small = {name: replace(each, rows=40, channels=8) for name, each in script.PLACES.items()}
+    monkeypatch.setattr(script, "PLACES", small)
+    monkeypatch.setattr("graphmamba.bench.BUDGET_S", 0.01)
+    written = run_script(script, monkeypatch, tmp_path / "new" / "norm.json", "--device", device)
+    measured = {(one["place"]["name"], one["way"]) for one in written["times"]}
+    assert measured == {(name, way) for name in small for way in script.WAYS}
+    for place in (each for each in small.values() if not each.rate and not each.padding):
+        inputs = script.draw(place, torch.device("cpu"))
+        found = [call(kind(8), place, inputs) for kind, call in script.WAYS.values()]
+        assert torch.allclose(*found, atol=1e-6)
+
+
+@pytest.mark.parametrize("is_reference", [False, True])
+def test_a_step_is_timed_as_it_is_and_in_plain_pytorch(
+    is_reference: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = load_script("step", monkeypatch)
+    shape = script.StepShape("cifar10", spread=0.05, longest=8, batches=2)
+    with typecheck_off():
+        times = script.measure_plain(shape, torch.device("cpu"), 2, is_reference=is_reference)
+    assert (times.benchmark, times.graphs, times.nodes) == ("cifar10", 2, 16)
+    assert times.kind == ("reference" if is_reference else "plain")
+    assert times.train_ms > 0
+    assert (times.evaluate_ms is None) == is_reference
+
+
+def test_every_operation_of_the_reference_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_references = load_script("step", monkeypatch).take_references
+    model = load_experiment("cifar10").build()
+    take_references(model)
+    parts = list(model.modules())
+    scans = [part.options.backend for part in parts if isinstance(part, SelectivePath)]
+    sums = [part.backend for part in parts if isinstance(part, GatedGCN)]
+    assert scans
+    assert sums
+    assert {*scans, *sums, *(norm.backend for norm in norms_of(model))} == {"reference"}
+    with pytest.raises(UserError, match=r"model must be on a CPU .* got meta"):
+        take_references(model.to("meta"))
+
+
+def test_the_plot_of_a_step_and_the_page_show_what_the_record_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("matplotlib")
+    record = json.loads(STEP_RECORD.read_text())
+    captured = [one["train_ms"] for one in record["times"] if one["kind"] == "captured"]
+    panel = load_script("step_plot", monkeypatch).draw(record).axes[0]
+    assert [bar.get_height() for bar in panel.patches] == pytest.approx(captured)
+    # drawn by benchmarks/step_plot.py --out docs/step
+    shown = (ROOT / "docs" / "step.svg").read_text()
+    assert all(f"<!-- {each:.2f} -->" in shown for each in captured)

@@ -1,0 +1,44 @@
+"""`graphmamba benchmarks`."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from graphmamba.cli import main
+from graphmamba.commands.benchmarks import parameter_totals
+from graphmamba.config import config_names
+from graphmamba.data.catalog import CATALOG
+
+
+def test_totals_cover_every_shipped_model() -> None:
+    totals = parameter_totals()
+    assert [f"{name}/{model}" for name in totals for model in totals[name]] == config_names()
+    assert totals["peptides-func"]["graph-mamba"] == 373_018
+
+
+def test_json_is_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["benchmarks", "--json"])
+    listed = json.loads(capsys.readouterr().out)["benchmarks"]
+    assert [entry["name"] for entry in listed] == list(CATALOG)
+    voc = listed[2]
+    assert voc["title"] == "PascalVOC-SP"
+    assert voc["task"]["metric"] == "macro_f1"
+    assert voc["graphs"] == 11_355
+    assert voc["models"]["graph-mamba"] == 497_781
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_tables_show_every_shipped_model(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    main(["benchmarks", "--json=false"])
+    shown = capsys.readouterr().out
+    words = Counter(shown.split())
+    totals = Counter(
+        f"{total:,}" for models in parameter_totals().values() for total in models.values()
+    )
+    assert totals <= words
+    assert "accuracy sbm" in shown
+    assert max(map(len, shown.splitlines())) <= int(columns)

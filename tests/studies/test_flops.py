@@ -1,0 +1,181 @@
+"""Operations by formula, and as torch counts them while the model runs."""
+
+import re
+
+import pytest
+import torch
+from graphmamba.encode.unit_rows import unit_rows
+from torch import nn
+
+from graphmamba.config import Experiment, load_experiment
+from graphmamba.scan import causal_conv1d, selective_scan
+from graphmamba.stack import Attention, GatedGCN, GPSLayer
+from graphmamba.stack.edge_attention import attend, wire
+from graphmamba.studies.flops import (
+    OWN_ELEMENTWISE,
+    PRODUCTS,
+    SCANS,
+    BatchSize,
+    Flops,
+    count_flops,
+    forward_flops,
+    layer_flops,
+)
+from graphmamba.task.model import GraphMamba
+from tests.helpers.experiments import generated_batch
+from tests.helpers.graphs import random_rows, random_topology
+
+ELEMENTWISE_SHARE = 0.1
+"""How far formula and count may be apart in pointwise work: attention has a path for each kind of
+mask and dropout, which scale the scores, the mask and the dropped in their own ways."""
+
+SETS = {
+    "graph-mamba": ("peptides-func", "pascalvoc-sp", "malnet-tiny", "cluster"),
+    "gps-transformer": ("peptides-func", "malnet-tiny", "cluster"),
+    "gps-performer": ("pcqm-contact",),
+    "gps-bigbird": ("peptides-func", "cluster"),
+    "exphormer": ("peptides-func", "cluster", "pascalvoc-sp"),
+    "gatedgcn": ("peptides-func", "pcqm-contact"),
+    "gatedgcn-tuned": ("peptides-func",),
+}
+NAMES = [f"{benchmark}/{model}" for model, sets in SETS.items() for benchmark in sets]
+OVERRIDES: dict[str, dict[str, object]] = {
+    "both ways": {"model.order.direction": "bidirectional"},
+    "normed": {"model.input_norm": "layer", "model.norm": "layer"},
+    "alone": {"model.local": "none"},
+    "standardised": {"encoder.standardization": "pascalvoc-sp", "head.dropout": 0.1},
+}
+
+
+def small(name: str, overrides: dict[str, object] | None = None) -> tuple[Experiment, GraphMamba]:
+    torch.manual_seed(0)
+    experiment = load_experiment(name, {"model.layers": 2, **(overrides or {})})
+    return experiment, experiment.build()
+
+
+def check_agreement(experiment: Experiment, model: GraphMamba) -> None:
+    batch = generated_batch(experiment, model, count=3, nodes=(5, 16))
+    formula = forward_flops(model, BatchSize.of(batch))
+    counted = count_flops(lambda: model(batch))
+    assert (formula.products, formula.scan) == (counted.products, counted.scan)
+    assert formula.elementwise == pytest.approx(counted.elementwise, rel=ELEMENTWISE_SHARE)
+    assert counted.elementwise > 0
+
+
+@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("name", NAMES)
+def test_formulas_agree_with_the_count(name: str, is_training: bool) -> None:
+    experiment, model = small(name)
+    check_agreement(experiment, model.train(is_training))
+
+
+@pytest.mark.parametrize("overrides", OVERRIDES.values(), ids=OVERRIDES)
+def test_formulas_know_the_options(overrides: dict[str, object]) -> None:
+    check_agreement(*small("pascalvoc-sp/graph-mamba", overrides))
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+@pytest.mark.parametrize("local", [GatedGCN, None], ids=["gatedgcn", "alone"])
+def test_dropouts_are_counted_wherever_a_layer_drops(
+    local: type[GatedGCN] | None, norm: str
+) -> None:
+    topology = random_topology((9, 4))
+    x, e = random_rows(topology)
+    size = BatchSize(graphs=2, nodes=13, edges=len(e), longest=9)
+    found = []
+    for rate in (0.0, 0.1):
+        near = None if local is None else local(8, dropout=rate)
+        layer = GPSLayer(8, near, Attention(8, 2), dropout=rate, norm=norm)
+        counted = count_flops(lambda own=layer: own(x, e, topology))
+        found.append((layer_flops(layer, size).elementwise, counted.elementwise))
+    formula, counted = (after - before for before, after in zip(*found, strict=True))
+    # outside of kernels the mask is scaled by an operation of its own
+    assert counted == 2 * formula > 0
+
+
+def test_a_linear_layer_counts_a_multiply_add_as_two() -> None:
+    layer, rows = nn.Linear(5, 7), torch.randn(3, 5)
+    assert count_flops(lambda: layer(rows)) == Flops(products=2 * 3 * 5 * 7)
+
+
+def test_pointwise_work_is_counted_and_copies_are_not() -> None:
+    rows = torch.randn(3, 5)
+    assert count_flops(lambda: (rows * 2).exp().clone()[:, [0, 1]]) == Flops(elementwise=30)
+    assert count_flops(rows.sum) == Flops(elementwise=15)
+    assert count_flops(lambda: torch.arange(9) + 1) == Flops()
+
+
+def test_the_scan_is_counted_by_steps_channels_and_states() -> None:
+    u, A, B = torch.randn(6, 4), -torch.rand(4, 16), torch.randn(6, 16)
+    ends = torch.tensor([0, 2, 6])
+    plain = count_flops(lambda: selective_scan(u, u, A, B, B, cu_seqlens=ends))
+    assert plain == Flops(scan=6 * 4 * 9 * 16)
+    gated = count_flops(lambda: selective_scan(u, u, A, B, B, A[:, 0], u, cu_seqlens=ends))
+    assert gated.scan - plain.scan == 6 * 4 * 4
+    taps = torch.randn(4, 3)
+    assert count_flops(lambda: causal_conv1d(u, taps, cu_seqlens=ends)).scan == 6 * 4 * 7
+
+
+def test_full_attention_grows_with_the_square_and_the_scan_with_the_length() -> None:
+    once, twice = (BatchSize(2, 2 * n, 4 * n, n) for n in (50, 100))
+    for name, low, high in (("graph-mamba", 1.99, 2), ("gps-transformer", 2.05, 4)):
+        _, model = small(f"malnet-tiny/{name}")
+        growth = forward_flops(model, twice).total / forward_flops(model, once).total
+        assert low <= growth <= high
+
+
+def test_a_layer_without_a_formula_is_named() -> None:
+    with pytest.raises(ValueError, match="got Dropout"):
+        layer_flops(nn.Dropout(), BatchSize(1, 1, 1, 1))
+
+
+def test_every_operator_of_a_forward_pass_has_a_formula_and_others_are_refused() -> None:
+    names = {name for name in torch._C._dispatch_get_all_op_names() if "graphmamba::" in name}
+    ours = {name.removeprefix("graphmamba::") for name in names}
+    known = {operator.__name__ for operator in (*SCANS, *PRODUCTS)} | OWN_ELEMENTWISE.keys()
+    # steps and sums that a backward pass finds anew, losses with their gradients
+    others = re.compile("backward|grad|loss|column_sums|add_up|edge_norm_sums|raw_steps")
+    assert {name for name in ours - known if not others.search(name)} == set()
+    x = torch.randn(9, 3, requires_grad=True)
+    cu_seqlens = torch.tensor([0, 9])
+    out = causal_conv1d(x, torch.randn(3, 2), cu_seqlens=cu_seqlens).sum()
+    with pytest.raises(NotImplementedError, match=r"conv1d_.*backward has no formula"):
+        count_flops(out.backward)
+
+
+ROWS, ONES, NONE = torch.randn(5, 3), torch.ones(3), None
+SETTINGS = ("relu", [0.5, 0.0], [0, 0], True)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "expected"),
+    [
+        # the norm, what is added before it, the activation, one dropout
+        ("batch_norm_act_fused", (ROWS, ONES, ONES, ROWS, *[NONE] * 7, *SETTINGS), 15 * 10),
+        # both norms, their sum, what is added, the dropout
+        ("batch_norm_pair_fused", (ROWS, *[ROWS] * 14, 0.5, 0, True), 15 * (2 * 7 + 3)),
+        ("batch_norm_pair_fused", (ROWS, ROWS, *[NONE] * 13, 0.0, 0, False), 15 * (2 * 4 + 1)),
+        ("activate_drop_fused", (ROWS, NONE, NONE, "gelu", 0.1, 0), 15 * 2),
+        ("segment_sum_fused", (ROWS, NONE, NONE, NONE), 15),
+        ("segment_take_fused", (ROWS, NONE, NONE, NONE), 0),
+        ("segment_max_fused", (ROWS, NONE, NONE), 15),
+    ],
+)
+def test_fused_operators_cost_what_their_parts_do(
+    name: str, call: tuple[object, ...], expected: int
+) -> None:
+    assert OWN_ELEMENTWISE[name](*call) == expected
+
+
+def test_fused_operators_cost_what_is_counted_of_the_plain_form() -> None:
+    # but for the comparison of each length
+    counted = count_flops(lambda: unit_rows(ROWS, has_relu=True)).elementwise - 5
+    assert OWN_ELEMENTWISE["unit_rows_fused"](ROWS, True) == counted
+    nodes, features, feature = torch.randn(5, 12), torch.randn(3, 4), torch.tensor([0, 1, 2, 2, 2])
+    wires = wire(torch.randint(5, (2, 5)), feature, nodes=5, shared=1)
+    call = nodes, features, wires.edge_index, feature, None, None, None, 1, 2
+    counted = count_flops(lambda: attend(nodes, features, wires, 2)).elementwise
+    assert OWN_ELEMENTWISE["attend_fused"](*call) == counted
+    # twenty pairs, two numbers to six to three
+    shapes = (5, 4), (5, 4), None, (6, 2), (6,), (3, 6), (3,)
+    assert PRODUCTS[torch.ops.graphmamba.deep_set_fused](*shapes) == 2 * 20 * (2 * 6 + 6 * 3)

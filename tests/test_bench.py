@@ -1,0 +1,241 @@
+"""`graphmamba bench scan`: exactness of the backends, and their times."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch.nn import functional
+
+from graphmamba import bench, scan
+from graphmamba.bench import (
+    BATCHES,
+    Agreement,
+    BatchShape,
+    ScanTimes,
+    agreement_table,
+    bench_scan,
+    check_backends,
+    chip_bound,
+    draw_lengths,
+    measure_scan,
+    median_ms,
+    padded_scan,
+    peak_bytes,
+    scan_inputs,
+    times_table,
+)
+from graphmamba.scan.selective_scan import reference
+
+CPU = torch.device("cpu")
+FAST = [name for name in scan.available_backends(CPU) if name != "reference"]
+SMALL = replace(BATCHES["peptides"], sequences=3, tokens=60, longest=40)
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in BATCHES:
+        monkeypatch.setitem(BATCHES, name, replace(SMALL, name=name))
+
+
+def lines(table: Table) -> list[str]:
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get().splitlines()
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_every_backend_here_is_as_exact_as_the_reference(device: str) -> None:
+    agreements = check_backends(torch.device(device))
+    fast = {name for name in scan.available_backends(torch.device(device)) if name != "reference"}
+    operations = ("causal_conv1d", "selective_scan")
+    found = {(one.operation, one.backend) for one in agreements}
+    assert found == {(operation, backend) for operation in operations for backend in fast}
+    assert all(one.holds for one in agreements), agreements
+
+
+def with_gradient_times(factor: float) -> Callable[[Tensor], Tensor]:
+    """Leave the value as it is."""
+    return lambda x: factor * x + (1 - factor) * x.detach()
+
+
+@pytest.mark.parametrize(
+    ("change", "argument", "worst"),
+    [
+        (lambda x: x * (1 + 1e-3), "u", None),
+        (with_gradient_times(1.001), "B", "B"),
+        (with_gradient_times(torch.nan), "D", "out"),
+    ],
+    ids=["value", "gradient", "nan"],
+)
+def test_a_wrong_backend_is_found(
+    change: Callable[[Tensor], Tensor],
+    argument: str,
+    worst: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right, conv = scan.selective_scan, scan.causal_conv1d
+
+    def wrong(*, backend: str, **arguments: Tensor) -> Tensor:
+        if backend == "broken":
+            arguments[argument] = change(arguments[argument])
+        return right(backend="reference", **arguments)
+
+    monkeypatch.setattr(scan, "selective_scan", wrong)
+    monkeypatch.setattr(
+        scan, "causal_conv1d", lambda **arguments: conv(**{**arguments, "backend": "reference"})
+    )
+    monkeypatch.setattr(scan, "available_backends", lambda _: ("reference", "broken"))
+    untouched, found = check_backends(CPU)
+    assert untouched.holds
+    assert not found.holds
+    assert worst in {None, found.worst}
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_the_command_prints_tables_and_writes_the_same_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scan.json"
+    bench_scan(device="cpu", sizes="peptides, voc", json=file)
+    written = json.loads(file.read_text())
+    found = {(one["batch"]["name"], one["backend"]) for one in written["times"]}
+    assert found == {(name, way) for name in ("peptides", "voc") for way in (*FAST, "padded loop")}
+    assert {one["backend"] for one in written["agreement"]} == set(FAST)
+    assert written["environment"]["torch"] == torch.__version__
+    shown = capsys.readouterr().out
+    for one in written["times"]:
+        assert f"{one['both_ms']:.1f}" in shown
+        assert one["forward_ms"] > 0
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_backend_that_is_wrong_gives_status_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = Agreement("selective_scan", "cpu", "out", error=1.0, allowed=1e-6)
+    monkeypatch.setattr(bench, "check_backends", lambda _: [wrong])
+    with pytest.raises(SystemExit) as stopped:
+        bench_scan(device="cpu")
+    assert stopped.value.code == 1
+    assert "WRONG" in capsys.readouterr().out
+    assert "WRONG" in "\n".join(lines(agreement_table([replace(wrong, error=float("nan"))])))
+
+
+@pytest.mark.parametrize("backend", FAST)
+def test_both_passes_take_longer_than_one(backend: str) -> None:
+    times = measure_scan(BATCHES["voc"], backend, CPU)
+    assert 0 < times.forward_ms < times.both_ms
+    assert times.peak_bytes is None
+
+
+def test_times_stand_beside_the_bound_or_the_padded_loop_of_the_same_batch() -> None:
+    on_gpu = ScanTimes(BATCHES["peptides"], "fused", 0.02, 0.06, peak_bytes=3 * 2**29)
+    (row,) = (line for line in lines(times_table([on_gpu], "a GPU")) if "peptides" in line)
+    assert row.split() == ["peptides", "fused", "20,926", "0.020", "2.1x", "0.060", "2.1x", "1.50"]
+    fast = ScanTimes(BATCHES["peptides"], "cpu", 10.0, 40.0)
+    loop, alone = replace(fast, backend="padded loop", both_ms=1e3), replace(fast, batch=SMALL)
+    rows = lines(times_table([fast, loop, replace(alone, batch=BATCHES["voc"])], "a CPU"))[-4:-1]
+    assert [row.split()[-1] for row in rows] == ["25.0x", "1.0x", "40.0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "forward_ms"), [("peptides", 0.010), ("malnet256", 0.10), ("million", 0.46)]
+)
+def test_bounds_of_the_quoted_batches(name: str, forward_ms: float) -> None:
+    bound = chip_bound(BATCHES[name])
+    assert bound == pytest.approx((forward_ms, 3 * forward_ms), rel=0.05)
+
+
+def test_memory_bounds_a_scan_with_few_states() -> None:
+    shape = BatchShape("narrow", sequences=1, tokens=1000, longest=1000, inner=8, state=1)
+    assert chip_bound(shape).forward_ms == pytest.approx(1e3 * 1000 * (4 * 8 + 2) * 4 / 4.3e12)
+
+
+def test_padding_changes_no_number() -> None:
+    shape = BatchShape("small", sequences=5, tokens=60, longest=30, inner=6, state=4)
+    inputs = scan_inputs(shape, CPU, torch.float64)
+    found = []
+    for operation in (reference.selective_scan, padded_scan):
+        out = operation(**inputs.leaves, cu_seqlens=inputs.cu_seqlens)
+        grads = torch.autograd.grad(out, list(inputs.leaves.values()), inputs.out_grad)
+        found.append([out, *grads])
+    torch.testing.assert_close(*found)
+
+
+TIGHT = [(1, 7, 7), (5, 5, 1), (4, 40, 10), (4, 13, 10), (4, 39, 10)]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [*BATCHES.values(), *(BatchShape("tight", *sizes, inner=1) for sizes in TIGHT)],
+    ids=str,
+)
+def test_lengths_add_up_exactly(shape: BatchShape) -> None:
+    lengths = draw_lengths(shape)
+    assert (len(lengths), sum(lengths)) == (shape.sequences, shape.tokens)
+    assert 1 <= min(lengths) <= max(lengths) == shape.longest
+
+
+@pytest.mark.parametrize(("sequences", "tokens", "longest"), [(4, 41, 10), (4, 12, 10), (1, 3, 2)])
+def test_batches_that_cannot_be_are_refused(sequences: int, tokens: int, longest: int) -> None:
+    with pytest.raises(ValueError, match=f"exactly {tokens} tokens"):
+        BatchShape("impossible", sequences, tokens, longest, inner=1)
+
+
+def test_inputs_are_those_of_a_fresh_block_and_follow_from_the_seed() -> None:
+    one, same, other = (scan_inputs(BATCHES["voc"], CPU, seed=seed) for seed in (4, 4, 5))
+    assert all(torch.equal(one.leaves[name], same.leaves[name]) for name in one.leaves)
+    assert not torch.equal(one.leaves["u"], other.leaves["u"])
+    assert not torch.equal(one.cu_seqlens, other.cu_seqlens)
+    steps = functional.softplus(one.leaves["delta"] + one.leaves["delta_bias"]).detach()
+    # The bias alone stays inside [0.001, 0.1]; the projection moves it by some tenths.
+    assert 5e-4 < steps.min() < 5e-3
+    assert 5e-2 < steps.max() < 2e-1
+
+
+def test_the_median_ignores_slow_calls_and_equal_steps_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+    seconds = 0.0
+
+    def call(name: str) -> None:
+        nonlocal seconds
+        calls.append(name)
+        seconds += 3.0 if len(calls) in {1, 5} else 1 / 64
+
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: seconds)
+    assert median_ms([lambda: call("a"), lambda: call("b")], CPU) == 1e3 / 64
+    # half a second of calls, and both to warm up
+    assert len(calls) == 2 + 32
+    assert calls.count("a") == calls.count("b")
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("small_batches")
+def test_every_size_is_timed_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    bench_scan(device="cuda")
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in BATCHES)
+
+
+@pytest.mark.gpu
+def test_a_replayed_step_costs_its_kernels_alone_and_autograd_can_be_captured() -> None:
+    x = torch.randn(64 * 2**20, device="cuda", requires_grad=True)
+    # 512 MiB moved; no GPU copies faster than 20 TB/s.
+    assert 0.025 < median_ms([x.detach().clone], torch.device("cuda")) < 10
+    grad = torch.ones_like(x)
+    assert median_ms([lambda: torch.autograd.grad(x.exp(), x, grad)], torch.device("cuda")) > 0
+
+
+@pytest.mark.gpu
+def test_the_peak_is_counted_beyond_what_was_there() -> None:
+    x = torch.zeros(2**20, device="cuda")
+    assert peak_bytes(lambda: (x + 1) + 1) == 2 * x.nbytes
