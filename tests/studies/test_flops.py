@@ -4,7 +4,6 @@ import re
 
 import pytest
 import torch
-from graphmamba.encode.unit_rows import unit_rows
 from torch import nn
 
 from graphmamba.config import Experiment, load_experiment
@@ -168,14 +167,8 @@ def test_fused_operators_cost_what_their_parts_do(
 
 
 def test_fused_operators_cost_what_is_counted_of_the_plain_form() -> None:
-    # but for the comparison of each length
-    counted = count_flops(lambda: unit_rows(ROWS, has_relu=True)).elementwise - 5
-    assert OWN_ELEMENTWISE["unit_rows_fused"](ROWS, True) == counted
     nodes, features, feature = torch.randn(5, 12), torch.randn(3, 4), torch.tensor([0, 1, 2, 2, 2])
     wires = wire(torch.randint(5, (2, 5)), feature, nodes=5, shared=1)
     call = nodes, features, wires.edge_index, feature, None, None, None, 1, 2
     counted = count_flops(lambda: attend(nodes, features, wires, 2)).elementwise
     assert OWN_ELEMENTWISE["attend_fused"](*call) == counted
-    # twenty pairs, two numbers to six to three
-    shapes = (5, 4), (5, 4), None, (6, 2), (6,), (3, 6), (3,)
-    assert PRODUCTS[torch.ops.graphmamba.deep_set_fused](*shapes) == 2 * 20 * (2 * 6 + 6 * 3)

@@ -20,6 +20,7 @@ import graphmamba.scan
 import graphmamba.stack.selection  # noqa: F401
 from graphmamba.data.columns import topology_of
 from graphmamba.encode.categories import CategoryEncoder
+from graphmamba.encode.dropout import Dropout
 from graphmamba.encode.encoder import (
     Concat,
     DummyEdges,
@@ -42,7 +43,7 @@ from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
 from graphmamba.stack.mamba_block import MambaBlock, SelectivePath
 from graphmamba.stack.norm import NodeNorm
 from graphmamba.stack.performer import Performer
-from graphmamba.task.heads import GraphHead, Normalize
+from graphmamba.task.heads import GraphHead, UnitLength
 from graphmamba.task.model import GraphMamba
 
 aten, ours = torch.ops.aten, torch.ops.graphmamba
@@ -170,11 +171,6 @@ def _selection(u: Any, select: Any, step: Any, **_: Any) -> int:
     return 2 * prod(u) * (select[0] + step[1])
 
 
-def _deep_set(vectors: Any, _values: Any, _signs: Any, *maps: Any, **_: Any) -> int:
-    (hidden, pair), channels = maps[0], maps[2][0]
-    return 2 * prod(vectors) * hidden * (pair + channels)
-
-
 def _attention_on_cpu(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
     return 2 * prod(query[:3]) * key[-2] * (query[-1] + value[-1])
 
@@ -186,7 +182,6 @@ SCANS: dict[Any, Formula] = {
     ours.causal_conv1d_fused: _conv,
 }
 PRODUCTS: dict[Any, Formula] = {
-    ours.deep_set_fused: _deep_set,
     ours.narrow_linear_fused: _linear_map,
     ours.map_rows_fused: _linear_map,
     ours.selection_fused: _selection,
@@ -238,7 +233,6 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "segment_max_fused": _taken_in(),
     "segment_sum_fused": _taken_in(),
     "segment_take_fused": _taken_in(cost=0),
-    "unit_rows_fused": lambda x, has_relu: (LENGTH + has_relu) * x.numel(),
     "activate_drop_fused": _activate_drop,
     "batch_norm_act_fused": _batch_norm_act,
     "batch_norm_pair_fused": _batch_norm_pair,
@@ -357,9 +351,9 @@ def _pointwise(*counts: int) -> Flops:
     return Flops(elementwise=sum(counts))
 
 
-def _dropped(numbers: int, rate: float, module: nn.Module) -> Flops:
+def _dropped(numbers: int, part: Dropout) -> Flops:
     """Dropout, which at evaluation or at rate 0 does nothing."""
-    return _pointwise(DROPOUT * numbers if rate and module.training else 0)
+    return _pointwise(DROPOUT * numbers if part.rate and part.training else 0)
 
 
 def _batch_norm(module: nn.Module) -> int:
@@ -449,15 +443,13 @@ PARTS: dict[type[nn.Module], Callable[[Any, int, int], Flops]] = {
     nn.Sequential: lambda part, rows, _: _in_turn(part, rows),
     nn.ReLU: lambda _, __, numbers: _pointwise(numbers),
     nn.GELU: lambda _, __, numbers: _pointwise(numbers),
-    nn.Dropout: lambda part, _, numbers: _pointwise(DROPOUT * numbers if part.training else 0),
-    Normalize: lambda part, _, numbers: _pointwise((LENGTH + part.has_relu) * numbers),
+    Dropout: lambda part, _, numbers: _dropped(numbers, part),
+    UnitLength: lambda _, __, numbers: _pointwise(LENGTH * numbers),
     BatchNorm: lambda part, rows, _: _pointwise(_batch_norm(part) * rows * part.num_features),
     Concat: lambda part, rows, _: sum((_part_flops(each, rows) for each in part.parts), Flops()),
     NodeFeatures: lambda part, rows, _: _part_flops(part.network, rows),
     EdgeFeatures: lambda part, rows, _: _part_flops(part.network, rows),
-    CategoryEncoder: lambda part, rows, _: _pointwise(
-        rows * part.offsets.shape[0] * part.weight.shape[1]
-    ),
+    CategoryEncoder: lambda part, rows, _: Flops(products=2 * rows * part.weight.numel()),
     NumberEncoder: _number_columns,
     LaplacianEncoder: _laplacian,
     GateEncoder: lambda part, rows, _: _linear(rows, part.linear),
@@ -477,7 +469,7 @@ def _gated_gcn_flops(local: GatedGCN, size: BatchSize, _: Form) -> Flops:
     flops = _linear(size.nodes, local.nodes) + _linear(size.edges, local.edges)
     follow = nodes + edges if size.wants_edges else nodes
     flops += _pointwise(6 * edges, 3 * nodes, (_batch_norm(local) + 2) * follow)
-    flops += _dropped(follow, local.dropout, local)
+    flops += _dropped(follow, local.node_dropout)
     if local.stable_gate is not None:
         first, last = local.stable_gate[0], local.stable_gate[2]
         flops += _linear(size.edges, first) + _linear(size.edges, last)
@@ -522,7 +514,8 @@ def _attention_flops(mixer: Attention, size: BatchSize, form: Form) -> Flops:
     rows = size.nodes if form == "here" else size.slots
     flops = _linear(rows, mixer.in_proj) + _linear(rows, mixer.out_proj)
     flops += Flops(products=4 * scores * d) + _pointwise(SCORE * scores * mixer.heads)
-    return flops + _dropped(scores * mixer.heads, mixer.dropout, mixer)
+    drops = DROPOUT * scores * mixer.heads if mixer.dropout and mixer.training else 0
+    return flops + _pointwise(drops)
 
 
 def _performer_flops(mixer: Performer, size: BatchSize, form: Form) -> Flops:
@@ -535,7 +528,7 @@ def _performer_flops(mixer: Performer, size: BatchSize, form: Form) -> Flops:
     # Scaling, square and its sum, twice, and the quotient; maximum and four more for the
     # exponential of each feature, twice, and the keys' sum.
     flops += _pointwise(7 * rows * width, 11 * rows * features, 2 * rows)
-    return flops + _dropped(mapped * mixer.out_proj.out_features, mixer.dropout, mixer)
+    return flops + _dropped(mapped * mixer.out_proj.out_features, mixer.dropout)
 
 
 def _big_bird_flops(mixer: BigBird, size: BatchSize, form: Form) -> Flops:
@@ -563,7 +556,7 @@ def _big_bird_flops(mixer: BigBird, size: BatchSize, form: Form) -> Flops:
         SCORE * scores * mixer.heads, (SOFTMAX + 1) * far * mixer.heads, 2 * far * d
     )
     flops += _pointwise((2 * NORM + 3) * rows * d)
-    return flops + _dropped(2 * rows * d, mixer.dropout, mixer)
+    return flops + _dropped(2 * rows * d, mixer.dropout)
 
 
 def _edge_attention_flops(
@@ -603,14 +596,14 @@ def _combine(layer: GPSLayer, size: BatchSize) -> Flops:
     flops = _linear(size.nodes, layer.widen) + _linear(size.nodes, layer.narrow)
     # The activation of twice as many channels, and the residual of the feed-forward network.
     flops += _pointwise(3 * rows) + _norm(layer.norm, rows)
-    flops += _dropped(3 * rows, layer.dropout, layer)
+    flops += _dropped(3 * rows, layer.wide_dropout)
     if layer.local is not None:
         flops += layer_flops(layer.local, size) + _norm(layer.local_norm, rows)
         if not layer.local.has_residual:
-            flops += _pointwise(rows) + _dropped(rows, layer.dropout, layer)
+            flops += _pointwise(rows) + _dropped(rows, layer.local_dropout)
     if layer.mixer is not None:
         flops += _pointwise(rows) + _norm(layer.mixer_norm, rows)
-        flops += _dropped(rows, layer.dropout, layer)
+        flops += _dropped(rows, layer.mixer_dropout)
     has_both = layer.local is not None and layer.mixer is not None
     return flops + _pointwise(rows if has_both else 0)
 
