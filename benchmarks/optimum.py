@@ -59,7 +59,7 @@ def main() -> None:
     rows = []
     for name in options.sets:
         data = CATALOG[name]
-        draw = {"cluster": sbm.draw_cluster, "pattern": sbm.draw_pattern}[name]
+        draw = {"cluster": sbm.generate_cluster, "pattern": sbm.generate_pattern}[name]
         columns = draw((data.train, data.validation, data.test), options.seed)
         for split in SPLITS:
             ids = ids_of(columns, split)[: options.graphs]
