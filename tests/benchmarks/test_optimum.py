@@ -1,5 +1,6 @@
 """The optimum of CLUSTER and PATTERN, against the posterior written out."""
 
+import json
 from dataclasses import replace
 from itertools import product
 from math import lgamma
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers.processes import ROOT
 from tests.helpers.scripts import load_script, run_script
 
 INSIDE, BETWEEN = 0.7, 0.3
@@ -65,3 +67,11 @@ def test_scores_are_those_of_the_sets_that_are_drawn(
     # six communities by chance are 1 in 6, and two classes 1 in 2
     for row in written["rows"]:
         assert {"cluster": 0.4, "pattern": 0.7}[row["set"]] < row["optimum"] <= 1
+
+
+def test_the_page_has_what_was_found() -> None:
+    record = json.loads((ROOT / "benchmarks" / "results" / "optimum_cpu.json").read_text())
+    page = (ROOT / "docs" / "results.md").read_text().partition("**The best expected score**")[2]
+    for row in record["rows"]:
+        digits = 3 if row["set"] == "cluster" else 4
+        assert f"{row['optimum']:.{digits}f}" in page.partition("\n\n**")[0]
