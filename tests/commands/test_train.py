@@ -370,7 +370,8 @@ def test_a_run_whose_scores_are_no_numbers_says_so(
     answers = [(f"g{number}", 0) for number in range(12)]
     write_rows(folder / "graphs.csv", ["graph", "toxic"], answers)
     small = [*NARROW, "--recipe.epochs", "1", "--folder", "run"]
-    main(["train", "rings", "--own.label", "toxic", "--own.kind", "multi-label", *small])
+    with pytest.warns(UserWarning, match="labels may be too few, or all alike"):
+        main(["train", "rings", "--own.label", "toxic", "--own.kind", "multi-label", *small])
     shown = capsys.readouterr().out
     assert "no epoch has a number for the average_precision of validation" in shown
     assert "--resume" not in shown

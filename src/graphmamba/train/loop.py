@@ -140,6 +140,8 @@ class Loop:
         # last, since each process has dropped other entries while it took them
         state.team.share_buffers(state.scored)
         validation, test = self._scores("validation"), self._scores("test")
+        if state.team.is_first:
+            self.watch.saw_scores(progress.epoch, train_loss, validation)
         is_best = self._choose(train_loss, validation, test)
         state.schedule.observe(validation["loss"])
         record = EpochRecord(
