@@ -210,7 +210,8 @@ def _plain_step(
 
 
 def _draw(folder: RunFolder, experiment: Experiment, result: RunResult) -> None:
-    if result.epochs and can_draw():
+    # the rows of a run that is done may be lost
+    if folder.metrics.exists() and can_draw():
         title = f"{experiment.data.title}, seed {result.seed}"
         draw_curves(folder.metrics, folder.curves, title, result.metric)
 

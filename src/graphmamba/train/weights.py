@@ -150,19 +150,27 @@ def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
 
 def load_state(model: GraphMamba, state: Mapping[str, Tensor], where: Path | str) -> None:
     """Fill a model; tensors that are missing, unknown or of another shape are refused by name."""
-    wanted = model.state_dict()
-    for name, tensor in wanted.items():
-        if name not in state:
-            raise UserError(f"'{where}' must hold a tensor '{name}', and it does not")
-        if state[name].shape != tensor.shape:
-            raise UserError(
-                f"'{where}': tensor '{name}' must have shape {list(tensor.shape)}, "
-                f"got {list(state[name].shape)}"
-            )
-    unknown = sorted(state.keys() - wanted.keys())
-    if unknown:
-        raise UserError(f"'{where}' must hold no tensor '{unknown[0]}', which the model lacks")
+    check_tensors(model.state_dict(), state, where)
     model.load_state_dict(dict(state))
+
+
+def check_tensors(
+    wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], where: Path | str, prefix: str = ""
+) -> None:
+    """Refuse tensors that are not those of a model; `prefix` is what their file calls them."""
+    for name, tensor in wanted.items():
+        if name not in found:
+            raise UserError(f"'{where}' must hold a tensor '{prefix}{name}', and it does not")
+        if found[name].shape != tensor.shape:
+            raise UserError(
+                f"'{where}': tensor '{prefix}{name}' must have shape {list(tensor.shape)}, "
+                f"got {list(found[name].shape)}"
+            )
+    unknown = sorted(found.keys() - wanted.keys())
+    if unknown:
+        raise UserError(
+            f"'{where}' must hold no tensor '{prefix}{unknown[0]}', which the model lacks"
+        )
 
 
 def _check_data(weights: Weights, model: GraphMamba, where: Path | str) -> None:
