@@ -34,6 +34,8 @@ class Command:
         return getattr(import_module(module), name)
 
 
+LONGEST = 2000
+"""Letters of a message, of which the first ones say what is wrong."""
 COMMANDS = {
     "bench scan": Command(
         "check the scan's backends on this machine against their definition, and time them",
@@ -227,8 +229,10 @@ def _answer_without_command(words: list[str]) -> str:
 
 def _refuse(message: str) -> NoReturn:
     if _is_heard():
-        # Parsers like to explain themselves over several lines.
-        sys.stderr.write(f"graphmamba: {' '.join(message.split())}\n")
+        # Parsers like to explain themselves over several lines, and values may be of any length.
+        line = " ".join(message.split())
+        cut = "..." if len(line) > LONGEST else ""
+        sys.stderr.write(f"graphmamba: {line[:LONGEST]}{cut}\n")
     sys.exit(2)
 
 

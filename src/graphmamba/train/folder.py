@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from graphmamba.errors import UserError
-from graphmamba.parse import convert
+from graphmamba.parse import convert, read_yaml
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.lock import FolderLock
 from graphmamba.train.options import RunOptions
@@ -171,14 +171,12 @@ class Started(NamedTuple):
 
 def read_config(folder: Path | str) -> Started:
     """Read what a run, or a series of runs, was started with."""
-    import yaml
-
     path = RunFolder(Path(folder)).config
     if not path.is_file():
         raise UserError(f"'{folder}' must be the folder of a run, and it has no {path.name}")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as mistake:
+        content = read_yaml(path.read_text(encoding="utf-8"), f"'{path}'")
+    except UnicodeDecodeError as mistake:
         raise UserError(f"'{path}' must be YAML: {mistake}") from mistake
     if not isinstance(content, dict) or OPTIONS not in content:
         raise UserError(f"'{path}' must hold an experiment and its {OPTIONS}")
