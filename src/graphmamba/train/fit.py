@@ -93,7 +93,7 @@ def run_fit(
         own_generators(options.seed),
         rounded_products(team.device, options.tf32),
         Stops(options.max_time, options.checkpoint_every) as stops,
-        folder.kept(team, resume),
+        folder.kept(team, resume) as check_folder_stays,
     ):
         # a run that was killed before its first state begins once more
         is_resumed = resume and folder.has_state()
@@ -113,7 +113,7 @@ def run_fit(
             else _plain_step(fabric, set_up, set_up_optimizer, state, store)
         )
         watch = Watch(model, optimizer, team, folder.dump, state.about())
-        loop = Loop(state, store, step, watch, stops, folder, reporter, fast)
+        loop = Loop(state, store, step, watch, stops, folder, reporter, check_folder_stays, fast)
         # one that is done keeps its files: what it took, where and when
         done = folder.done() if is_resumed else None
         if before is not None:

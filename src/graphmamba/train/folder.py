@@ -1,7 +1,7 @@
 """The folder of a run: what is in it, and how it begins and goes on."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +77,12 @@ class RunFolder:
         return self.path / f"failed-step-{step}" / "state.safetensors"
 
     @contextmanager
-    def kept(self, team: Team, resume: bool, is_series: bool = False) -> Iterator[None]:
+    def kept(
+        self, team: Team, resume: bool, is_series: bool = False
+    ) -> Iterator[Callable[[], None]]:
         """Keep the folder for one run, or series of runs; others are refused until it is left.
+
+        Gives what refuses to go on once the folder is no longer there.
 
         Args:
             team: All processes of the run; each has to enter, and the first one has the lock.
@@ -101,7 +105,7 @@ class RunFolder:
                     )
 
             team.let_first(take)
-            yield
+            yield lambda: team.let_first(lock.check)
 
     def begin(self) -> None:
         """Make the folder, or refuse one that cannot be made."""

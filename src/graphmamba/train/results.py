@@ -12,7 +12,8 @@ from graphmamba.task.metrics import LOWER_IS_BETTER
 
 Scores = Mapping[str, float]
 """`loss`, and the metrics by their names."""
-Ending = Literal["finished", "early stopping", "max time", "signal"]
+Ending = Literal["finished", "early stopping", "max time", "signal", "interrupt"]
+"""`interrupt` is Ctrl-C, `signal` that of a system that ends a process, SIGTERM."""
 Rank = tuple[bool, float, int]
 
 
@@ -47,7 +48,7 @@ class RunResult:
     epochs: int
     """Epochs that were finished."""
     ending: Ending
-    """Why it ended; after `max time` and `signal` it can be resumed."""
+    """Why it ended; after `max time`, `signal` and `interrupt` it can be resumed."""
     parameters: int
     seconds: float
     """Wall time, that of earlier parts of a resumed run included."""
