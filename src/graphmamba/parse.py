@@ -14,7 +14,7 @@ from graphmamba.errors import UserError
 
 Config = TypeVar("Config")
 BITS = 63
-"""Of the largest whole number in YAML."""
+"""Of the largest whole number."""
 ALIKE = 0.7
 """Share of letters from which one word may be meant for another: `patern` and `pattern`."""
 
@@ -197,9 +197,15 @@ def convert(value: object, hint: object, where: str) -> object:
         return parse(hint, value, where)
     if hint is float and not isinstance(value, bool):
         return _convert_float(value, where)
+    return _convert_plain(value, hint, where)
+
+
+def _convert_plain(value: object, hint: object, where: str) -> object:
     # True is an int to Python, but never what a person means by a number
     if type(value) is not (get_origin(hint) or hint):
         raise UserError(f"{where} must be {getattr(hint, '__name__', hint)}, got {value!r}")
+    if hint is int and isinstance(value, int) and abs(value) >> BITS:
+        raise UserError(f"{where} must be within 2**{BITS}, got a number that is not")
     return value
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from graphmamba.checks import check_seed
 from graphmamba.data.catalog import Features, Task
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
@@ -39,7 +40,13 @@ class Weights(NamedTuple):
         Weights that do not say are called as their data are: older ones of a benchmark.
         """
         names, known = self.metadata.get("class_names"), self.experiment.data.names
-        return tuple(map(str, names)) if names and isinstance(names, list) else known
+        if not names:
+            return known
+        task = self.experiment.data.task
+        count = task.classes or task.outputs
+        if not isinstance(names, list) or (task.level != "link" and len(names) != count):
+            raise UserError(f"class_names must be {count} classes or labels, got {names!r}")
+        return tuple(map(str, names))
 
     @property
     def options(self) -> RunOptions:
@@ -141,9 +148,13 @@ def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
         weights: What `load_weights` read.
         where: What a message calls the file.
     """
-    seed = weights.metadata.get("seed")
-    model = weights.experiment.build(seed=seed if isinstance(seed, int) else 0)
-    _check_data(weights, model, where)
+    outline = weights.experiment.outline()
+    _check_data(weights, outline, where)
+    # only now memory is taken, no more than the file has
+    check_tensors(outline.state_dict(), weights.state, where)
+    seed = weights.metadata.get("seed", 0)
+    check_seed(f"'{where}': seed", seed)
+    model = weights.experiment.build(seed)
     load_state(model, weights.state, where)
     return model.eval()
 
