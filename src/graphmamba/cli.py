@@ -53,6 +53,10 @@ COMMANDS = {
         "print and plot sizes, degrees, diameters and labels of a data set",
         "graphmamba.data.commands:info",
     ),
+    "data verify": Command(
+        "compare what is kept of a data set with the hashes that it was kept with",
+        "graphmamba.commands.verify:verify",
+    ),
     "evaluate": Command(
         "score a trained model on a split of its own or of another data set",
         "graphmamba.commands.evaluate:evaluate",

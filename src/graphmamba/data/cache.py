@@ -1,9 +1,10 @@
 """Stores on disk: built once for each recipe, mapped into memory when opened, never unpickled."""
 
 import json
+import platform
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
 from secrets import token_hex
@@ -15,8 +16,8 @@ from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.set_lock import can_lock, lock_of
 from graphmamba.data.store import GraphStore
 from graphmamba.data.stored_tensors import store_of, tensors_of
-from graphmamba.errors import UserError
-from graphmamba.whole_files import cannot_read, cannot_write, flush
+from graphmamba.errors import UnwritableError, UserError
+from graphmamba.whole_files import cannot_read, cannot_write, flush, write_text
 
 FORMAT = "graphmamba columns"
 VERSION = 2
@@ -176,11 +177,54 @@ def _open(place: Path, digest: str | None) -> GraphStore:
         raise _refusal(place / COLUMNS, f"its columns make up no graphs: {mistake}") from mistake
     if _counts(store) != about["counts"]:
         raise _refusal(place / COLUMNS, f"counts must be {about['counts']}, got {_counts(store)}")
+    if not _is_known(place / COLUMNS, about["content"]):
+        verify_store(place)
     # Opening takes several looks at the place: names of one set, values of another make no set.
     if _stamp(place / COLUMNS) != before:
         raise _refusal(place / COLUMNS, "must stay while it is opened, got another in its place")
     store.content = str(about["content"])
     return store
+
+
+def verify_store(place: Path) -> int:
+    """Compare a set's content with the hash that was written with it, and remember that it fits.
+
+    Args:
+        place: Its folder.
+
+    Returns:
+        How many bytes it has.
+    """
+    wanted, path = _read_about(place / ABOUT)["content"], place / COLUMNS
+    note = _note_of(path)
+    found = file_hash(path)
+    if found != wanted:
+        raise _refusal(path, f"its content must have the hash {wanted}, got {found}")
+    # where nothing can be written, it is compared again the next time
+    with suppress(UnwritableError):
+        write_text(_notes_of(path), note + found)
+    return path.stat().st_size
+
+
+def _is_known(path: Path, content: str) -> bool:
+    """Whether this machine has seen that the file, as it is, has this content."""
+    try:
+        return _notes_of(path).read_text(encoding="utf-8") == _note_of(path) + content
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _note_of(path: Path) -> str:
+    found = path.stat()
+    return f"{found.st_size} {found.st_mtime_ns} "
+
+
+def _notes_of(path: Path) -> Path:
+    """Where it is noted that a file is whole: folders of sets may be shared, or read-only."""
+    from graphmamba.data.sources import default_root
+
+    name = sha256(f"{platform.node()} {path.resolve()}".encode()).hexdigest()[:16]
+    return default_root() / "verified" / name
 
 
 def file_hash(path: Path) -> str:
@@ -194,7 +238,7 @@ def _read_about(path: Path) -> dict[str, Any]:
         about = json.loads(path.read_text(encoding="utf-8"))
     except PermissionError as mistake:
         raise cannot_read(path) from mistake
-    except (OSError, ValueError) as mistake:
+    except (OSError, ValueError, RecursionError) as mistake:
         raise _refusal(path, f"must be JSON: {mistake}") from mistake
     needed = {"recipe_hash", "source", "counts", "bytes", "content"}
     if not isinstance(about, dict) or about.get("format") != FORMAT or needed - about.keys():
