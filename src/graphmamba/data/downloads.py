@@ -1,21 +1,30 @@
-"""Published files, fetched by PyG's classes; only the fetching is PyG's (see `fetched.py`)."""
+"""Published files, fetched by PyG's classes; only the fetching is PyG's (see `fetched.py`).
+
+No checksum is published for any of the archives that these classes fetch, and MalNet's server
+answers without encryption. What was fetched is named by its own hash, which two people can compare;
+its graphs are checked like all others; and nothing in it is run, or unpacked outside of its folder.
+"""
 
 import shutil
+import tarfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from http.client import HTTPException
 from pathlib import Path
-from tarfile import TarError
 from tempfile import TemporaryDirectory
 from typing import Any
 from zipfile import BadZipFile
 
+from graphmamba.data.cache import file_hash
 from graphmamba.data.fetched import read_fetched
 from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.malnet import read_edge_lists
 from graphmamba.errors import UserError
 
-BROKEN = (OSError, HTTPException, BadZipFile, TarError, EOFError, zlib.error)
+BROKEN = (OSError, HTTPException, BadZipFile, tarfile.TarError, EOFError, zlib.error)
 """What a connection, or a file that broke off, brings about."""
 
 
@@ -39,13 +48,24 @@ def download_malnet(root: Path) -> GraphColumns:
 
     dataset = _without_processing(MalNetTiny, root / "malnet-tiny", "MalNet-Tiny")
     _fetch(dataset)
-    return read_edge_lists(Path(dataset.raw_dir))
+    columns = read_edge_lists(Path(dataset.raw_dir))
+    return replace(columns, source=_source_of(dataset))
 
 
 def _read(name: str, dataset: Any) -> GraphColumns:
     _fetch(dataset)
-    source = f"{dataset.name}, downloaded by PyG's {type(dataset).__name__}"
-    return replace(read_fetched(name, Path(dataset.raw_dir)), source=source)
+    return replace(read_fetched(name, Path(dataset.raw_dir)), source=_source_of(dataset))
+
+
+def _source_of(dataset: Any) -> str:
+    """Name what was fetched, by its content too: nobody has published what it should be."""
+    place, digest = Path(dataset.raw_dir), sha256()
+    for path in sorted(each for each in place.rglob("*") if each.is_file()):
+        digest.update(f"{path.relative_to(place)} {file_hash(path)}\n".encode())
+    return (
+        f"{dataset.name}, downloaded by PyG's {type(dataset).__name__}; compared with no checksum, "
+        f"since none is published; its files have the hash {digest.hexdigest()[:16]}"
+    )
 
 
 def _without_processing(kind: Any, root: Path, name: str) -> Any:
@@ -70,7 +90,8 @@ def _fetch(dataset: Any) -> None:
         # some of PyG's classes remove it first, and fail where it is not there
         fetched.mkdir(parents=True)
         try:
-            dataset.download()
+            with _kept_inside():
+                dataset.download()
         except BROKEN as mistake:
             raise UserError(f"{dataset.name} cannot be downloaded: {mistake}") from mistake
         finally:
@@ -78,3 +99,14 @@ def _fetch(dataset: Any) -> None:
         if place.exists():
             shutil.rmtree(place)
         fetched.rename(place)
+
+
+@contextmanager
+def _kept_inside() -> Iterator[None]:
+    """Let no member of an archive choose a place outside of the folder that it is unpacked into."""
+    before = getattr(tarfile.TarFile, "extraction_filter", None)
+    tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)
+    try:
+        yield
+    finally:
+        tarfile.TarFile.extraction_filter = before
