@@ -3,10 +3,8 @@
 PyG would unpickle some of them freely; the readers here take tensors alone.
 """
 
-import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +21,7 @@ from graphmamba.data.graph_columns import GraphColumns
 from graphmamba.data.peptides import TARGETS, standardise
 from graphmamba.data.raw_files import DAMAGED
 from graphmamba.data.tables import LINKS, is_pairs
-from graphmamba.data.tensor_pickle import MISTAKES, read_tensor_pickle
+from graphmamba.data.tensor_pickle import load_tensors, read_tensor_pickle
 from graphmamba.errors import UserError
 
 FIELDS = ("x", "edge_attr", "edge_index", "y")
@@ -63,23 +61,11 @@ def read_fetched(name: str, folder: Path) -> GraphColumns:
 def read_tensors(path: Path) -> Any:
     """Read what `torch.save` wrote; refuse all but tensors and plain containers."""
     try:
-        with _admitted((_Unneeded, "torch_geometric.data.data.Data")):
-            return torch.load(path, weights_only=True)
-    except (*MISTAKES, OSError, AssertionError, struct.error) as mistake:
+        return load_tensors(path, [(_Unneeded, "torch_geometric.data.data.Data")])
+    # bytes that are no such file end in any way there is
+    except Exception as mistake:
         first = str(mistake).partition("\n")[0]
         raise UserError(f"{path} must be a whole file of tensors: {first}") from mistake
-
-
-@contextmanager
-def _admitted(known: tuple[type, str]) -> Iterator[None]:
-    """Let torch make this class alone: PyG admits its own when it is imported."""
-    others = torch.serialization.get_safe_globals()
-    torch.serialization.clear_safe_globals()
-    try:
-        with torch.serialization.safe_globals([known]):
-            yield
-    finally:
-        torch.serialization.add_safe_globals(others)
 
 
 def _unpack(archive: Path, place: Path, wanted: set[str]) -> None:
@@ -106,12 +92,14 @@ def _read_files(name: str, paths: Sequence[Path]) -> GraphColumns:
     make = MAKE.get(name, _molecule)
     try:
         graphs = [[make(graph) for graph in _graphs_of(name, part)] for part in parts]
+        split = torch.repeat_interleave(
+            torch.arange(len(graphs)), torch.tensor([len(part) for part in graphs])
+        )
+        columns = columns_of([graph for part in graphs for graph in part], split)
+    except UserError:
+        raise
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as mistake:
         raise UserError(f"{paths[0]} must hold the graphs of {name}: {mistake!r}") from mistake
-    split = torch.repeat_interleave(
-        torch.arange(len(graphs)), torch.tensor([len(part) for part in graphs])
-    )
-    columns = columns_of([graph for part in graphs for graph in part], split)
     y = columns.graphs.get("y")
     # targets of another width are another set's
     if name == "peptides-struct" and y is not None and y.shape[1:] == (len(TARGETS),):

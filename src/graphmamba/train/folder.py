@@ -98,7 +98,7 @@ class RunFolder:
                     self.begin()
                 lock.take()
                 # only now nobody else can begin one
-                if not resume and self.config.exists():
+                if not resume and any(each.exists() for each in self.files):
                     raise UserError(
                         f"folder must hold no run yet, got '{self.path}': resume it, "
                         "or name another"
@@ -143,7 +143,7 @@ class RunFolder:
 
     def done(self) -> RunResult | None:
         """What the run found, if it came to its end."""
-        found = read_result(self.results) if self.results.exists() else None
+        found = read_result(self.results) if self.results.is_file() else None
         return found if found is not None and found.is_done else None
 
     def write_results(self, result: RunResult | SeedsResult) -> None:

@@ -13,6 +13,8 @@ from graphmamba.errors import UserError
 from graphmamba.whole_files import cannot_write, write_text
 
 Row = Mapping[str, int | float]
+WRITING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
+"""A pipe that nobody reads is no place for rows, and would be waited for."""
 Line = tuple[int, str, list[float] | None]
 """Number, text, and values where it is a row."""
 SHOWN = 8
@@ -27,7 +29,7 @@ def append_row(path: Path, row: Row) -> None:
     csv.writer(text, lineterminator="\n").writerows(lines)
     try:
         # one write to the end of a file arrives whole when we are killed; a full disk cuts it short
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        handle = os.open(path, WRITING, 0o666)
         try:
             wanted = text.getvalue().encode()
             if os.write(handle, wanted) < len(wanted):
@@ -50,7 +52,7 @@ def read_rows(path: Path) -> list[dict[str, float]]:
 
 def cut_rows(path: Path, epochs: int) -> None:
     """Keep the rows of the first epochs: those after a saved state are made again."""
-    if not path.exists():
+    if not path.is_file():
         return
     names, rows = _lines(path)
     kept, dropped, last = [",".join(names)], [], -1.0
@@ -74,7 +76,7 @@ def cut_rows(path: Path, epochs: int) -> None:
 
 def _lines(path: Path) -> tuple[list[str], list[Line]]:
     """Names of the columns, and all whole lines below, those that are no row without values."""
-    if not path.exists():
+    if not path.is_file():
         return [], []
     # by newlines alone: a damaged line may hold whatever else `splitlines` parts lines at
     first, *others = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] or [""]

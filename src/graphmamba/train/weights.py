@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -152,7 +152,7 @@ def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
     _check_data(weights, outline, where)
     # only now memory is taken, no more than the file has
     check_tensors(outline.state_dict(), weights.state, where)
-    seed = weights.metadata.get("seed", 0)
+    seed: Any = weights.metadata.get("seed", 0)
     check_seed(f"'{where}': seed", seed)
     model = weights.experiment.build(seed)
     load_state(model, weights.state, where)
