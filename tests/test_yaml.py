@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from graphmamba.cli import main
 from graphmamba.config import load_experiment
 from graphmamba.entries import Entries, take
 from graphmamba.errors import UserError
@@ -72,3 +73,16 @@ def test_odd_words_are_rejected_on_the_command_line_too(text: str) -> None:
 def test_words_nested_deeply_are_no_words() -> None:
     with pytest.raises(UserError, match="label must be words such as"):
         words_in("[" * 50_000 + "]", "label")
+
+
+def test_what_a_file_holds_cannot_move_the_cursor_of_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text("benchmark: '\u202e" + "x" * 5000 + "'\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["train", str(tmp_path / "a.yaml")])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert told[:-1].isprintable()
+    assert "\\u202exx" in told
+    assert len(told) < 2100

@@ -234,7 +234,9 @@ def _answer_without_command(words: list[str]) -> str:
 def _refuse(message: str) -> NoReturn:
     if _is_heard():
         # Parsers like to explain themselves over several lines, and values may be of any length.
-        line = " ".join(message.split())
+        # What a file holds must not move the terminal's cursor either.
+        words = " ".join(message.split())
+        line = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in words)
         cut = "..." if len(line) > LONGEST else ""
         sys.stderr.write(f"graphmamba: {line[:LONGEST]}{cut}\n")
     sys.exit(2)

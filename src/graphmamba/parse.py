@@ -32,6 +32,10 @@ def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Conf
     for key in content:
         if key not in names:
             raise UserError(f"{where}: no key '{key}'; {suggest(str(key), names)}")
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        is_needed = field.default is field.default_factory is dataclasses.MISSING
+        if is_needed and field.name not in content:
+            raise UserError(f"{where} must have a key '{field.name}', and it has not")
     values = {key: convert(value, hints[key], f"{where}: {key}") for key, value in content.items()}
     try:
         return kind(**values)

@@ -76,6 +76,7 @@ HEADERS: dict[str, tuple[Change, str]] = {
         lambda about: about.update(class_names="abcdefghij"),
         "must be 10 classes",
     ),
+    "no metric": (lambda about: about["task"].pop("metric"), "task must have a key 'metric'"),
     "seed": (lambda about: about.update(seed="x"), "seed must be at least 0"),
     "large seed": (lambda about: about.update(seed=2**64), "seed must be at least 0 and less"),
     "layers": (lambda about: about["experiment"]["model"].update(layers=10**9), "at most 1000"),

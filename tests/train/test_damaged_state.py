@@ -56,6 +56,12 @@ DAMAGES: dict[str, Damage] = {
     "short moment": lambda tensors, _: tensors.update(
         {first(tensors, "optimizer."): torch.ones(1, 1, 1)}
     ),
+    "moment of another type": lambda tensors, _: tensors.update(
+        {first(tensors, "optimizer."): tensors[first(tensors, "optimizer.")].bool()}
+    ),
+    "weights of another type": lambda tensors, _: tensors.update(
+        {first(tensors, "model."): tensors[first(tensors, "model.")].bool()}
+    ),
     "lost moment": lambda tensors, _: tensors.pop(first(tensors, "optimizer.")),
     "rate x": lambda _, about: about["schedule"].update(rate="x"),
     "no rate": lambda _, about: about["schedule"].update(rate=None),

@@ -173,8 +173,8 @@ def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
         place, _, name = key.partition(".")
         # counters of steps are single numbers
         shape = () if name == "step" else parameters[int(place)].shape
-        if not place.isdecimal() or tensor.shape != shape:
-            raise ValueError(f"'optimizer.{key}' has the shape {list(tensor.shape)}")
+        if not place.isdecimal() or tensor.shape != shape or not tensor.is_floating_point():
+            raise ValueError(f"'optimizer.{key}' is {tensor.dtype} of shape {list(tensor.shape)}")
         state.setdefault(int(place), {})[name] = tensor
     if len({frozenset(entries) for entries in state.values()}) > 1:
         raise ValueError("its optimizer remembers more of some parameters than of others")

@@ -13,7 +13,7 @@ from graphmamba.errors import UserError
 from graphmamba.whole_files import cannot_write, write_text
 
 Row = Mapping[str, int | float]
-WRITING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
+WRITING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
 """A pipe that nobody reads is no place for rows, and would be waited for."""
 Line = tuple[int, str, list[float] | None]
 """Number, text, and values where it is a row."""

@@ -177,6 +177,11 @@ def check_tensors(
                 f"'{where}': tensor '{prefix}{name}' must have shape {list(tensor.shape)}, "
                 f"got {list(found[name].shape)}"
             )
+        if found[name].is_floating_point() != tensor.is_floating_point():
+            raise UserError(
+                f"'{where}': tensor '{prefix}{name}' must be of {tensor.dtype}, "
+                f"got {found[name].dtype}"
+            )
     unknown = sorted(found.keys() - wanted.keys())
     if unknown:
         raise UserError(
