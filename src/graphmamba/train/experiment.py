@@ -35,6 +35,8 @@ MOST = {
 }
 """Largest values of entries, by the last word of their keys: far beyond all that has been trained,
 and small enough to find out at once."""
+MOST_GRAPHS = 10**6
+"""Of a part of a set that is drawn: published ones have a hundredth of it."""
 MOST_PARAMETERS = 2**30
 """Parameters of a model, which together with its optimiser take 16 GiB."""
 
@@ -75,6 +77,8 @@ class Experiment:
                 raise UserError(f"{key} must be at most {most}, got {value}")
         for name, size in zip(SPLITS, self.sizes or (), strict=False):
             check_least(f"sizes of {name}", size, 1)
+            if size > MOST_GRAPHS:
+                raise UserError(f"sizes of {name} must be at most {MOST_GRAPHS}, got {size}")
 
     @property
     def data(self) -> Benchmark:
