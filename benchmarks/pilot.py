@@ -82,7 +82,7 @@ def pilots(
         options = RunOptions.of({"seed": seed, "device": device}, "options")
         with tempfile.TemporaryDirectory() as folder:
             result = fit(experiment, some_of(store, graphs, seed), options, Path(folder) / "run")
-            if result.ending == "signal":
+            if result.ending in ("signal", "interrupt"):
                 return
             with (result.folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
                 epochs = list(csv.DictReader(file))

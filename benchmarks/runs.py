@@ -131,7 +131,7 @@ def work(
             what = str(mistake) if isinstance(mistake, UserError) else traceback.format_exc()
             _say(f"{job.place}: failed: {what}")
         else:
-            if ending == "signal":
+            if ending in ("signal", "interrupt"):
                 return
 
 

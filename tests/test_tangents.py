@@ -80,3 +80,20 @@ def test_what_has_no_tangent_passes_beside_others() -> None:
     function, x = DOORS["scan-0"]("cpu")
     beside = torch.func.jvp(lambda y: y * function(x), (x,), (x,))[1]
     assert torch.equal(beside, x * function(x))
+
+
+@pytest.mark.parametrize("way", [torch.func.grad, torch.func.jacrev])
+@pytest.mark.parametrize("door", DOORS)
+def test_functional_gradients_are_refused_in_one_line(
+    door: str, way: Callable[[Function], Function]
+) -> None:
+    function, x = DOORS[door]("cpu")
+    with pytest.raises(NotImplementedError, match=r"torch\.func\.grad, .*: differentiate it by ba"):
+        way(lambda given: function(given).sum())(x)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_is_constant_inside_of_functional_gradients_is_computed(door: str) -> None:
+    function, x = DOORS[door]("cpu")
+    found = torch.func.grad(lambda scale: (scale * function(x)).sum())(torch.ones(()).double())
+    assert found == pytest.approx(float(function(x).sum()))

@@ -34,6 +34,8 @@ class Command:
         return getattr(import_module(module), name)
 
 
+LONGEST = 2000
+"""Letters of a message, of which the first ones say what is wrong."""
 COMMANDS = {
     "bench scan": Command(
         "check the scan's backends on this machine against their definition, and time them",
@@ -50,6 +52,10 @@ COMMANDS = {
     "data info": Command(
         "print and plot sizes, degrees, diameters and labels of a data set",
         "graphmamba.data.commands:info",
+    ),
+    "data verify": Command(
+        "compare what is kept of a data set with the hashes that it was kept with",
+        "graphmamba.commands.verify:verify",
     ),
     "evaluate": Command(
         "score a trained model on a split of its own or of another data set",
@@ -227,8 +233,12 @@ def _answer_without_command(words: list[str]) -> str:
 
 def _refuse(message: str) -> NoReturn:
     if _is_heard():
-        # Parsers like to explain themselves over several lines.
-        sys.stderr.write(f"graphmamba: {' '.join(message.split())}\n")
+        # Parsers like to explain themselves over several lines, and values may be of any length.
+        # What a file holds must not move the terminal's cursor either.
+        words = " ".join(message.split())
+        line = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in words)
+        cut = "..." if len(line) > LONGEST else ""
+        sys.stderr.write(f"graphmamba: {line[:LONGEST]}{cut}\n")
     sys.exit(2)
 
 

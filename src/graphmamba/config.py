@@ -10,7 +10,7 @@ from pathlib import Path
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
-from graphmamba.parse import suggest
+from graphmamba.parse import read_yaml, suggest
 from graphmamba.published import Score, published
 from graphmamba.train.experiment import VERSION, Experiment
 from graphmamba.train.folder import Started, started_of
@@ -58,19 +58,17 @@ def load_started(name: str | Path, overrides: Mapping[str, object] | None = None
         name: As for `load_experiment`.
         overrides: As there.
     """
-    import yaml
-
     check_is("name", name, str | Path)
     check_is("overrides", overrides, Mapping | None)
     path = _path_of(name)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        content = read_yaml(path.read_text(encoding="utf-8"), str(path)) or {}
     except OSError as mistake:
         raise UserError(
             "name must be an experiment of the package or a .yaml file that can be read, "
             f"got '{name}': {mistake.strerror}"
         ) from mistake
-    except (yaml.YAMLError, UnicodeDecodeError) as mistake:
+    except UnicodeDecodeError as mistake:
         raise UserError(f"{path} must be YAML: {mistake}") from mistake
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold keys and values, got {type(content).__name__}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 from graphmamba.errors import UserError
-from graphmamba.parse import convert, similar, words_in
+from graphmamba.parse import convert, read_yaml, similar, words_in
 
 FOUND = frozenset({"version", "own.features", "own.task", "own.names", "own.columns"})
 """What a program writes and no one types."""
@@ -108,8 +108,6 @@ def _next(waiting: list[str], entry: Entry, option: str) -> str:
 
 def _read(text: str, hint: object, option: str) -> object:
     """Read a word as YAML would, but for words and lists, which stay as they are typed."""
-    import yaml
-
     kinds = get_args(hint) if get_origin(hint) in {Union, types.UnionType} else (hint,)
     if types.NoneType in kinds and text == "null":
         return None
@@ -118,8 +116,8 @@ def _read(text: str, hint: object, option: str) -> object:
     if kinds[0] is str or get_origin(kinds[0]) in {Literal, tuple}:
         return text
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return read_yaml(text, option)
+    except UserError:
         return text
 
 

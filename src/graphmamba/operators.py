@@ -55,6 +55,12 @@ def add_gradients(
                 f"{operator.name()} has no derivative in forward mode, got a tangent: "
                 "differentiate it by backward() or torch.autograd.grad"
             )
+        # PyTorch would speak of `setup_context`, which is nothing that a caller can mend.
+        if torch._C._are_functorch_transforms_active() and torch._C._any_requires_grad(*arguments):
+            raise NotImplementedError(
+                f"{operator.name()} has no derivative inside of torch.func.grad, vjp or jacrev: "
+                "differentiate it by backward() or torch.autograd.grad"
+            )
         return kernel(keys, *arguments)
 
     LIBRARY.impl(operator, run, "Autograd", with_keyset=True)

@@ -4,13 +4,17 @@ import dataclasses
 import difflib
 import re
 import types
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from graphmamba.checks import check_choice
 from graphmamba.errors import UserError
 
 Config = TypeVar("Config")
+BITS = 63
+"""Of the largest whole number."""
 ALIKE = 0.7
 """Share of letters from which one word may be meant for another: `patern` and `pattern`."""
 
@@ -28,6 +32,10 @@ def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Conf
     for key in content:
         if key not in names:
             raise UserError(f"{where}: no key '{key}'; {suggest(str(key), names)}")
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        is_needed = field.default is field.default_factory is dataclasses.MISSING
+        if is_needed and field.name not in content:
+            raise UserError(f"{where} must have a key '{field.name}', and it has not")
     values = {key: convert(value, hints[key], f"{where}: {key}") for key, value in content.items()}
     try:
         return kind(**values)
@@ -78,7 +86,7 @@ def words_in(text: str, where: str) -> list[str]:
     try:
         # the loader that makes no numbers of digits, and no answers of yes and no
         found = yaml.load(text, yaml.BaseLoader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         found = None
     if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
         raise UserError(f"{where} must be words such as a,b or [a, b], got {text!r}")
@@ -122,6 +130,62 @@ def numbers_in(text: str, where: str) -> list[int]:
     return numbers
 
 
+def read_yaml(text: str, where: str) -> object:
+    """Read YAML without what is no plain data: aliases, dates, keys that are given twice.
+
+    Args:
+        text: What is read.
+        where: What a message calls it.
+    """
+    import yaml
+
+    try:
+        return yaml.load(text, _loader())
+    except RecursionError:
+        raise UserError(f"{where} must be YAML: it is nested too deeply") from None
+    # explicit tags such as !!int are taken at their word, and fail in Python's own ways
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as mistake:
+        raise UserError(f"{where} must be YAML: {mistake}") from mistake
+
+
+@cache
+def _loader() -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        # a date is a word like any other
+        yaml_implicit_resolvers = {  # noqa: RUF012
+            first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+        def compose_node(self, parent: object, index: object) -> object:
+            # a few of them stand for more than any memory holds
+            if self.check_event(yaml.AliasEvent):
+                line = self.peek_event().start_mark.line + 1
+                raise yaml.YAMLError(f"line {line} has an alias: write out what it means")
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[object, object]:
+            keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key.value, str)]
+            key, count = Counter(keys).most_common(1)[0] if keys else (("", ""), 0)
+            if count > 1:
+                line = node.start_mark.line + 1
+                raise yaml.YAMLError(f"key '{key[1]}' is given twice below line {line}")
+            return super().construct_mapping(node, deep)
+
+        def construct_yaml_int(self, node: Any) -> int:
+            value = super().construct_yaml_int(node)
+            # no count has more bits, and Python cannot even write some that have
+            if abs(value) >> BITS:
+                line = node.start_mark.line + 1
+                raise yaml.YAMLError(f"the number in line {line} is beyond 2**{BITS}")
+            return value
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    return Loader
+
+
 def convert(value: object, hint: object, where: str) -> object:
     """Check a value against a type; numbers may be written in any way that YAML knows."""
     if get_origin(hint) in {Union, types.UnionType}:
@@ -137,9 +201,15 @@ def convert(value: object, hint: object, where: str) -> object:
         return parse(hint, value, where)
     if hint is float and not isinstance(value, bool):
         return _convert_float(value, where)
+    return _convert_plain(value, hint, where)
+
+
+def _convert_plain(value: object, hint: object, where: str) -> object:
     # True is an int to Python, but never what a person means by a number
     if type(value) is not (get_origin(hint) or hint):
         raise UserError(f"{where} must be {getattr(hint, '__name__', hint)}, got {value!r}")
+    if hint is int and isinstance(value, int) and abs(value) >> BITS:
+        raise UserError(f"{where} must be within 2**{BITS}, got a number that is not")
     return value
 
 
@@ -158,12 +228,10 @@ def _convert_optional(value: object, hint: object, where: str) -> object:
 
 def _convert_tuple(value: object, hint: object, where: str) -> tuple[object, ...]:
     """A list, or on one line: words with commas between them, in brackets or not."""
-    import yaml
-
     kinds = get_args(hint)
     if isinstance(value, str):
         words = words_in(value, where)
-        value = words if kinds[0] is str else [yaml.safe_load(word) for word in words]
+        value = words if kinds[0] is str else [read_yaml(word, where) for word in words]
     elif not isinstance(value, list | tuple):
         value = [value]
     if kinds[-1] is Ellipsis:
@@ -181,6 +249,6 @@ def _convert_float(value: object, where: str) -> float:
     if isinstance(value, int | float | str):
         try:
             return float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
     raise UserError(f"{where} must be a number, got {value!r}")

@@ -140,7 +140,8 @@ def test_of_several_seeds_validation_chooses_everywhere(
 
 
 def test_a_stopped_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["train", *SMALL, "--recipe.epochs", "2", "--folder", "run", "--max-time", "0"])
+    words = ["train", *SMALL, "--recipe.epochs", "2", "--folder", "run"]
+    assert status_of([*words, "--max-time", "0"]) == 75
     assert "graphmamba train --resume run" in capsys.readouterr().out
     main(["train", "--resume", "run", "--max_time", "1000"])
     assert len(read_rows(Path("run/metrics.csv"))) == 2
@@ -250,7 +251,7 @@ def test_own_graphs_that_have_changed_are_not_taken_for_those_of_the_training(
     file = write_rings(Path("rings")) / "graphs.csv"
     words = ["train", "rings", "--own.label", "taste", *NARROW, "--recipe.epochs", "2"]
     main([*words, "--folder", "whole"])
-    main([*words, "--folder", "part", "--max-time", "0"])
+    assert status_of([*words, "--folder", "part", "--max-time", "0"]) == 75
     first, *rows = file.read_text().splitlines()
     file.write_text("\n".join([first, *reversed(rows)]) + "\n")
     capsys.readouterr()
@@ -290,7 +291,7 @@ def test_labels_of_nodes_and_of_pairs() -> None:
 
 def test_several_seeds_go_on_as_they_are_told_to(capsys: pytest.CaptureFixture[str]) -> None:
     words = [*SMALL, "--recipe.epochs", "1", "--folder", "runs"]
-    main(["train", *words, "--seeds", "0,1", "--max-time", "0"])
+    assert status_of(["train", *words, "--seeds", "0,1", "--max-time", "0"]) == 75
     assert "graphmamba train --resume runs" in capsys.readouterr().out
     main(["train", "--resume", "runs", "--max-time", "1000"])
     assert "seeds 0, 1" in capsys.readouterr().out
@@ -370,7 +371,8 @@ def test_a_run_whose_scores_are_no_numbers_says_so(
     answers = [(f"g{number}", 0) for number in range(12)]
     write_rows(folder / "graphs.csv", ["graph", "toxic"], answers)
     small = [*NARROW, "--recipe.epochs", "1", "--folder", "run"]
-    main(["train", "rings", "--own.label", "toxic", "--own.kind", "multi-label", *small])
+    with pytest.warns(UserWarning, match="labels may be too few, or all alike"):
+        main(["train", "rings", "--own.label", "toxic", "--own.kind", "multi-label", *small])
     shown = capsys.readouterr().out
     assert "no epoch has a number for the average_precision of validation" in shown
     assert "--resume" not in shown

@@ -76,7 +76,13 @@ def test_a_run_without_an_epoch_has_no_score() -> None:
 
 @pytest.mark.parametrize(
     ("ending", "is_done"),
-    [("finished", True), ("early stopping", True), ("max time", False), ("signal", False)],
+    [
+        ("finished", True),
+        ("early stopping", True),
+        ("max time", False),
+        ("signal", False),
+        ("interrupt", False),
+    ],
 )
 def test_what_was_interrupted_is_not_done(ending: str, is_done: bool) -> None:
     assert replace(RUN, ending=ending).is_done == is_done

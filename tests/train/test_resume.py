@@ -149,12 +149,16 @@ def test_a_signal_is_heard_at_any_step(whole: Path, tmp_path: Path, step: int) -
     assert_same_run(tmp_path / "run", whole)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_ends_cleanly(whole: Path, tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "ending"), [(signal.SIGTERM, "signal"), (signal.SIGINT, "interrupt")]
+)
+def test_a_signal_saves_and_ends_cleanly(
+    whole: Path, tmp_path: Path, number: int, ending: str
+) -> None:
     store, notes = tiny_store(EXPERIMENT), Notes({6: send(number)})
     handler = signal.getsignal(number)
     result = fit(EXPERIMENT, store, folder=tmp_path / "run", reporter=notes)
-    assert (result.ending, result.epochs, result.is_done) == ("signal", 1, False)
+    assert (result.ending, result.epochs, result.is_done) == (ending, 1, False)
     assert signal.getsignal(number) == handler
     again = Notes()
     fit(EXPERIMENT, store, folder=tmp_path / "run", reporter=again, resume=True)

@@ -84,3 +84,37 @@ def test_the_last_good_state_is_kept(tmp_path: Path) -> None:
 def test_a_finite_run_is_left_alone(tmp_path: Path) -> None:
     fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path / "run")
     assert not list((tmp_path / "run").glob("failed-*"))
+
+
+@pytest.mark.parametrize(
+    ("losses", "metric", "message"),
+    [
+        ([0.5, 7.4e24, 0.4], 0.5, r"epoch 1: the validation loss is 7.4e\+24 .* recipe.statistics"),
+        ([0.5, torch.inf, torch.inf], 0.5, "validation loss is inf; .* recipe.statistics"),
+        ([7.4e24, 0.5, 0.5], 0.5, "epoch 0: the validation loss"),
+        ([0.5, 0.5, 0.5], torch.nan, "the validation accuracy is nan; its labels may be too few"),
+    ],
+)
+def test_scores_beyond_reason_are_told_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    losses: list[float],
+    metric: float,
+    message: str,
+) -> None:
+    told = iter([loss for loss in losses for _ in ("validation", "test")])
+    monkeypatch.setattr(
+        "graphmamba.train.scorer.Scorer.score",
+        lambda *_: {"loss": next(told), "accuracy": metric},
+    )
+    with pytest.warns(UserWarning, match=message) as found:
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path / "run")
+    assert len(found) == 1
+
+
+def test_a_loss_that_rises_within_reason_is_no_reason_to_warn() -> None:
+    seen = watch.Watch.saw_scores
+    state = type("Seen", (), {"_last_loss": torch.nan, "_has_warned": False})()
+    for epoch, loss in enumerate([2.0, 1e-9, 1e-4, 0.09, 5.0]):
+        seen(state, epoch, 1.0, {"loss": loss})
+    assert not state._has_warned

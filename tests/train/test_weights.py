@@ -24,7 +24,7 @@ def saved(tmp_path: Path) -> Path:
     path = tmp_path / "best.safetensors"
     options = RunOptions(seed=4)
     save_weights(
-        path, experiment.build(seed=4), experiment, class_names=("a", "b"), options=options
+        path, experiment.build(seed=4), experiment, class_names=tuple("abcdefghij"), options=options
     )
     return path
 
@@ -57,7 +57,7 @@ def test_predictions_of_a_reloaded_model_are_those_before_saving(tmp_path: Path)
 
 
 def test_class_names_are_kept(saved: Path) -> None:
-    assert load_weights(saved).class_names == ("a", "b")
+    assert load_weights(saved).class_names == tuple("abcdefghij")
 
 
 def test_weights_that_name_nothing_have_the_names_of_their_benchmark(tmp_path: Path) -> None:

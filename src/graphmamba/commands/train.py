@@ -18,9 +18,12 @@ from graphmamba.published import Score
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.folder import RunFolder, Started, read_config
 from graphmamba.train.options import RunOptions
-from graphmamba.train.results import RunResult, SeedsResult
+from graphmamba.train.results import Ending, RunResult, SeedsResult
 
 Given = Mapping[str, object]
+STATUS: Mapping[Ending, int] = {"signal": 143, "interrupt": 130, "max time": 75}
+"""How the process ends where the run can be resumed: as one that the signal had ended, or by the
+number that `sysexits.h` has for what is to be tried again."""
 RUN = Entries(RunOptions, "the run")
 EXPERIMENT = Entries(
     Experiment,
@@ -140,6 +143,9 @@ def _train(
         reporter.close()
     if is_first_process():
         _conclude(experiment, result, Path(root) if root else None)
+    for run in (result,) if isinstance(result, RunResult) else result.runs:
+        if not run.is_done:
+            sys.exit(STATUS[run.ending])
 
 
 def _published(experiment: Experiment, root: Path | None) -> Score | None:

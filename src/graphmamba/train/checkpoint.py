@@ -1,5 +1,6 @@
 """The full state of a run as one file: a run that reads it goes on as if it had never stopped."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +20,18 @@ from graphmamba.train.generators import generator_tensors, generator_words, rest
 from graphmamba.train.identity import check_same_graphs
 from graphmamba.train.options import FREE, RunOptions
 from graphmamba.train.progress import Best, Progress
+from graphmamba.train.results import read_scores
 from graphmamba.train.schedule import Schedule
 from graphmamba.train.team import Team
-from graphmamba.train.weights import check_kind, load_state
+from graphmamba.train.weights import check_kind, check_tensors, load_state
 
 KIND = "state"
 FORMAT = 1
 """Counts changes after which older programs would misread the file."""
+DAMAGED = (
+    ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+"""What comes of a state whose entries are not what was written."""
 
 
 @dataclass
@@ -103,11 +109,13 @@ class RunState:
             check_same_graphs(self.experiment, state.get("graphs"), self.graphs, use)
             self.sampler.load_state_dict(state["sampler"])
             self.schedule.load_state_dict(state["schedule"])
+            if not 0 < state["schedule"]["rate"] < math.inf:
+                raise ValueError(f"the rate of its schedule is {state['schedule']['rate']!r}")
             load_state(self.model, _under("model", tensors), path)
             if self.average:
                 self.average.load_state_dict(_under("average", tensors))
             load_optimizer(self.optimizer, _under("optimizer", tensors))
-            self._load_progress(state["progress"], tensors)
+            self._load_progress(state["progress"], tensors, path)
             # a row of a table may lie where no generator can read it
             rows = _under("generator", tensors).items()
             own = {name: each[self.team.rank].clone() for name, each in rows}
@@ -115,17 +123,36 @@ class RunState:
                 # that of a GPU, which need not be here, has no say in this run
                 own.pop("cuda", None)
             restore_generators(own, state["generators"])
-        except (KeyError, IndexError, TypeError, RuntimeError) as mistake:
+        except UserError:
+            raise
+        except DAMAGED as mistake:
             raise UserError(f"'{path}' must hold a whole state: {mistake}") from mistake
 
-    def _load_progress(self, content: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        progress, best = self.progress, content["best"]
+    def _load_progress(
+        self, content: dict[str, Any], tensors: Mapping[str, Tensor], path: Path
+    ) -> None:
+        progress, best, sampler = self.progress, content["best"], self.sampler
         for name in ("epoch", "step", "taken", "train_seconds", "seconds"):
+            kind = type(getattr(progress, name))
+            if type(content[name]) is not kind or not 0 <= content[name] < math.inf:
+                raise ValueError(f"{name} of its progress is {content[name]!r}")
             setattr(progress, name, content[name])
-        loss_sum, labels = tensors["sums"][self.team.rank]
+        if (progress.epoch, progress.step) != (sampler.epoch, sampler.step):
+            raise ValueError(f"epoch and step are not those of its sampler, {sampler.state_dict()}")
+        sums = tensors["sums"]
+        if sums.shape != (self.team.world, 2) or not bool(sums.isfinite().all()):
+            raise ValueError(f"its sums are {sums.tolist()}")
+        loss_sum, labels = sums[self.team.rank]
         progress.loss_sum, progress.labels = loss_sum.to(progress.loss_sum.device), int(labels)
         if best:
-            progress.best = Best(**best, weights=_under("best", tensors))
+            weights = _under("best", tensors)
+            check_tensors(self.scored.state_dict(), weights, path, "best.")
+            if type(best["epoch"]) is not int or not 0 <= best["epoch"] <= progress.epoch:
+                raise ValueError(f"its best epoch is {best['epoch']!r}")
+            scores, value = read_scores(best["scores"]), float(best["value"])
+            if math.isnan(value):
+                raise ValueError("its best score is no number")
+            progress.best = Best(best["epoch"], value, scores, weights)
 
 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
@@ -141,9 +168,16 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Let an optimiser remember again; its settings stay as they are."""
     state: dict[int, dict[str, Tensor]] = {}
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
     for key, tensor in tensors.items():
         place, _, name = key.partition(".")
+        # counters of steps are single numbers
+        shape = () if name == "step" else parameters[int(place)].shape
+        if not place.isdecimal() or tensor.shape != shape or not tensor.is_floating_point():
+            raise ValueError(f"'optimizer.{key}' is {tensor.dtype} of shape {list(tensor.shape)}")
         state.setdefault(int(place), {})[name] = tensor
+    if len({frozenset(entries) for entries in state.values()}) > 1:
+        raise ValueError("its optimizer remembers more of some parameters than of others")
     optimizer.load_state_dict(
         {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
     )

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+import torch
+
 from graphmamba.checks import check_choice, check_least, check_types
 from graphmamba.data.catalog import CATALOG, Benchmark, LossName
 from graphmamba.data.custom.options import OwnSource
@@ -20,6 +22,23 @@ from graphmamba.train.recipe import Recipe
 
 VERSION = 1
 """Counts changes after which older programs would misread an experiment."""
+MOST = {
+    "layers": 1000,
+    "pre_layers": 1000,
+    "train_samples": 1000,
+    "eval_samples": 1000,
+    "frequencies": 10**5,
+    "walks": 10**5,
+    "expander_degree": 10**5,
+    "virtual_nodes": 10**5,
+    "batch_size": 2**31 - 1,
+}
+"""Largest values of entries, by the last word of their keys: far beyond all that has been trained,
+and small enough to find out at once."""
+MOST_GRAPHS = 10**6
+"""Of a part of a set that is drawn: published ones have a hundredth of it."""
+MOST_PARAMETERS = 2**30
+"""Parameters of a model, which together with its optimiser take 16 GiB."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +71,14 @@ class Experiment:
                 "it was written by a newer graphmamba"
             )
         check_choice("benchmark", self.benchmark, tuple(CATALOG))
+        for key, value in flat_entries(asdict(self)).items():
+            most = MOST.get(key.rpartition(".")[2])
+            if most is not None and isinstance(value, int) and value > most:
+                raise UserError(f"{key} must be at most {most}, got {value}")
         for name, size in zip(SPLITS, self.sizes or (), strict=False):
             check_least(f"sizes of {name}", size, 1)
+            if size > MOST_GRAPHS:
+                raise UserError(f"sizes of {name} must be at most {MOST_GRAPHS}, got {size}")
 
     @property
     def data(self) -> Benchmark:
@@ -77,6 +102,27 @@ class Experiment:
 
     def build(self, seed: int = 0) -> GraphMamba:
         """Make the model; its random line-ups follow `seed`, its weights torch's generator."""
+        self.outline()
+        return self._build(seed)
+
+    def outline(self) -> GraphMamba:
+        """Make the model without memory for its tensors; refuse one that is too large for any."""
+        try:
+            with torch.device("meta"):
+                model = self._build(seed=0)
+            parameters = sum(each.numel() for each in model.parameters())
+        except (OverflowError, RuntimeError) as mistake:  # more than PyTorch can count
+            raise UserError(f"the sizes of model, encoder and head are too large: {mistake}") from (
+                mistake
+            )
+        if parameters > MOST_PARAMETERS:
+            raise UserError(
+                f"the model must have at most {MOST_PARAMETERS:,} parameters, got {parameters:,}: "
+                "choose smaller sizes, such as model.channels"
+            )
+        return model
+
+    def _build(self, seed: int) -> GraphMamba:
         data = self.data
         return GraphMamba(data.features, data.task, self.model, self.encoder, self.head, seed=seed)
 

@@ -36,7 +36,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             about = json.loads((file.metadata() or {})[META])
-    except (SafetensorError, OSError, ValueError) as mistake:
+    except (SafetensorError, OSError, ValueError, RecursionError) as mistake:
         raise UserError(f"'{path}' is corrupt or no safetensors file: {mistake}") from mistake
     except KeyError as mistake:
         raise UserError(f"'{path}' was not written by graphmamba: its header says nothing") from (

@@ -94,7 +94,7 @@ def run_fit(
         own_generators(options.seed),
         rounded_products(team.device, options.tf32),
         Stops(options.max_time, options.checkpoint_every) as stops,
-        folder.kept(team, resume),
+        folder.kept(team, resume) as check_folder_stays,
     ):
         # a run that was killed before its first state begins once more
         is_resumed = resume and folder.has_state()
@@ -112,7 +112,7 @@ def run_fit(
         if options.compile == "on":
             _compile(state, step)
         watch = Watch(model, optimizer, team, folder.dump, state.about())
-        loop = Loop(state, store, step, watch, stops, folder, reporter, fast)
+        loop = Loop(state, store, step, watch, stops, folder, reporter, check_folder_stays, fast)
         # one that is done keeps its files: what it took, where and when
         done = folder.done() if is_resumed else None
         if before is not None:
@@ -205,7 +205,8 @@ def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:
 
 
 def _draw(folder: RunFolder, experiment: Experiment, result: RunResult) -> None:
-    if result.epochs and can_draw():
+    # the rows of a run that is done may be lost
+    if folder.metrics.exists() and can_draw():
         title = f"{experiment.data.title}, seed {result.seed}"
         draw_curves(folder.metrics, folder.curves, title, result.metric)
 

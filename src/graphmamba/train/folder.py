@@ -1,14 +1,14 @@
 """The folder of a run: what is in it, and how it begins and goes on."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from graphmamba.errors import UserError
-from graphmamba.parse import convert
+from graphmamba.parse import convert, read_yaml
 from graphmamba.train.experiment import Experiment
 from graphmamba.train.lock import FolderLock
 from graphmamba.train.options import RunOptions
@@ -77,8 +77,12 @@ class RunFolder:
         return self.path / f"failed-step-{step}" / "state.safetensors"
 
     @contextmanager
-    def kept(self, team: Team, resume: bool, is_series: bool = False) -> Iterator[None]:
+    def kept(
+        self, team: Team, resume: bool, is_series: bool = False
+    ) -> Iterator[Callable[[], None]]:
         """Keep the folder for one run, or series of runs; others are refused until it is left.
+
+        Gives what refuses to go on once the folder is no longer there.
 
         Args:
             team: All processes of the run; each has to enter, and the first one has the lock.
@@ -94,14 +98,14 @@ class RunFolder:
                     self.begin()
                 lock.take()
                 # only now nobody else can begin one
-                if not resume and self.config.exists():
+                if not resume and any(each.exists() for each in self.files):
                     raise UserError(
                         f"folder must hold no run yet, got '{self.path}': resume it, "
                         "or name another"
                     )
 
             team.let_first(take)
-            yield
+            yield lambda: team.let_first(lock.check)
 
     def begin(self) -> None:
         """Make the folder, or refuse one that cannot be made."""
@@ -139,7 +143,7 @@ class RunFolder:
 
     def done(self) -> RunResult | None:
         """What the run found, if it came to its end."""
-        found = read_result(self.results) if self.results.exists() else None
+        found = read_result(self.results) if self.results.is_file() else None
         return found if found is not None and found.is_done else None
 
     def write_results(self, result: RunResult | SeedsResult) -> None:
@@ -171,14 +175,12 @@ class Started(NamedTuple):
 
 def read_config(folder: Path | str) -> Started:
     """Read what a run, or a series of runs, was started with."""
-    import yaml
-
     path = RunFolder(Path(folder)).config
     if not path.is_file():
         raise UserError(f"'{folder}' must be the folder of a run, and it has no {path.name}")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as mistake:
+        content = read_yaml(path.read_text(encoding="utf-8"), f"'{path}'")
+    except UnicodeDecodeError as mistake:
         raise UserError(f"'{path}' must be YAML: {mistake}") from mistake
     if not isinstance(content, dict) or OPTIONS not in content:
         raise UserError(f"'{path}' must hold an experiment and its {OPTIONS}")

@@ -44,6 +44,14 @@ class FolderLock:
                 if self._handle is None:
                     os.close(handle)
 
+    def check(self) -> None:
+        """Refuse to go on in a folder that was removed, or that another one took the place of."""
+        if self._handle is not None and not self._is_named(self._handle):
+            raise UserError(
+                f"folder must stay while a run writes to it, and '{self._folder}' was removed or "
+                "replaced"
+            )
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -52,9 +60,10 @@ class FolderLock:
     ) -> None:
         if self._handle is None:
             return
-        # as long as it is held, nobody else can have put another file there
+        # another folder may have taken the place of ours, with a lock of its own
         with suppress(OSError):
-            self._path.unlink(missing_ok=True)
+            if self._is_named(self._handle):
+                self._path.unlink(missing_ok=True)
         os.close(self._handle)
         self._handle = None
 
@@ -70,7 +79,7 @@ class FolderLock:
         """Whether the file is still in its place: who had it before may have removed it."""
         try:
             return os.path.samestat(os.fstat(handle), self._path.stat())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
 
 

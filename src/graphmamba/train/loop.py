@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,6 +41,8 @@ class Loop:
     stops: Stops
     folder: RunFolder
     reporter: Reporter
+    check_folder_stays: Callable[[], None]
+    """Every process has to call it."""
     is_captured: bool = False
     """Whether evaluation runs as CUDA graphs."""
 
@@ -121,9 +124,11 @@ class Loop:
         team, stops = self.state.team, self.stops
         if team.world > 1 and self.state.progress.step % VOTE_EVERY:
             return None
-        signalled, over, due = team.agree([stops.is_signalled, stops.is_over, stops.is_save_due])
+        signalled, interrupted, over, due = team.agree(
+            [stops.is_signalled, stops.is_interrupted, stops.is_over, stops.is_save_due]
+        )
         if signalled or over:
-            return "signal" if signalled else "max time"
+            return "interrupt" if interrupted else "signal" if signalled else "max time"
         if due:
             self._save()
         return None
@@ -140,6 +145,9 @@ class Loop:
         # last, since each process has dropped other entries while it took them
         state.team.share_buffers(state.scored)
         validation, test = self._scores("validation"), self._scores("test")
+        self.check_folder_stays()
+        if state.team.is_first:
+            self.watch.saw_scores(progress.epoch, train_loss, validation)
         is_best = self._choose(train_loss, validation, test)
         state.schedule.observe(validation["loss"])
         record = EpochRecord(
@@ -207,6 +215,7 @@ class Loop:
 
     def _save(self) -> None:
         self.watch.check()
+        self.check_folder_stays()
         self.state.progress.seconds = self._earlier + self.stops.seconds
         self.state.save(self.folder.state)
         self.stops.saved()

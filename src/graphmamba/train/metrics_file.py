@@ -3,13 +3,22 @@
 import csv
 import errno
 import io
+import math
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
+from graphmamba.errors import UserError
 from graphmamba.whole_files import cannot_write, write_text
 
 Row = Mapping[str, int | float]
+WRITING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
+"""A pipe that nobody reads is no place for rows, and would be waited for."""
+Line = tuple[int, str, list[float] | None]
+"""Number, text, and values where it is a row."""
+SHOWN = 8
+"""Damaged lines that a message names."""
 
 
 def append_row(path: Path, row: Row) -> None:
@@ -20,7 +29,7 @@ def append_row(path: Path, row: Row) -> None:
     csv.writer(text, lineterminator="\n").writerows(lines)
     try:
         # one write to the end of a file arrives whole when we are killed; a full disk cuts it short
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        handle = os.open(path, WRITING, 0o666)
         try:
             wanted = text.getvalue().encode()
             if os.write(handle, wanted) < len(wanted):
@@ -33,24 +42,54 @@ def append_row(path: Path, row: Row) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:
-    """Read all rows; one that was cut short is left out."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    lines = text[: text.rfind("\n") + 1].splitlines()
-    return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(lines)]
+    """Read all rows; one that was cut short is left out, and a damaged one refused."""
+    names, rows = _lines(path)
+    for number, _, values in rows:
+        if values is None:
+            raise UserError(f"'{path}' must hold a number in each column, not so in line {number}")
+    return [dict(zip(names, values, strict=True)) for _, _, values in rows if values is not None]
 
 
 def cut_rows(path: Path, epochs: int) -> None:
     """Keep the rows of the first epochs: those after a saved state are made again."""
-    if not path.exists():
+    if not path.is_file():
         return
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines[1:] if line.endswith("\n") and int(line.split(",")[0]) < epochs]
-    if kept:
-        write_text(path, "".join(lines[:1] + kept))
+    names, rows = _lines(path)
+    kept, dropped, last = [",".join(names)], [], -1.0
+    for number, line, values in rows:
+        # of rows that have lost their place, none can be told to be the right one
+        if values is None or not last < values[0] or values[0] != int(values[0]):
+            dropped.append(number)
+        elif values[0] < epochs:
+            last = values[0]
+            kept.append(line)
+    if dropped:
+        told = ", ".join(map(str, dropped[:SHOWN])) + (", ..." if len(dropped) > SHOWN else "")
+        warnings.warn(
+            f"'{path}' is damaged: {len(dropped)} of its lines dropped ({told})", stacklevel=2
+        )
+    if len(kept) > 1:
+        write_text(path, "\n".join(kept) + "\n")
     else:
         path.unlink()
+
+
+def _lines(path: Path) -> tuple[list[str], list[Line]]:
+    """Names of the columns, and all whole lines below, those that are no row without values."""
+    if not path.is_file():
+        return [], []
+    # by newlines alone: a damaged line may hold whatever else `splitlines` parts lines at
+    first, *others = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] or [""]
+    names = first.split(",")
+    rows: list[Line] = []
+    for number, line in enumerate(others, 2):
+        try:
+            values = [float(value) for value in line.split(",")]
+        except ValueError:
+            values = []
+        is_row = names[0] == "epoch" and len(values) == len(names) and math.isfinite(values[0])
+        rows.append((number, line, values if is_row else None))
+    return names, rows
 
 
 def _exact(value: int | float) -> str:

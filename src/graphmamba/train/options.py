@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from graphmamba.checks import check_least, check_seed, check_types
+from graphmamba.errors import UserError
 from graphmamba.parse import parse
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -16,6 +17,9 @@ LoggerName = Literal["tensorboard", "wandb"]
 
 FREE = frozenset({"max_time", "checkpoint_every", "loggers"})
 """Options that may change when a run is resumed, since no number follows from them."""
+
+MOST_BATCHES = 2**31 - 1
+"""In one step: as many as a batch may have graphs."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class RunOptions:
         check_types(self)
         for name in ("devices", "nodes", "accumulate"):
             check_least(name, getattr(self, name), 1)
+        if self.accumulate > MOST_BATCHES:
+            raise UserError(f"accumulate must be at most {MOST_BATCHES}, got {self.accumulate}")
         for name in ("early_stopping", "max_time", "checkpoint_every"):
             check_least(name, getattr(self, name), 0)
         check_seed("seed", self.seed)

@@ -12,7 +12,8 @@ from graphmamba.task.metrics import LOWER_IS_BETTER
 
 Scores = Mapping[str, float]
 """`loss`, and the metrics by their names."""
-Ending = Literal["finished", "early stopping", "max time", "signal"]
+Ending = Literal["finished", "early stopping", "max time", "signal", "interrupt"]
+"""`interrupt` is Ctrl-C, `signal` that of a system that ends a process, SIGTERM."""
 Rank = tuple[bool, float, int]
 
 
@@ -47,7 +48,7 @@ class RunResult:
     epochs: int
     """Epochs that were finished."""
     ending: Ending
-    """Why it ended; after `max time` and `signal` it can be resumed."""
+    """Why it ended; after `max time`, `signal` and `interrupt` it can be resumed."""
     parameters: int
     seconds: float
     """Wall time, that of earlier parts of a resumed run included."""
@@ -94,26 +95,28 @@ def read_result(path: Path) -> RunResult:
     """Read what a run found from its `results.json`; the folder is the one that it is in now."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as mistake:
+    except (OSError, ValueError, RecursionError) as mistake:
         raise UserError(f"'{path}' must be JSON: {mistake}") from mistake
     needed = {field.name for field in fields(RunResult)}
-    if not isinstance(content, dict) or needed - content.keys() or not _are_scores(content):
+    if not isinstance(content, dict) or needed - content.keys():
         raise UserError(f"'{path}' must be the results of one run, with {sorted(needed)}")
     known = {name: content[name] for name in needed}
-    return RunResult(**known | {"folder": path.parent, "scores": read_scores(known["scores"])})
+    try:
+        scores = read_scores(known["scores"])
+    except UserError as mistake:
+        raise UserError(f"'{path}' must be the results of one run: {mistake}") from mistake
+    return RunResult(**known | {"folder": path.parent, "scores": scores})
 
 
-def _are_scores(content: Mapping[str, object]) -> bool:
-    splits = content["scores"]
-    return isinstance(splits, dict) and all(isinstance(each, dict) for each in splits.values())
-
-
-def read_scores(splits: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+def read_scores(splits: Any) -> dict[str, dict[str, float]]:
     """Take scores from JSON, which writes null for what is no number."""
-    return {
-        split: {name: math.nan if value is None else value for name, value in scores.items()}
-        for split, scores in splits.items()
-    }
+    try:
+        return {
+            split: {name: math.nan if each is None else float(each) for name, each in found.items()}
+            for split, found in splits.items()
+        }
+    except (AttributeError, TypeError, ValueError, OverflowError) as mistake:
+        raise UserError("scores must be numbers by split and name, got others") from mistake
 
 
 @dataclass(frozen=True)

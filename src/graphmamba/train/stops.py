@@ -18,7 +18,7 @@ class Stops:
     """
 
     def __init__(self, max_time: float, checkpoint_every: float) -> None:
-        self.is_signalled = False
+        self.is_signalled = self.is_interrupted = False
         self._begin = self._saved = time.monotonic()
         self._max_time, self._every = max_time, checkpoint_every
         self._before: dict[signal.Signals, Any] = {}
@@ -38,7 +38,7 @@ class Stops:
         self._let_go()
 
     def _catch(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self.is_signalled = True
+        self.is_signalled, self.is_interrupted = True, number == signal.SIGINT
         self._let_go()
 
     def _let_go(self) -> None:

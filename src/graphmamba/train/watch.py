@@ -1,5 +1,7 @@
-"""Losses that are no numbers: found without waiting at every step, and kept to be looked into."""
+"""Losses and scores that are no numbers, or beyond reason: found, told, and kept."""
 
+import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from graphmamba.task.model import GraphMamba
 from graphmamba.train.checkpoint import optimizer_tensors, prefixed
 from graphmamba.train.files import write_tensors
 from graphmamba.train.generators import generator_tensors
+from graphmamba.train.results import Scores
 from graphmamba.train.team import Team
 
 KIND = "dump"
@@ -22,6 +25,10 @@ EVERY_ON_GPU = 100
 """Steps between two looks at the losses on a GPU, which have to be waited for."""
 SHOWN = 16
 """Graphs that a message names."""
+JUMP = 1e3
+"""Factor from one validation loss to the next from which it is beyond reason."""
+TINY = 1e-6
+"""A loss that is as good as none: whatever follows it has not jumped."""
 
 
 class LossNotFiniteError(UserError):
@@ -52,6 +59,7 @@ class Watch:
         self._every = EVERY_ON_GPU if team.device.type == "cuda" else 1
         self._seen: list[tuple[int, Ids, Tensor]] = []
         self._good: dict[str, Tensor] = {}
+        self._last_loss, self._has_warned = math.nan, False
         self._keep()
 
     def saw(self, step: int, ids: Ids, loss: Tensor) -> None:
@@ -69,6 +77,28 @@ class Watch:
             self._fail(is_finite.index(False))
         self._seen = []
         self._keep()
+
+    def saw_scores(self, epoch: int, train_loss: float, validation: Scores) -> None:
+        """Warn once of validation scores that are not finite, or of a loss that jumps up."""
+        # the first epoch has nothing before it but its own training
+        loss, before = validation["loss"], train_loss if epoch == 0 else self._last_loss
+        self._last_loss, before = loss, max(before, TINY)
+        odd = [name for name, value in validation.items() if not math.isfinite(value)]
+        if self._has_warned or not (odd or loss > JUMP * before):
+            return
+        self._has_warned = True
+        if odd and math.isfinite(loss):
+            cause = "its labels may be too few, or all alike, for this metric"
+        elif train_loss > JUMP * before or not math.isfinite(train_loss):
+            cause = "training itself diverges: lower recipe.learning_rate, or recipe.clip"
+        else:
+            cause = (
+                "the running statistics of norms may not fit the weights: recipe.statistics 32 "
+                "takes them anew before scoring, a lower recipe.learning_rate lets them follow"
+            )
+        name = odd[0] if odd else "loss"
+        told = f"{validation[name]:.3g}" + ("" if odd else f" after {before:.3g}")
+        warnings.warn(f"epoch {epoch}: the validation {name} is {told}; {cause}", stacklevel=2)
 
     def _keep(self) -> None:
         """Copy what the next steps depend on."""

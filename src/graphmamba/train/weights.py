@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from graphmamba.checks import check_seed
 from graphmamba.data.catalog import Features, Task
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
@@ -39,7 +40,13 @@ class Weights(NamedTuple):
         Weights that do not say are called as their data are: older ones of a benchmark.
         """
         names, known = self.metadata.get("class_names"), self.experiment.data.names
-        return tuple(map(str, names)) if names and isinstance(names, list) else known
+        if not names:
+            return known
+        task = self.experiment.data.task
+        count = task.classes or task.outputs
+        if not isinstance(names, list) or (task.level != "link" and len(names) != count):
+            raise UserError(f"class_names must be {count} classes or labels, got {names!r}")
+        return tuple(map(str, names))
 
     @property
     def options(self) -> RunOptions:
@@ -141,28 +148,45 @@ def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
         weights: What `load_weights` read.
         where: What a message calls the file.
     """
-    seed = weights.metadata.get("seed")
-    model = weights.experiment.build(seed=seed if isinstance(seed, int) else 0)
-    _check_data(weights, model, where)
+    outline = weights.experiment.outline()
+    _check_data(weights, outline, where)
+    # only now memory is taken, no more than the file has
+    check_tensors(outline.state_dict(), weights.state, where)
+    seed: Any = weights.metadata.get("seed", 0)
+    check_seed(f"'{where}': seed", seed)
+    model = weights.experiment.build(seed)
     load_state(model, weights.state, where)
     return model.eval()
 
 
 def load_state(model: GraphMamba, state: Mapping[str, Tensor], where: Path | str) -> None:
     """Fill a model; tensors that are missing, unknown or of another shape are refused by name."""
-    wanted = model.state_dict()
-    for name, tensor in wanted.items():
-        if name not in state:
-            raise UserError(f"'{where}' must hold a tensor '{name}', and it does not")
-        if state[name].shape != tensor.shape:
-            raise UserError(
-                f"'{where}': tensor '{name}' must have shape {list(tensor.shape)}, "
-                f"got {list(state[name].shape)}"
-            )
-    unknown = sorted(state.keys() - wanted.keys())
-    if unknown:
-        raise UserError(f"'{where}' must hold no tensor '{unknown[0]}', which the model lacks")
+    check_tensors(model.state_dict(), state, where)
     model.load_state_dict(dict(state))
+
+
+def check_tensors(
+    wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], where: Path | str, prefix: str = ""
+) -> None:
+    """Refuse tensors that are not those of a model; `prefix` is what their file calls them."""
+    for name, tensor in wanted.items():
+        if name not in found:
+            raise UserError(f"'{where}' must hold a tensor '{prefix}{name}', and it does not")
+        if found[name].shape != tensor.shape:
+            raise UserError(
+                f"'{where}': tensor '{prefix}{name}' must have shape {list(tensor.shape)}, "
+                f"got {list(found[name].shape)}"
+            )
+        if found[name].is_floating_point() != tensor.is_floating_point():
+            raise UserError(
+                f"'{where}': tensor '{prefix}{name}' must be of {tensor.dtype}, "
+                f"got {found[name].dtype}"
+            )
+    unknown = sorted(found.keys() - wanted.keys())
+    if unknown:
+        raise UserError(
+            f"'{where}' must hold no tensor '{prefix}{unknown[0]}', which the model lacks"
+        )
 
 
 def _check_data(weights: Weights, model: GraphMamba, where: Path | str) -> None:

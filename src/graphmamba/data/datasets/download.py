@@ -1,19 +1,21 @@
 """Published files as PyG's classes fetch them -> columns as the paper's code reads them.
 
 Only the fetching is PyG's, which would unpickle some of the files freely; the readers here take
-tensors alone.
+tensors alone. No checksum is published for any of the archives, and MalNet's server answers without
+encryption. What was fetched is named by its own hash, which two people can compare; its graphs are
+checked like all others; and nothing in it is run, or unpacked outside of its folder.
 """
 
 import shutil
-import struct
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from http.client import HTTPException
 from pathlib import Path
-from tarfile import TarError
 from tempfile import TemporaryDirectory
 from typing import Any
 from zipfile import BadZipFile
@@ -23,10 +25,11 @@ from jaxtyping import Int
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmamba.data.cache import file_hash
 from graphmamba.data.datasets.files import DAMAGED
 from graphmamba.data.datasets.malnet import read_edge_lists
 from graphmamba.data.datasets.peptides import TARGETS, standardise
-from graphmamba.data.datasets.safe_pickle import ERRORS, read_tensor_pickle
+from graphmamba.data.datasets.safe_pickle import load_tensors, read_tensor_pickle
 from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.tables import LINKS, GraphColumns, is_pairs
 from graphmamba.errors import UserError
@@ -37,7 +40,7 @@ CONTACT_FIELDS = ("x", "edge_attr", "edge_index", LINKS, "edge_label")
 COCO_NUMBERS, COCO_UNUSED = 91, (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 """COCO numbers 80 categories and the background up to 90 and leaves some numbers out."""
 Columns = Mapping[str, Any]
-BROKEN = (OSError, HTTPException, BadZipFile, TarError, EOFError, zlib.error)
+BROKEN = (OSError, HTTPException, BadZipFile, tarfile.TarError, EOFError, zlib.error)
 """What a connection, or a file that broke off, brings about."""
 
 
@@ -135,23 +138,11 @@ def read_fetched(name: str, folder: Path) -> GraphColumns:
 def read_tensors(path: Path) -> Any:
     """Read what `torch.save` wrote; reject all but tensors and plain containers."""
     try:
-        with _admitted((_Unneeded, "torch_geometric.data.data.Data")):
-            return torch.load(path, weights_only=True)
-    except (*ERRORS, OSError, AssertionError, struct.error) as error:
+        return load_tensors(path, [(_Unneeded, "torch_geometric.data.data.Data")])
+    # bytes that are no such file end in any way there is
+    except Exception as error:
         first = str(error).partition("\n")[0]
         raise UserError(f"{path} must be a whole file of tensors: {first}") from error
-
-
-@contextmanager
-def _admitted(known: tuple[type, str]) -> Iterator[None]:
-    """Let torch make this class alone: PyG admits its own when it is imported."""
-    others = torch.serialization.get_safe_globals()
-    torch.serialization.clear_safe_globals()
-    try:
-        with torch.serialization.safe_globals([known]):
-            yield
-    finally:
-        torch.serialization.add_safe_globals(others)
 
 
 def _unpack(archive: Path, place: Path, wanted: set[str]) -> None:
@@ -178,12 +169,14 @@ def _read_files(name: str, paths: Sequence[Path]) -> GraphColumns:
     make = MAKE.get(name, _molecule)
     try:
         graphs = [[make(graph) for graph in _graphs_of(name, part)] for part in parts]
+        split = torch.repeat_interleave(
+            torch.arange(len(graphs)), torch.tensor([len(part) for part in graphs])
+        )
+        columns = columns_of([graph for part in graphs for graph in part], split)
+    except UserError:
+        raise
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(f"{paths[0]} must hold the graphs of {name}: {error!r}") from error
-    split = torch.repeat_interleave(
-        torch.arange(len(graphs)), torch.tensor([len(part) for part in graphs])
-    )
-    columns = columns_of([graph for part in graphs for graph in part], split)
     y = columns.graphs.get("y")
     # targets of another width are another set's
     if name == "peptides-struct" and y is not None and y.shape[1:] == (len(TARGETS),):
@@ -300,13 +293,24 @@ def download_malnet(root: Path) -> GraphColumns:
 
     dataset = _without_processing(MalNetTiny, root / "malnet-tiny", "MalNet-Tiny")
     _fetch(dataset)
-    return read_edge_lists(Path(dataset.raw_dir))
+    columns = read_edge_lists(Path(dataset.raw_dir))
+    return replace(columns, source=_source_of(dataset))
 
 
 def _read(name: str, dataset: Any) -> GraphColumns:
     _fetch(dataset)
-    source = f"{dataset.name}, downloaded by PyG's {type(dataset).__name__}"
-    return replace(read_fetched(name, Path(dataset.raw_dir)), source=source)
+    return replace(read_fetched(name, Path(dataset.raw_dir)), source=_source_of(dataset))
+
+
+def _source_of(dataset: Any) -> str:
+    """Name what was fetched, by its content too: nobody has published what it should be."""
+    place, digest = Path(dataset.raw_dir), sha256()
+    for path in sorted(each for each in place.rglob("*") if each.is_file()):
+        digest.update(f"{path.relative_to(place)} {file_hash(path)}\n".encode())
+    return (
+        f"{dataset.name}, downloaded by PyG's {type(dataset).__name__}; compared with no checksum, "
+        f"since none is published; its files have the hash {digest.hexdigest()[:16]}"
+    )
 
 
 def _without_processing(kind: Any, root: Path, name: str) -> Any:
@@ -331,7 +335,8 @@ def _fetch(dataset: Any) -> None:
         # some of PyG's classes remove it first, and fail where it is not there
         fetched.mkdir(parents=True)
         try:
-            dataset.download()
+            with _kept_inside():
+                dataset.download()
         except BROKEN as error:
             raise UserError(f"{dataset.name} cannot be downloaded: {error}") from error
         finally:
@@ -339,3 +344,14 @@ def _fetch(dataset: Any) -> None:
         if place.exists():
             shutil.rmtree(place)
         fetched.rename(place)
+
+
+@contextmanager
+def _kept_inside() -> Iterator[None]:
+    """Let no member of an archive choose a place outside of the folder that it is unpacked into."""
+    before = getattr(tarfile.TarFile, "extraction_filter", None)
+    tarfile.TarFile.extraction_filter = staticmethod(tarfile.data_filter)
+    try:
+        yield
+    finally:
+        tarfile.TarFile.extraction_filter = before

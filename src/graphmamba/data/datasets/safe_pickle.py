@@ -8,7 +8,7 @@ each behind a function of ours that checks what it is given; all others are reje
 import io
 import pickle
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +18,19 @@ import torch
 from graphmamba.errors import UserError
 
 Known = Mapping[tuple[str, str], object]
+
+
+class _Function:
+    """What a pickle may call, but set no state on, which of a function would last."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *given: Any) -> Any:
+        return self._call(*given)
+
+    def __setstate__(self, state: Any) -> None:
+        raise pickle.UnpicklingError("it sets a state on a function")
 
 
 class _Kind:
@@ -42,6 +55,16 @@ class _Array(np.ndarray):
         found = _from_buffer(content, kind, shape, "F" if is_fortran else "C")
         checked: Any = (1, found.shape, found.dtype, bool(is_fortran), content)
         super().__setstate__(checked)
+
+
+class _Tensor(torch.Tensor):
+    """A tensor that takes no state, by which torch's own would grow beyond what was written."""
+
+    # what is computed of it is a tensor like all others
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def __setstate__(self, state: Any) -> None:
+        raise pickle.UnpicklingError("it sets a state on a tensor")
 
 
 def _from_buffer(content: Any, kind: Any, shape: Any, order: Any) -> _Array:
@@ -69,13 +92,15 @@ def _scalar(kind: Any, content: Any) -> Any:
 
 def _load_storage(content: Any) -> Any:
     """What `torch.storage._load_from_bytes` does, but never unpickling."""
-    return torch.load(io.BytesIO(content), weights_only=True)
+    return load_tensors(io.BytesIO(content))
 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> torch.Tensor:
     """View a storage as a tensor, none of whose elements lies outside of it."""
     if not isinstance(storage, torch.storage.TypedStorage):
         raise pickle.UnpicklingError("a tensor has no storage")
+    if storage._untyped_storage.device.type != "cpu":
+        raise pickle.UnpicklingError("a tensor has no numbers in memory")
     numbers = (offset, *size, *stride)
     if min(numbers) < 0 or len(size) != len(stride):
         raise pickle.UnpicklingError("a tensor has a negative size or stride")
@@ -83,7 +108,7 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> torch
     if all(size) and last >= storage._size():
         raise pickle.UnpicklingError(f"a tensor of size {size} lies outside of its storage")
     found: torch.Tensor = torch._utils._rebuild_tensor(storage, offset, size, stride)
-    return found
+    return found.as_subclass(_Tensor)
 
 
 _ARRAY_TYPE = object()
@@ -92,24 +117,19 @@ _ARRAY_TYPE = object()
 ARRAYS: Known = {
     ("numpy", "dtype"): _Kind,
     ("numpy", "ndarray"): _ARRAY_TYPE,
-    ("numpy.core.multiarray", "_reconstruct"): _empty_array,
-    ("numpy._core.multiarray", "_reconstruct"): _empty_array,
-    ("numpy.core.numeric", "_frombuffer"): _from_buffer,
-    ("numpy._core.numeric", "_frombuffer"): _from_buffer,
-    ("numpy.core.multiarray", "scalar"): _scalar,
-    ("numpy._core.multiarray", "scalar"): _scalar,
+    ("numpy.core.multiarray", "_reconstruct"): _Function(_empty_array),
+    ("numpy._core.multiarray", "_reconstruct"): _Function(_empty_array),
+    ("numpy.core.numeric", "_frombuffer"): _Function(_from_buffer),
+    ("numpy._core.numeric", "_frombuffer"): _Function(_from_buffer),
+    ("numpy.core.multiarray", "scalar"): _Function(_scalar),
+    ("numpy._core.multiarray", "scalar"): _Function(_scalar),
 }
 TENSORS: Known = {
     **ARRAYS,
     ("collections", "OrderedDict"): OrderedDict,
-    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
-    ("torch.storage", "_load_from_bytes"): _load_storage,
+    ("torch._utils", "_rebuild_tensor_v2"): _Function(_tensor),
+    ("torch.storage", "_load_from_bytes"): _Function(_load_storage),
 }
-ERRORS = (
-    pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, TypeError, ValueError,
-    RuntimeError, OverflowError, MemoryError,
-)  # fmt: skip
-"""What an unpickler raises on bytes that are no pickle, or that call what is known wrongly."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -137,5 +157,25 @@ def _read(path: Path, known: Known, kind: str) -> Any:
     try:
         with path.open("rb") as file:
             return _Unpickler(file, known).load()
-    except ERRORS as error:
+    except OSError:
+        raise
+    # bytes that are no pickle, or that call what is known wrongly, end in any way there is
+    except Exception as error:
         raise UserError(f"{path} must hold {kind} alone: {error}") from error
+
+
+def load_tensors(file: io.BytesIO | Path, known: Sequence[tuple[type, str]] = ()) -> Any:
+    """Read what `torch.save` wrote, onto the CPU; nothing but tensors and plain containers.
+
+    Args:
+        file: What is read.
+        known: Classes that it may name, each with its name there. PyG admits its own when it is
+            imported; none of them is made here.
+    """
+    others = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()
+    try:
+        with torch.serialization.safe_globals([*known]):
+            return torch.load(file, weights_only=True, map_location="cpu")
+    finally:
+        torch.serialization.add_safe_globals(others)

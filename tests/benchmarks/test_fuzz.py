@@ -1,0 +1,111 @@
+"""The script that damages inputs finds what it looks for, and the same for the same seed."""
+
+import json
+import random
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from graphmamba.errors import UserError
+from tests.helpers.scripts import load_script
+from tests.helpers.typecheck import typecheck_off
+
+pytest.importorskip("jsonargparse")
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module."""
+    return load_script("fuzz", monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["csv", "npz", "yaml", "experiment", "weights", "state"])
+def test_damaged_inputs_are_answered_in_one_line(
+    study: ModuleType, name: str, tmp_path: Path
+) -> None:
+    with typecheck_off():
+        tally = study.run(name, 4, 7, tmp_path)
+    assert tally.tried == tally.accepted + tally.rejected == 4
+    assert tally.accepted
+    assert not tally.found
+
+
+def test_damage_follows_from_the_seed(study: ModuleType, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        study.write_folder(tmp_path / name, tmp_path)
+        study.damage_cells(tmp_path / name, random.Random("3"))
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "other" / file.name).read_bytes()
+    (tmp_path / "whole").mkdir()
+    study.write_folder(tmp_path / "whole", tmp_path)
+    names = ("graphs.csv", "nodes.csv", "edges.csv")
+    assert any(
+        (tmp_path / "one" / each).read_bytes() != (tmp_path / "whole" / each).read_bytes()
+        for each in names
+    )
+
+
+def fail(_: list[str]) -> None:
+    raise KeyError("x")
+
+
+def hang(_: list[str]) -> None:
+    try:
+        time.sleep(60)
+    except Exception:
+        time.sleep(60)
+
+
+def talk(_: list[str]) -> None:
+    sys.stderr.write("one\ntwo\n")
+    sys.exit(2)
+
+
+def refuse(_: list[str]) -> None:
+    sys.stderr.write("graphmamba: no\n")
+    sys.exit(2)
+
+
+@pytest.mark.parametrize(
+    ("command", "column", "told"),
+    [
+        (fail, "tracebacks", "KeyError in test_fuzz.py, fail: 'x'"),
+        (hang, "hangs", "hangs: a b"),
+        (talk, "rejected", r"ends with 2 and says 'one\ntwo\n'"),
+        (refuse, "rejected", None),
+        (lambda _: None, "accepted", None),
+        (lambda _: sys.exit(1), "accepted", "ends with 1 and says ''"),
+    ],
+)
+def test_whatever_else_a_command_does_is_found(
+    study: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    command: object,
+    column: str,
+    told: str | None,
+) -> None:
+    monkeypatch.setattr(study, "graphmamba", command)
+    monkeypatch.setattr(study, "SECONDS", 1)
+    tally = study.Tally()
+    assert study.answer(["a", "b", "c"], tally) == told
+    assert (tally.tried, getattr(tally, column)) == (1, 1)
+
+
+def test_the_record_says_what_was_asked_and_found(
+    study: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "fuzz.json"
+    words = ["fuzz.py", "--inputs", "2", "--only", "yaml", "--out", str(out), "--commit", "abc"]
+    monkeypatch.setattr(sys, "argv", words)
+    study.main()
+    found = json.loads(out.read_text())
+    assert found["asked"] == {"inputs": 2, "seed": 0, "seconds_allowed": 60}
+    assert found["formats"]["yaml"]["tried"] == 2
+    assert found["environment"]["commit"] == "abc"
+    monkeypatch.setattr(sys, "argv", ["fuzz.py", "--inputs", "0"])
+    with pytest.raises(UserError, match="--inputs must be at least 1"):
+        study.main()

@@ -1,0 +1,72 @@
+"""Files of a run that are links or pipes, and folders that hold parts of a run."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from graphmamba.errors import UserError
+from graphmamba.train.fit import fit
+from graphmamba.train.fit_seeds import fit_seeds
+from graphmamba.train.folder import RunFolder
+from graphmamba.train.metrics_file import append_row, cut_rows, read_rows
+from graphmamba.train.options import RunOptions
+from graphmamba.whole_files import write_text
+from tests.helpers.runs import tiny_experiment, tiny_store
+
+EXPERIMENT = tiny_experiment(**{"recipe.epochs": 1})
+
+
+@pytest.fixture(autouse=True)
+def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphmamba.train.fit.can_draw", lambda: False)
+
+
+def test_another_name_of_a_file_keeps_what_it_had(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("old")
+    os.link(tmp_path / "kept", tmp_path / "file")
+    write_text(tmp_path / "file", "new")
+    assert (tmp_path / "kept").read_text() == "old"
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_a_run_that_goes_on_leaves_its_copy_of_links_alone(tmp_path: Path) -> None:
+    run, copy, store = tmp_path / "run", tmp_path / "copy", tiny_store(EXPERIMENT)
+    two = tiny_experiment(**{"recipe.epochs": 2})
+    fit(two, store, RunOptions(max_time=0.0), run)
+    while len(read_rows(run / "metrics.csv")) < 1:
+        fit(two, store, RunOptions(max_time=0.0), run, resume=True)
+    for path in [each for each in run.rglob("*") if each.is_file()]:
+        place = copy / path.relative_to(run)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.link(path, place)
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    fit(two, store, folder=run, resume=True)
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    for name in ("metrics.csv", "results.json"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=r"metrics\.csv' cannot be written"):
+        append_row(tmp_path / "metrics.csv", {"epoch": 0})
+    assert read_rows(tmp_path / "metrics.csv") == []
+    cut_rows(tmp_path / "metrics.csv", 3)
+    assert RunFolder(tmp_path).done() is None
+
+
+@pytest.mark.parametrize("name", ["best.safetensors", "results.json", "metrics.csv", "last"])
+def test_a_folder_with_parts_of_a_run_is_not_written_over(name: str, tmp_path: Path) -> None:
+    store, run = tiny_store(EXPERIMENT), tmp_path / "runs" / "seed-0"
+    fit_seeds(EXPERIMENT, store, folder=run.parent, seeds=[0])
+    for path in [run / "config.yaml", *run.glob("*")]:
+        if path.name != name and path.exists():
+            path.rename(tmp_path / path.name)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert before
+    with pytest.raises(UserError, match="folder must hold no run yet"):
+        fit(EXPERIMENT, store, folder=run)
+    # a series that goes on must not take it for a seed that has not been begun
+    with pytest.raises(UserError):
+        fit_seeds(EXPERIMENT, store, folder=run.parent, resume=True, seeds=[0])
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
