@@ -27,11 +27,10 @@ from graphmamba.train.options import RunOptions
 from graphmamba.train.own_graphs import take_graphs
 from graphmamba.train.predict import _spread
 from graphmamba.train.results import deviation_of
-from graphmamba.train.team import Team
 from tests.helpers.runs import Notes, assert_same_run, tiny_experiment, tiny_store
 from tests.train.test_own_graphs import experiment, rings
 from tests.train.test_resume import ALWAYS, CrashError, crash
-from tests.train.test_step import SETTLED, make_step
+from tests.train.test_step import SETTLED
 
 
 def test_wrong_pairs_go_on_where_they_stopped(tmp_path: Path) -> None:
@@ -98,26 +97,6 @@ def test_graphs_in_other_parts_are_other_graphs(tmp_path: Path) -> None:
     fit(made, store, RunOptions(max_time=0.0), tmp_path / "run")
     with pytest.raises(UserError, match=r"graphs must be those of the training|must be the same"):
         fit(made, other, folder=tmp_path / "run", resume=True)
-
-
-class Others(Team):
-    """Another process beside this one, with three times its labels."""
-
-    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        return 4 * tensor
-
-
-def test_a_process_weighs_its_gradient_by_its_labels() -> None:
-    """The mean over two processes of what is weighed so is that over all labels."""
-    made = tiny_experiment(**SETTLED, **{"recipe.clip": 0.0})
-    store, gradients = tiny_store(made), []
-    for team in (Team(), Others(world=2)):
-        model, step = make_step(made, store, team)
-        step.step(torch.arange(4))
-        gradients.append(torch.cat([each.grad.flatten() for each in model.parameters()
-                                    if each.grad is not None]))  # fmt: skip
-    # 1/4 of all labels, times the two processes whose mean is taken
-    torch.testing.assert_close(gradients[1], gradients[0] * 0.5)
 
 
 def test_deviations_are_divided_by_the_number_of_values() -> None:

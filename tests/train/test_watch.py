@@ -63,7 +63,7 @@ def test_a_bad_batch_stops_the_run_and_can_be_repeated(
         kind, _, rest = name.partition(".")
         under[kind][rest] = tensor
     load_state(model, under["model"], dump)
-    load_optimizer(step._optimizer.optimizer, under["optimizer"])
+    load_optimizer(step._optimizer, under["optimizer"])
     losses = [step.step(torch.tensor(each["graphs"])) for each in about["steps"]]
     assert [bool(loss.isfinite()) for loss in losses] == [True] * (len(losses) - 1) + [False]
     assert len(losses) <= every
