@@ -22,11 +22,11 @@ from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.studies.report import table, write_json
-from graphmamba.train.pretrained import find_pretrained
-from graphmamba.train.results import deviation_of, mean_of
-from graphmamba.train.scorer import Scorer
-from graphmamba.train.trained import Trained, load, with_read_columns
-from graphmamba.train.weights import load_weights
+from graphmamba.training.pretrained import find_pretrained
+from graphmamba.training.results import deviation_of, mean_of
+from graphmamba.training.scorer import Scorer
+from graphmamba.training.trained import Trained, load, with_read_columns
+from graphmamba.training.weights import load_weights
 
 RESULTS = Path(__file__).parent / "results"
 BENCHMARK = "cluster"

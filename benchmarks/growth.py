@@ -22,11 +22,11 @@ from graphmamba.config import load_experiment
 from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
+from graphmamba.nn.model import GraphMamba
 from graphmamba.studies.report import table, write_json
-from graphmamba.task.model import GraphMamba
-from graphmamba.train.experiment import Experiment
-from graphmamba.train.generators import own_generators
-from graphmamba.train.trained import with_read_columns
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.generators import own_generators
+from graphmamba.training.trained import with_read_columns
 
 RESULTS = Path(__file__).parent / "results"
 REFERENCE = {"model.mamba.backend": "reference"}

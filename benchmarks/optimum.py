@@ -27,7 +27,7 @@ from graphmamba.data.datasets import sbm
 from graphmamba.data.tables import GraphColumns
 from graphmamba.environment import describe
 from graphmamba.studies.report import table, write_json
-from graphmamba.task.metrics import METRICS
+from graphmamba.training.metrics import METRICS
 
 RESULTS = Path(__file__).parent / "results"
 SPLITS = {"validation": 1, "test": 2}

@@ -23,7 +23,7 @@ from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.topology import Topology
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.environment import describe, resolve_device
-from graphmamba.order import ABLATIONS, OrderPolicy, line_up
+from graphmamba.ordering import ABLATIONS, OrderPolicy, line_up
 from graphmamba.studies.report import table, write_json
 
 RESULTS = Path(__file__).parent / "results"

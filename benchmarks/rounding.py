@@ -23,16 +23,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_least
-from graphmamba.encode.laplacian import LaplacianEncoder
 from graphmamba.environment import describe
-from graphmamba.stack.gated_gcn import GatedGCN
+from graphmamba.nn.gated_gcn import GatedGCN
+from graphmamba.nn.laplacian import LaplacianEncoder
+from graphmamba.nn.model import GraphMamba
 from graphmamba.studies.report import table, write_json
-from graphmamba.task.losses import LOSSES
-from graphmamba.task.model import GraphMamba
-from graphmamba.train.experiment import Experiment
-from graphmamba.train.labels import labelled_batch
-from graphmamba.train.open_data import open_data
-from graphmamba.train.trained import load
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.labels import labelled_batch
+from graphmamba.training.losses import LOSSES
+from graphmamba.training.open_data import open_data
+from graphmamba.training.trained import load
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -33,16 +33,16 @@ from graphmamba.checks import check_least
 from graphmamba.config import load_experiment
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
+from graphmamba.nn.model import columns_read
 from graphmamba.parse import parse
 from graphmamba.studies.ablation import TABLES, row_experiment
 from graphmamba.studies.results import finished_run
-from graphmamba.task.model import columns_read
-from graphmamba.train.experiment import Experiment
-from graphmamba.train.fit import fit
-from graphmamba.train.folder import RunFolder
-from graphmamba.train.open_data import open_data
-from graphmamba.train.options import RunOptions
-from graphmamba.train.results import Ending
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.fit import fit
+from graphmamba.training.folder import RunFolder
+from graphmamba.training.open_data import open_data
+from graphmamba.training.options import RunOptions
+from graphmamba.training.results import Ending
 
 Opened = tuple[Experiment, GraphStore]
 LEAST = 30.0

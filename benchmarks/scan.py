@@ -23,7 +23,7 @@ from graphmamba.bench import (
     times_table,
 )
 from graphmamba.environment import describe, resolve_device
-from graphmamba.scan import available_backends
+from graphmamba.ops import available_backends
 from graphmamba.studies.report import table, write_json
 
 # Milliseconds on an H200 for each batch: forward, forward and backward.

@@ -18,9 +18,9 @@ from rich.console import Console
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 from graphmamba.studies.report import table, write_json
-from graphmamba.train.open_data import open_data
-from graphmamba.train.scorer import scorer_of
-from graphmamba.train.trained import load
+from graphmamba.training.open_data import open_data
+from graphmamba.training.scorer import scorer_of
+from graphmamba.training.trained import load
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = ROOT / "weights"

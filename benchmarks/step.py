@@ -31,20 +31,20 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import precomputed
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
-from graphmamba.stack.config import StackConfig
-from graphmamba.stack.exphormer import ExphormerStack
-from graphmamba.stack.gated_gcn import GatedGCN
-from graphmamba.stack.mamba_block import SelectivePath
+from graphmamba.nn.config import StackConfig
+from graphmamba.nn.exphormer import ExphormerStack
+from graphmamba.nn.gated_gcn import GatedGCN
+from graphmamba.nn.mamba_block import SelectivePath
+from graphmamba.nn.model import GraphMamba, columns_read
 from graphmamba.studies.report import table, write_json
-from graphmamba.task.losses import LOSSES
-from graphmamba.task.model import GraphMamba, columns_read
-from graphmamba.train.build import make_optimizer
-from graphmamba.train.captured_forward import CapturedForward
-from graphmamba.train.compile import compile_parts
-from graphmamba.train.experiment import Experiment
-from graphmamba.train.labels import labelled_batch
-from graphmamba.train.options import Precision
-from graphmamba.train.step import CapturedStep, TrainStep
+from graphmamba.training.build import make_optimizer
+from graphmamba.training.captured_forward import CapturedForward
+from graphmamba.training.compile import compile_parts
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.labels import labelled_batch
+from graphmamba.training.losses import LOSSES
+from graphmamba.training.options import Precision
+from graphmamba.training.step import CapturedStep, TrainStep
 
 H200_TARGETS = {"peptides-func": (3.6, 3.0), "pascalvoc-sp": (4.7, 3.9), "pattern": (4.9, 4.0)}
 """Milliseconds of a training step on an H200 with TF32: must, goal."""

@@ -12,7 +12,8 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn import functional
 
-from graphmamba import bench, scan
+from graphmamba import bench
+from graphmamba import ops as scan
 from graphmamba.bench import (
     BATCHES,
     Agreement,
@@ -30,7 +31,7 @@ from graphmamba.bench import (
     scan_inputs,
     times_table,
 )
-from graphmamba.scan.selective_scan import reference
+from graphmamba.ops.selective_scan import reference
 
 CPU = torch.device("cpu")
 FAST = [name for name in scan.available_backends(CPU) if name != "reference"]

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from graphmamba.data.custom.options import OwnOptions
-from graphmamba.encode.config import EncoderConfig, LaplacianConfig
 from graphmamba.errors import UserError
-from graphmamba.order.policy import OrderPolicy
-from graphmamba.stack.config import AttentionConfig, PlainConfig, StackConfig
-from graphmamba.stack.mamba_block import MambaOptions
-from graphmamba.task.heads import HeadConfig
-from graphmamba.train.experiment import Experiment
-from graphmamba.train.recipe import Recipe
+from graphmamba.nn.config import AttentionConfig, PlainConfig, StackConfig
+from graphmamba.nn.encoder_config import EncoderConfig, LaplacianConfig
+from graphmamba.nn.heads import HeadConfig
+from graphmamba.nn.mamba_block import MambaOptions
+from graphmamba.ordering.policy import OrderPolicy
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.recipe import Recipe
 from tests.helpers.typecheck import typecheck_off
 
 

@@ -12,14 +12,14 @@ from tests.test_imports import ROOT, modules_imported_by
 
 pytest.importorskip("numba")
 
-from graphmamba.compiled import fingerprint_of
 from graphmamba.data import compiled as data
-from graphmamba.scan import compiled as scan
+from graphmamba.ops import cpu_compiled as ops
+from graphmamba.ops.compiled import fingerprint_of
 
 KERNELS = """
 from pathlib import Path
 from constants import NUMBER
-from graphmamba.compiled import fingerprint_of, kept
+from graphmamba.ops.compiled import fingerprint_of, kept
 
 def number():
     return NUMBER
@@ -27,7 +27,7 @@ def number():
 kernel = kept(number, fingerprint_of([Path(__file__).with_name("constants.py")]))
 print(kernel(), sum(kernel.stats.cache_hits.values()))
 """
-STAGES = {"data": data, "scan": scan}
+STAGES = {"data": data, "ops": ops}
 
 
 def what_a_process_finds(folder: Path) -> list[str]:
@@ -61,7 +61,7 @@ def files_imported_by(file: Path) -> set[Path]:
 @pytest.mark.parametrize("stage", STAGES)
 def test_all_that_kernels_import_counts(stage: str) -> None:
     module: ModuleType = STAGES[stage]
-    compiler = ROOT / "compiled.py"
+    compiler = ROOT / "ops" / "compiled.py"
     files = [file for file in module.SOURCES if compiler in files_imported_by(file)]
     assert len(files) > 3
     for file in files:

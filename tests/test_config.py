@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from graphmamba.config import CONFIGS, Experiment, config_names, experiment_of, load_experiment
+from graphmamba.config import PRESETS, Experiment, config_names, experiment_of, load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
-from graphmamba.train.open_data import open_data
+from graphmamba.training.open_data import open_data
 from tests.helpers.typecheck import typecheck_off
 
 MODELS = {
@@ -33,7 +33,7 @@ def write(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("benchmark", CATALOG)
 def test_every_benchmark_has_every_model_that_has_settings(benchmark: str) -> None:
-    files = {file.stem for file in (CONFIGS / benchmark).glob("*.yaml")}
+    files = {file.stem for file in (PRESETS / benchmark).glob("*.yaml")}
     assert files >= MODELS
     if benchmark != "malnet-tiny":
         assert files >= MESSAGE_PASSING
@@ -43,13 +43,13 @@ def test_every_benchmark_has_every_model_that_has_settings(benchmark: str) -> No
 
 
 def test_no_file_lies_outside_the_catalogue() -> None:
-    files = {str(file.relative_to(CONFIGS).with_suffix("")) for file in CONFIGS.rglob("*.yaml")}
+    files = {str(file.relative_to(PRESETS).with_suffix("")) for file in PRESETS.rglob("*.yaml")}
     assert files == set(config_names())
 
 
 @pytest.mark.parametrize("name", config_names())
 def test_file_names_its_row_and_holds_only_what_differs(name: str) -> None:
-    text = (CONFIGS / f"{name}.yaml").read_text()
+    text = (PRESETS / f"{name}.yaml").read_text()
     benchmark = name.partition("/")[0]
     assert text.startswith("# ")
     assert CATALOG[benchmark].title in text.splitlines()[0]

@@ -7,8 +7,8 @@ import pytest
 
 from graphmamba.entries import Entries, entries_of, explain, take
 from graphmamba.errors import UserError
-from graphmamba.train.experiment import Experiment
-from graphmamba.train.options import RunOptions
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.options import RunOptions
 
 GIVEN = {"options": Entries(RunOptions, "the run"), "overrides": Entries(Experiment, "the rest")}
 

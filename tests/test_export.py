@@ -21,7 +21,7 @@ from torch.export import Dim
 from torch_geometric.data import Batch, Data
 from graphmamba import GraphMamba, GraphMambaBlock, OrderPolicy
 from graphmamba.data.catalog import Features, Task
-from graphmamba.stack.config import StackConfig
+from graphmamba.nn.config import StackConfig
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.experiments import batch_of, loss_of, small_experiment
 
@@ -124,7 +124,7 @@ truth = model(other)
 torch.save((other.x, other.edge_index, other.batch, truth), "other.pt")
 """
 ELSEWHERE = """
-import graphmamba.task.model
+import graphmamba.nn.model
 *example, truth = torch.load("other.pt")
 found = torch.export.load("model.pt2").module()(*example)
 assert found.shape == truth.shape == (5, 2)

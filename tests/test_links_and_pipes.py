@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from graphmamba.errors import UserError
-from graphmamba.train.fit import fit
-from graphmamba.train.fit_seeds import fit_seeds
-from graphmamba.train.folder import RunFolder
-from graphmamba.train.metrics_file import append_row, cut_rows, read_rows
-from graphmamba.train.options import RunOptions
+from graphmamba.training.fit import fit
+from graphmamba.training.fit_seeds import fit_seeds
+from graphmamba.training.folder import RunFolder
+from graphmamba.training.metrics_file import append_row, cut_rows, read_rows
+from graphmamba.training.options import RunOptions
 from graphmamba.whole_files import write_text
 from tests.helpers.runs import tiny_experiment, tiny_store
 
@@ -19,7 +19,7 @@ EXPERIMENT = tiny_experiment(**{"recipe.epochs": 1})
 
 @pytest.fixture(autouse=True)
 def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphmamba.train.fit.can_draw", lambda: False)
+    monkeypatch.setattr("graphmamba.training.fit.can_draw", lambda: False)
 
 
 def test_another_name_of_a_file_keeps_what_it_had(tmp_path: Path) -> None:

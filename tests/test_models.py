@@ -6,7 +6,7 @@ from torch_geometric.data import Batch, Data
 
 from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
-from graphmamba.task.metrics import METRICS
+from graphmamba.training.metrics import METRICS
 from tests.helpers.experiments import (
     batch_of,
     fit,

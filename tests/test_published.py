@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from graphmamba.config import CONFIGS, config_names
+from graphmamba.config import PRESETS, config_names
 from graphmamba.data.catalog import CATALOG
 from graphmamba.published import PUBLISHED, published
 
@@ -12,7 +12,7 @@ NUMBER = re.compile(r": [^:]*?(0\.\d{4})(?: ± (0\.\d{4}))? \((.*?)(?:, [a-z-]+ 
 
 
 def first_line(name: str) -> str:
-    return (CONFIGS / f"{name}.yaml").read_text().splitlines()[0]
+    return (PRESETS / f"{name}.yaml").read_text().splitlines()[0]
 
 
 @pytest.mark.parametrize("name", config_names())

@@ -17,9 +17,9 @@ from graphmamba.bench import BATCHES
 from graphmamba.cli import main
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.custom.options import OwnSource
-from graphmamba.stack.config import StackConfig
-from graphmamba.train.experiment import Experiment
-from graphmamba.train.weights import save_weights
+from graphmamba.nn.config import StackConfig
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.weights import save_weights
 from tests.helpers.own_files import write_rings
 
 ROOT = Path(__file__).parents[1]

@@ -1,20 +1,17 @@
-"""Learning on graphs in linear time: nodes are lined up, packed and run through a selective scan.
+"""Learning on graphs in linear time: nodes are ordered, packed and run through a selective scan.
 
-The folders, read from top to bottom, are the path of a batch:
+The packages, of which each imports only from those above it:
 
-    data      a name or files             -> graphs
-    encode    graphs                      -> node rows, edge rows
-    order     scores of the nodes         -> sequences: `order`, `cu_seqlens`
-    pack      rows and an order           -> rows as the sequences visit them, and back
-    scan      packed rows, `cu_seqlens`   -> packed rows; tensors only, knows no graphs
-    stack     rows, edges                 -> rows: local and global layers
-    task      rows                        -> prediction, loss, score
-    train     an experiment               -> checkpoint, results
+    ops         tensors in, tensors out: scan, convolution, sums over edges; knows no modules
+    data        a name or files             -> graphs, and what is known about them
+    ordering    scores of the nodes         -> sequences: `order`, `cu_seqlens`
+    nn          a batch                     -> predictions: encoders, layers, heads
+    training    an experiment               -> checkpoint, results: step, loop, losses, metrics
 
-Imports point up this listing only. Outside it, and seeing everything, stand
+Outside of this listing, and seeing everything, stand
 
     cli, entries, commands, show    what a user types, and what is shown
-    config, configs, published      experiments, and scores that others report
+    config, presets, published      experiments, and scores that others report
     bench, studies                  measurements, and what is made of them
 
 and what may be used anywhere:
@@ -22,9 +19,6 @@ and what may be used anywhere:
     checks, errors, parse           what is refused, and how it is told
     environment                     machine, versions and commit
     figures, whole_files            what is written
-    fusing, operators               when kernels run, and how PyTorch sees them
-    kernel_sizes, line_sums         what their launchers share
-    compiled                        functions of Numba, and how long they are kept
 """
 
 from importlib import import_module
@@ -36,22 +30,22 @@ if TYPE_CHECKING:
     from graphmamba.data.custom.options import OwnOptions
     from graphmamba.data.store import GraphStore
     from graphmamba.data.topology import Topology
-    from graphmamba.encode.config import EncoderConfig
-    from graphmamba.order import OrderPolicy
-    from graphmamba.scan import causal_conv1d, selective_scan
-    from graphmamba.stack import GatedGCNConv, GraphMambaBlock, GraphMambaLayer
-    from graphmamba.stack.config import StackConfig
-    from graphmamba.stack.mamba_block import MambaOptions
-    from graphmamba.task.heads import HeadConfig
-    from graphmamba.task.model import GraphMamba
-    from graphmamba.train.experiment import Experiment
-    from graphmamba.train.fit import fit
-    from graphmamba.train.fit_seeds import fit_seeds
-    from graphmamba.train.options import RunOptions
-    from graphmamba.train.own_graphs import take_graphs
-    from graphmamba.train.predictions import Predictions
-    from graphmamba.train.pretrained import load_pretrained
-    from graphmamba.train.trained import Trained, load
+    from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaLayer
+    from graphmamba.nn.config import StackConfig
+    from graphmamba.nn.encoder_config import EncoderConfig
+    from graphmamba.nn.heads import HeadConfig
+    from graphmamba.nn.mamba_block import MambaOptions
+    from graphmamba.nn.model import GraphMamba
+    from graphmamba.ops import causal_conv1d, selective_scan
+    from graphmamba.ordering import OrderPolicy
+    from graphmamba.training.experiment import Experiment
+    from graphmamba.training.fit import fit
+    from graphmamba.training.fit_seeds import fit_seeds
+    from graphmamba.training.options import RunOptions
+    from graphmamba.training.own_graphs import take_graphs
+    from graphmamba.training.predictions import Predictions
+    from graphmamba.training.pretrained import load_pretrained
+    from graphmamba.training.trained import Trained, load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -87,32 +81,32 @@ __all__ = [
 # Where each public name lives. It is imported at its first use, so that `graphmamba --help`
 # answers at once and one part of the library never waits for the dependencies of another.
 _HOMES = {
-    "EncoderConfig": "graphmamba.encode.config",
-    "Experiment": "graphmamba.train.experiment",
+    "EncoderConfig": "graphmamba.nn.encoder_config",
+    "Experiment": "graphmamba.training.experiment",
     "Features": "graphmamba.data.catalog",
-    "GatedGCNConv": "graphmamba.stack",
-    "GraphMamba": "graphmamba.task.model",
-    "GraphMambaBlock": "graphmamba.stack",
-    "GraphMambaLayer": "graphmamba.stack",
+    "GatedGCNConv": "graphmamba.nn",
+    "GraphMamba": "graphmamba.nn.model",
+    "GraphMambaBlock": "graphmamba.nn",
+    "GraphMambaLayer": "graphmamba.nn",
     "GraphStore": "graphmamba.data.store",
-    "HeadConfig": "graphmamba.task.heads",
-    "MambaOptions": "graphmamba.stack.mamba_block",
-    "OrderPolicy": "graphmamba.order",
+    "HeadConfig": "graphmamba.nn.heads",
+    "MambaOptions": "graphmamba.nn.mamba_block",
+    "OrderPolicy": "graphmamba.ordering",
     "OwnOptions": "graphmamba.data.custom.options",
-    "Predictions": "graphmamba.train.predictions",
-    "RunOptions": "graphmamba.train.options",
-    "StackConfig": "graphmamba.stack.config",
+    "Predictions": "graphmamba.training.predictions",
+    "RunOptions": "graphmamba.training.options",
+    "StackConfig": "graphmamba.nn.config",
     "Task": "graphmamba.data.catalog",
     "Topology": "graphmamba.data.topology",
-    "Trained": "graphmamba.train.trained",
-    "causal_conv1d": "graphmamba.scan",
-    "fit": "graphmamba.train.fit",
-    "fit_seeds": "graphmamba.train.fit_seeds",
-    "load": "graphmamba.train.trained",
+    "Trained": "graphmamba.training.trained",
+    "causal_conv1d": "graphmamba.ops",
+    "fit": "graphmamba.training.fit",
+    "fit_seeds": "graphmamba.training.fit_seeds",
+    "load": "graphmamba.training.trained",
     "load_experiment": "graphmamba.config",
-    "load_pretrained": "graphmamba.train.pretrained",
-    "selective_scan": "graphmamba.scan",
-    "take_graphs": "graphmamba.train.own_graphs",
+    "load_pretrained": "graphmamba.training.pretrained",
+    "selective_scan": "graphmamba.ops",
+    "take_graphs": "graphmamba.training.own_graphs",
 }
 
 

@@ -22,11 +22,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from graphmamba import scan
+from graphmamba import ops as scan
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
+from graphmamba.ops.options import Backend
 from graphmamba.parse import words_among
-from graphmamba.scan.options import Backend
 from graphmamba.studies.report import table, write_json
 
 FLOOR = 1e-6

@@ -1,6 +1,6 @@
 """Experiments from YAML, unknown keys refused.
 
-The package carries one file per published row, `configs/BENCHMARK/MODEL.yaml`; each holds only
+The package carries one file per published row, `presets/BENCHMARK/MODEL.yaml`; each holds only
 what differs from the defaults, under a first line that names the row.
 """
 
@@ -12,12 +12,12 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.parse import read_yaml, suggest
 from graphmamba.published import Score, published
-from graphmamba.train.experiment import VERSION, Experiment
-from graphmamba.train.folder import Started, started_of
+from graphmamba.training.experiment import VERSION, Experiment
+from graphmamba.training.folder import Started, started_of
 
 __all__ = [
-    "CONFIGS",
     "DEFAULT",
+    "PRESETS",
     "VERSION",
     "Experiment",
     "config_names",
@@ -27,7 +27,7 @@ __all__ = [
     "published_for",
 ]
 
-CONFIGS = Path(__file__).parent / "configs"
+PRESETS = Path(__file__).parent / "presets"
 DEFAULT = "pattern/default"
 """The experiment of `graphmamba train` without a name: small enough for a laptop."""
 
@@ -37,7 +37,7 @@ def config_names() -> list[str]:
     return [
         f"{benchmark}/{file.stem}"
         for benchmark in CATALOG
-        for file in sorted((CONFIGS / benchmark).glob("*.yaml"))
+        for file in sorted((PRESETS / benchmark).glob("*.yaml"))
     ]
 
 
@@ -90,7 +90,7 @@ def published_for(experiment: Experiment) -> Score | None:
     """Find what is reported for this model on this set; None for other models and other data."""
     if experiment.own is not None or experiment.sizes is not None:
         return None
-    for file in sorted((CONFIGS / experiment.benchmark).glob("*.yaml")):
+    for file in sorted((PRESETS / experiment.benchmark).glob("*.yaml")):
         listed = load_experiment(file)
         score = published(experiment.benchmark, file.stem)
         same = all(
@@ -122,7 +122,7 @@ def _path_of(name: str | Path) -> Path:
             raise UserError(f"no experiment '{name}': files are .yaml, own graphs .npz or .csv")
         told = suggest(name, [*CATALOG, *known], _listed(name.partition("/")[0], known))
         raise UserError(f"no experiment '{name}', and no such folder or file; {told}")
-    return CONFIGS / f"{full}.yaml"
+    return PRESETS / f"{full}.yaml"
 
 
 def _listed(benchmark: str, known: Iterable[str]) -> str:

@@ -15,11 +15,11 @@ from graphmamba.data.catalog import MOLECULES, PEPTIDE_FUNCTIONS, Features, Task
 from graphmamba.data.custom import read_folder
 from graphmamba.data.custom.options import OwnSource
 from graphmamba.data.store import GraphStore
-from graphmamba.stack.config import StackConfig
-from graphmamba.train.evaluate import evaluate
-from graphmamba.train.experiment import Experiment
-from graphmamba.train.trained import with_read_columns
-from graphmamba.train.weights import save_weights
+from graphmamba.nn.config import StackConfig
+from graphmamba.training.evaluate import evaluate
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.trained import with_read_columns
+from graphmamba.training.weights import save_weights
 from tests.helpers.commands import predicted, scored
 from tests.helpers.own_files import write_graphs, write_rings, write_rows
 from tests.helpers.synthetic import synthetic_graphs

@@ -8,12 +8,12 @@ from torch_geometric.data import Data
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.columns import topology_of
-from graphmamba.data.edge_layout import lay_out_edges
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
+from graphmamba.ops.edge_layout import lay_out_edges
 from tests.helpers.synthetic import synthetic_graphs
 
 EVERYTHING = Precompute(

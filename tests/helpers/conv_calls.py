@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from graphmamba.scan.causal_conv1d.reference import causal_conv1d
+from graphmamba.ops.causal_conv1d.reference import causal_conv1d
 from tests.helpers.agreement import Results
 
 Order = Literal["none", "repeated", "permutation", "samples"]

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from graphmamba.scan import causal_conv1d, selective_scan
-from graphmamba.scan.options import Backend
+from graphmamba.ops import causal_conv1d, selective_scan
+from graphmamba.ops.options import Backend
 from tests.helpers import conv_calls, scan_calls
 from tests.helpers.agreement import Results, assert_as_exact
 

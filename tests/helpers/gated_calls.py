@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from graphmamba.data.edge_layout import EdgeLayout, lay_out_edges
-from graphmamba.scan.options import Backend
-from graphmamba.stack.gated_sum import gated_sum
+from graphmamba.ops.edge_layout import EdgeLayout, lay_out_edges
+from graphmamba.ops.gated_sum import gated_sum
+from graphmamba.ops.options import Backend
 from tests.helpers.agreement import Results, assert_as_exact
 
 

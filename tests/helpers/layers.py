@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from graphmamba.order import OrderPolicy
-from graphmamba.stack import (
+from graphmamba.nn import (
     GCN,
     GCNE,
     GINE,
@@ -19,6 +18,7 @@ from graphmamba.stack import (
     Performer,
     PlainLayer,
 )
+from graphmamba.ordering import OrderPolicy
 
 LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "graph-mamba": GraphMambaLayer,

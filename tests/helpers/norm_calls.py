@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphmamba.encode.activation import Activation
-from graphmamba.encode.batch_norm import Drop, Running, batch_norm_act
+from graphmamba.ops.activation import Activation
+from graphmamba.ops.batch_norm import Drop, Running, batch_norm_act
 from tests.helpers.agreement import Results
 
 

@@ -4,8 +4,8 @@ from itertools import product
 
 import torch
 
-from graphmamba.encode.activation import Activation
-from graphmamba.encode.batch_norm import Drop, Running, activate_drop, batch_norm_act
+from graphmamba.ops.activation import Activation
+from graphmamba.ops.batch_norm import Drop, Running, activate_drop, batch_norm_act
 from tests.helpers.agreement import assert_as_exact, assert_bit_equal
 from tests.helpers.norm_calls import Case, compute
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from graphmamba.encode.batch_norm import Drop, Running, batch_norm_act
-from graphmamba.encode.batch_norm.pair import Norm, batch_norm_pair
+from graphmamba.ops.batch_norm import Drop, Running, batch_norm_act
+from graphmamba.ops.batch_norm.pair import Norm, batch_norm_pair
 from tests.helpers.agreement import Results, assert_as_exact, assert_bit_equal
 
 EPS = 1e-5, 1e-3

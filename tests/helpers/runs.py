@@ -12,11 +12,11 @@ from graphmamba.config import Experiment, load_experiment
 from graphmamba.data.catalog import Level
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import add_columns
-from graphmamba.task.model import columns_read
-from graphmamba.train.files import read_tensors
-from graphmamba.train.metrics_file import read_rows
-from graphmamba.train.reporter import EpochRecord, Silent, StartRecord, StepRecord
-from graphmamba.train.results import RunResult
+from graphmamba.nn.model import columns_read
+from graphmamba.training.files import read_tensors
+from graphmamba.training.metrics_file import read_rows
+from graphmamba.training.reporter import EpochRecord, Silent, StartRecord, StepRecord
+from graphmamba.training.results import RunResult
 from tests.helpers.synthetic import synthetic_graphs
 
 TINY = {

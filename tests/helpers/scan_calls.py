@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from graphmamba.scan.options import Discretization
-from graphmamba.scan.selective_scan.reference import selective_scan
+from graphmamba.ops.options import Discretization
+from graphmamba.ops.selective_scan.reference import selective_scan
 from tests.helpers.agreement import Results
 
 Order = Literal["none", "repeated", "permutation", "samples"]

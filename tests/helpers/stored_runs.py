@@ -4,10 +4,10 @@ from pathlib import Path
 
 from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
-from graphmamba.train.folder import RunFolder, write_config
-from graphmamba.train.metrics_file import append_row
-from graphmamba.train.options import RunOptions
-from graphmamba.train.results import Ending, RunResult
+from graphmamba.training.folder import RunFolder, write_config
+from graphmamba.training.metrics_file import append_row
+from graphmamba.training.options import RunOptions
+from graphmamba.training.results import Ending, RunResult
 
 EPOCHS = 200
 """What the config of Graph-Mamba on Peptides-func asks for."""

@@ -10,8 +10,8 @@ from rich.console import Console
 from graphmamba.published import Score
 from graphmamba.show.tables import results_table, scores_table
 from graphmamba.show.units import metric_title
-from graphmamba.task.ranking import COLUMNS
-from graphmamba.train.results import RunResult, SeedsResult
+from graphmamba.training.ranking import COLUMNS
+from graphmamba.training.results import RunResult, SeedsResult
 from tests.show.test_reporters import result
 
 NAMES = ("loss", *COLUMNS)

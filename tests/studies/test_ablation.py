@@ -10,7 +10,7 @@ import pytest
 
 from graphmamba.config import load_experiment
 from graphmamba.errors import UserError
-from graphmamba.order.policy import PUBLISHED
+from graphmamba.ordering.policy import PUBLISHED
 from graphmamba.studies import ablation as study
 from graphmamba.studies.ablation import (
     ORDER_ROWS,
@@ -23,10 +23,10 @@ from graphmamba.studies.ablation import (
     row_experiments,
     write_ablation,
 )
-from graphmamba.train.experiment import Experiment
-from graphmamba.train.folder import RunFolder, write_config
-from graphmamba.train.options import RunOptions
-from graphmamba.train.results import RunResult
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.folder import RunFolder, write_config
+from graphmamba.training.options import RunOptions
+from graphmamba.training.results import RunResult
 
 SMALL = {
     "sizes": (3, 1, 1),

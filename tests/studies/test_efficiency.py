@@ -38,7 +38,7 @@ from graphmamba.studies.efficiency import (
 )
 from graphmamba.studies.efficiency_report import claims, print_findings, write_findings, write_rows
 from graphmamba.studies.memory import HeldMemoryError, settled
-from graphmamba.train import stops
+from graphmamba.training import stops
 from tests.helpers.typecheck import typecheck_off
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from graphmamba.config import Experiment, load_experiment
-from graphmamba.scan import causal_conv1d, selective_scan
-from graphmamba.stack import Attention, GatedGCN, GPSLayer
-from graphmamba.stack.edge_attention import attend, wire
+from graphmamba.nn import Attention, GatedGCN, GPSLayer
+from graphmamba.nn.model import GraphMamba
+from graphmamba.ops import causal_conv1d, selective_scan
+from graphmamba.ops.edge_attention import attend, wire
 from graphmamba.studies.flops import (
     OWN_ELEMENTWISE,
     PRODUCTS,
@@ -20,7 +21,6 @@ from graphmamba.studies.flops import (
     forward_flops,
     layer_flops,
 )
-from graphmamba.task.model import GraphMamba
 from tests.helpers.experiments import generated_batch
 from tests.helpers.graphs import random_rows, random_topology
 

@@ -9,13 +9,13 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.flop_counter import FlopCounterMode
 
-from graphmamba.order.policy import OrderPolicy
-from graphmamba.stack import Attention
-from graphmamba.stack.big_bird import BigBird
-from graphmamba.stack.exphormer import ExphormerStack
-from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
-from graphmamba.stack.parts import GlobalMixer
-from graphmamba.stack.performer import Performer
+from graphmamba.nn import Attention
+from graphmamba.nn.big_bird import BigBird
+from graphmamba.nn.exphormer import ExphormerStack
+from graphmamba.nn.graph_mamba_mixer import GraphMambaMixer
+from graphmamba.nn.parts import GlobalMixer
+from graphmamba.nn.performer import Performer
+from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.studies.flops import BatchSize, Flops, forward_flops, layer_flops
 from tests.helpers.experiments import generated_batch
 from tests.helpers.graphs import random_topology

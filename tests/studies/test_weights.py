@@ -13,13 +13,13 @@ from graphmamba.errors import UserError
 from graphmamba.show.units import metric_title
 from graphmamba.studies.results import StoredRun
 from graphmamba.studies.weights import index, weights
-from graphmamba.train import pretrained
-from graphmamba.train.fit import fit
-from graphmamba.train.open_data import open_data
-from graphmamba.train.options import RunOptions
-from graphmamba.train.pretrained import find_pretrained, load_pretrained
-from graphmamba.train.results import RunResult
-from graphmamba.train.weights import build_model, load_weights, save_weights
+from graphmamba.training import pretrained
+from graphmamba.training.fit import fit
+from graphmamba.training.open_data import open_data
+from graphmamba.training.options import RunOptions
+from graphmamba.training.pretrained import find_pretrained, load_pretrained
+from graphmamba.training.results import RunResult
+from graphmamba.training.weights import build_model, load_weights, save_weights
 
 ROOT = Path(__file__).parents[2]
 SMALL = {

@@ -29,11 +29,11 @@ from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
-from graphmamba.train.experiment import Experiment
-from graphmamba.train.identity import check_same_graphs, identity_of
-from graphmamba.train.predictions import PredictionKind, kind_of
-from graphmamba.train.pretrained import load_pretrained
-from graphmamba.train.trained import Trained, load
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.identity import check_same_graphs, identity_of
+from graphmamba.training.predictions import PredictionKind, kind_of
+from graphmamba.training.pretrained import load_pretrained
+from graphmamba.training.trained import Trained, load
 
 ALL = "all"
 """What a split is called that holds every graph."""

@@ -15,10 +15,10 @@ from graphmamba.entries import Entries
 from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in
 from graphmamba.published import Score
-from graphmamba.train.experiment import Experiment
-from graphmamba.train.folder import RunFolder, Started, read_config
-from graphmamba.train.options import RunOptions
-from graphmamba.train.results import Ending, RunResult, SeedsResult
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.folder import RunFolder, Started, read_config
+from graphmamba.training.options import RunOptions
+from graphmamba.training.results import Ending, RunResult, SeedsResult
 
 Given = Mapping[str, object]
 STATUS: Mapping[Ending, int] = {"signal": 143, "interrupt": 130, "max time": 75}
@@ -123,9 +123,9 @@ def _train(
     is_resumed: bool,
 ) -> None:
     from graphmamba.show import reporter_for
-    from graphmamba.train.fit import fit
-    from graphmamba.train.fit_seeds import fit_seeds
-    from graphmamba.train.open_data import open_data
+    from graphmamba.training.fit import fit
+    from graphmamba.training.fit_seeds import fit_seeds
+    from graphmamba.training.open_data import open_data
 
     store = None
     if root is not None:

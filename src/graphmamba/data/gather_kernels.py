@@ -8,9 +8,9 @@ from numba import carray  # type: ignore[attr-defined]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from graphmamba.compiled import helper
 from graphmamba.data.compiled import kernel
 from graphmamba.data.gather_jobs import ADD, COPY, OWNER
+from graphmamba.ops.compiled import helper
 
 LINE = 64
 AHEAD = 4

@@ -7,8 +7,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.checks import check_choice, check_least
-from graphmamba.data.random_bits import draw_bits
 from graphmamba.errors import UserError
+from graphmamba.ops.random import draw_bits
 
 Ids = Int[Tensor, " _"]
 """Numbers of any number of graphs."""

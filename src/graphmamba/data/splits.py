@@ -7,8 +7,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.checks import check_choice
-from graphmamba.data.random_bits import draw_bits
 from graphmamba.errors import UserError
+from graphmamba.ops.random import draw_bits
 
 SPLITS = {"train": 0, "validation": 1, "test": 2}
 Split = Int[Tensor, " graphs"] | Mapping[str, Collection[int]]

@@ -13,7 +13,6 @@ from torch_geometric.data import Batch, Data
 
 from graphmamba.checks import check_choice
 from graphmamba.data.batch import make_batch
-from graphmamba.data.checks import check_rows
 from graphmamba.data.from_pyg import Graphs, columns_of
 from graphmamba.data.gather import Gather, make_gather
 from graphmamba.data.parallel import Span, for_each_span
@@ -31,6 +30,7 @@ from graphmamba.data.tables import (
     owner_of,
 )
 from graphmamba.errors import UserError
+from graphmamba.ops.tensor_checks import check_rows
 
 PAIRS = "pairs."
 TAKEN = frozenset({"batch", "edge_index", "graph_key", "num_nodes", "ptr", *HIDDEN})

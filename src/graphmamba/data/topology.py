@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.data.dense_blocks import Blocks
-from graphmamba.data.edge_layout import EdgeLayout, lay_out_edges
+from graphmamba.ops.edge_layout import EdgeLayout, lay_out_edges
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import time
 from typing import TYPE_CHECKING
 
 from graphmamba.show.units import bytes_of, metric_title, time_of
-from graphmamba.train.reporter import EpochRecord, Silent, StartRecord, StepRecord
-from graphmamba.train.results import RunResult
+from graphmamba.training.reporter import EpochRecord, Silent, StartRecord, StepRecord
+from graphmamba.training.results import RunResult
 
 if TYPE_CHECKING:
     from rich.progress import Progress

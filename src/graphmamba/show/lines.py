@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 
-from graphmamba.train.reporter import EpochRecord, Silent, StartRecord
+from graphmamba.training.reporter import EpochRecord, Silent, StartRecord
 
 
 class Lines(Silent):

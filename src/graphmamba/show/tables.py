@@ -8,7 +8,7 @@ from typing import Any
 
 from graphmamba.published import Score
 from graphmamba.show.units import bytes_of, metric_title, time_of
-from graphmamba.train.results import RunResult, SeedsResult, deviation_of, mean_of
+from graphmamba.training.results import RunResult, SeedsResult, deviation_of, mean_of
 
 GAP, FRAME = 3, 1
 """Characters that rich puts between columns, and once more around them."""

@@ -14,17 +14,17 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.figures import new_figure
-from graphmamba.order.policy import ABLATIONS, OrderPolicy
+from graphmamba.ordering.policy import ABLATIONS, OrderPolicy
 from graphmamba.parse import numbers_in, words_among
 from graphmamba.show.units import metric_title
 from graphmamba.studies import report as write
 from graphmamba.studies.results import finished_run
-from graphmamba.train.experiment import Experiment
-from graphmamba.train.fit import fit
-from graphmamba.train.folder import RunFolder, read_config
-from graphmamba.train.open_data import open_data
-from graphmamba.train.options import RunOptions
-from graphmamba.train.results import RunResult, deviation_of, mean_of
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.fit import fit
+from graphmamba.training.folder import RunFolder, read_config
+from graphmamba.training.open_data import open_data
+from graphmamba.training.options import RunOptions
+from graphmamba.training.results import RunResult, deviation_of, mean_of
 from graphmamba.whole_files import write_text
 
 Given = Mapping[str, object]

@@ -27,9 +27,9 @@ from graphmamba.studies.cost import (
 )
 from graphmamba.studies.memory import capped, parse_bytes, released_bytes, settled
 from graphmamba.studies.report import page
-from graphmamba.train.engine import rounded_products
-from graphmamba.train.options import RunOptions
-from graphmamba.train.stops import Stops
+from graphmamba.training.engine import rounded_products
+from graphmamba.training.options import RunOptions
+from graphmamba.training.stops import Stops
 
 Part = Literal["all", "malnet", "mixers"]
 Figure = Literal["fractions", "mixers", "batches"]

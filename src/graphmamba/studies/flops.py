@@ -16,12 +16,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.data import Data
 
 # The first and the last of these define the operators that the tables name.
-import graphmamba.scan
-import graphmamba.stack.selection  # noqa: F401
+import graphmamba.ops
+import graphmamba.ops.selection  # noqa: F401
 from graphmamba.data.columns import topology_of
-from graphmamba.encode.categories import CategoryEncoder
-from graphmamba.encode.dropout import Dropout
-from graphmamba.encode.encoder import (
+from graphmamba.errors import UserError
+from graphmamba.nn.attention import Attention
+from graphmamba.nn.batch_norm import BatchNorm, NoNorm
+from graphmamba.nn.big_bird import BigBird
+from graphmamba.nn.categories import CategoryEncoder
+from graphmamba.nn.dropout import Dropout
+from graphmamba.nn.encoder import (
     Concat,
     DummyEdges,
     EdgeFeatures,
@@ -29,22 +33,18 @@ from graphmamba.encode.encoder import (
     NodeFeatures,
     PreLayer,
 )
-from graphmamba.encode.laplacian import DeepSet, GateEncoder, LaplacianEncoder
-from graphmamba.encode.norm import BatchNorm, NoNorm
-from graphmamba.encode.numbers import NumberEncoder, Standardize
-from graphmamba.encode.random_walk import RandomWalkEncoder
-from graphmamba.errors import UserError
-from graphmamba.stack.attention import Attention
-from graphmamba.stack.big_bird import BigBird
-from graphmamba.stack.exphormer import ExphormerAttention, ExphormerStack
-from graphmamba.stack.gated_gcn import GatedGCN
-from graphmamba.stack.gps_layer import GPSLayer
-from graphmamba.stack.graph_mamba_mixer import GraphMambaMixer
-from graphmamba.stack.mamba_block import MambaBlock, SelectivePath
-from graphmamba.stack.norm import NodeNorm
-from graphmamba.stack.performer import Performer
-from graphmamba.task.heads import GraphHead, UnitLength
-from graphmamba.task.model import GraphMamba
+from graphmamba.nn.exphormer import ExphormerAttention, ExphormerStack
+from graphmamba.nn.gated_gcn import GatedGCN
+from graphmamba.nn.gps_layer import GPSLayer
+from graphmamba.nn.graph_mamba_mixer import GraphMambaMixer
+from graphmamba.nn.heads import GraphHead, UnitLength
+from graphmamba.nn.laplacian import DeepSet, GateEncoder, LaplacianEncoder
+from graphmamba.nn.mamba_block import MambaBlock, SelectivePath
+from graphmamba.nn.model import GraphMamba
+from graphmamba.nn.norm import NodeNorm
+from graphmamba.nn.numbers import NumberEncoder, Standardize
+from graphmamba.nn.performer import Performer
+from graphmamba.nn.random_walk import RandomWalkEncoder
 
 aten, ours = torch.ops.aten, torch.ops.graphmamba
 

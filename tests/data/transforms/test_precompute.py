@@ -13,7 +13,6 @@ from torch_geometric.utils import to_undirected
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.custom import read_folder
-from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns
 from graphmamba.data.transforms import expander, laplacian, precompute
@@ -30,6 +29,7 @@ from graphmamba.data.transforms.precompute import (
 )
 from graphmamba.data.transforms.random_walk import return_probabilities
 from graphmamba.errors import UserError
+from graphmamba.ops.random import draw_bits
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 

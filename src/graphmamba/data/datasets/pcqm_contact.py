@@ -20,9 +20,9 @@ from torch import Tensor
 
 from graphmamba.data.datasets.files import DAMAGED, find_file
 from graphmamba.data.datasets.molecules import columns_of_molecules, import_rdkit
-from graphmamba.data.random_bits import draw_bits, take_bits
 from graphmamba.data.tables import LINKS, GraphColumns, Pairs, boundaries
 from graphmamba.errors import UserError
+from graphmamba.ops.random import draw_bits, take_bits
 
 FILE = "pcqm4m-contact.tsv"
 COLUMN = "cxsmiles"

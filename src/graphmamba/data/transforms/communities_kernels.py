@@ -9,8 +9,8 @@ from typing import no_type_check
 
 import numpy as np
 
-from graphmamba.compiled import helper
 from graphmamba.data.compiled import kernel
+from graphmamba.ops.compiled import helper
 
 
 @helper

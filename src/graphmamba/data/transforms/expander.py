@@ -9,8 +9,8 @@ from torch import Tensor
 
 from graphmamba.checks import check_least
 from graphmamba.data.parallel import node_counts, run_all
-from graphmamba.data.random_bits import draw_bits
 from graphmamba.data.tables import GraphColumns, Pairs, boundaries
+from graphmamba.ops.random import draw_bits
 
 COMPLETE_UP_TO = 10
 """Graphs of at most this many nodes get all pairs instead."""

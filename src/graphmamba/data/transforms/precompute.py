@@ -13,7 +13,6 @@ from torch_geometric.data import Data
 
 from graphmamba.checks import check_least, check_types
 from graphmamba.data.cache import open_or_repair
-from graphmamba.data.checks import check_membership
 from graphmamba.data.columns import membership_of, required
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns, Pairs, is_pairs
@@ -24,6 +23,7 @@ from graphmamba.data.transforms.expander import all_expanders, expander_edges, e
 from graphmamba.data.transforms.laplacian import laplacian_spectra, laplacian_spectrum
 from graphmamba.data.transforms.random_walk import all_return_probabilities, return_probabilities
 from graphmamba.errors import UserError
+from graphmamba.ops.tensor_checks import check_membership
 
 RECIPE_VERSIONS = {
     "laplacian": 1,

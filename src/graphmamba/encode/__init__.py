@@ -1,1 +1,0 @@
-"""Raw columns of a batch -> node rows and edge rows of the model's width."""

@@ -1,0 +1,166 @@
+"""Sparse attention along real edges, expander edges and virtual nodes."""
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graphmamba.checks import check_divides, check_least
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+from graphmamba.nn.dropout import number_dropouts
+from graphmamba.nn.gated_gcn import GatedGCN
+from graphmamba.nn.gps_layer import GPSLayer
+from graphmamba.nn.options import Activation, NormName
+from graphmamba.nn.parts import required_edges
+from graphmamba.ops.edge_attention import Wires, attend, wire
+from graphmamba.ops.fusing import FUSED_TYPES, FusedBackend
+
+
+@dataclass(frozen=True)
+class AttentionEdges:
+    """Who attends to whom; virtual nodes are numbered behind the real ones."""
+
+    wires: Wires
+    """The rows of real edges come first, then those of the kinds."""
+    features: Float[Tensor, "features channels"]
+    """Rows of the real edges, as encoded, the same for all layers; behind them learned rows, one
+    for each kind of the other edges."""
+
+
+class ExphormerAttention(nn.Module):
+    r"""Attention along given edges, with a row for each edge in the score.
+
+    .. math::
+        w_{ij} = \exp \mathrm{clamp}(\langle k_j \odot q_i / \sqrt{c}, e_{ij} \rangle, -5, 5), \quad
+        x'_i = \frac{\sum_j w_{ij} v_j}{\sum_j w_{ij} + \epsilon}
+
+    https://arxiv.org/abs/2303.06147. There is no output projection.
+
+    Args:
+        channels: Width of the rows.
+        heads: Attention heads; must divide the channels.
+    """
+
+    def __init__(self, channels: int, heads: int) -> None:
+        super().__init__()
+        check_divides("heads", heads, "channels", channels)
+        self.heads = heads
+        self.nodes = nn.Linear(channels, 3 * channels, bias=False)
+        self.edges = nn.Linear(channels, channels, bias=False)
+
+    def forward(
+        self, rows: Float[Tensor, "rows channels"], edges: AttentionEdges
+    ) -> Float[Tensor, "rows channels"]:
+        """Return what each row takes from those it has an edge from; 0 if there is none."""
+        return attend(self.nodes(rows), self.edges(edges.features), edges.wires, self.heads)
+
+
+class ExphormerStack(nn.Module):
+    """All layers of an Exphormer, GatedGCN beside sparse attention; called as one layer.
+
+    They are kept together because they share what no other stack has: edges that are wired once,
+    and virtual nodes, whose rows are handed from attention to attention without residual or norm.
+
+    Args:
+        channels: Width of node and edge rows.
+        layers: Number of layers.
+        heads: Attention heads; must divide the channels.
+        dropout: Rate of all dropouts.
+        has_expander: Whether `topology.expander_index` is attended along. Its learned row exists
+            either way, as in the published parameter counts.
+        virtual_nodes: Nodes added to each graph, with edges to and from all others.
+        has_stable_gate: Whether GatedGCN reads `topology.gate_encoding`.
+        norm: Kind of the three norms of each layer.
+        activation: Of the feed-forward networks and of GatedGCN.
+    """
+
+    backend: FusedBackend = "auto"
+    """What attends along edges; kernels of float32 and shorter, no others."""
+
+    def __init__(  # noqa: PLR0913 - a whole model in one
+        self,
+        channels: int,
+        layers: int,
+        heads: int,
+        *,
+        dropout: float = 0.0,
+        has_expander: bool = True,
+        virtual_nodes: int = 0,
+        has_stable_gate: bool = False,
+        norm: NormName = "batch",
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__()
+        check_divides("heads", heads, "channels", channels)
+        check_least("layers", layers, 1)
+        check_least("virtual_nodes", virtual_nodes, 0)
+        self.has_expander, self.virtual_nodes = has_expander, virtual_nodes
+        self.virtual = nn.Parameter(torch.randn(virtual_nodes, channels))
+        # One kind of expander edge, then those into each virtual node, then those out of each.
+        self.kinds = nn.Parameter(torch.randn(1 + 2 * virtual_nodes, channels))
+        self.layers = nn.ModuleList(
+            GPSLayer(
+                channels,
+                GatedGCN(
+                    channels,
+                    dropout=dropout,
+                    activation=activation,
+                    has_stable_gate=has_stable_gate,
+                ),
+                ExphormerAttention(channels, heads),
+                dropout=dropout,
+                norm=norm,
+                activation=activation,
+            )
+            for _ in range(layers)
+        )
+        number_dropouts(self)
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        e: Float[Tensor, "edges channels"] | None,
+        topology: Topology,
+    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+        """Run all layers."""
+        edges = self._wire(required_edges(e, "Exphormer"), topology)
+        virtual = self.virtual.repeat_interleave(topology.num_graphs, dim=0)
+        for module in self.layers:
+            layer = cast(GPSLayer, module)
+            mixed = cast(nn.Module, layer.mixer)(torch.cat([x, virtual]), edges)
+            mixed, virtual = mixed.split([x.shape[0], virtual.shape[0]])
+            is_read = topology.wants_edges or module is not self.layers[-1]
+            reading = replace(topology, wants_edges=is_read)
+            x, e = layer(x, e, reading, mixed)
+        return x, e
+
+    def _wire(self, e: Float[Tensor, "edges channels"], topology: Topology) -> AttentionEdges:
+        """Join real edges, expander edges and those of the virtual nodes."""
+        index, kind = [topology.edge_index], []
+        if self.has_expander:
+            if topology.expander_index is None:
+                raise UserError("topology.expander_index must be given for Exphormer, got None")
+            index.append(topology.expander_index)
+            kind.append(torch.zeros_like(topology.expander_index[0]))
+        nodes = torch.arange(topology.batch.shape[0], device=e.device)
+        for v in range(self.virtual_nodes):
+            hub = nodes.shape[0] + v * topology.num_graphs + topology.batch
+            if topology.num_real_nodes is not None:
+                # The ghost has as many nodes as are left, which would have to wait for each other
+                # at its hub: each attends to itself instead, and nobody sees it.
+                hub = torch.where(nodes < topology.num_real_nodes, hub, nodes)
+            index += [torch.stack([nodes, hub]), torch.stack([hub, nodes])]
+            into = torch.full_like(nodes, 1 + v)
+            kind += [into, into + self.virtual_nodes]
+        own = torch.arange(e.shape[0], device=e.device)
+        wires = wire(
+            torch.cat(index, dim=1),
+            torch.cat([own, *(each + e.shape[0] for each in kind)]),
+            nodes=nodes.shape[0] + self.virtual_nodes * topology.num_graphs,
+            shared=self.kinds.shape[0],
+            backend=self.backend if e.dtype in FUSED_TYPES else "reference",
+        )
+        return AttentionEdges(wires, torch.cat([e, self.kinds.to(e.dtype)]))

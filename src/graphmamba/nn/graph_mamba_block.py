@@ -1,0 +1,145 @@
+"""The public door to Graph-Mamba: a module like any other of PyTorch Geometric."""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from graphmamba.checks import check_is, check_least
+from graphmamba.data.columns import count_up_to
+from graphmamba.data.topology import Topology
+from graphmamba.nn.graph_mamba_mixer import GraphMambaMixer, InputNorm
+from graphmamba.nn.mamba_block import MambaOptions
+from graphmamba.ops.tensor_checks import check_float_type, check_membership, check_rows
+from graphmamba.ordering.line_up import check_given
+from graphmamba.ordering.policy import OrderPolicy
+from graphmamba.ordering.seed import DrawnSeed
+
+
+class GraphMambaBlock(nn.Module):
+    """Exchange among all nodes of a graph in linear time, for any model of PyTorch Geometric.
+
+    Nodes are sorted by degree, ties at random, and run through a Mamba block; at evaluation five
+    such passes are averaged (https://arxiv.org/abs/2402.00789). There is no residual and no norm
+    after it: add those of your model.
+
+    Args:
+        channels: Width of the node rows.
+        policy: How nodes are lined up.
+        options: Sizes and choices of the Mamba block.
+        input_norm: `none`, as in the published numbers, or `layer`, as in the paper's text.
+        seed: What the random line-ups at evaluation are drawn from; itself drawn by torch's
+            generator, as all line-ups in training are, if None.
+
+    Example:
+        >>> block = GraphMambaBlock(channels=8)
+        >>> edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 0, 4]])
+        >>> block(torch.randn(5, 8), edge_index, torch.tensor([0, 0, 0, 1, 1])).shape
+        torch.Size([5, 8])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        policy: OrderPolicy | None = None,
+        options: MambaOptions | None = None,
+        input_norm: InputNorm = "none",
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.channels = channels
+        self.mixer = GraphMambaMixer(channels, policy, options, input_norm)
+        self.noise_seed = DrawnSeed(seed)
+
+    def forward(  # noqa: PLR0913 - one for each column that a policy may read
+        self,
+        x: Float[Tensor, "nodes width"],
+        edge_index: Int[Tensor, "two edges"],
+        batch: Int[Tensor, " rows"] | None = None,
+        *,
+        num_graphs: int | None = None,
+        graph_key: Int[Tensor, " graphs"] | None = None,
+        centrality: Float[Tensor, " nodes"] | None = None,
+        random_walk: Float[Tensor, "nodes walks"] | None = None,
+        cluster: Int[Tensor, " nodes"] | None = None,
+        laplacian_vectors: Float[Tensor, "nodes frequencies"] | None = None,
+        laplacian_values: Float[Tensor, "nodes frequencies"] | None = None,
+        check: bool | None = None,
+    ) -> Float[Tensor, "nodes width"]:
+        """Mix the nodes of each graph.
+
+        Args:
+            x: Node rows, those of a graph next to one another.
+            edge_index: Sources and targets; only the count of edges leaving each node matters.
+            batch: Graph of each node, ascending; one graph if None.
+            num_graphs: Number of graphs, which must be told if the last ones have no nodes; read
+                from `batch`, at the cost of a wait for the GPU, if None.
+            graph_key: A number for each graph that its random draws depend on, such as its place
+                in the data set; all graphs draw alike if None.
+            centrality: Eigenvector centrality, for policies that sort by it.
+            random_walk: Return probabilities of random walks, for policies that sort by them.
+            cluster: Cluster of each node within its graph, for policies that read it.
+            laplacian_vectors: Eigenvectors of the Laplacian, for policies that sort by smooth
+                functions.
+            laplacian_values: Their eigenvalues, given to each node.
+            check: Whether to look at the values of `batch` and `edge_index`; None looks at tensors
+                on the CPU only, since a look at the GPU has to wait for it.
+        """
+        check_rows("x", x, ("nodes", self.channels))
+        check_float_type("x", x, self.mixer.mamba.in_proj.weight)
+        check_rows("edge_index", edge_index, (2, "edges"), is_integer=True)
+        if batch is None:
+            batch = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
+            num_graphs = 1 if num_graphs is None else num_graphs
+        check_rows("batch", batch, x.shape[:1], is_integer=True)
+        is_checked = x.device.type == "cpu" if check is None else check
+        is_checked = is_checked and not torch.compiler.is_compiling()
+        if num_graphs is None:
+            # Keys tell the number without a wait for the GPU; a look at all values compares both.
+            keys = None if is_checked else graph_key
+            num_graphs = _read_num_graphs(batch) if keys is None else len(keys)
+        if graph_key is not None:
+            check_rows("graph_key", graph_key, (num_graphs,), is_integer=True)
+        topology = Topology(
+            edge_index=edge_index.long(),
+            batch=batch.long(),
+            num_graphs=num_graphs,
+            graph_key=graph_key,
+            centrality=centrality,
+            random_walk=random_walk,
+            cluster=cluster,
+            laplacian_vectors=laplacian_vectors,
+            laplacian_values=laplacian_values,
+        )
+        _check_columns(self.mixer.policy, topology)
+        if is_checked:
+            check_is("num_graphs", num_graphs, int)
+            check_membership(edge_index, batch, num_graphs)
+        # a call that is refused draws nothing
+        return self.mixer(x, replace(topology, seed=self.noise_seed()))
+
+
+def _read_num_graphs(batch: Tensor) -> int:
+    return count_up_to(batch[-1]) if batch.numel() else 0
+
+
+def _check_columns(policy: OrderPolicy, topology: Topology) -> None:
+    """Refuse columns that a policy cannot read: missing ones, other shapes, other kinds."""
+    check_given(policy, topology, prefix="")
+    nodes = topology.batch.shape[0]
+    if topology.centrality is not None:
+        check_rows("centrality", topology.centrality, (nodes,))
+    if topology.cluster is not None:
+        check_rows("cluster", topology.cluster, (nodes,), is_integer=True)
+    if topology.random_walk is not None:
+        check_rows("random_walk", topology.random_walk, (nodes, "walks"))
+        check_least("walks of random_walk", topology.random_walk.shape[1], 1)
+    vectors, values = topology.laplacian_vectors, topology.laplacian_values
+    if vectors is not None:
+        least = policy.frequencies if policy.key == "smooth" else 1
+        check_rows("laplacian_vectors", vectors, (nodes, "frequencies"))
+        check_least("frequencies of laplacian_vectors", vectors.shape[1], least)
+    if values is not None:
+        shape = (nodes, "frequencies") if vectors is None else vectors.shape
+        check_rows("laplacian_values", values, shape)

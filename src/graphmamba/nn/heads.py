@@ -1,0 +1,170 @@
+"""From node rows to predictions: for whole graphs, for nodes, for pairs of nodes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from graphmamba.checks import check_fraction, check_least, check_types
+from graphmamba.data.catalog import Level, Task
+from graphmamba.data.topology import Topology
+from graphmamba.nn.dropout import Dropout, number_dropouts
+from graphmamba.ops.segment_max import max_segments
+from graphmamba.ops.segment_sum import sum_segments
+
+Pooling = Literal["mean", "max", "sum"]
+Activation = Literal["relu", "gelu"]
+
+ACTIVATIONS: dict[Activation, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """The last layers of a model."""
+
+    layers: int = 1
+    """Linear layers, the one that predicts included."""
+    pooling: Pooling = "mean"
+    """How a graph's rows become one, where graphs are predicted."""
+    has_hidden_norm: bool = True
+    """Whether hidden rows are scaled to length 1. The published numbers have it: it comes from a
+    default of their framework that no configuration file shows."""
+    activation: Activation = "relu"
+    """What follows each hidden layer."""
+    dropout: float = 0.0
+    """Chance of each input of each layer to be dropped."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "head.")
+        check_least("head.layers", self.layers, 1)
+        check_fraction("head.dropout", self.dropout)
+
+
+class UnitLength(nn.Module):
+    """Scale every row to length 1; rows of zeros stay."""
+
+    def forward(self, x: Float[Tensor, "rows channels"]) -> Float[Tensor, "rows channels"]:
+        """Divide by the row's length."""
+        return normalize(x, dim=-1)
+
+
+class Mlp(nn.Sequential):
+    """Hidden layers as wide as the input, then a linear one.
+
+    Args:
+        channels: Width of the input.
+        outputs: Width of the result.
+        config: Depth, activation, dropout and row normalisation of the hidden layers.
+    """
+
+    def __init__(self, channels: int, outputs: int, config: HeadConfig) -> None:
+        parts: list[nn.Module] = []
+        dropped = [config.dropout] if config.dropout else []
+        for _ in range(config.layers - 1):
+            parts += [*map(Dropout, dropped), nn.Linear(channels, channels)]
+            parts.append(ACTIVATIONS[config.activation]())
+            parts += [UnitLength()] if config.has_hidden_norm else []
+        super().__init__(*parts, *map(Dropout, dropped), nn.Linear(channels, outputs))
+        number_dropouts(self)
+
+    def forward(
+        self, x: Float[Tensor, "rows channels"], seed: Int[Tensor, ""] | None = None
+    ) -> Float[Tensor, "rows outputs"]:
+        """Map each row by itself; the dropouts follow the seed."""
+        for part in self:
+            x = part(x, seed) if isinstance(part, Dropout) else part(x)
+        return x
+
+
+def pool(
+    x: Float[Tensor, "nodes channels"],
+    batch: Int[Tensor, " nodes"],
+    num_graphs: int,
+    pooling: Pooling,
+    ptr: Int[Tensor, " boundaries"] | None = None,
+) -> Float[Tensor, "graphs channels"]:
+    """Reduce the rows of each graph to one; a graph without nodes gets zeros.
+
+    Args:
+        x: Node rows.
+        batch: Graph of each node, ascending.
+        num_graphs: Number of graphs.
+        pooling: How; rows that share a maximum share its gradient evenly.
+        ptr: First node of each graph and the number of nodes; found from `batch` if None.
+    """
+    if ptr is None:
+        every = torch.arange(num_graphs + 1, device=batch.device, dtype=batch.dtype)
+        ptr = torch.searchsorted(batch, every, out_int32=True)
+    if pooling == "max":
+        return max_segments(x, batch, ptr)
+    total = sum_segments(x, batch, ptr)
+    return total if pooling == "sum" else total / ptr.diff().clamp_min(1)[:, None]
+
+
+class GraphHead(nn.Module):
+    """Pool each graph, then predict."""
+
+    def __init__(self, channels: int, task: Task, config: HeadConfig) -> None:
+        super().__init__()
+        self.pooling = config.pooling
+        self.mlp = Mlp(channels, task.outputs, config)
+
+    def forward(
+        self, x: Float[Tensor, "nodes channels"], topology: Topology
+    ) -> Float[Tensor, "graphs outputs"]:
+        """Predict one row per graph."""
+        rows = pool(x, topology.batch, topology.num_graphs, self.pooling, topology.ptr)
+        return self.mlp(rows, topology.dropout_seed)
+
+
+class NodeHead(nn.Module):
+    """Predict for every node by itself."""
+
+    def __init__(self, channels: int, task: Task, config: HeadConfig) -> None:
+        super().__init__()
+        self.mlp = Mlp(channels, task.outputs, config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        topology: Topology,
+    ) -> Float[Tensor, "nodes outputs"]:
+        """Predict one row per node."""
+        return self.mlp(x, topology.dropout_seed)
+
+
+class LinkHead(nn.Module):
+    """Embed the nodes: the inner product of two embeddings scores their pair.
+
+    The prediction is the embeddings and not some pairs' scores because a ranking needs every pair
+    of a graph, and `pair_scores` makes any of them.
+    """
+
+    def __init__(self, channels: int, task: Task, config: HeadConfig) -> None:  # noqa: ARG002
+        super().__init__()
+        self.mlp = Mlp(channels, channels, config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        topology: Topology,
+    ) -> Float[Tensor, "nodes channels"]:
+        """Embed every node."""
+        return self.mlp(x, topology.dropout_seed)
+
+
+def pair_scores(
+    embeddings: Float[Tensor, "nodes channels"], pairs: Int[Tensor, "2 pairs"]
+) -> Float[Tensor, " pairs"]:
+    """Inner product of the two embeddings of each pair."""
+    return torch.linalg.vecdot(embeddings[pairs[0]], embeddings[pairs[1]])
+
+
+HEADS: dict[Level, type[GraphHead] | type[NodeHead] | type[LinkHead]] = {
+    "graph": GraphHead,
+    "node": NodeHead,
+    "link": LinkHead,
+}

@@ -1,0 +1,73 @@
+"""Which implementation runs, and a refusal for one that cannot."""
+
+import os
+from importlib.util import find_spec
+from typing import get_args
+
+import torch
+
+from graphmamba.checks import check_choice
+from graphmamba.errors import UserError
+from graphmamba.ops.options import Backend
+
+_PACKAGES: dict[Backend, str] = {"cpu": "numba", "fused": "triton"}
+
+# Looked up once and without importing them: tracing cannot look into the import system.
+_FOUND = {backend: find_spec(package) is not None for backend, package in _PACKAGES.items()}
+
+
+def available_backends(device: torch.device) -> tuple[Backend, ...]:
+    """Names of the backends that can work on tensors of this device.
+
+    Example:
+        >>> import torch
+        >>> "reference" in available_backends(torch.device("cpu"))
+        True
+    """
+    usable = (name for name in _PACKAGES if _FOUND[name] and _runs_on(name, device))
+    return ("reference", *usable)
+
+
+def choose_backend(backend: Backend, device: torch.device, argument: str = "backend") -> Backend:
+    """Name of the backend to run; one that was asked for and is missing raises.
+
+    Args:
+        backend: What was asked for.
+        device: Where the tensors are.
+        argument: What a message calls the backend.
+    """
+    check_choice(argument, backend, get_args(Backend))
+    if backend == "reference":
+        return backend
+    name = _own(device) if backend == "auto" else backend
+    if not _runs_on(name, device):
+        usable = [each for each in get_args(Backend) if _runs_on(each, device)]
+        listed = ", ".join(map(repr, usable))
+        place = "the CPU" if name == "cpu" else "a GPU, or TRITON_INTERPRET=1"
+        raise UserError(
+            f"{argument} must be one of {listed} for tensors on {device}, got {backend!r}: "
+            f"{name!r} needs {place}"
+        )
+    if not _FOUND[name]:
+        package = _PACKAGES[name]
+        raise ImportError(
+            f"backend {name!r} needs the package {package}, which is not installed: "
+            f"pip install {package}, or pass backend='reference'"
+        )
+    return name
+
+
+def _own(device: torch.device) -> Backend:
+    """Name what `auto` stands for."""
+    return "fused" if device.type == "cuda" else "cpu"
+
+
+def _runs_on(name: Backend, device: torch.device) -> bool:
+    if name == "reference":
+        return True
+    if name == "auto":
+        return _runs_on(_own(device), device)
+    if device.type == "cuda":
+        return name == "fused"
+    is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    return device.type == "cpu" and (name == "cpu" or is_interpreted)

@@ -1,0 +1,116 @@
+"""The causal convolution over packed sequences: the public door, and the operators behind it."""
+
+from types import ModuleType
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphmamba.ops import checks
+from graphmamba.ops.backends import choose_backend
+from graphmamba.ops.causal_conv1d import reference
+from graphmamba.ops.options import Backend
+from graphmamba.ops.sequence_operators import Operation, register
+
+
+def causal_conv1d(
+    x: Float[Tensor, "rows inner"],
+    weight: Float[Tensor, "inner width"],
+    bias: Float[Tensor, " inner"] | None = None,
+    *,
+    cu_seqlens: Int[Tensor, " boundaries"],
+    order: Int[Tensor, " steps"] | None = None,
+    permutation: bool = False,
+    activation: bool = True,
+    reverse: bool = False,
+    backend: Backend = "auto",
+    check: bool | None = None,
+) -> Float[Tensor, "steps inner"]:
+    r"""Convolve each channel of sequences laid end to end, looking back only.
+
+    .. math::
+        y_t = \mathrm{SiLU}\Big(b + \sum_{k=0}^{width-1} w_{width-1-k} \odot x_{o(t-k)}\Big)
+
+    where steps before the start of a sequence count as 0. The gradients are the same to the last
+    bit whenever they are computed again.
+
+    Args:
+        x: Rows that the steps visit; float32 or bfloat16, on the CPU float64 too.
+        weight: Taps of each channel, at most 8; the last one weighs the step itself.
+        bias: Added before the activation; nothing if None.
+        cu_seqlens: Sequence `i` is steps `cu_seqlens[i]` to `cu_seqlens[i + 1]`; it may be empty.
+        order: Row that each step visits, repeats allowed; step `t` visits row `t` if None.
+        permutation: Promises that `order` is a permutation of the steps, which makes the backward
+            pass faster; step `t` then visits row `order[t] % rows`.
+        activation: Whether SiLU is applied.
+        reverse: Whether each sequence is walked from its end: the taps then look ahead.
+        backend: `auto` is `fused` for tensors on a GPU and `cpu` for the others.
+        check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has to
+            be waited for. If None they are on the CPU, and where no gradient is recorded; never
+            while a graph is compiled or captured.
+
+    Returns:
+        The output in the order of the steps, in the type of `x`.
+
+    Raises:
+        ValueError: An argument breaks a rule; the message names it, the rule and the value.
+        ImportError: The backend needs a package that is not installed.
+
+    Example:
+        >>> import torch
+        >>> x, weight = torch.randn(5, 8), torch.randn(8, 4)
+        >>> causal_conv1d(x, weight, cu_seqlens=torch.tensor([0, 2, 5])).shape
+        torch.Size([5, 8])
+    """
+    name = choose_backend(backend, checks.device_of("x", x))
+    rows, parameters = {"x": x}, {"weight": weight, "bias": bias}
+    checks.check_tensors(name, rows, parameters, {"cu_seqlens": cu_seqlens, "order": order})
+    steps = checks.check_conv_shapes(x, weight, bias, cu_seqlens, order, permutation)
+    if checks.are_values_checked(check, x, weight, bias):
+        checks.check_values(cu_seqlens, order, steps, x.shape[0], permutation, "permutation")
+
+    if name == "reference":
+        return reference.causal_conv1d(
+            *(x, weight, bias), cu_seqlens=cu_seqlens, order=order, permutation=permutation,
+            activation=activation, reverse=reverse,
+        )  # fmt: skip
+    exact = torch.promote_types(x.dtype, torch.float32)
+    weight, bias = weight.to(exact), None if bias is None else bias.to(exact)
+    settings = permutation, activation, reverse
+    out, _ = _OPERATORS[name](x, weight, bias, cu_seqlens, order, *settings)
+    return out
+
+
+def _forward(backend: ModuleType, *arguments: Any) -> tuple[Tensor, Tensor]:
+    _, *settings = arguments[5:]
+    # The backward pass computes anew what it wants: nothing is kept for it.
+    return backend.forward(*arguments[:5], *settings), arguments[1].new_empty(0)
+
+
+def _backward(
+    backend: ModuleType,
+    grad: Tensor,
+    kept: Tensor,  # noqa: ARG001 - nothing
+    *arguments: Any,
+) -> tuple[Tensor, ...]:
+    return backend.backward(grad, *arguments)
+
+
+def _shapes(
+    backend: ModuleType,  # noqa: ARG001 - the same for all
+    *arguments: Any,
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    x, order = arguments[0], arguments[4]
+    return ((x if order is None else order).shape[0], x.shape[1]), (0,)
+
+
+_OPERATION = Operation(
+    name="causal_conv1d",
+    leaves=("Tensor x", "Tensor weight", "Tensor? bias"),
+    settings=("bool permutation", "bool activation", "bool reverse"),
+    forward=_forward,
+    backward=_backward,
+    shapes=_shapes,
+)
+_OPERATORS = {backend: register(_OPERATION, backend) for backend in ("cpu", "fused")}

@@ -1,0 +1,38 @@
+"""The depthwise causal convolution, one tap after another, in plain PyTorch."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+
+def causal_conv1d(
+    x: Float[Tensor, "rows inner"],
+    weight: Float[Tensor, "inner width"],
+    bias: Float[Tensor, " inner"] | None = None,
+    *,
+    cu_seqlens: Int[Tensor, " boundaries"],
+    order: Int[Tensor, " steps"] | None = None,
+    permutation: bool = False,  # noqa: ARG001 - autograd sums repeated rows by itself
+    activation: bool = True,
+    reverse: bool = False,
+) -> Float[Tensor, "steps inner"]:
+    """Define `graphmamba.ops.causal_conv1d`; every faster form is judged by this one."""
+    exact = torch.promote_types(x.dtype, torch.float32)
+    rows = x if order is None else x[order % x.shape[0]]
+    rows, taps = rows.to(exact), weight.to(exact)
+    steps, width = rows.shape[0], weight.shape[1]
+
+    t = torch.arange(steps, device=x.device)
+    sequence = torch.searchsorted(cu_seqlens.long(), t, right=True)
+    first, last = cu_seqlens.long()[sequence - 1], cu_seqlens.long()[sequence] - 1
+
+    out = torch.zeros_like(rows) if bias is None else bias.to(exact).expand_as(rows)
+    for back in range(width):
+        source = t + back if reverse else t - back
+        inside = (source >= first) & (source <= last)
+        visited = rows[source.clamp(0, max(steps - 1, 0))]
+        # A select, not a product with the mask: a NaN next door must not come through.
+        visited = torch.where(inside[:, None], visited, 0)
+        out = out + taps[:, width - 1 - back] * visited
+    return (functional.silu(out) if activation else out).to(x.dtype)

@@ -1,0 +1,143 @@
+"""The selective scan over packed sequences: the public door, and the operators behind it."""
+
+from types import ModuleType
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphmamba.ops import checks
+from graphmamba.ops.backends import choose_backend
+from graphmamba.ops.options import Backend, Discretization
+from graphmamba.ops.selective_scan import reference
+from graphmamba.ops.sequence_operators import Operation, is_recorded, register
+
+
+def selective_scan(
+    u: Float[Tensor, "steps inner"],
+    delta: Float[Tensor, "steps inner"],
+    A: Float[Tensor, "inner state"],
+    B: Float[Tensor, "steps state"],
+    C: Float[Tensor, "steps state"],
+    D: Float[Tensor, " inner"] | None = None,
+    z: Float[Tensor, "rows inner"] | None = None,
+    delta_bias: Float[Tensor, " inner"] | None = None,
+    *,
+    cu_seqlens: Int[Tensor, " boundaries"],
+    order: Int[Tensor, " steps"] | None = None,
+    scatter: bool = False,
+    softplus: bool = True,
+    discretization: Discretization = "euler",
+    reverse: bool = False,
+    log_A: bool = False,
+    backend: Backend = "auto",
+    check: bool | None = None,
+) -> Float[Tensor, "steps inner"]:
+    r"""Run the selective state space model of Mamba over sequences laid end to end.
+
+    .. math::
+        h_t = \exp(\Delta_t A) h_{t-1} + \bar B_t u_t, \quad
+        y_t = (C_t h_t + D u_t) \odot \mathrm{SiLU}(z_{o(t)})
+
+    with :math:`\Delta_t = \mathrm{softplus}(delta_t + delta\_bias)`, and h = 0 where a sequence
+    starts (https://arxiv.org/abs/2312.00752). The state is kept in float32, or in float64 if the
+    inputs are. The gradients are the same to the last bit whenever they are computed again.
+
+    Args:
+        u: Input of each step; float32 or bfloat16, on the CPU float64 too.
+        delta: Step size, before bias and softplus.
+        A: Rate at which each state decays; negative. With `log_A`, the logarithm of its size.
+        B: Weight of the input, for each step.
+        C: Weight of the state in the output, for each step.
+        D: Weight of the input in the output; none if None.
+        z: Gate, a row for each row that `order` visits; none if None.
+        delta_bias: Added to `delta`; nothing if None.
+        cu_seqlens: Sequence `i` is steps `cu_seqlens[i]` to `cu_seqlens[i + 1]`; it may be empty.
+        order: Row of `z` that each step visits; step `t` visits row `t` if None. With `scatter`
+            it is a permutation of the steps, and step `t` visits row `order[t] % rows`. It does
+            not move the steps themselves.
+        scatter: Whether the output of step `t` goes to row `order[t]` instead of row `t`.
+        softplus: Whether softplus is applied to the step size.
+        discretization: `euler` weighs B by the step size, as the published code does; `zoh` holds
+            the input over the step, as the paper prints it.
+        reverse: Whether each sequence is walked from its end.
+        log_A: Whether the rates are -exp(A), as Mamba trains them.
+        backend: `auto` is `fused` for tensors on a GPU and `cpu` for the others.
+        check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has to
+            be waited for. If None they are on the CPU, and where no gradient is recorded; never
+            while a graph is compiled or captured.
+
+    Returns:
+        The output, in the type of `u`; in the order of the steps, or of the slots with `scatter`.
+
+    Raises:
+        ValueError: An argument breaks a rule; the message names it, the rule and the value.
+        ImportError: The backend needs a package that is not installed.
+
+    Example:
+        >>> import torch
+        >>> u, delta = torch.randn(5, 8), torch.randn(5, 8)
+        >>> A, B, C = -torch.rand(8, 16), torch.randn(5, 16), torch.randn(5, 16)
+        >>> selective_scan(u, delta, A, B, C, cu_seqlens=torch.tensor([0, 2, 5])).shape
+        torch.Size([5, 8])
+    """
+    name = choose_backend(backend, checks.device_of("u", u))
+    rows, parameters = {"u": u, "delta": delta, "B": B, "C": C, "z": z}, {"A": A, "D": D}
+    parameters["delta_bias"] = delta_bias
+    checks.check_tensors(name, rows, parameters, {"cu_seqlens": cu_seqlens, "order": order})
+    checks.check_scan_shapes(rows | parameters, cu_seqlens, order, scatter)
+    checks.check_discretization(discretization)
+    if checks.are_values_checked(check, *rows.values(), *parameters.values()):
+        # without a gate no row is visited, and yet each step would have one of its own
+        visited = u.shape[0] if z is None else z.shape[0]
+        checks.check_values(cu_seqlens, order, u.shape[0], visited, scatter, "scatter")
+
+    if name == "reference":
+        return reference.selective_scan(
+            *(u, delta, A, B, C, D, z, delta_bias), cu_seqlens=cu_seqlens, order=order,
+            scatter=scatter, softplus=softplus, discretization=discretization, reverse=reverse,
+            log_A=log_A,
+        )  # fmt: skip
+    exact = torch.promote_types(u.dtype, torch.float32)
+    A = A.to(exact)
+    D, delta_bias = (None if x is None else x.to(exact) for x in (D, delta_bias))
+    keep_states = is_recorded(u, delta, A, B, C, D, z, delta_bias)
+    settings = scatter, softplus, discretization == "zoh", reverse, log_A, keep_states
+    out, _ = _OPERATORS[name](u, delta, A, B, C, D, z, delta_bias, cu_seqlens, order, *settings)
+    return out
+
+
+def _forward(backend: ModuleType, *arguments: Any) -> tuple[Tensor, Tensor]:
+    return backend.forward(*arguments)
+
+
+def _backward(
+    backend: ModuleType, grad: Tensor, states: Tensor, *arguments: Any
+) -> tuple[Tensor, ...]:
+    *settings, keep_states = arguments[10:]
+    if not keep_states:
+        raise RuntimeError("keep_states must be true where a gradient is asked for, got False")
+    return backend.backward(grad, *arguments[:10], states, *settings)
+
+
+def _shapes(backend: ModuleType, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    (steps, inner), state, keep_states = arguments[0].shape, arguments[2].shape[1], arguments[-1]
+    return (steps, inner), backend.states_shape(steps if keep_states else 0, inner, state)
+
+
+_OPERATION = Operation(
+    name="selective_scan",
+    leaves=(
+        *("Tensor u", "Tensor delta", "Tensor A", "Tensor B", "Tensor C"),
+        *("Tensor? D", "Tensor? z", "Tensor? delta_bias"),
+    ),
+    settings=(
+        *("bool scatter", "bool softplus", "bool zoh", "bool reverse", "bool log_A"),
+        "bool keep_states",
+    ),
+    forward=_forward,
+    backward=_backward,
+    shapes=_shapes,
+)
+_OPERATORS = {backend: register(_OPERATION, backend) for backend in ("cpu", "fused")}

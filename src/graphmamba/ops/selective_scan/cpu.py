@@ -1,0 +1,193 @@
+"""The selective scan on the CPU, compiled by Numba: sequences end to end, in any order."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import SymInt, Tensor
+
+from graphmamba.ops.arrays import LANES, add_groups, as_parameter, as_rows, fill_up, real_type
+from graphmamba.ops.pieces import ENTERS, LEAVES, Pieces, cut, most_cuts
+from graphmamba.ops.selective_scan.cpu_backward_kernels import (
+    Gradients,
+    scan_backward,
+    summarize_backward,
+)
+from graphmamba.ops.selective_scan.cpu_kernels import scan_forward
+from graphmamba.ops.selective_scan.cpu_tile import INTERVAL, PAIR, How, Inputs
+from graphmamba.ops.threads import share_out
+from graphmamba.ops.visits import sum_visits
+
+
+def states_shape(
+    steps: int | SymInt, inner: int | SymInt, state: int | SymInt
+) -> tuple[int | SymInt, int | SymInt, int | SymInt]:
+    """Shape of the kept states: one for each block of steps, then one for each possible cut."""
+    blocks = fill_up(steps, INTERVAL) // INTERVAL
+    return blocks + most_cuts(steps), fill_up(state, PAIR), fill_up(inner, LANES)
+
+
+def forward(
+    u: Float[Tensor, "steps inner"],
+    delta: Float[Tensor, "steps inner"],
+    A: Float[Tensor, "inner state"],
+    B: Float[Tensor, "steps state"],
+    C: Float[Tensor, "steps state"],
+    D: Float[Tensor, " inner"] | None,
+    z: Float[Tensor, "rows inner"] | None,
+    delta_bias: Float[Tensor, " inner"] | None,
+    cu_seqlens: Int[Tensor, " boundaries"],
+    order: Int[Tensor, " steps"] | None,
+    scatter: bool,
+    softplus: bool,
+    zoh: bool,
+    reverse: bool,
+    log_A: bool,
+    keep_states: bool,
+) -> tuple[Float[Tensor, "steps inner"], Float[Tensor, "kept filled_state filled_inner"]]:
+    """The output, and the states that `backward` starts from; none unless `keep_states`."""
+    (steps, inner), real = u.shape, real_type(u)
+    A = -torch.exp(A) if log_A else A
+    x = _inputs(u, delta, A, B, C, D, z, delta_bias, order if scatter else None, order)
+    how = How(softplus, zoh, reverse, D is not None, z is not None)
+    pieces = cut(cu_seqlens, reverse=reverse)
+    work = scan_forward(x.A.dtype), pieces.group_count, pieces.table, pieces.groups, tuple(x), how
+
+    out = torch.empty((steps, inner), dtype=real)
+    states = torch.empty(states_shape(steps if keep_states else 0, inner, A.shape[1]), dtype=real)
+    entering, sums = _blank_summary(pieces, x)
+    if pieces.cuts > 0:
+        share_out(*work, entering[:0], entering[:0], out.numpy()[:0], entering, sums)
+        entering = _hand_on(entering, sums, x.A, pieces.table[:, [LEAVES, ENTERS]])
+    share_out(*work, entering, states.numpy(), out.numpy(), entering[:0], sums[:0])
+
+    handed_on = states[fill_up(steps, INTERVAL) // INTERVAL :].zero_()
+    handed_on[: pieces.cuts] = torch.from_numpy(entering[: len(handed_on)])
+    return out.to(u.dtype), states
+
+
+def backward(
+    grad: Float[Tensor, "steps inner"],
+    u: Float[Tensor, "steps inner"],
+    delta: Float[Tensor, "steps inner"],
+    A: Float[Tensor, "inner state"],
+    B: Float[Tensor, "steps state"],
+    C: Float[Tensor, "steps state"],
+    D: Float[Tensor, " inner"] | None,
+    z: Float[Tensor, "rows inner"] | None,
+    delta_bias: Float[Tensor, " inner"] | None,
+    cu_seqlens: Int[Tensor, " boundaries"],
+    order: Int[Tensor, " steps"] | None,
+    states: Float[Tensor, "kept filled_state filled_inner"],
+    scatter: bool,
+    softplus: bool,
+    zoh: bool,
+    reverse: bool,
+    log_A: bool,
+) -> tuple[Tensor, ...]:
+    """Gradients of u, delta, A, B, C, D, z and delta_bias; of shape (0,) for what is None."""
+    A = -torch.exp(A) if log_A else A
+    x = _inputs(u, delta, A, B, C, D, z, delta_bias, order if scatter else None, order)
+    how = How(softplus, zoh, reverse, D is not None, z is not None)
+    pieces, real = cut(cu_seqlens, reverse=reverse), real_type(u)
+    work = pieces.group_count, pieces.table, pieces.groups, tuple(x), how, as_rows(grad, real)
+
+    entering, sums = _blank_summary(pieces, x)
+    if pieces.cuts > 0:
+        share_out(summarize_backward(x.A.dtype), *work, entering, sums)
+        entering = _hand_on(entering, sums, x.A, pieces.table[::-1, [ENTERS, LEAVES]])
+
+    gates = u if z is not None else u[:0]
+    d_u, d_delta, d_B, d_C, d_gates = (
+        torch.empty(tensor.shape, dtype=real) for tensor in (u, delta, B, C, gates)
+    )
+    d_A, d_D, d_bias = (
+        np.zeros((pieces.group_count, *parameter.shape), parameter.dtype)
+        for parameter in (x.A, x.D, x.delta_bias)
+    )
+    rows = [tensor.numpy() for tensor in (d_u, d_delta, d_B, d_C, d_gates)]
+    written = Gradients._make([*rows, d_A, d_D, d_bias])
+    share_out(scan_backward(x.A.dtype), *work, states.numpy(), entering, written)
+    d_rates = add_groups(d_A.swapaxes(1, 2), A)
+    return (
+        d_u.to(u.dtype),
+        d_delta.to(delta.dtype),
+        d_rates * A if log_A else d_rates,
+        d_B.to(B.dtype),
+        d_C.to(C.dtype),
+        add_groups(d_D, D),
+        _sum_gates(d_gates, z, order, scatter),
+        add_groups(d_bias, delta_bias),
+    )
+
+
+def _inputs(
+    u: Float[Tensor, "steps inner"],
+    delta: Float[Tensor, "steps inner"],
+    A: Float[Tensor, "inner state"],
+    B: Float[Tensor, "steps state"],
+    C: Float[Tensor, "steps state"],
+    D: Float[Tensor, " inner"] | None,
+    z: Float[Tensor, "rows inner"] | None,
+    delta_bias: Float[Tensor, " inner"] | None,
+    out_order: Int[Tensor, " steps"] | None,
+    gate_order: Int[Tensor, " steps"] | None,
+) -> Inputs:
+    """All inputs as the arrays that kernels take."""
+    (steps, inner), real = u.shape, real_type(u)
+    one_by_one, filled = torch.arange(steps), fill_up(inner, LANES)
+    gates = u[:0] if z is None else z
+    gate_rows = one_by_one if gate_order is None else gate_order.long() % max(len(gates), 1)
+    return Inputs(
+        u=as_rows(u, real),
+        delta=as_rows(delta, real),
+        A=as_parameter(A.t(), (fill_up(A.shape[1], PAIR), filled), real),
+        B=as_rows(B, real),
+        C=as_rows(C, real),
+        D=as_parameter(D, (filled,), real),
+        z=as_rows(gates, real),
+        delta_bias=as_parameter(delta_bias, (filled,), real),
+        gate_rows=gate_rows.numpy(),
+        out_rows=(one_by_one if out_order is None else out_order.long()).numpy(),
+    )
+
+
+def _blank_summary(
+    pieces: Pieces, x: Inputs
+) -> tuple[Float[np.ndarray, "cuts state inner"], Float[np.ndarray, "cuts 2 inner"]]:
+    """Room for a state, and for the sum of dt and its excess, at each cut."""
+    state, inner = x.A.shape
+    return (
+        np.zeros((pieces.cuts, state, inner), x.A.dtype),
+        np.zeros((pieces.cuts, 2, inner), x.A.dtype),
+    )
+
+
+def _hand_on(
+    ends: Float[np.ndarray, "cuts state inner"],
+    sums: Float[np.ndarray, "cuts 2 inner"],
+    A: Float[np.ndarray, "state inner"],
+    links: Int[np.ndarray, "pieces 2"],
+) -> Float[np.ndarray, "cuts state inner"]:
+    """Add to the state at each cut what the cut before it, on the way of `links`, hands through.
+
+    A piece shrinks a state by exp(A sum(dt)), however many steps it has.
+    """
+    states = ends.astype(np.float64)
+    with np.errstate(all="ignore"):
+        decay = np.exp(A * sums[:, :1].astype(np.float64))
+        for target, source in links:
+            if target >= 0 and source >= 0:
+                states[target] += decay[target] * states[source]
+        return states.astype(ends.dtype)
+
+
+def _sum_gates(
+    d_gates: Float[Tensor, "visits inner"],
+    z: Float[Tensor, "rows inner"] | None,
+    order: Int[Tensor, " steps"] | None,
+    scatter: bool,
+) -> Tensor:
+    """The gradient of z, whose rows may be visited several times."""
+    if z is None:
+        return torch.empty(0)
+    return sum_visits(d_gates, order, len(z), is_permutation=scatter).to(z.dtype)

@@ -1,0 +1,89 @@
+"""The seed of each forward pass, kept where checkpoints, CUDA graphs and DDP can see it."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from graphmamba.checks import check_is
+from graphmamba.errors import UserError
+from graphmamba.ops.random import draw_bits
+
+LIMIT = 1 << 63
+
+
+class NoiseSeed(nn.Module):
+    """A fresh seed for every forward pass in training, always the same one at evaluation.
+
+    Both numbers are buffers: a resumed run goes on where it stopped, a captured CUDA graph counts
+    on at every replay, and DDP keeps the ranks alike. That is right for line-ups, which follow the
+    `graph_key` as well; dropouts follow the place of a row in its batch, and need a seed of their
+    own in each process.
+
+    Args:
+        seed: What the draws of one run are told apart by.
+    """
+
+    seed: Tensor
+    passes: Tensor
+    process: int = 0
+    """Which of the processes this is; no buffer, since these become alike."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self.register_buffer("seed", _checked(seed))
+        self.register_buffer("passes", torch.tensor(0, dtype=torch.int64))
+
+    def forward(self) -> Int[Tensor, ""]:
+        """Return the seed of this pass; in training it is used up."""
+        if not self.training:
+            return self.seed
+        if not torch.compiler.is_compiling() and _is_made_anew():
+            raise UserError(
+                "a model that draws its line-ups must not be checkpointed as a whole, since they "
+                "would be others the second time: checkpoint its layers, or give topology.seed"
+            )
+        self.passes.add_(1)
+        return draw_bits(self.seed, self.passes)
+
+    def of_dropouts(self, seed: Int[Tensor, ""], count: int) -> Int[Tensor, " count"]:
+        """Return seeds for the dropouts of so many parts of the model, from the seed of a pass."""
+        # the other way round, or they would follow the bits that some order is drawn from
+        part = torch.arange(count, device=seed.device)
+        return draw_bits(draw_bits(~seed, self.process), part)
+
+
+class DrawnSeed(nn.Module):
+    """A seed for every forward pass in training by torch's generator, one of its own at evaluation.
+
+    As dropout has it: `torch.manual_seed` governs what is drawn, no two modules draw alike, and
+    activation checkpointing, which puts generators back, draws the same a second time.
+
+    Args:
+        seed: That of evaluation, a buffer; drawn as well if None.
+    """
+
+    seed: Tensor
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__()
+        self.register_buffer("seed", _draw("cpu") if seed is None else _checked(seed))
+
+    def forward(self) -> Int[Tensor, ""]:
+        """Return the seed of this pass."""
+        return _draw(self.seed.device) if self.training else self.seed
+
+
+def _checked(seed: int) -> Int[Tensor, ""]:
+    check_is("seed", seed, int)
+    if not -LIMIT <= seed < LIMIT:
+        raise UserError(f"seed must be in -2**63 to 2**63 - 1, got {seed!r}")
+    return torch.tensor(seed, dtype=torch.int64)
+
+
+def _draw(device: torch.device | str) -> Int[Tensor, ""]:
+    return torch.randint(LIMIT - 1, (), device=device)
+
+
+def _is_made_anew() -> bool:
+    """Whether a backward pass is running, which calls a model only to make activations anew."""
+    return torch._C._current_graph_task_id() != -1

@@ -1,1 +1,0 @@
-"""Node rows -> prediction, loss and score."""

@@ -1,0 +1,217 @@
+"""The full state of a run as one file: a run that reads it goes on as if it had never stopped."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from graphmamba.data.sampler import BatchSampler
+from graphmamba.errors import UserError
+from graphmamba.nn.model import GraphMamba
+from graphmamba.training.average import WeightAverage
+from graphmamba.training.experiment import Experiment, flat_entries
+from graphmamba.training.files import read_tensors, write_tensors
+from graphmamba.training.generators import generator_tensors, generator_words, restore_generators
+from graphmamba.training.identity import check_same_graphs
+from graphmamba.training.options import FREE, RunOptions
+from graphmamba.training.progress import Best, Progress
+from graphmamba.training.results import read_scores
+from graphmamba.training.schedule import Schedule
+from graphmamba.training.team import Team
+from graphmamba.training.weights import check_kind, check_tensors, load_state
+
+KIND = "state"
+FORMAT = 1
+"""Counts changes after which older programs would misread the file."""
+DAMAGED = (
+    ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+"""What comes of a state whose entries are not what was written."""
+
+
+@dataclass
+class RunState:
+    """Everything of a run that changes, and what must not."""
+
+    experiment: Experiment
+    options: RunOptions
+    model: GraphMamba
+    optimizer: Optimizer
+    schedule: Schedule
+    sampler: BatchSampler
+    progress: Progress
+    team: Team
+    average: WeightAverage | None = None
+    graphs: str = ""
+    """What tells own graphs from others; see `identity_of`."""
+
+    @property
+    def scored(self) -> GraphMamba:
+        """The model that is evaluated and kept: the average of the weights, if there is one."""
+        return self.model if self.average is None else self.average.model
+
+    def save(self, path: Path) -> None:
+        """Write the state, whole or not at all; every process has to call it."""
+        tensors, about = self._tensors(), self._about()
+        # nobody may go on and read an older state than the others
+        self.team.let_first(lambda: write_tensors(path, tensors, about))
+
+    def _tensors(self) -> dict[str, Tensor]:
+        best = self.progress.best
+        sums = torch.stack(
+            [self.progress.loss_sum, self.progress.loss_sum.new_tensor(self.progress.labels)]
+        )
+        return {
+            **prefixed("model", self.model.state_dict()),
+            **prefixed("average", self.average.state_dict() if self.average else {}),
+            **prefixed("optimizer", optimizer_tensors(self.optimizer)),
+            **prefixed("best", best.weights if best else {}),
+            **prefixed("generator", self._of_all(generator_tensors())),
+            **self._of_all({"sums": sums}),
+        }
+
+    def _of_all(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What differs from process to process, one row for each."""
+        return {
+            name: torch.cat(self.team.gather(tensor[None])).cpu()
+            for name, tensor in tensors.items()
+        }
+
+    def about(self) -> dict[str, object]:
+        """What the run was started with."""
+        return {"experiment": self.experiment.content(), "options": self.options.content()}
+
+    def _about(self) -> dict[str, object]:
+        return {
+            "kind": KIND,
+            "format": FORMAT,
+            **self.about(),
+            "graphs": self.graphs,
+            "progress": self.progress.content(),
+            "schedule": self.schedule.state_dict(),
+            "sampler": self.sampler.state_dict(),
+            "generators": generator_words(),
+        }
+
+    def load(self, path: Path) -> None:
+        """Go on where the state was saved; a run that was started otherwise is refused."""
+        tensors, about = read_tensors(path)
+        check_kind(path, about, KIND, FORMAT)
+        state: Any = about
+        try:
+            _refuse_changes(path, state, self.experiment, self.options)
+            use = "put them back, or start another run"
+            check_same_graphs(self.experiment, state.get("graphs"), self.graphs, use)
+            self.sampler.load_state_dict(state["sampler"])
+            self.schedule.load_state_dict(state["schedule"])
+            if not 0 < state["schedule"]["rate"] < math.inf:
+                raise ValueError(f"the rate of its schedule is {state['schedule']['rate']!r}")
+            load_state(self.model, _under("model", tensors), path)
+            if self.average:
+                self.average.load_state_dict(_under("average", tensors))
+            load_optimizer(self.optimizer, _under("optimizer", tensors))
+            self._load_progress(state["progress"], tensors, path)
+            # a row of a table may lie where no generator can read it
+            rows = _under("generator", tensors).items()
+            own = {name: each[self.team.rank].clone() for name, each in rows}
+            if self.team.device.type == "cpu":
+                # that of a GPU, which need not be here, has no say in this run
+                own.pop("cuda", None)
+            restore_generators(own, state["generators"])
+        except UserError:
+            raise
+        except DAMAGED as mistake:
+            raise UserError(f"'{path}' must hold a whole state: {mistake}") from mistake
+
+    def _load_progress(
+        self, content: dict[str, Any], tensors: Mapping[str, Tensor], path: Path
+    ) -> None:
+        progress, best, sampler = self.progress, content["best"], self.sampler
+        for name in ("epoch", "step", "taken", "train_seconds", "seconds"):
+            kind = type(getattr(progress, name))
+            if type(content[name]) is not kind or not 0 <= content[name] < math.inf:
+                raise ValueError(f"{name} of its progress is {content[name]!r}")
+            setattr(progress, name, content[name])
+        if (progress.epoch, progress.step) != (sampler.epoch, sampler.step):
+            raise ValueError(f"epoch and step are not those of its sampler, {sampler.state_dict()}")
+        sums = tensors["sums"]
+        if sums.shape != (self.team.world, 2) or not bool(sums.isfinite().all()):
+            raise ValueError(f"its sums are {sums.tolist()}")
+        loss_sum, labels = sums[self.team.rank]
+        progress.loss_sum, progress.labels = loss_sum.to(progress.loss_sum.device), int(labels)
+        if best:
+            weights = _under("best", tensors)
+            check_tensors(self.scored.state_dict(), weights, path, "best.")
+            if type(best["epoch"]) is not int or not 0 <= best["epoch"] <= progress.epoch:
+                raise ValueError(f"its best epoch is {best['epoch']!r}")
+            scores, value = read_scores(best["scores"]), float(best["value"])
+            if math.isnan(value):
+                raise ValueError("its best score is no number")
+            progress.best = Best(best["epoch"], value, scores, weights)
+
+
+def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
+    """What an optimiser remembers, by parameter and name."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{place}.{name}": torch.as_tensor(value)
+        for place, entries in state.items()
+        for name, value in entries.items()
+    }
+
+
+def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Let an optimiser remember again; its settings stay as they are."""
+    state: dict[int, dict[str, Tensor]] = {}
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    for key, tensor in tensors.items():
+        place, _, name = key.partition(".")
+        # counters of steps are single numbers
+        shape = () if name == "step" else parameters[int(place)].shape
+        if not place.isdecimal() or tensor.shape != shape or not tensor.is_floating_point():
+            raise ValueError(f"'optimizer.{key}' is {tensor.dtype} of shape {list(tensor.shape)}")
+        state.setdefault(int(place), {})[name] = tensor
+    if len({frozenset(entries) for entries in state.values()}) > 1:
+        raise ValueError("its optimizer remembers more of some parameters than of others")
+    optimizer.load_state_dict(
+        {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
+    )
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Put the name of a part before the names of its tensors."""
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    start = f"{prefix}."
+    return {
+        name.removeprefix(start): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(start)
+    }
+
+
+def _refuse_changes(
+    path: Path, about: Mapping[str, Any], experiment: Experiment, options: RunOptions
+) -> None:
+    """Name the first entry that is not what the run was started with."""
+    began = (
+        Experiment.of(about["experiment"], str(path)),
+        RunOptions.of(about["options"], str(path)),
+    )
+    saved, wanted = (
+        {**flat_entries(each.content()), **flat_entries(how.content())}
+        for each, how in (began, (experiment, options))
+    )
+    for key in [*wanted, *saved]:
+        if key not in FREE and saved.get(key) != wanted.get(key):
+            raise UserError(
+                f"{key} must be {saved.get(key)!r}, as when the run was started, "
+                f"got {wanted.get(key)!r}"
+            )

@@ -1,0 +1,99 @@
+"""How a run's step is made fast: captured as CUDA graphs, compiled by torch.compile, or neither."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+
+import torch
+from torch import nn
+
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.nn.attention import Attention
+from graphmamba.nn.big_bird import BigBird
+from graphmamba.nn.model import GraphMamba
+from graphmamba.nn.performer import Performer
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.options import RunOptions
+from graphmamba.training.team import Team
+
+PADDED = Attention, Performer, BigBird
+LEAST_STEPS = 5_000
+"""Planned steps from which compiling pays on a GPU: it takes about half a minute, and a compiled
+step of the paper's model is some 6 ms shorter than one that is captured alone."""
+
+
+def decided(
+    options: RunOptions, experiment: Experiment, store: GraphStore, team: Team
+) -> RunOptions:
+    """Return the options with `compile` decided, once for a run and all that goes on with it."""
+    why_not = why_not_captured(options, team.device, team.world)
+    if options.fast == "on" and why_not:
+        raise UserError(f"fast must be 'auto' or 'off', since a captured step {why_not}, got 'on'")
+    if options.compile != "auto":
+        return options
+    graphs = len(store.split_ids("train"))
+    batch = experiment.recipe.batch_size * options.accumulate * team.world
+    steps = experiment.recipe.epochs * -(-graphs // batch)
+    pays = team.device.type == "cuda" and steps >= LEAST_STEPS
+    return replace(options, compile="on" if pays else "off")
+
+
+def is_captured(options: RunOptions, device: torch.device, processes: int) -> bool:
+    """Whether such a run has its step, and its evaluation, captured."""
+    return options.fast != "off" and why_not_captured(options, device, processes) is None
+
+
+def why_not_captured(options: RunOptions, device: torch.device, processes: int) -> str | None:
+    """Say why such a run cannot have its step captured; None if it can."""
+    if device.type != "cuda":
+        return f"needs a GPU, and the run is on '{device.type}'"
+    if options.sync_batchnorm and processes > 1:
+        return "cannot wait for the other processes, as sync_batchnorm does"
+    if find_spec("triton") is None:
+        return "needs Triton, which is not installed"
+    return None
+
+
+def compile_parts(model: GraphMamba) -> None:
+    """Let encoder, layers and head compile themselves at their first call.
+
+    Layers that are alike share what was compiled. Attention in padded blocks, whose number depends
+    on the batch, is left to PyTorch's own kernels.
+    """
+    for part in model.modules():
+        if isinstance(part, PADDED):
+            part.forward = torch.compiler.disable(part.forward)  # type: ignore[method-assign]
+    for part in _parts(model):
+        part.compile(dynamic=True, options={"deterministic": True})
+
+
+def compile_now(models: Sequence[GraphMamba], warm_up: Callable[[], None]) -> str | None:
+    """Compile models before the first step; where that fails, leave them as they were, and say why.
+
+    Args:
+        models: The model, and its average if there is one.
+        warm_up: Runs the first of them once in each way that it will be run.
+    """
+    for model in models:
+        compile_parts(model)
+    try:
+        warm_up()
+    except Exception as mistake:  # compilers raise whatever they meet
+        for model in models:
+            _undo(model)
+        lines = str(mistake).strip().splitlines() or [type(mistake).__name__]
+        return lines[0]
+    return None
+
+
+def _parts(model: GraphMamba) -> list[nn.Module]:
+    return [model.backbone.encoder, *model.backbone.layers, model.head]
+
+
+def _undo(model: GraphMamba) -> None:
+    for part in model.modules():
+        if isinstance(part, PADDED):
+            vars(part).pop("forward", None)
+    for part in _parts(model):
+        part._compiled_call_impl = None

@@ -1,0 +1,130 @@
+"""Lightning Fabric as a run needs it: the device, the precision, and all processes."""
+
+import atexit
+import gc
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import distributed
+
+from graphmamba.data.store import GraphStore
+from graphmamba.environment import resolve_device
+from graphmamba.errors import UserError
+from graphmamba.training.options import RunOptions
+from graphmamba.training.team import Team
+
+
+def start_fabric(options: RunOptions) -> Any:
+    """Make a Fabric and start its processes; torchrun's own are taken as they are.
+
+    Processes that meet here part at the end of the program; those that had met before are left to
+    whoever had them meet.
+    """
+    from lightning.fabric import Fabric
+
+    device = resolve_device(options.device)
+    devices, nodes = _processes(options)
+    _check(device, devices)
+    # Its processes alone: gradients are summed up by the step.
+    strategy = "ddp" if devices * nodes > 1 else "auto"
+    with _without_hints():
+        fabric = Fabric(
+            accelerator=device.type,
+            devices=devices,
+            num_nodes=nodes,
+            strategy=strategy,
+        )
+        had_met = _have_met()
+        fabric.launch()
+    if _have_met() and not had_met:
+        # Not as soon as the run is over: others may follow with the same processes. And not around
+        # it either: parting waits for what is under way, and a mistake has to be told before.
+        atexit.register(part_processes)
+    return fabric
+
+
+@contextmanager
+def _without_hints() -> Iterator[None]:
+    """Let Lightning say nothing below a warning: its hints are about what our options decide."""
+    # Which of them it uses depends on what else was imported.
+    loggers = [logging.getLogger(f"lightning.{name}") for name in ("fabric", "pytorch")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
+def rounded_products(device: torch.device, tf32: bool | None) -> Iterator[None]:
+    """Let matrix products on a GPU round to TF32, or not, and then as they did before.
+
+    Args:
+        device: Where they are computed; a CPU always has all digits.
+        tf32: Whether they round; None leaves it as it is.
+    """
+    if device.type != "cuda" or tf32 is None:
+        yield
+        return
+    products, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.fp32_precision
+    products.fp32_precision = "tf32" if tf32 else "ieee"
+    try:
+        yield
+    finally:
+        products.fp32_precision = before
+
+
+def part_processes() -> None:
+    """End the process group of `start_fabric`, if there is one: no run can follow in this program.
+
+    The end of the program does it by itself. Threads of the group that live on while Python takes
+    itself down may abort the process, whatever it had achieved.
+    """
+    if _have_met():
+        # The traceback of a mistake can hold the model, and the model the group.
+        gc.collect()
+        distributed.destroy_process_group()
+
+
+def move_store(store: GraphStore, device: torch.device) -> GraphStore:
+    """Put all graphs onto the device; a GPU that is too small for them is refused."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        if store.nbytes > free:
+            raise UserError(
+                f"the graphs must fit onto the GPU: they take {store.nbytes:,} bytes, "
+                f"and {free:,} are free; train with device 'cpu', or on a larger one"
+            )
+    return store.to(device)
+
+
+def team_of(fabric: Any) -> Team:
+    """This process among all."""
+    return Team(fabric.global_rank, fabric.world_size, fabric.device)
+
+
+def _have_met() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def _processes(options: RunOptions) -> tuple[int, int]:
+    """Processes on each machine, and machines; torchrun has decided both."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return options.devices, options.nodes
+    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    return here, int(os.environ["WORLD_SIZE"]) // here
+
+
+def _check(device: torch.device, devices: int) -> None:
+    is_cuda = device.type == "cuda"
+    available = torch.cuda.device_count() if is_cuda else os.cpu_count() or 1
+    if devices > available:
+        what = "GPUs" if is_cuda else "cores"
+        raise UserError(f"devices must be at most the {available} {what} here, got {devices}")

@@ -1,0 +1,248 @@
+"""From an experiment to a trained model: the run's parts put together."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from graphmamba.checks import check_is
+from graphmamba.data.splits import SPLITS
+from graphmamba.data.store import GraphStore
+from graphmamba.environment import describe, resolve_device
+from graphmamba.errors import UserError
+from graphmamba.nn.model import GraphMamba
+from graphmamba.ops.backends import choose_backend
+from graphmamba.training.build import make_model, make_optimizer, make_state
+from graphmamba.training.checkpoint import RunState
+from graphmamba.training.compile import compile_now, decided, is_captured
+from graphmamba.training.curves import can_draw, draw_curves
+from graphmamba.training.engine import move_store, rounded_products, start_fabric, team_of
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.folder import RunFolder, new_folder
+from graphmamba.training.generators import own_generators, process_seed, seed_all
+from graphmamba.training.labels import labels_per_graph
+from graphmamba.training.loggers import with_loggers
+from graphmamba.training.loop import Loop
+from graphmamba.training.memory import forget_peak, peak_memory
+from graphmamba.training.metrics_file import cut_rows
+from graphmamba.training.open_data import open_data
+from graphmamba.training.options import RunOptions
+from graphmamba.training.reporter import Reporter, StartRecord
+from graphmamba.training.results import Ending, RunResult
+from graphmamba.training.step import CapturedStep, TrainStep
+from graphmamba.training.stops import Stops
+from graphmamba.training.watch import Watch
+
+LABELLED = ("train", "validation")
+"""Splits without whose labels no epoch could be taken or chosen."""
+
+
+def fit(
+    experiment: Experiment,
+    store: GraphStore | None = None,
+    options: RunOptions | None = None,
+    folder: Path | str | None = None,
+    reporter: Reporter | None = None,
+    resume: bool = False,
+) -> RunResult:
+    """Train, score every epoch, keep the best one.
+
+    Args:
+        experiment: What is trained on what.
+        store: Graphs with the columns that the model reads; None opens the experiment's own.
+        options: Seed, device, when to stop; None for the defaults.
+        folder: Where the run writes its files; None for a new one under `runs`.
+        reporter: Who follows the run; None for nobody.
+        resume: Whether to go on with the run in `folder`.
+
+    Example:
+        >>> fit(load_experiment("pattern"), options=RunOptions(seed=1))  # doctest: +SKIP
+    """
+    options = options or RunOptions()
+    check_run(experiment, store, options)
+    check_folder(folder, resume)
+    reporter = with_loggers(reporter, options.loggers)
+    fabric = start_fabric(options)
+    if store is None:
+        experiment, store = open_data(experiment)
+    where = RunFolder(new_folder(experiment, team_of(fabric)) if folder is None else Path(folder))
+    return run_fit(fabric, experiment, store, options, where, reporter, resume)
+
+
+def run_fit(
+    fabric: Any,
+    experiment: Experiment,
+    store: GraphStore,
+    options: RunOptions,
+    folder: RunFolder,
+    reporter: Reporter,
+    resume: bool,
+    before: Callable[[], None] | None = None,
+) -> RunResult:
+    """Do what `fit` does, with the processes that were started and the graphs that were opened.
+
+    The first process calls `before` when nothing is left that could be refused, and nothing has
+    been written.
+    """
+    _check_splits(experiment, store)
+    experiment.check_loss()
+    experiment.check_parts()
+    team = team_of(fabric)
+    options = decided(options, experiment, store, team)
+    fast = is_captured(options, team.device, team.world)
+    with (
+        own_generators(options.seed),
+        rounded_products(team.device, options.tf32),
+        Stops(options.max_time, options.checkpoint_every) as stops,
+        folder.kept(team, resume) as check_folder_stays,
+    ):
+        # a run that was killed before its first state begins once more
+        is_resumed = resume and folder.has_state()
+        forget_peak(team.device)
+        model = make_model(experiment, options, team)
+        team.share(model)
+        optimizer = make_optimizer(model, experiment.recipe, team.device, fast)
+        # from here on dropout must differ from process to process
+        seed_all(process_seed(options.seed, team.rank))
+        store = move_store(store, team.device)
+        state = make_state(experiment, options, model, optimizer, store, team)
+        if is_resumed:
+            state.load(folder.state)
+        step = _step(state, store, fast)
+        if options.compile == "on":
+            _compile(state, step)
+        watch = Watch(model, optimizer, team, folder.dump, state.about())
+        loop = Loop(state, store, step, watch, stops, folder, reporter, check_folder_stays, fast)
+        # one that is done keeps its files: what it took, where and when
+        done = folder.done() if is_resumed else None
+        if before is not None:
+            team.let_first(before)
+        if not is_resumed:
+            loop.begin()
+        if done is None:
+            loop.write_best()
+        if team.is_first:
+            cut_rows(folder.metrics, state.progress.epoch)
+            reporter.on_start(_start(state, store, folder))
+        result = done or _found(loop, state, folder)
+        if team.is_first:
+            _draw(folder, experiment, result)
+            reporter.on_end(result)
+        return result
+
+
+def check_run(experiment: Experiment, store: GraphStore | None, options: RunOptions) -> None:
+    """Refuse what is no experiment, store or options, and a backend that cannot run there.
+
+    Python would only say what they lack, and the backend would refuse the first batch.
+    """
+    check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
+    if store is not None:
+        check_is("store", store, GraphStore, "take_graphs(graphs) makes an experiment and a store")
+    check_is("options", options, RunOptions)
+    if experiment.own is not None and experiment.sizes is not None:
+        raise UserError(
+            f"sizes must be null for own graphs, which are not drawn, got {experiment.sizes}"
+        )
+    if experiment.model.mixer == "mamba":
+        device = resolve_device(options.device)
+        choose_backend(experiment.model.mamba.backend, device, "model.mamba.backend")
+
+
+def check_folder(folder: Path | str | None, resume: bool) -> None:
+    """Refuse a folder without a name, and to go on with what is in none."""
+    if folder == "":
+        raise UserError("folder must be a name, or None for a new one, got ''")
+    if resume and folder is None:
+        raise UserError("folder must be given to resume a run, got None")
+
+
+def _check_splits(experiment: Experiment, store: GraphStore) -> None:
+    """Refuse what could be trained on but not scored, before an epoch is lost on it."""
+    labels = labels_per_graph(store, experiment.data.task.level)
+    own = experiment.own
+    shares = f"; own.fractions {own.fractions} share out graphs that name no split" if own else ""
+    for split in SPLITS:
+        ids = store.split_ids(split)
+        if not len(ids):
+            raise UserError(
+                f"{split} must hold graphs, and all {len(store)} are in other splits{shares}"
+            )
+        # a test set may keep its labels to itself: its score is no number then
+        if split in LABELLED and not labels[ids].any():
+            raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")
+
+
+def _found(loop: Loop, state: RunState, folder: RunFolder) -> RunResult:
+    """Train to the end, and write what was found."""
+    result = _result(state, folder, loop.run())
+    if state.team.is_first:
+        folder.write_results(result)
+    return result
+
+
+def _compile(state: RunState, step: TrainStep) -> None:
+    models = [state.model] if state.average is None else [state.model, state.average.model]
+    why_not = compile_now(models, step.warm_up)
+    if why_not is None:
+        return
+    if state.options.fast == "on":
+        raise UserError(f"fast must be 'auto' or 'off', since torch.compile failed: {why_not}")
+    warnings.warn(f"torch.compile failed, and the run goes on without: {why_not}", stacklevel=2)
+
+
+def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:
+    parts = state.model, state.optimizer, store, state.experiment, state.team
+    shared: dict[str, Any] = {
+        "precision": state.options.precision,
+        "seed": state.options.seed,
+        "taken": state.progress.taken,
+        "average": state.average,
+    }
+    if is_captured:
+        return CapturedStep(*parts, is_required=state.options.fast == "on", **shared)
+    return TrainStep(*parts, **shared)
+
+
+def _draw(folder: RunFolder, experiment: Experiment, result: RunResult) -> None:
+    # the rows of a run that is done may be lost
+    if folder.metrics.exists() and can_draw():
+        title = f"{experiment.data.title}, seed {result.seed}"
+        draw_curves(folder.metrics, folder.curves, title, result.metric)
+
+
+def _start(state: RunState, store: GraphStore, folder: RunFolder) -> StartRecord:
+    return StartRecord(
+        experiment=state.experiment,
+        options=state.options,
+        folder=folder.path,
+        metric=state.model.task.metric,
+        device=str(state.team.device),
+        processes=state.team.world,
+        parameters=_parameters(state.model),
+        graphs={split: len(store.split_ids(split)) for split in SPLITS},
+        epochs=state.experiment.recipe.epochs,
+        steps=len(state.sampler),
+        first_epoch=state.progress.epoch,
+    )
+
+
+def _result(state: RunState, folder: RunFolder, ending: Ending) -> RunResult:
+    progress = state.progress
+    return RunResult(
+        folder=folder.path,
+        seed=state.options.seed,
+        metric=state.model.task.metric,
+        best_epoch=progress.best_epoch,
+        scores=progress.best.scores if progress.best else {},
+        epochs=progress.epoch,
+        ending=ending,
+        parameters=_parameters(state.model),
+        seconds=progress.seconds,
+        peak_memory=peak_memory(state.team.device),
+        environment=describe(state.team.device),
+    )
+
+
+def _parameters(model: GraphMamba) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,223 @@
+"""The loop: batches become steps, steps epochs, and every epoch is scored."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from graphmamba.data.store import GraphStore
+from graphmamba.training.checkpoint import RunState
+from graphmamba.training.folder import RunFolder, write_config
+from graphmamba.training.labels import labels_per_graph
+from graphmamba.training.memory import peak_memory
+from graphmamba.training.metrics import LOWER_IS_BETTER
+from graphmamba.training.metrics_file import append_row
+from graphmamba.training.progress import Best
+from graphmamba.training.reporter import EpochRecord, Reporter, StepRecord
+from graphmamba.training.results import Ending, Scores
+from graphmamba.training.schedule import set_rate
+from graphmamba.training.scorer import Scorer
+from graphmamba.training.statistics import FreshStatistics
+from graphmamba.training.step import TrainStep
+from graphmamba.training.stops import Stops
+from graphmamba.training.watch import Watch
+from graphmamba.training.weights import save_weights
+
+VOTE_EVERY = 16
+"""Steps between two questions whether all processes should stop or save."""
+
+
+@dataclass
+class Loop:
+    """One run from where its state stands to its end."""
+
+    state: RunState
+    store: GraphStore
+    step: TrainStep
+    watch: Watch
+    stops: Stops
+    folder: RunFolder
+    reporter: Reporter
+    check_folder_stays: Callable[[], None]
+    """Every process has to call it."""
+    is_captured: bool = False
+    """Whether evaluation runs as CUDA graphs."""
+
+    def __post_init__(self) -> None:
+        state = self.state
+        self._scorer = Scorer(
+            state.scored,
+            self.store,
+            state.experiment,
+            state.options.precision,
+            self.is_captured,
+            state.team,
+        )
+        self._statistics = self._fresh_statistics()
+        self._labels = labels_per_graph(self.store, state.model.task.level)
+        self._earlier = state.progress.seconds
+
+    def _fresh_statistics(self) -> FreshStatistics | None:
+        state = self.state
+        if not state.experiment.recipe.statistics:
+            return None
+        return FreshStatistics(
+            state.scored,
+            self.store,
+            state.experiment,
+            seed=state.options.seed,
+            precision=state.options.precision,
+            is_captured=self.is_captured,
+        )
+
+    def begin(self) -> None:
+        """Write what is run, and the state before the first step: from now on it can be resumed."""
+        state, config = self.state, self.folder.config
+        state.team.let_first(lambda: write_config(config, state.experiment, state.options))
+        self._save()
+
+    def run(self) -> Ending:
+        """Train until there is a reason to end; the state is saved then."""
+        progress, recipe = self.state.progress, self.state.experiment.recipe
+        ending: Ending | None = None
+        while ending is None:
+            if progress.epoch >= recipe.epochs:
+                ending = "finished"
+            elif self._is_stale():
+                ending = "early stopping"
+            else:
+                ending = self._train_epoch() or self._score_epoch()
+        self._save()
+        return ending
+
+    def _is_stale(self) -> bool:
+        patience, progress = self.state.options.early_stopping, self.state.progress
+        return 0 < patience < progress.epoch - progress.best_epoch
+
+    def _train_epoch(self) -> Ending | None:
+        """Make the steps that are left of this epoch; an ending where it was interrupted."""
+        progress, sampler = self.state.progress, self.state.sampler
+        set_rate(self.state.optimizer, self.state.schedule.rate(progress.epoch))
+        self.state.model.train()
+        epoch, begin, steps = progress.epoch, time.monotonic(), len(sampler)
+        before = progress.train_seconds
+        for ids in sampler:
+            loss = self.step.step(ids)
+            progress.count(loss, int(self._labels[ids].sum()))
+            progress.train_seconds = before + time.monotonic() - begin
+            self.watch.saw(progress.taken, ids, loss)
+            if self.state.team.is_first:
+                graphs = len(ids) * self.state.team.world
+                self.reporter.on_step(StepRecord(epoch, progress.step, steps, graphs, loss))
+            # between the last step and the scores there is nothing that could be resumed
+            if progress.step < steps and (ending := self._interruption()):
+                return ending
+        self.watch.check()
+        progress.train_seconds = before + time.monotonic() - begin
+        return None
+
+    def _interruption(self) -> Ending | None:
+        """Save the state if it is time to, and say whether to stop."""
+        team, stops = self.state.team, self.stops
+        if team.world > 1 and self.state.progress.step % VOTE_EVERY:
+            return None
+        signalled, interrupted, over, due = team.agree(
+            [stops.is_signalled, stops.is_interrupted, stops.is_over, stops.is_save_due]
+        )
+        if signalled or over:
+            return "interrupt" if interrupted else "signal" if signalled else "max time"
+        if due:
+            self._save()
+        return None
+
+    def _score_epoch(self) -> Ending | None:
+        """Evaluate, choose, write and report; then the next epoch can begin, or there is none."""
+        state, progress = self.state, self.state.progress
+        begin = time.monotonic()
+        sums = torch.stack([progress.loss_sum, torch.full_like(progress.loss_sum, progress.labels)])
+        loss_sum, labels = state.team.sum(sums).tolist()
+        train_loss = loss_sum / labels if labels else math.nan
+        if self._statistics:
+            self._statistics.take()
+        # last, since each process has dropped other entries while it took them
+        state.team.share_buffers(state.scored)
+        validation, test = self._scores("validation"), self._scores("test")
+        self.check_folder_stays()
+        if state.team.is_first:
+            self.watch.saw_scores(progress.epoch, train_loss, validation)
+        is_best = self._choose(train_loss, validation, test)
+        state.schedule.observe(validation["loss"])
+        record = EpochRecord(
+            epoch=progress.epoch,
+            epochs=state.experiment.recipe.epochs,
+            learning_rate=float(state.optimizer.param_groups[0]["lr"]),
+            train_loss=train_loss,
+            validation=validation,
+            test=test,
+            is_best=is_best,
+            best_epoch=progress.best_epoch,
+            train_seconds=progress.train_seconds,
+            seconds=progress.train_seconds + time.monotonic() - begin,
+            graphs_per_second=len(state.sampler.ids) / max(progress.train_seconds, 1e-9),
+            memory=peak_memory(state.team.device),
+        )
+        progress.next_epoch()
+        state.team.let_first(lambda: append_row(self.folder.metrics, record.row()))
+        # a chosen epoch is worth a state: on a GPU it would not come again to the last bit
+        if is_best:
+            self._save()
+        if state.team.is_first:
+            self.reporter.on_epoch(record)
+        return self._interruption() if progress.epoch < record.epochs else None
+
+    def _scores(self, split: str) -> dict[str, float]:
+        is_first = self.state.team.is_first
+        return self._scorer.score(
+            split, partial(self.reporter.on_evaluate, split) if is_first else None
+        )
+
+    def _choose(self, train_loss: float, validation: Scores, test: Scores) -> bool:
+        """Keep the weights if this epoch has the best validation score so far."""
+        state, progress = self.state, self.state.progress
+        metric = state.model.task.metric
+        value = validation[metric]
+        if not progress.is_better(value, metric in LOWER_IS_BETTER):
+            return False
+        scores = {"train": {"loss": train_loss}, "validation": validation, "test": test}
+        weights = {
+            name: each.detach().cpu().clone() for name, each in state.scored.state_dict().items()
+        }
+        progress.best = Best(progress.epoch, value, scores, weights)
+        self.write_best()
+        return True
+
+    def write_best(self) -> None:
+        """Write the chosen weights, if there are any; every process has to call it."""
+        best = self.state.progress.best
+        if best is None:
+            return
+        write = partial(
+            save_weights,
+            self.folder.best,
+            self.state.model,
+            self.state.experiment,
+            state=best.weights,
+            class_names=self.state.experiment.data.names,
+            options=self.state.options,
+            epoch=best.epoch,
+            scores=best.scores,
+            graphs=self.state.graphs,
+        )
+        self.state.team.let_first(write)
+
+    def _save(self) -> None:
+        self.watch.check()
+        self.check_folder_stays()
+        self.state.progress.seconds = self._earlier + self.stops.seconds
+        self.state.save(self.folder.state)
+        self.stops.saved()
+        if self.state.team.is_first:
+            self.reporter.on_checkpoint(self.folder.state)

@@ -1,0 +1,182 @@
+"""What a split is scored by, as objects that collect batch after batch.
+
+A metric's `state` is one tensor. The states of several processes, given to `merge`, make the
+score of the whole split, to the last bit whatever the number of processes: counts are integers,
+and sums of numbers are rounded once (`math.fsum`), so that their order does not matter.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from graphmamba.data.catalog import MetricName, Task
+from graphmamba.training.ranking import LinkRanking
+
+
+class Metric(Protocol):
+    """What all metrics can do."""
+
+    def update(self, prediction: Tensor, target: Any) -> None:
+        """Take in one batch; `target` is what `target_of` gives for the metric's task."""
+
+    def state(self) -> Tensor:
+        """Everything taken in so far, as one tensor."""
+
+    def merge(self, states: Sequence[Tensor]) -> None:
+        """Replace what was taken in by these states together."""
+
+    def compute(self) -> dict[str, float]:
+        """Score what was taken in; the first entry is the one that models are chosen by."""
+
+
+class _Rows:
+    """State of metrics that need every row: predictions and targets side by side."""
+
+    def __init__(self, outputs: int) -> None:
+        self._outputs = outputs
+        self._rows: list[Float[Tensor, "_ both"]] = []
+
+    def update(
+        self, prediction: Float[Tensor, "rows outputs"], target: Float[Tensor, "rows outputs"]
+    ) -> None:
+        """Take in one batch."""
+        self._rows.append(torch.cat([prediction.detach(), target], dim=1).double())
+
+    def state(self) -> Float[Tensor, "rows both"]:
+        """Predictions, then targets, of all rows."""
+        return (
+            torch.cat(self._rows)
+            if self._rows
+            else torch.zeros(0, 2 * self._outputs, dtype=torch.float64)
+        )
+
+    def merge(self, states: Sequence[Float[Tensor, "_ both"]]) -> None:
+        """Take the rows of all states."""
+        self._rows = list(states)
+
+    def _split(self) -> tuple[Float[Tensor, "rows outputs"], Float[Tensor, "rows outputs"]]:
+        prediction, target = self.state().cpu().tensor_split(2, dim=1)
+        return prediction, target
+
+
+class AveragePrecision(_Rows):
+    """Average precision of each column, sum of (R_n - R_{n-1}) P_n, then the plain mean.
+
+    NaN labels are skipped, and so are columns without a positive label, where it is undefined. A
+    prediction that is no number has no rank: neither has the score then.
+    """
+
+    def compute(self) -> dict[str, float]:
+        """Score all rows with scikit-learn."""
+        from sklearn.metrics import average_precision_score
+
+        scores = []
+        for logits, label in zip(*(part.T for part in self._split()), strict=True):
+            known = ~torch.isnan(label)
+            if logits[known].isnan().any():
+                scores.append(math.nan)
+            elif (label[known] == 1).any():
+                # infinities have a rank, but scikit-learn takes none
+                ranked = logits[known].nan_to_num()
+                scores.append(float(average_precision_score(label[known], ranked)))
+        return {"average_precision": math.fsum(scores) / len(scores) if scores else math.nan}
+
+
+class MeanAbsoluteError(_Rows):
+    """Mean of |prediction - target| over all entries with a target."""
+
+    def compute(self) -> dict[str, float]:
+        """Average over all entries."""
+        prediction, target = self._split()
+        errors = (prediction - target).abs()[~torch.isnan(target)].tolist()
+        return {"mean_absolute_error": math.fsum(errors) / len(errors) if errors else math.nan}
+
+
+class _Confusion:
+    """State of metrics of classes: how often each true class (row) was taken for each class.
+
+    The last column counts rows that were taken for none, since the model found no number.
+    """
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self._counts = torch.zeros(classes, classes + 1, dtype=torch.int64)
+
+    def update(
+        self, prediction: Float[Tensor, "rows outputs"], target: Int[Tensor, " rows"]
+    ) -> None:
+        """Take in one batch; rows with a negative class have no label and are skipped."""
+        self._counts = self._counts.to(prediction.device)
+        guess = predicted_class(prediction).where(~prediction.isnan().any(dim=1), self._classes)
+        is_labelled = target >= 0
+        cell = (target * (self._classes + 1) + guess).masked_fill(~is_labelled, 0)
+        self._counts.view(-1).index_add_(0, cell, is_labelled.long())
+
+    def state(self) -> Int[Tensor, "classes guesses"]:
+        """The table of counts."""
+        return self._counts
+
+    def merge(self, states: Sequence[Int[Tensor, "classes guesses"]]) -> None:
+        """Add up the tables."""
+        self._counts = torch.stack([state.cpu() for state in states]).sum(dim=0)
+
+    def _right(self) -> Float[Tensor, " classes"]:
+        return self._counts.cpu().diagonal().double()
+
+    def _true(self) -> Float[Tensor, " classes"]:
+        return self._counts.cpu().sum(dim=1).double()
+
+    def _guessed(self) -> Float[Tensor, " classes"]:
+        return self._counts.cpu().sum(dim=0)[: self._classes].double()
+
+
+def predicted_class(prediction: Float[Tensor, "rows outputs"]) -> Int[Tensor, " rows"]:
+    """Column of the largest logit; a single column is the logit of class 1 against class 0."""
+    if prediction.shape[1] == 1:
+        return (prediction[:, 0] > 0).long()
+    return prediction.argmax(dim=1)
+
+
+class Accuracy(_Confusion):
+    """Share of rows whose class was found."""
+
+    def compute(self) -> dict[str, float]:
+        """Divide the diagonal by the whole."""
+        return {"accuracy": float(self._right().sum() / self._true().sum())}
+
+
+class MacroF1(_Confusion):
+    """F1 of each class, then the plain mean over the classes that occur or were guessed."""
+
+    def compute(self) -> dict[str, float]:
+        """Average 2 TP / (2 TP + FP + FN)."""
+        both = self._true() + self._guessed()
+        return {"macro_f1": _mean_where(2 * self._right() / both, both > 0)}
+
+
+class AccuracySBM(_Confusion):
+    """Recall of each class, then the plain mean over the classes that occur."""
+
+    def compute(self) -> dict[str, float]:
+        """Average TP / (TP + FN)."""
+        true = self._true()
+        return {"accuracy_sbm": _mean_where(self._right() / true, true > 0)}
+
+
+def _mean_where(values: Float[Tensor, " classes"], counts: Bool[Tensor, " classes"]) -> float:
+    return float(values[counts].mean())
+
+
+METRICS: dict[MetricName, Callable[[Task], Metric]] = {
+    "average_precision": lambda task: AveragePrecision(task.outputs),
+    "mean_absolute_error": lambda task: MeanAbsoluteError(task.outputs),
+    "macro_f1": lambda task: MacroF1(task.classes),
+    "accuracy": lambda task: Accuracy(task.classes),
+    "accuracy_sbm": lambda task: AccuracySBM(task.classes),
+    "mrr": lambda _task: LinkRanking(),
+}
+LOWER_IS_BETTER: frozenset[MetricName] = frozenset({"mean_absolute_error"})

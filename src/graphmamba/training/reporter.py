@@ -1,0 +1,135 @@
+"""What a run tells while it goes on, and who listens."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.options import RunOptions
+from graphmamba.training.results import RunResult, Scores
+
+
+@dataclass(frozen=True)
+class StartRecord:
+    """What is known before the first step."""
+
+    experiment: Experiment
+    options: RunOptions
+    folder: Path
+    metric: str
+    """What the best epoch is chosen by."""
+    device: str
+    """Such as `cpu` or `cuda:0`."""
+    processes: int
+    parameters: int
+    graphs: Mapping[str, int]
+    """Graphs of `train`, `validation` and `test`."""
+    epochs: int
+    """Epochs of the whole run."""
+    steps: int
+    """Steps of an epoch."""
+    first_epoch: int = 0
+    """Where the run goes on, counted from 0; more than 0 after a resume."""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step; told once the step was launched, which on a GPU is before it is done."""
+
+    epoch: int
+    step: int
+    """Steps of this epoch that were made, this one included."""
+    steps: int
+    graphs: int
+    """Graphs of this step, over all processes."""
+    loss: Tensor
+    """On the device: whoever reads it waits for the GPU, so do that rarely."""
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch: training, then evaluation of validation and test."""
+
+    epoch: int
+    """Counted from 0."""
+    epochs: int
+    """Epochs of the whole run."""
+    learning_rate: float
+    train_loss: float
+    validation: Scores
+    """`loss`, then the metrics; the first metric is the one models are chosen by."""
+    test: Scores
+    is_best: bool
+    """Whether no earlier epoch had a better validation score."""
+    best_epoch: int
+    """Best epoch so far, this one included; -1 where none has a score."""
+    train_seconds: float
+    seconds: float
+    """Training and evaluation."""
+    graphs_per_second: float
+    """Graphs trained on, over all processes."""
+    memory: int
+    """Peak so far in bytes: of the GPU, or of the process where there is none."""
+
+    def row(self) -> dict[str, int | float]:
+        """One row of `metrics.csv`."""
+        return {
+            "epoch": self.epoch,
+            "learning_rate": self.learning_rate,
+            "train_loss": self.train_loss,
+            **{f"validation_{name}": value for name, value in self.validation.items()},
+            **{f"test_{name}": value for name, value in self.test.items()},
+            "is_best": int(self.is_best),
+            "train_seconds": self.train_seconds,
+            "seconds": self.seconds,
+            "graphs_per_second": self.graphs_per_second,
+            "memory": self.memory,
+        }
+
+
+@runtime_checkable
+class Reporter(Protocol):
+    """Whoever follows a run; of several processes only the first one reports."""
+
+    def on_start(self, start: StartRecord) -> None:
+        """Hear of a run before its first step."""
+
+    def on_step(self, record: StepRecord) -> None:
+        """Hear of a step; called very often."""
+
+    def on_evaluate(self, split: str, done: int, batches: int) -> None:
+        """Hear of a batch of an evaluation; called very often."""
+
+    def on_epoch(self, record: EpochRecord) -> None:
+        """Hear of an epoch that was trained and evaluated."""
+
+    def on_checkpoint(self, path: Path) -> None:
+        """Hear of a state that was saved."""
+
+    def on_end(self, result: RunResult) -> None:
+        """Hear of the end; not called where the run fails."""
+
+
+class Silent:
+    """A reporter that keeps everything to itself; others may start from it."""
+
+    def on_start(self, start: StartRecord) -> None:
+        """Say nothing."""
+
+    def on_step(self, record: StepRecord) -> None:
+        """Say nothing."""
+
+    def on_evaluate(self, split: str, done: int, batches: int) -> None:
+        """Say nothing."""
+
+    def on_epoch(self, record: EpochRecord) -> None:
+        """Say nothing."""
+
+    def on_checkpoint(self, path: Path) -> None:
+        """Say nothing."""
+
+    def on_end(self, result: RunResult) -> None:
+        """Say nothing."""

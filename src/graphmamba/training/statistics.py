@@ -1,0 +1,167 @@
+"""Statistics of norms that are taken anew before a model is scored."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from graphmamba.data.sampler import Ids
+from graphmamba.data.static_batch import StaticGather
+from graphmamba.data.static_size import StaticSize, StaticSizes
+from graphmamba.data.store import GraphStore
+from graphmamba.nn.batch_norm import norms_of
+from graphmamba.nn.model import GraphMamba
+from graphmamba.training.capture import CapturedBatches
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.labels import labelled_batch
+from graphmamba.training.options import Precision
+
+
+class FreshStatistics:
+    """Gives all norms of a model the mean of the statistics of some batches of training graphs.
+
+    Running statistics follow the batches of the last few steps, made by weights that change from
+    step to step. Where few batches have rows that are far larger than those of the others, as
+    Mamba makes them of raw coordinates, they follow these, and scores swing from epoch to epoch.
+
+    The batches are the same at each call, and seen as in training, dropout included. A channel
+    whose statistics are not finite in a batch is left out there; one that never has any keeps what
+    it had. Counters and generators are put back, so that training goes on as if nothing had
+    happened.
+
+    Args:
+        model: On the store's device.
+        store: Graphs with the columns that the model reads.
+        experiment: The size of a batch and how many are seen, at least one.
+        seed: What the batches are drawn by.
+        precision: `bf16-mixed` computes in bfloat16 what bears it.
+        is_captured: Whether batches run as CUDA graphs.
+    """
+
+    def __init__(
+        self,
+        model: GraphMamba,
+        store: GraphStore,
+        experiment: Experiment,
+        *,
+        seed: int = 0,
+        precision: Precision = "32-true",
+        is_captured: bool = False,
+    ) -> None:
+        self._model, self._store = model, store
+        self._level = experiment.data.task.level
+        self._is_mixed = precision == "bf16-mixed"
+        self._norms = norms_of(model)
+        self._taken = [_Taken(*_statistics_of(norm)) for norm in self._norms]
+        self._counters = [each for each in model.buffers() if not each.is_floating_point()]
+        self.batches = _drawn(
+            store, experiment.recipe.batch_size, experiment.recipe.statistics, seed
+        )
+        self._captured = self._capture() if is_captured else None
+
+    @torch.no_grad()
+    def take(self) -> None:
+        """Look at all batches, and leave the statistics in the norms."""
+        counters = [each.clone() for each in self._counters]
+        for each in self._taken:
+            each.begin()
+        with self._seen_as_in_training():
+            for number, ids in enumerate(self.batches):
+                if self._captured:
+                    self._captured.run(ids)
+                else:
+                    self._see(labelled_batch(self._store, ids, self._level, (number,))[0])
+        for each in self._taken:
+            each.end()
+        torch._foreach_copy_(self._counters, counters)
+
+    def _capture(self) -> CapturedBatches:
+        gather, sizes = (
+            StaticGather(self._store),
+            StaticSizes.for_batches(self._store, self.batches),
+        )
+
+        def see(ids: Int[Tensor, " slots"], size: StaticSize, _: Tensor) -> None:
+            self._see(gather.batch(ids, size, by_source=True))
+
+        return CapturedBatches(see, sizes, torch.cuda.Stream(self._store.device))
+
+    @torch.no_grad()
+    def _see(self, graphs: object) -> None:
+        for each in self._taken:
+            each.mark()
+        kind = self._store.device.type
+        with torch.autocast(kind, torch.bfloat16, self._is_mixed, cache_enabled=False):
+            self._model(graphs)
+        for each in self._taken:
+            each.add()
+
+    @contextmanager
+    def _seen_as_in_training(self) -> Iterator[None]:
+        """Let norms take the statistics of each batch as they are, for the time."""
+        was_training, device = self._model.training, self._store.device
+        momenta = [norm.momentum for norm in self._norms]
+        self._model.train()
+        for norm in self._norms:
+            norm.momentum = 1.0
+        try:
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                yield
+        finally:
+            for norm, momentum in zip(self._norms, momenta, strict=True):
+                norm.momentum = momentum
+            self._model.train(was_training)
+
+
+class _Taken:
+    """What some batches leave in one norm, added up channel by channel.
+
+    A norm leaves a channel alone where the batch's statistics are not finite. To tell, its variance
+    is marked before each batch: moved by so little that it would still do for a batch of one row,
+    which is normalised with it, but to where no variance is found by chance.
+    """
+
+    def __init__(self, mean: Tensor, variance: Tensor) -> None:
+        self._own = mean, variance
+        self._kept = torch.zeros_like(mean), torch.zeros_like(variance)
+        self._sums = torch.zeros_like(mean), torch.zeros_like(variance)
+        self._mark, self._count = torch.zeros_like(variance), torch.zeros_like(variance)
+
+    def begin(self) -> None:
+        for own, kept, total in zip(self._own, self._kept, self._sums, strict=True):
+            # A share of nothing of what is no number would be none.
+            kept.copy_(own.nan_to_num(0.0, 0.0, 0.0))
+            total.zero_()
+        self._mark.copy_((self._kept[1] * (1 + 1e-6) + 1e-12).nan_to_num())
+        self._count.zero_()
+
+    def mark(self) -> None:
+        self._own[0].copy_(self._kept[0])
+        self._own[1].copy_(self._mark)
+
+    def add(self) -> None:
+        is_seen = self._own[1] != self._mark
+        for own, total in zip(self._own, self._sums, strict=True):
+            total.add_(torch.where(is_seen, own, 0.0))
+        self._count += is_seen
+
+    def end(self) -> None:
+        for own, kept, total in zip(self._own, self._kept, self._sums, strict=True):
+            own.copy_(torch.where(self._count > 0, total / self._count, kept))
+
+
+def _statistics_of(norm: torch.nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
+    mean, variance = norm.running_mean, norm.running_var
+    assert mean is not None
+    assert variance is not None
+    return mean, variance
+
+
+def _drawn(store: GraphStore, size: int, count: int, seed: int) -> Sequence[Ids]:
+    """Draw whole batches of training graphs; one of all where there are fewer than make one."""
+    ids = store.split_ids("train").cpu()
+    ids = ids[torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed))]
+    whole = max(len(ids) // size, 1)
+    return ids.split(size)[: min(count, whole)]

@@ -1,0 +1,201 @@
+"""One step of training: graphs in, weights changed, the loss out, and no wait for the GPU."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, distributed
+from torch.optim import Optimizer
+from torch_geometric.data import Batch
+
+from graphmamba.data.sampler import Ids
+from graphmamba.data.static_batch import StaticGather
+from graphmamba.data.static_size import StaticSize, StaticSizes
+from graphmamba.data.store import GraphStore
+from graphmamba.nn.model import GraphMamba
+from graphmamba.training.average import WeightAverage
+from graphmamba.training.capture import CapturedBatches, CapturedCall
+from graphmamba.training.evaluate import evaluating
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.gradients import FlatGradients
+from graphmamba.training.labels import labelled_batch, labels_of, labels_per_graph
+from graphmamba.training.losses import LOSSES
+from graphmamba.training.options import Precision
+from graphmamba.training.target import Target
+from graphmamba.training.team import Team
+
+Loss = Float[Tensor, ""]
+
+
+class TrainStep:
+    """Forward and backward pass of one or several batches, then the update of the weights.
+
+    Gradients of losses summed over labels are added up in one buffer, over the batches that graphs
+    beyond the batch size are split into and over all processes, and divided by the number of all
+    labels: as if there had been one batch, but for norms over a batch, and for losses that weigh
+    classes (`weighted_...`), whose weights are those of each batch.
+
+    Args:
+        model: On the store's device.
+        optimizer: Of the model.
+        store: Graphs, on the model's device.
+        experiment: Loss, batch size and clipping.
+        team: All processes; None for this one.
+        precision: `bf16-mixed` computes in bfloat16 what bears it.
+        seed: What wrong pairs are drawn from.
+        taken: Steps made before.
+        average: What follows the weights after each step; None for nothing.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        model: GraphMamba,
+        optimizer: Optimizer,
+        store: GraphStore,
+        experiment: Experiment,
+        team: Team | None = None,
+        *,
+        precision: Precision = "32-true",
+        seed: int = 0,
+        taken: int = 0,
+        average: WeightAverage | None = None,
+    ) -> None:
+        self._model, self._optimizer, self._average = model, optimizer, average
+        self._store, self._team = store, team or Team(device=store.device)
+        self._level, self._loss = experiment.data.task.level, LOSSES[experiment.loss]
+        self._size, self._clip = experiment.recipe.batch_size, experiment.recipe.clip
+        self._is_mixed = precision == "bf16-mixed"
+        self._seed, self.taken = seed, taken
+        self._labels = labels_per_graph(store, self._level)
+        self._parameters = [each for each in model.parameters() if each.requires_grad]
+        self._gradients = FlatGradients(self._parameters)
+        self._own = torch.zeros(2, device=store.device)
+        """The loss summed over this process's labels, and their number."""
+        self._last_loss = torch.zeros((), device=store.device)
+
+    def step(self, ids: Ids) -> Loss:
+        """Train on these graphs.
+
+        Returns:
+            The mean loss over this process's graphs before the step: a tensor of its own on the
+            device, detached, which later steps leave alone. It is not finite where the gradient
+            was not, and 0 where no graph has a label.
+        """
+        self._gradients.clear()
+        self._own.zero_()
+        # A process without graphs takes part with a batch of none.
+        for number, part in enumerate(ids.split(self._size)):
+            self._add_batch(part, int(self._labels[part].sum()), number)
+        if self._team.world > 1:
+            distributed.all_reduce(self._gradients.flat)
+        self._update()
+        self.taken += 1
+        return self._last_loss.clone()
+
+    def warm_up(self) -> None:
+        """Compile what steps and scores need, on one batch; buffers stay as they are."""
+        model, device = self._model, self._store.device
+        buffers = [each.clone() for each in model.buffers()]
+        ids = self._store.split_ids("train")[: self._size]
+        try:
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                graphs, target = self._first_batch(ids)
+                loss = self._loss(self._predict(graphs), target)
+                torch.autograd.grad(loss, self._parameters, allow_unused=True)
+                with torch.no_grad(), evaluating(model):
+                    self._predict(graphs)
+        finally:
+            with torch.no_grad():
+                for buffer, before in zip(model.buffers(), buffers, strict=True):
+                    buffer.copy_(before)
+
+    def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
+        return labelled_batch(self._store, ids, self._level, (0,))
+
+    def _add_batch(self, ids: Ids, labels: int, number: int) -> None:
+        """Add the gradients of a batch."""
+        counters = self._seed, self.taken, self._team.rank, number
+        graphs, target = labelled_batch(self._store, ids, self._level, counters)
+        self._backward(graphs, target, torch.tensor(float(labels), device=self._own.device))
+
+    def _predict(self, graphs: Batch) -> Tensor:
+        # A captured graph must not hold copies of weights from another one's cache.
+        with torch.autocast(
+            self._own.device.type, torch.bfloat16, self._is_mixed, cache_enabled=False
+        ):
+            return self._model(graphs).float()
+
+    def _backward(self, graphs: Batch, target: Target, labels: Float[Tensor, ""]) -> None:
+        loss = self._loss(self._predict(graphs), target) * labels
+        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        self._gradients.add(gradients, labels)
+        self._own.add_(torch.stack([loss.detach(), labels]))
+
+    def _update(self) -> None:
+        """Weigh, clip, move the weights and their average, and make room for the next step."""
+        flat = self._gradients.flat
+        flat[:-1].div_(self._gradients.labels.clamp_min(1.0))
+        norm = torch.linalg.vector_norm(flat[:-1])
+        if self._clip:
+            flat[:-1].mul_((self._clip / (norm + 1e-6)).clamp_max(1.0))
+        self._optimizer.step()
+        if self._average:
+            self._average.update()
+        # where nothing is clipped as well: a gradient that is no number must be seen
+        loss = self._own[0] / self._own[1].clamp_min(1.0)
+        self._last_loss.copy_(torch.where(norm.isfinite(), loss, torch.nan))
+
+
+class CapturedStep(TrainStep):
+    """The same step as two CUDA graphs, which cost the CPU next to nothing.
+
+    One holds batch, forward and backward pass, once for each of a few sizes that batches are padded
+    to by a padding graph, which norms, orders and losses pass over; the other one holds the update.
+    The sum over processes stands between them.
+
+    Args:
+        *parts: As for `TrainStep`; the optimizer's learning rate is a tensor on the GPU.
+        stream: Where it is captured; a stream of its own if None.
+        is_required: Whether a capture that fails ends the run.
+        **others: As for `TrainStep`.
+    """
+
+    def __init__(
+        self,
+        *parts: Any,
+        stream: torch.cuda.Stream | None = None,
+        is_required: bool = False,
+        **others: Any,
+    ) -> None:
+        super().__init__(*parts, **others)
+        stream = stream or torch.cuda.Stream(self._store.device)
+        self._gather = StaticGather(self._store)
+        ids = self._store.split_ids("train")
+        self._sizes = StaticSizes.for_graphs(self._store, ids, self._size)
+        self._batches = CapturedBatches(
+            self._add_static_batch,
+            self._sizes,
+            stream,
+            numbers=3,
+            is_required=is_required,
+        )
+        self._captured_update = CapturedCall(super()._update, stream, is_required=is_required)
+
+    def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
+        slots = self._sizes.padded(ids.cpu()).to(self._store.device)
+        graphs = self._gather.batch(slots, self._sizes.choose(ids.cpu()), by_source=True)
+        return graphs, labels_of(graphs, self._level, (0,))
+
+    def _add_batch(self, ids: Ids, labels: int, number: int) -> None:
+        self._batches.run(ids, labels, self.taken, number)
+
+    def _add_static_batch(
+        self, ids: Int[Tensor, " slots"], size: StaticSize, numbers: Int[Tensor, " numbers"]
+    ) -> None:
+        labels, taken, number = numbers
+        graphs = self._gather.batch(ids, size, by_source=True)
+        target = labels_of(graphs, self._level, (self._seed, taken, self._team.rank, number))
+        self._backward(graphs, target, labels.float())
+
+    def _update(self) -> None:
+        self._captured_update()

@@ -1,0 +1,203 @@
+"""A trained model, ready for use: `graphmamba.load(path).predict(graphs)`."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphmamba.checks import check_is
+from graphmamba.data.custom.pyg import list_of
+from graphmamba.data.datasets.sources import SOURCES
+from graphmamba.data.from_pyg import Graphs
+from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import LINKS, GraphColumns
+from graphmamba.data.transforms.degree_profile import DEGREE_PROFILE_COLUMNS, degree_profiles
+from graphmamba.data.transforms.precompute import precomputed
+from graphmamba.errors import UserError
+from graphmamba.nn.model import GraphMamba
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.folder import RunFolder
+from graphmamba.training.options import RunOptions
+from graphmamba.training.predict import BUDGET, stream_predictions
+from graphmamba.training.predictions import Predictions
+from graphmamba.training.results import Scores
+from graphmamba.training.weights import build_model, load_weights
+
+READ = frozenset({"x", "edge_index", "edge_attr", LINKS})
+"""Columns of PyG graphs that a model may read; others stay behind."""
+
+
+class Trained:
+    """A model with its weights and with what it was trained for.
+
+    Args:
+        experiment: What the model was built from.
+        model: The model.
+        names: Classes by their number, or label columns.
+        path: Where it was read from, for messages.
+        options: How its run computed; None for the defaults.
+        graphs: Which own graphs it was trained on; see `identity_of`.
+        reported: What it scored, by split; None where nobody has scored it.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        model: GraphMamba,
+        names: tuple[str, ...] = (),
+        path: Path | str = "model",
+        options: RunOptions | None = None,
+        graphs: str = "",
+        reported: Mapping[str, Scores] | None = None,
+    ) -> None:
+        self.experiment, self.model, self.names, self.path = experiment, model, names, Path(path)
+        self.options, self.graphs = options or RunOptions(), graphs
+        self.reported = reported or {}
+
+    def to(self, device: torch.device | str) -> "Trained":
+        """Move the model to a device; predictions are made there."""
+        self.model.to(device)
+        return self
+
+    def predict(
+        self,
+        graphs: Graphs | GraphStore,
+        *,
+        has_spread: bool = True,
+        budget: int = BUDGET,
+    ) -> Predictions:
+        """Predict all graphs; random line-ups follow the place of each among them.
+
+        Args:
+            graphs: Graphs of PyG, in a list, a `DataLoader` or a `Batch`, or a store; columns that
+                the model computes from edges, such as Laplacian positions, are added here.
+            has_spread: Whether to say how much the values differ between random line-ups.
+            budget: Nodes and edges that go through the model at once.
+        """
+        parts = list(self.stream(graphs, has_spread=has_spread, budget=budget))
+        if not parts:
+            raise UserError("graphs must hold a graph, got none")
+        return Predictions.cat(parts)
+
+    def stream(
+        self,
+        graphs: Graphs | GraphStore,
+        ids: Int[Tensor, " graphs"] | None = None,
+        *,
+        has_spread: bool = True,
+        budget: int = BUDGET,
+    ) -> Iterator[Predictions]:
+        """Predict batch after batch, so that results need not fit into memory.
+
+        Args:
+            graphs: As in `predict`.
+            ids: Which of them; None for all.
+            has_spread: As in `predict`.
+            budget: As in `predict`.
+        """
+        store = graphs if isinstance(graphs, GraphStore) else self._store_of(graphs)
+        return stream_predictions(
+            self.model,
+            with_read_columns(store, self.model, has_profiles=self._has_profiles),
+            ids,
+            loss=self.experiment.loss,
+            names=self.names,
+            has_spread=has_spread,
+            budget=budget,
+        )
+
+    def _store_of(self, graphs: Graphs) -> GraphStore:
+        graphs = list_of(graphs)
+        found = {name for graph in graphs for name in graph.keys()}  # noqa: SIM118
+        features = self.model.features
+        kinds = {"x": features.nodes, "edge_attr": features.edges}
+        return GraphStore.from_pyg(
+            [_as_trained(graph, number, kinds) for number, graph in enumerate(graphs)],
+            exclude=found - READ,
+        )
+
+    @property
+    def _has_profiles(self) -> bool:
+        """Whether nodes had their degrees for features, since the set has none."""
+        experiment = self.experiment
+        return experiment.own is None and not SOURCES[experiment.benchmark].has_features
+
+
+def _as_trained(graph: Data, number: int, kinds: Mapping[str, str]) -> Data:
+    """Take numbers of any type as floats, as training does; those that are none are refused."""
+    numbers = {}
+    for name, kind in kinds.items():
+        values = graph.get(name)
+        if kind == "numbers" and isinstance(values, Tensor) and not values.is_complex():
+            numbers[name] = values.float()
+            if not bool(torch.isfinite(numbers[name]).all()):
+                raise UserError(f"graphs[{number}].{name} must hold finite numbers, got others")
+    return Data.from_dict({**graph.to_dict(), **numbers}) if numbers else graph
+
+
+def load(path: Path | str) -> Trained:
+    """Read a trained model; nothing in the file is ever run.
+
+    Args:
+        path: A run folder, one of several seeds, or a file of weights.
+    """
+    check_is("path", path, str | Path)
+    path = weights_in(Path(path))
+    weights = load_weights(path)
+    model = build_model(weights, path)
+    return Trained(
+        weights.experiment,
+        model,
+        weights.class_names,
+        path,
+        weights.options,
+        str(weights.metadata.get("graphs", "")),
+        weights.reported,
+    )
+
+
+def weights_in(path: Path) -> Path:
+    """Find the weights of a run, of several the best by validation; or take the file itself."""
+    if not path.is_dir():
+        if not path.exists():
+            raise UserError(f"a run folder or file of weights must be there, got no '{path}'")
+        return path
+    best = RunFolder(path).best
+    if best.is_file():
+        return best
+    series = {file: load_weights(file) for file in path.glob(f"seed-*/{best.name}")}
+    if not series:
+        raise UserError(f"'{path}' must hold {best.name}, which a run writes after its first epoch")
+    return min(series, key=lambda file: series[file].rank)
+
+
+def with_read_columns(
+    store: GraphStore, model: GraphMamba, *, has_profiles: bool = False
+) -> GraphStore:
+    """Return the store with the columns that the model reads, those that are missing computed.
+
+    Args:
+        store: Graphs.
+        model: What reads them.
+        has_profiles: Whether nodes without features have their degrees, as in training.
+    """
+    columns: GraphColumns | None = None
+    if "x" not in store.tables["nodes"].columns:
+        columns = store.to("cpu").columns()
+        width = model.features.node_columns
+        if width != (DEGREE_PROFILE_COLUMNS if has_profiles else 1):
+            raise UserError(f"graphs.x must have {width} columns, as in training, got no x")
+        # as in training: call graphs have their degrees, others nothing to tell nodes apart
+        nodes = int(columns.node_ptr[-1])
+        x = degree_profiles(columns) if has_profiles else torch.ones(nodes, 1)
+        store = store.with_columns(nodes={"x": x})
+    wanted = model.precompute.parts()
+    have = {name for table in store.tables.values() for name in table.columns}
+    laplacian = {"laplacian"} if "laplacian_vectors" in have else set()
+    if not wanted.keys() - have - laplacian:
+        return store
+    made = precomputed(columns or store.to("cpu").columns(), model.precompute)
+    return store.with_columns(nodes=made.nodes, pairs=made.pairs)

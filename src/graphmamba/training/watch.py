@@ -1,0 +1,145 @@
+"""Losses and scores that are no numbers, or beyond reason: found, told, and kept."""
+
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from graphmamba.data.sampler import Ids
+from graphmamba.errors import UserError
+from graphmamba.nn.model import GraphMamba
+from graphmamba.training.checkpoint import optimizer_tensors, prefixed
+from graphmamba.training.files import write_tensors
+from graphmamba.training.generators import generator_tensors
+from graphmamba.training.results import Scores
+from graphmamba.training.team import Team
+
+KIND = "dump"
+FORMAT = 1
+"""Counts changes after which older programs would misread the file."""
+EVERY_ON_GPU = 100
+"""Steps between two looks at the losses on a GPU, which have to be waited for."""
+SHOWN = 16
+"""Graphs that a message names."""
+JUMP = 1e3
+"""Factor from one validation loss to the next from which it is beyond reason."""
+TINY = 1e-6
+"""A loss that is as good as none: whatever follows it has not jumped."""
+
+
+class LossNotFiniteError(UserError):
+    """The loss or its gradient became infinite or no number."""
+
+
+class Watch:
+    """Looks at the losses every so many steps, and keeps what it takes to repeat those between.
+
+    Args:
+        model: What is trained.
+        optimizer: What trains it.
+        team: All processes.
+        dump: Where to write what failed; told the step, names the file.
+        about: What describes the run: experiment, options.
+    """
+
+    def __init__(
+        self,
+        model: GraphMamba,
+        optimizer: Optimizer,
+        team: Team,
+        dump: Callable[[int], Path],
+        about: dict[str, object],
+    ) -> None:
+        self._model, self._optimizer, self._team = model, optimizer, team
+        self._dump, self._about = dump, about
+        self._every = EVERY_ON_GPU if team.device.type == "cuda" else 1
+        self._seen: list[tuple[int, Ids, Tensor]] = []
+        self._good: dict[str, Tensor] = {}
+        self._last_loss, self._has_warned = math.nan, False
+        self._keep()
+
+    def saw(self, step: int, ids: Ids, loss: Tensor) -> None:
+        """Take note of a step: its number since the run's beginning, its graphs, its loss."""
+        self._seen.append((step, ids, loss))
+        if len(self._seen) >= self._every:
+            self.check()
+
+    def check(self) -> None:
+        """Look at the losses since the last look; raises where one is no number."""
+        if not self._seen:
+            return
+        is_finite = torch.stack([loss for _, _, loss in self._seen]).isfinite().tolist()
+        if not all(is_finite):
+            self._fail(is_finite.index(False))
+        self._seen = []
+        self._keep()
+
+    def saw_scores(self, epoch: int, train_loss: float, validation: Scores) -> None:
+        """Warn once of validation scores that are not finite, or of a loss that jumps up."""
+        # the first epoch has nothing before it but its own training
+        loss, before = validation["loss"], train_loss if epoch == 0 else self._last_loss
+        self._last_loss, before = loss, max(before, TINY)
+        odd = [name for name, value in validation.items() if not math.isfinite(value)]
+        if self._has_warned or not (odd or loss > JUMP * before):
+            return
+        self._has_warned = True
+        if odd and math.isfinite(loss):
+            cause = "its labels may be too few, or all alike, for this metric"
+        elif train_loss > JUMP * before or not math.isfinite(train_loss):
+            cause = "training itself diverges: lower recipe.learning_rate, or recipe.clip"
+        else:
+            cause = (
+                "the running statistics of norms may not fit the weights: recipe.statistics 32 "
+                "takes them anew before scoring, a lower recipe.learning_rate lets them follow"
+            )
+        name = odd[0] if odd else "loss"
+        told = f"{validation[name]:.3g}" + ("" if odd else f" after {before:.3g}")
+        warnings.warn(f"epoch {epoch}: the validation {name} is {told}; {cause}", stacklevel=2)
+
+    def _keep(self) -> None:
+        """Copy what the next steps depend on."""
+        tensors = {
+            **prefixed("model", self._model.state_dict()),
+            **prefixed("optimizer", optimizer_tensors(self._optimizer)),
+        }
+        if self._good.keys() >= tensors.keys():
+            _copy_over([(self._good[name], each) for name, each in tensors.items()])
+        else:
+            self._good = {name: each.detach().clone() for name, each in tensors.items()}
+        self._good |= prefixed("generator", generator_tensors())
+
+    def _fail(self, place: int) -> None:
+        step, ids, loss = self._seen[place]
+        path = self._dump(step)
+        if self._team.rank:
+            path = path.with_stem(f"{path.stem}-{self._team.rank}")
+        batches = [
+            {"step": step, "graphs": ids.tolist()} for step, ids, _ in self._seen[: place + 1]
+        ]
+        about = {
+            **self._about,
+            "kind": KIND,
+            "format": FORMAT,
+            "rank": self._team.rank,
+            "steps": batches,
+        }
+        write_tensors(path, self._good, about)
+        graphs = ", ".join(map(str, ids[:SHOWN].tolist())) + (", ..." if len(ids) > SHOWN else "")
+        raise LossNotFiniteError(
+            f"the loss of step {step}, or its gradient, is {float(loss)} on graphs {graphs}; "
+            f"'{path}' holds the state before it and all of its graphs"
+        )
+
+
+def _copy_over(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Copy the second of each pair to the first, one launch for all that are alike."""
+    groups: dict[object, list[tuple[Tensor, Tensor]]] = {}
+    for kept, now in pairs:
+        groups.setdefault((now.device, now.dtype), []).append((kept, now))
+    with torch.no_grad():
+        for group in groups.values():
+            torch._foreach_copy_([kept for kept, _ in group], [now for _, now in group])

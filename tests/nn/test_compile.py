@@ -1,0 +1,140 @@
+"""torch.compile and torch.export take the layer, whatever the sizes of the graphs.
+
+Each runs in a process of its own, without the shape checker, which neither can trace.
+"""
+
+import pytest
+
+from tests.helpers.processes import run_apart
+
+PREAMBLE = """
+import torch
+from graphmamba.data.topology import Topology
+from graphmamba.ordering import NoiseSeed, OrderPolicy
+from graphmamba.nn import GraphMambaBlock, GraphMambaLayer
+from tests.helpers.graphs import random_rows, random_topology
+
+torch.manual_seed(0)
+layer = GraphMambaLayer(8, OrderPolicy(bins=2))
+"""
+
+COMPILE = """
+compiled = torch.compile(layer, backend=BACKEND, dynamic=True, fullgraph=True)
+for sizes in ((40, 2, 50), (35, 41), (60, 1, 9, 20)):
+    topology = random_topology(sizes)
+    results = []
+    for run in (layer, compiled):
+        layer.zero_grad()
+        x, e = random_rows(topology)
+        out, edges = run(x.requires_grad_(True), e, topology)
+        (out * torch.linspace(-1, 1, 8)).square().sum().backward()
+        results.append((out, edges, x.grad, layer.mixer.mamba.A_log.grad.clone()))
+    for plain, fast in zip(*results):
+        assert torch.allclose(plain, fast, rtol=1e-3, atol=1e-4)
+# Inductor has a guard of its own on the number of nodes.
+graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+assert graphs <= (2 if BACKEND == "inductor" else 1), graphs
+"""
+
+RIVALS = """
+from tests.helpers.layers import LAYERS
+
+# Padded models read the size of the longest graph, which the compiler then takes as unknown.
+torch._dynamo.config.capture_scalar_outputs = True
+
+def results_of(run, layer, topology):
+    layer.zero_grad()
+    x, e = random_rows(topology)
+    out, edges = run(x.requires_grad_(True), e, topology)
+    (out * torch.linspace(-1, 1, 8)).square().sum().backward()
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in layer.parameters()]
+    return [out, edges, x.grad, *grads]
+
+for name in NAMES:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    layer = LAYERS[name](8)
+    compiled = torch.compile(layer, backend="aot_eager", dynamic=True, fullgraph=True)
+    for sizes in ((20, 2, 25), (30, 1, 9, 20)):
+        topology = random_topology(sizes)
+        both = (results_of(run, layer, topology) for run in (layer, compiled))
+        for plain, fast in zip(*both, strict=True):
+            assert (plain - fast).abs().max() <= 1e-5 * (1 + plain.abs().max()), name
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, name
+"""
+
+COUNT = """
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = GraphMambaBlock(8)
+
+    def forward(self, x, edge_index, batch):
+        return self.block(x, edge_index, batch, num_graphs=2)
+
+block = Block()
+compiled = torch.compile(block, backend=BACKEND, dynamic=True, fullgraph=True)
+topology = random_topology((6, 9))
+x, _ = random_rows(topology)
+first, second = (compiled(x, topology.edge_index, topology.batch) for _ in range(2))
+assert not torch.equal(first, second)
+"""
+
+EXPORT = """
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.noise_seed = layer, NoiseSeed(3)
+
+    def forward(self, x, e, edge_index, batch, graph_key):
+        topology = Topology(edge_index, batch, graph_key.shape[0], graph_key, self.noise_seed())
+        return self.layer(x, e, topology)
+
+def arguments(sizes):
+    topology = random_topology(sizes)
+    x, e = random_rows(topology)
+    return x, e, topology.edge_index, topology.batch, topology.graph_key
+
+module = Layer().eval()
+nodes, edges, graphs = (torch.export.Dim(name) for name in ("nodes", "edges", "graphs"))
+shapes = ({0: nodes}, {0: edges}, {1: edges}, {0: nodes}, {0: graphs})
+with torch.no_grad():
+    program = torch.export.export(module, arguments((7, 2, 12)), dynamic_shapes=shapes)
+    for sizes in ((7, 2, 12), (30, 1, 0, 4, 4)):
+        for plain, exported in zip(module(*arguments(sizes)), program.module()(*arguments(sizes))):
+            assert torch.allclose(plain, exported, atol=1e-5)
+"""
+
+
+BACKENDS = [
+    "aot_eager",
+    # Needs a C++ compiler, and the time that it takes.
+    pytest.param("inductor", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_compiled_layer_serves_all_sizes(backend: str) -> None:
+    run_apart(PREAMBLE + f"BACKEND = {backend!r}\n" + COMPILE)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("transformer", "gcn"),
+        pytest.param(
+            ("performer", "bigbird", "exphormer", "gatedgcn", "gine"), marks=pytest.mark.slow
+        ),
+    ],
+    ids=" ".join,
+)
+def test_one_compiled_rival_serves_all_sizes(names: tuple[str, ...]) -> None:
+    run_apart(PREAMBLE + f"NAMES = {names!r}\n" + RIVALS)
+
+
+def test_a_compiled_block_still_draws_anew() -> None:
+    run_apart(PREAMBLE + "BACKEND = 'aot_eager'\n" + COUNT)
+
+
+def test_an_exported_layer_serves_all_sizes() -> None:
+    run_apart(PREAMBLE + EXPORT)

@@ -1,0 +1,56 @@
+"""Dropout that follows a seed, and where its masks come from."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from graphmamba.errors import UserError
+from graphmamba.nn import GatedGCN, GPSLayer
+from graphmamba.nn.dropout import Dropout, number_dropouts
+from graphmamba.ops.batch_norm.drop import Drop, dropped
+from tests.helpers.graphs import random_rows, random_topology
+
+
+def test_the_mask_follows_seed_and_site_and_keeps_the_mean() -> None:
+    part, x = Dropout(0.25), torch.ones(400, 50)
+    part.site = 3
+    found = part(x, torch.tensor(7))
+    assert torch.equal(found, dropped(x, Drop(0.25, torch.tensor(7), 3)))
+    assert found.unique().tolist() == [0.0, pytest.approx(4 / 3)]
+    assert abs(float(found.mean()) - 1) < 0.02
+    part.site = 4
+    assert not torch.equal(part(x, torch.tensor(7)), found)
+    assert torch.equal(part.eval()(x, torch.tensor(7)), x)
+
+
+def test_without_a_seed_it_is_drawn_anew() -> None:
+    part, x = Dropout(0.5), torch.ones(50, 8)
+    torch.manual_seed(0)
+    first, second = part(x), part(x)
+    torch.manual_seed(0)
+    assert not torch.equal(first, second)
+    assert torch.equal(part(x), first)
+
+
+def test_dropouts_of_a_layer_drop_different_entries() -> None:
+    both = nn.ModuleList([GPSLayer(4, GatedGCN(4), None), GatedGCN(4)])
+    number_dropouts(both)
+    sites = [part.site for part in both.modules() if isinstance(part, Dropout)]
+    assert sites == list(range(8))
+
+
+def test_a_layer_follows_the_seed_of_its_pass() -> None:
+    topology = random_topology((30,), seed=1)
+    x, e = random_rows(topology)
+    layer = GatedGCN(8, dropout=0.5)
+    first, second = (layer(x, e, topology)[0] for _ in range(2))
+    assert torch.equal(first, second)
+    other = layer(x, e, replace(topology, seed=torch.tensor(2)))[0]
+    assert not torch.equal(first, other)
+
+
+def test_a_rate_beyond_its_range_is_refused() -> None:
+    with pytest.raises(UserError, match=r"dropout must be in \[0, 1\), got 1.0"):
+        Dropout(1.0)

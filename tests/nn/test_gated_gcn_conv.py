@@ -1,0 +1,120 @@
+"""GatedGCN as a layer for graphs of any origin."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphmamba import GatedGCNConv
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.nn import GatedGCN
+from tests.helpers.graphs import random_rows, random_topology
+from tests.helpers.processes import run_apart
+from tests.helpers.typecheck import typecheck_off
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_all_backends_give_the_same_layer(device: str) -> None:
+    topology = random_topology()
+    rows = [row.to(device) for row in random_rows(topology)]
+    pairs = topology.edge_index.to(device)
+    plain, fast = (GatedGCNConv(8, backend=name).to(device) for name in ("reference", "auto"))
+    fast.load_state_dict(plain.state_dict())
+    results = []
+    for layer in (plain, fast):
+        x, e = (row.clone().requires_grad_() for row in rows)
+        out, edges = layer(x, pairs, e)
+        (out.square().sum() + edges.square().sum()).backward()
+        results.append([out, edges, x.grad, e.grad, *(p.grad for p in layer.parameters())])
+    for ours, others in zip(*results, strict=True):
+        torch.testing.assert_close(ours, others, rtol=1e-4, atol=1e-4)
+
+
+def test_it_is_the_layer_of_the_models() -> None:
+    topology = random_topology()
+    x, e = random_rows(topology)
+    layer, conv = GatedGCN(8).eval(), GatedGCNConv(8).eval()
+    conv.conv.load_state_dict(layer.state_dict())
+    for ours, others in zip(
+        layer(x, e, topology), conv(x, topology.edge_index.int(), e), strict=True
+    ):
+        assert torch.equal(ours, others)
+
+
+def test_edges_of_a_store_need_no_sorting() -> None:
+    edges = torch.tensor([[2, 0, 1, 2], [1, 2, 0, 0]])
+    graph = Data(x=torch.randn(3, 8), edge_index=edges, edge_attr=torch.randn(4, 8))
+    batch = GraphStore.from_pyg([graph, graph]).batch(torch.tensor([1, 0]), by_source=True)
+    layer = GatedGCNConv(8).eval()
+    arguments = batch.x, batch.edge_index, batch.edge_attr
+    for ours, others in zip(layer(*arguments, batch.source_order), layer(*arguments), strict=True):
+        assert torch.equal(ours, others)
+
+
+PAIRS = torch.tensor([[0, 1], [1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": torch.ones(3, 7)}, r"x must have shape \[nodes, 8\], got \[3, 7\]"),
+        ({"x": torch.ones(3, 8).long()}, r"x must hold floats, got torch.int64"),
+        ({"edge_attr": torch.ones(1, 8)}, r"edge_attr must have shape \[2, 8\], got \[1, 8\]"),
+        ({"x": torch.ones(3, 8).half()}, r"x.dtype must be that of .*, torch.float32, got .*16"),
+        ({"edge_attr": torch.ones(2, 8).double()}, r"edge_attr.dtype must be .*32, got .*64"),
+        ({"edge_attr": None}, r"edge_attr must be a tensor, got NoneType"),
+        (
+            {"edge_index": PAIRS[[0, 1, 1]]},
+            r"edge_index must have shape \[2, edges\], got \[3, 2\]",
+        ),
+        ({"edge_index": PAIRS + 0.5}, r"edge_index must hold integers, got torch.float32"),
+        (
+            {"edge_index": torch.tensor([[0, 1], [1, 3]])},
+            r"edge_index must hold numbers of the 3 nodes, 0 to 2, got 3",
+        ),
+        ({"source_order": torch.tensor([0])}, r"source_order must have shape \[2\], got \[1\]"),
+        ({"source_order": torch.tensor([0, 0])}, r"source_order must hold each edge once, got 0"),
+    ],
+)
+def test_wrong_arguments_are_refused(changes: dict[str, object], message: str) -> None:
+    right = {
+        "x": torch.ones(3, 8),
+        "edge_index": PAIRS,
+        "edge_attr": torch.ones(2, 8),
+    }
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        GatedGCNConv(8)(**{**right, **changes})
+
+
+def test_an_unknown_backend_is_refused() -> None:
+    with typecheck_off(), pytest.raises(UserError, match=r"backend must be one of .* got 'mamba'"):
+        GatedGCNConv(8, backend="mamba")
+
+
+def test_one_compiled_layer_serves_all_sizes() -> None:
+    run_apart(
+        "import torch\n"
+        "from graphmamba import GatedGCNConv\n"
+        "from tests.helpers.graphs import random_rows, random_topology\n"
+        "layer = GatedGCNConv(8).eval()\n"
+        "compiled = torch.compile(layer, backend='aot_eager', dynamic=True, fullgraph=True)\n"
+        "for sizes in ((9, 2, 5), (5, 11), (6, 1, 9, 2)):\n"
+        "    topology = random_topology(sizes)\n"
+        "    x, e = random_rows(topology)\n"
+        "    pairs = zip(layer(x, topology.edge_index, e), compiled(x, topology.edge_index, e))\n"
+        "    assert all(torch.allclose(ours, others, atol=1e-6) for ours, others in pairs)\n"
+        "assert torch._dynamo.utils.counters['stats']['unique_graphs'] == 1\n"
+    )
+
+
+def test_dropout_draws_anew_in_training_only() -> None:
+    topology = random_topology()
+    x, e = random_rows(topology)
+    layer = GatedGCNConv(8, dropout=0.5)
+    first, second = (layer(x, topology.edge_index, e)[0] for _ in range(2))
+    assert not torch.equal(first, second)
+    layer.eval()
+    first, second = (layer(x, topology.edge_index, e)[0] for _ in range(2))
+    assert torch.equal(first, second)

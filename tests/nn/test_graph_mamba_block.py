@@ -1,0 +1,326 @@
+"""The public block: equivariant, blind to the rest of the batch, and strict at its door."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaMixer, MambaBlock, MambaOptions
+from graphmamba.ops.random import draw_bits
+from graphmamba.ordering import ABLATIONS, PUBLISHED, OrderPolicy, line_up
+from tests.helpers.graphs import one_graph, random_rows, random_topology
+from tests.helpers.typecheck import typecheck_off
+
+EXACT = MambaOptions(backend="reference")
+POLICIES = {
+    "degree": OrderPolicy(),
+    "bins": OrderPolicy(bins=3),
+    "reverse": OrderPolicy(direction="reverse"),
+    "bidirectional": OrderPolicy(bins=2, direction="bidirectional"),
+    "none": ABLATIONS["none"],
+    "cluster": ABLATIONS["cluster"],
+}
+
+
+def mixer_of(policy: OrderPolicy, channels: int = 8) -> GraphMambaMixer:
+    torch.manual_seed(0)
+    return GraphMambaMixer(channels, policy, EXACT).double().eval()
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_a_graph_gives_alone_what_it_gives_in_a_batch(policy: OrderPolicy) -> None:
+    mixer, topology = mixer_of(policy), random_topology()
+    x, _ = random_rows(topology, dtype=torch.float64)
+    together = mixer(x, topology)
+    for graph in range(topology.num_graphs):
+        alone, nodes, _ = one_graph(topology, graph)
+        assert torch.allclose(mixer(x[nodes], alone), together[nodes], atol=1e-12)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_a_change_in_one_graph_reaches_no_other(policy: OrderPolicy) -> None:
+    mixer, topology = mixer_of(policy), random_topology()
+    x, _ = random_rows(topology, dtype=torch.float64)
+    is_first = topology.batch == 0
+    changed = torch.where(is_first[:, None], x + 1, x)
+    before, after = mixer(x, topology), mixer(changed, topology)
+    assert torch.equal(before[~is_first], after[~is_first])
+    assert not torch.equal(before[is_first], after[is_first])
+
+
+@pytest.mark.parametrize("bins", [1, 3])
+def test_m_fold_is_the_mean_of_m_passes_with_the_same_draws(bins: int) -> None:
+    policy = OrderPolicy(bins=bins)
+    mixer, topology = mixer_of(policy), random_topology()
+    x, _ = random_rows(topology, dtype=torch.float64)
+    nodes, graphs = topology.batch.shape[0], topology.num_graphs
+    line = line_up(policy, topology, samples=5)
+    passes = []
+    for sample in range(5):
+        order = line.order[sample * nodes : (sample + 1) * nodes] - sample * nodes
+        first = sample * graphs * bins
+        cu_seqlens = line.cu_seqlens[first : first + graphs * bins + 1] - sample * nodes
+        passes.append(mixer.mamba(x, cu_seqlens, order))
+    assert torch.allclose(mixer(x, topology), torch.stack(passes).mean(dim=0), atol=1e-12)
+
+
+def path_with_distinct_degrees() -> Tensor:
+    """Node i has i outgoing edges: no two nodes tie."""
+    sources = [node for node in range(6) for _ in range(node)]
+    targets = [other for node in range(6) for other in range(node)]
+    return torch.tensor([sources, targets])
+
+
+def test_relabelled_nodes_take_their_outputs_along() -> None:
+    block = GraphMambaBlock(8, OrderPolicy(eval_samples=2), EXACT).double().eval()
+    x, edges = torch.randn(6, 8, dtype=torch.float64), path_with_distinct_degrees()
+    names = torch.tensor([4, 2, 0, 5, 1, 3])
+    moved = torch.empty_like(x).index_copy(0, names, x)
+    assert torch.allclose(block(moved, names[edges])[names], block(x, edges), atol=1e-12)
+
+
+@pytest.mark.parametrize("bins", [1, 2])
+def test_nodes_that_keep_their_noise_take_their_outputs_along(
+    bins: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixer, topology = mixer_of(OrderPolicy(bins=bins, eval_samples=2)), random_topology((12,))
+    x, _ = random_rows(topology, dtype=torch.float64)
+    noise = torch.randint(-(2**62), 2**62, (2, 12))
+    names = torch.randperm(12)
+    moved = torch.empty_like(x).index_copy(0, names, x)
+    renamed = replace(topology, edge_index=names[topology.edge_index])
+
+    def mix(rows: Tensor, graphs: Topology, bits: Tensor) -> Tensor:
+        def draw(stream: Tensor, counter: Tensor | int) -> Tensor:
+            drawn = draw_bits(stream, counter)
+            return bits if drawn.shape == bits.shape else drawn
+
+        monkeypatch.setattr(import_module("graphmamba.ordering.line_up"), "draw_bits", draw)
+        return mixer(rows, graphs)
+
+    carried = torch.empty_like(noise).index_copy(1, names, noise)
+    assert torch.allclose(mix(moved, renamed, carried)[names], mix(x, topology, noise), atol=1e-12)
+
+
+def test_evaluation_is_reproducible_and_training_is_not() -> None:
+    block = GraphMambaBlock(8, options=EXACT)
+    topology = random_topology((20,))
+    x, _ = random_rows(topology)
+    arguments = (x, topology.edge_index, topology.batch)
+    first, second = block(*arguments), block(*arguments)
+    assert not torch.equal(first, second)
+    block.eval()
+    assert torch.equal(block(*arguments), block(*arguments))
+
+
+def test_one_graph_needs_no_batch_vector() -> None:
+    block = GraphMambaBlock(8, options=EXACT).eval()
+    topology = random_topology((9,))
+    x, _ = random_rows(topology)
+    assert torch.equal(block(x, topology.edge_index), block(x, topology.edge_index, topology.batch))
+
+
+def test_every_column_of_a_policy_comes_through_the_door() -> None:
+    topology = random_topology((9, 4))
+    x, _ = random_rows(topology)
+    columns = {name: getattr(topology, name) for name in ("centrality", "random_walk", "cluster")}
+    for policy in PUBLISHED.values():
+        block = GraphMambaBlock(8, policy, EXACT).eval()
+        through_the_door = block(
+            x,
+            topology.edge_index.int(),
+            topology.batch.int(),
+            graph_key=topology.graph_key,
+            **columns,
+        )
+        inside = block.mixer(x, replace(topology, seed=block.noise_seed.seed))
+        assert torch.equal(through_the_door, inside)
+
+
+@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])
+def test_blocks_of_one_model_draw_different_line_ups(is_training: bool) -> None:
+    first, second = (GraphMambaBlock(8, ABLATIONS["permutation"], EXACT) for _ in range(2))
+    second.mixer.load_state_dict(first.mixer.state_dict())
+    x, edges = torch.randn(30, 8), torch.zeros(2, 0, dtype=torch.int64)
+    found = [block.train(is_training)(x, edges) for block in (first, second)]
+    assert not torch.equal(*found)
+
+
+def test_line_ups_follow_the_generator_of_torch() -> None:
+    x, edges = torch.randn(30, 8), torch.zeros(2, 0, dtype=torch.int64)
+
+    def three_passes(seed: int) -> list[Tensor]:
+        torch.manual_seed(seed)
+        block = GraphMambaBlock(8, ABLATIONS["permutation"], EXACT)
+        return [block(x, edges), block(x, edges), block.eval()(x, edges)]
+
+    first, second, other = three_passes(5), three_passes(5), three_passes(6)
+    assert all(map(torch.equal, first, second))
+    assert not any(map(torch.equal, first, other))
+    assert not torch.equal(first[0], first[1])
+
+
+@pytest.mark.parametrize("is_reentrant", [True, False])
+def test_checkpointing_changes_no_gradient(is_reentrant: bool) -> None:
+    block = GraphMambaBlock(8, ABLATIONS["permutation"], EXACT)
+    x, edges = torch.randn(30, 8, requires_grad=True), torch.zeros(2, 0, dtype=torch.int64)
+
+    def gradients(run: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, ...]:
+        torch.manual_seed(0)
+        # two passes before one way back: the first one is not the last that was drawn
+        found = run(x, edges).square().sum() + 2 * run(2 * x, edges).square().sum()
+        block.zero_grad()
+        x.grad = None
+        found.backward()
+        return tuple(p.grad.clone() for p in (x, *block.parameters()) if p.grad is not None)
+
+    again = partial(checkpoint, block, use_reentrant=is_reentrant)
+    for plain, found in zip(gradients(block), gradients(again), strict=True):
+        assert torch.equal(plain, found)
+
+
+def test_input_norm_is_an_option_with_its_own_parameters() -> None:
+    def count(block: GraphMambaBlock) -> int:
+        return sum(parameter.numel() for parameter in block.parameters())
+
+    assert count(GraphMambaBlock(96)) == 34_080
+    assert count(GraphMambaBlock(96, input_norm="layer")) == 34_080 + 192
+    block = GraphMambaBlock(8, input_norm="layer", options=EXACT).eval()
+    x, edges = torch.randn(6, 8), path_with_distinct_degrees()
+    assert torch.allclose(block(3 * x + 1, edges), block(x, edges), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_order_runs_both_ways(name: str) -> None:
+    topology = random_topology()
+    x, _ = random_rows(topology)
+    mixer = GraphMambaMixer(8, PUBLISHED[name], EXACT)
+    for is_training in (True, False):
+        x.requires_grad_(True)
+        mixer.train(is_training)(x, topology).square().sum().backward()
+        assert torch.isfinite(x.grad).all()
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (0, 0), (1,), (1, 1, 1)], ids=str)
+def test_tiny_batches(sizes: tuple[int, ...]) -> None:
+    topology = random_topology(sizes)
+    x, _ = random_rows(topology)
+    for policy in (OrderPolicy(), OrderPolicy(bins=3), ABLATIONS["none"]):
+        out = GraphMambaMixer(8, policy, EXACT).eval()(x, topology)
+        assert out.shape == x.shape
+        assert torch.isfinite(out).all()
+
+
+X, EDGES = torch.zeros(4, 8), torch.tensor([[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.zeros(4, 7), EDGES), r"x must have shape \[nodes, 8\], got \[4, 7\]"),
+        ((X.tolist(), EDGES), "x must be a tensor, got list"),
+        ((X.long(), EDGES), "x must hold floats, got torch.int64"),
+        ((X.double(), EDGES), "x.dtype must be that of the parameters, torch.float32, got .*64"),
+        ((X, EDGES[0]), r"edge_index must have shape \[2, edges\], got \[2\]"),
+        ((X, EDGES + 0.5), "edge_index must hold integers, got torch.float32"),
+        ((X, EDGES, torch.zeros(4)), "batch must hold integers, got torch.float32"),
+        ((X, EDGES, torch.zeros(3, dtype=torch.int64)), r"batch must have shape \[4\], got \[3\]"),
+        ((X, EDGES, torch.tensor([0, 1, 0, 1])), "batch must be sorted, got 0 after 1 at node 2"),
+        ((X, EDGES + 3), "edge_index must hold numbers of the 4 nodes, 0 to 3, got 4"),
+        ((X, EDGES - 1), "edge_index must hold numbers of the 4 nodes, 0 to 3, got -1"),
+        (
+            (X, torch.tensor([[0, 3], [1, 0]]), torch.tensor([0, 0, 1, 1])),
+            "edge_index must join nodes of the same graph, got an edge from node 3 of graph 1 to "
+            "node 0 of graph 0 at 1",
+        ),
+    ],
+)
+def test_bad_input_is_refused_at_the_door(arguments: tuple[Tensor, ...], message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        GraphMambaBlock(8)(*arguments)
+
+
+def test_graphs_beyond_their_number_are_refused() -> None:
+    with pytest.raises(UserError, match="batch must hold numbers of the 1 graphs, 0 to 0, got 1"):
+        GraphMambaBlock(8)(X, EDGES, torch.tensor([0, 0, 1, 1]), num_graphs=1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"graph_key": torch.arange(1)}, r"graph_key must have shape \[2\], got \[1\]"),
+        ({"graph_key": torch.arange(3)}, r"graph_key must have shape \[2\], got \[3\]"),
+        ({"graph_key": torch.arange(2), "num_graphs": 3}, r"graph_key must .* \[3\], got \[2\]"),
+        ({"graph_key": torch.rand(2)}, "graph_key must hold integers, got torch.float32"),
+        ({"centrality": torch.rand(1)}, r"centrality must have shape \[4\], got \[1\]"),
+        ({"centrality": torch.rand(4, 1)}, r"centrality must have shape \[4\], got \[4, 1\]"),
+        ({"random_walk": torch.rand(1, 3)}, r"random_walk must .* \[4, walks\], got \[1, 3\]"),
+        ({"random_walk": torch.rand(4)}, r"random_walk must .* \[4, walks\], got \[4\]"),
+        ({"random_walk": torch.rand(4, 0)}, "walks of random_walk must be at least 1, got 0"),
+        ({"cluster": torch.arange(1)}, r"cluster must have shape \[4\], got \[1\]"),
+        ({"cluster": torch.rand(4)}, "cluster must hold integers, got torch.float32"),
+        ({"laplacian_vectors": torch.rand(4, 0)}, "frequencies of laplacian_vectors must be at"),
+        (
+            {"laplacian_vectors": torch.rand(4, 3), "laplacian_values": torch.rand(4, 2)},
+            r"laplacian_values must have shape \[4, 3\], got \[4, 2\]",
+        ),
+        ({"num_graphs": 2.0}, "num_graphs must be int, got 2.0"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(columns: dict[str, object], message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        GraphMambaBlock(8)(X, EDGES, torch.tensor([0, 0, 1, 1]), **columns)
+
+
+@pytest.mark.parametrize(
+    ("policy", "columns", "message"),
+    [
+        (OrderPolicy(key="smooth"), {}, "laplacian_vectors must be given for key='smooth', got"),
+        (
+            OrderPolicy(key="smooth", frequencies=2),
+            {"laplacian_vectors": torch.rand(4, 2)},
+            "laplacian_values must be given for key='smooth', got None",
+        ),
+        (
+            OrderPolicy(key="smooth"),
+            {"laplacian_vectors": torch.rand(4, 2), "laplacian_values": torch.rand(4, 2)},
+            "frequencies of laplacian_vectors must be at least 10, got 2",
+        ),
+        (OrderPolicy(clusters="first"), {}, "cluster must be given for clusters='first', got None"),
+    ],
+)
+def test_what_a_policy_needs_is_asked_for_before_anything_is_drawn(
+    policy: OrderPolicy, columns: dict[str, Tensor], message: str
+) -> None:
+    block = GraphMambaBlock(8, policy)
+    before = {name: value.clone() for name, value in block.state_dict().items()}
+    with pytest.raises(UserError, match=message):
+        block(X, EDGES, **columns)
+    assert all(torch.equal(value, before[name]) for name, value in block.state_dict().items())
+
+
+def test_last_graphs_without_nodes_are_told_by_their_number() -> None:
+    block, batch = GraphMambaBlock(8, options=EXACT).eval(), torch.tensor([0, 0, 1, 1])
+    x, keys = torch.randn(4, 8), torch.tensor([7, 8, 9])
+    told = block(x, EDGES, batch, graph_key=keys, num_graphs=3)
+    assert torch.equal(told, block(x, EDGES, batch, graph_key=keys[:2]))
+
+
+@pytest.mark.parametrize("channels", ["8", 1.5, None, True])
+def test_channels_that_are_no_count_are_refused(channels: object) -> None:
+    doors = GraphMambaBlock, partial(GraphMambaBlock, input_norm="layer"), MambaBlock, GatedGCNConv
+    for door in doors:
+        with typecheck_off(), pytest.raises(UserError, match="channels must be int, got"):
+            door(channels)
+
+
+def test_unknown_input_norm_is_refused() -> None:
+    with typecheck_off(), pytest.raises(UserError, match=r"input_norm must be one of .* got 'rms'"):
+        GraphMambaBlock(8, input_norm="rms")

@@ -1,0 +1,110 @@
+"""Message passing against PyTorch Geometric and against its formula."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GCNConv, GINConv, GINEConv
+
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+from graphmamba.nn import GCN, GCNE, GINE, GatedGCN
+from tests.helpers.graphs import random_rows, random_topology, with_gate
+from tests.helpers.typecheck import typecheck_off
+
+
+@pytest.fixture
+def topology() -> Topology:
+    # The edges of the first three nodes are doubled: repeated edges must count twice.
+    drawn = random_topology((9, 1, 6))
+    edges = drawn.edge_index
+    return replace(drawn, edge_index=torch.cat([edges, edges[:, :3]], dim=1))
+
+
+def test_gcn_is_that_of_pyg(topology: Topology) -> None:
+    x, _ = random_rows(topology)
+    ours, theirs = GCN(8), GCNConv(8, 8)
+    theirs.lin.weight.data.copy_(ours.linear.weight.data)
+    ours.linear.bias.data.uniform_()
+    theirs.bias.data.copy_(ours.linear.bias.data)
+    assert torch.allclose(ours(x, None, topology)[0], theirs(x, topology.edge_index), atol=1e-5)
+
+
+def test_gcne_is_its_formula(topology: Topology) -> None:
+    x, e = random_rows(topology)
+    local = GCNE(8)
+    local.bias.data.uniform_()
+    expected = local.bias.expand_as(x).clone()
+    for edge, (j, i) in enumerate(topology.edge_index.T.tolist()):
+        expected[i] += torch.relu(local.linear.weight @ x[j] + e[edge])
+    out, edges = local(x, e, topology)
+    assert torch.allclose(out, expected, atol=1e-5)
+    assert edges is e
+
+
+@pytest.mark.parametrize("reads_edges", [True, False])
+def test_gine_is_that_of_pyg(topology: Topology, reads_edges: bool) -> None:
+    x, e = random_rows(topology)
+    ours = GINE(8, reads_edges=reads_edges)
+    network = nn.Sequential(ours.first, nn.ReLU(), ours.second)
+    theirs = GINEConv(network) if reads_edges else GINConv(network)
+    arguments = (x, topology.edge_index, *((e,) if reads_edges else ()))
+    # Their constructors draw new weights for the network they are given, which is ours too.
+    assert torch.allclose(ours(x, e, topology)[0], theirs(*arguments), atol=1e-5)
+
+
+@pytest.mark.parametrize("has_stable_gate", [False, True])
+def test_gated_gcn_is_its_formula(topology: Topology, has_stable_gate: bool) -> None:
+    topology = with_gate(topology)
+    x, e = random_rows(topology)
+    layer = GatedGCN(8, has_stable_gate=has_stable_gate).eval()
+    A, B, D, E = (
+        nn.functional.linear(x, weight, bias)
+        for weight, bias in zip(layer.nodes.weight.chunk(4), layer.nodes.bias.chunk(4), strict=True)
+    )
+    new_e = torch.empty_like(e)
+    received, opened = torch.zeros_like(x), torch.zeros_like(x)
+    for edge, (j, i) in enumerate(topology.edge_index.T.tolist()):
+        new_e[edge] = D[i] + E[j] + layer.edges(e[edge])
+        gate = torch.sigmoid(new_e[edge])
+        if has_stable_gate:
+            place = topology.gate_encoding
+            gate = gate * layer.stable_gate((place[i] - place[j]).square().sum()[None])
+        received[i] += gate * B[j]
+        opened[i] += gate
+    new_x = A + received / (opened + 1e-6)
+    out, edges = layer(x, e, topology)
+    # Fresh BatchNorms divide by sqrt(1 + 1e-5) at evaluation.
+    assert torch.allclose(out, x + torch.relu(new_x / (1 + 1e-5) ** 0.5), atol=1e-5)
+    assert torch.allclose(edges, e + torch.relu(new_e / (1 + 1e-5) ** 0.5), atol=1e-5)
+
+
+LOCALS = [GatedGCN(8), GINE(8), GCNE(8)]
+
+
+@pytest.mark.parametrize("local", LOCALS, ids=["gatedgcn", "gine", "gcne"])
+def test_missing_edge_rows_are_asked_for(local: nn.Module, topology: Topology) -> None:
+    with pytest.raises(UserError, match=r"e must hold a row for each edge .* got None"):
+        local(random_rows(topology)[0], None, topology)
+
+
+def test_missing_gate_encoding_is_asked_for(topology: Topology) -> None:
+    x, e = random_rows(topology)
+    with pytest.raises(UserError, match=r"gate_encoding must be given .* got None"):
+        GatedGCN(8, has_stable_gate=True)(x, e, topology)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: GatedGCN(8, dropout=1.0), r"dropout must be in \[0, 1\), got 1.0"),
+        (lambda: GatedGCN(8, activation="selu"), r"activation must be one of .* got 'selu'"),
+        (lambda: GINE(0), r"channels must be at least 1, got 0"),
+        (lambda: GCN(0), r"channels must be at least 1, got 0"),
+        (lambda: GCNE(0), r"channels must be at least 1, got 0"),
+    ],
+)
+def test_wrong_arguments_are_refused(build: object, message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        build()

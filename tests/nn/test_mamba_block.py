@@ -1,0 +1,243 @@
+"""The Mamba block: its size, its first values, its recurrence."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from graphmamba.data.topology import Topology
+from graphmamba.errors import UserError
+from graphmamba.nn import GraphMambaLayer, MambaBlock, MambaOptions
+from graphmamba.ordering import ABLATIONS, line_up
+from tests.helpers.typecheck import typecheck_off
+
+REFERENCE = MambaOptions(backend="reference")
+
+
+def count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("channels", "total"), [(96, 34_080), (64, 16_320), (52, 11_388), (48, 9_840)]
+)
+def test_counts_are_the_published_ones(channels: int, total: int) -> None:
+    assert count(MambaBlock(channels)) == total
+
+
+def test_names_and_shapes_are_those_of_the_original() -> None:
+    shapes = {name: tuple(value.shape) for name, value in MambaBlock(96).state_dict().items()}
+    assert shapes == {
+        "in_proj.weight": (192, 96),
+        "conv1d.weight": (96, 1, 4),
+        "conv1d.bias": (96,),
+        "x_proj.weight": (38, 96),
+        "dt_proj.weight": (96, 6),
+        "dt_proj.bias": (96,),
+        "A_log": (96, 16),
+        "D": (96,),
+        "out_proj.weight": (96, 96),
+    }
+
+
+def test_initial_values() -> None:
+    block = MambaBlock(512, MambaOptions(expand=2))
+    dt = functional.softplus(block.dt_proj.bias.double())
+    assert dt.min() >= 1e-3 * 0.999
+    assert dt.max() <= 1e-1 * 1.001
+    # Log-uniform: the median of 1,024 draws is near the geometric mean of the ends.
+    assert 0.8e-2 < dt.median() < 1.25e-2
+    rates = torch.arange(1.0, 17.0).expand(1024, 16)
+    assert torch.allclose(-torch.exp(block.A_log), -rates)
+    assert torch.equal(block.D, torch.ones(1024))
+    for values, bound in (
+        (block.in_proj.weight, 512**-0.5),
+        (block.conv1d.weight, 0.5),
+        (block.conv1d.bias, 0.5),
+        (block.x_proj.weight, 1024**-0.5),
+        (block.dt_proj.weight, 32**-0.5),
+        (block.out_proj.weight, 1024**-0.5),
+    ):
+        assert values.abs().max() <= bound
+        assert values.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1)
+
+
+def written_out(block: MambaBlock, rows: torch.Tensor, is_held: bool = False) -> torch.Tensor:
+    """One sequence, step by step, as the reference text has it."""
+    length, inner = rows.shape[0], block.D.shape[0]
+    x, z = block.in_proj(rows).chunk(2, dim=-1)
+    padded = functional.pad(x.T[None], (block.conv1d.kernel_size[0] - 1, 0))
+    weight, bias = block.conv1d.weight, block.conv1d.bias
+    u = functional.silu(functional.conv1d(padded, weight, bias, groups=inner)[0].T)
+    s, B, C = block.x_proj(u).split([block.rank, 16, 16], dim=-1)
+    dt = functional.softplus(block.dt_proj(s))
+    A = -torch.exp(block.A_log)
+    h, y = torch.zeros_like(A), []
+    for t in range(length):
+        step = dt[t, :, None]  # [inner, 1]
+        weight = torch.expm1(step * A) / A if is_held else step
+        h = torch.exp(step * A) * h + weight * B[t] * u[t, :, None]
+        y.append(h @ C[t] + block.D * u[t])
+    return block.out_proj(torch.stack(y) * functional.silu(z))
+
+
+def test_output_is_the_recurrence_of_the_paper() -> None:
+    torch.manual_seed(0)
+    block = MambaBlock(8, REFERENCE).double()
+    rows = torch.randn(11, 8, dtype=torch.float64)
+    cu_seqlens = torch.tensor([0, 6, 7, 7, 11], dtype=torch.int32)
+    out = block(rows, cu_seqlens)
+    expected = [written_out(block, part) for part in (rows[:6], rows[6:7], rows[7:])]
+    assert torch.allclose(out, torch.cat(expected), atol=1e-10)
+
+
+@pytest.mark.parametrize("inner", [2, 12])
+def test_an_inner_width_is_that_of_the_scan_alone(inner: int) -> None:
+    torch.manual_seed(0)
+    block = MambaBlock(8, MambaOptions(inner=inner, expand=3, backend="reference")).double()
+    assert block.in_proj.weight.shape == (2 * inner, 8)
+    assert block.A_log.shape == (inner, 16)
+    assert block.out_proj.weight.shape == (8, inner)
+    rows = torch.randn(7, 8, dtype=torch.float64)
+    out = block(rows, torch.tensor([0, 7], dtype=torch.int32))
+    assert torch.allclose(out, written_out(block, rows), atol=1e-10)
+
+
+def test_order_visits_rows_and_puts_them_back() -> None:
+    torch.manual_seed(0)
+    block = MambaBlock(8, REFERENCE).double()
+    rows = torch.randn(5, 8, dtype=torch.float64)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    cu_seqlens = torch.tensor([0, 5], dtype=torch.int32)
+    out = block(rows, cu_seqlens, order)
+    assert torch.allclose(out[order], written_out(block, rows[order]), atol=1e-10)
+
+
+def test_samples_are_averaged() -> None:
+    torch.manual_seed(0)
+    block = MambaBlock(8, REFERENCE).double()
+    rows = torch.randn(4, 8, dtype=torch.float64)
+    orders = [torch.randperm(4) for _ in range(3)]
+    single = torch.tensor([0, 1, 4], dtype=torch.int32)
+    passes = [block(rows, single, order) for order in orders]
+    joint = torch.cat([order + 4 * sample for sample, order in enumerate(orders)])
+    cu_seqlens = torch.tensor([0, 1, 4, 5, 8, 9, 12], dtype=torch.int32)
+    together = block(rows, cu_seqlens, joint, samples=3)
+    assert torch.allclose(together, torch.stack(passes).mean(dim=0), atol=1e-12)
+
+
+def test_samples_of_an_unchanged_order_give_what_one_gives() -> None:
+    topology = Topology(torch.zeros(2, 0).long(), torch.tensor([0, 0, 1, 1, 1, 1]), 2)
+    block, rows = MambaBlock(8).double(), torch.randn(6, 8, dtype=torch.float64)
+    one, two = (line_up(ABLATIONS["none"], topology, samples=samples) for samples in (1, 2))
+    once = block(rows, one.cu_seqlens, one.order)
+    twice = block(rows, two.cu_seqlens, two.order, two.samples)
+    assert torch.allclose(twice, once, atol=1e-12)
+
+
+def test_reverse_is_the_other_way_round() -> None:
+    torch.manual_seed(0)
+    forward = MambaBlock(8, REFERENCE).double()
+    reverse = MambaBlock(8, REFERENCE, direction="reverse").double()
+    reverse.load_state_dict(forward.state_dict())
+    rows = torch.randn(6, 8, dtype=torch.float64)
+    cu_seqlens = torch.tensor([0, 6], dtype=torch.int32)
+    assert torch.allclose(
+        reverse(rows, cu_seqlens).flip(0), forward(rows.flip(0), cu_seqlens), atol=1e-12
+    )
+
+
+def test_bidirectional_is_the_mean_of_both_ways() -> None:
+    torch.manual_seed(0)
+    both = MambaBlock(8, REFERENCE, direction="bidirectional").double()
+    ways = {
+        name: MambaBlock(8, REFERENCE, direction=name).double() for name in ("forward", "reverse")
+    }
+    state = both.state_dict()
+    back = {
+        name.removeprefix("way_back."): value
+        for name, value in state.items()
+        if name.startswith("way_back.")
+    }
+    own = {name: value for name, value in state.items() if not name.startswith("way_back.")}
+    ways["forward"].load_state_dict(own)
+    ways["reverse"].load_state_dict({**own, **back})
+    rows = torch.randn(6, 8, dtype=torch.float64)
+    cu_seqlens = torch.tensor([0, 4, 6], dtype=torch.int32)
+    mean = sum(way(rows, cu_seqlens) for way in ways.values()) / 2
+    assert torch.allclose(both(rows, cu_seqlens), mean, atol=1e-12)
+
+
+def test_zero_order_hold_is_what_the_paper_prints() -> None:
+    torch.manual_seed(0)
+    block = MambaBlock(8, MambaOptions(discretization="zoh", backend="reference")).double()
+    # Steps near 1, where both rules are far apart.
+    block.dt_proj.bias.data.fill_(1.0)
+    rows = torch.randn(6, 8, dtype=torch.float64)
+    out = block(rows, torch.tensor([0, 6], dtype=torch.int32))
+    assert torch.allclose(out, written_out(block, rows, is_held=True), atol=1e-10)
+    assert not torch.allclose(out, written_out(block, rows), atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"state": 0}, "state must be at least 1, got 0"),
+        ({"width": 0}, "width must be at least 1, got 0"),
+        ({"width": 9}, "width must be at most 8, got 9"),
+        ({"expand": 0}, "expand must be at least 1, got 0"),
+        ({"inner": 0}, "inner must be at least 1, got 0"),
+        ({"rank": 0}, "rank must be at least 1, got 0"),
+        ({"discretization": "tustin"}, "discretization must be one of .* got 'tustin'"),
+        ({"backend": "cuda"}, "backend must be one of .* got 'cuda'"),
+    ],
+)
+def test_wrong_options_are_refused(arguments: dict[str, object], message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        MambaOptions(**arguments)
+
+
+@pytest.mark.parametrize("door", [MambaBlock, GraphMambaLayer])
+def test_options_of_another_class_are_refused(door: type[MambaBlock | GraphMambaLayer]) -> None:
+    message = "options must be MambaOptions, got 'euler'"
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        door(4, options="euler")
+
+
+def test_a_policy_of_another_class_is_refused() -> None:
+    with (
+        typecheck_off(),
+        pytest.raises(UserError, match="policy must be OrderPolicy, got 'degree'"),
+    ):
+        GraphMambaLayer(4, policy="degree")
+
+
+ENDS = torch.tensor([0, 2, 6])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"x": torch.ones(6, 7)}, r"x must have shape \(nodes, channels 8\), got \(6, 7\)"),
+        ({"x": [1.0]}, "x must be a tensor, got list"),
+        ({"x": torch.ones(6, 8, dtype=torch.int64)}, "x.dtype must be one of .* got torch.int64"),
+        ({"x": torch.ones(6, 8).double()}, "x.dtype must be that of the parameters, .* got .*64"),
+        ({"cu_seqlens": torch.tensor([0, 2, 9])}, "cu_seqlens must end at .* steps, 6, got 9"),
+        ({"cu_seqlens": torch.tensor([-5, 6])}, "cu_seqlens must start at 0, got -5"),
+        ({"cu_seqlens": torch.tensor([0, 5, 3, 6])}, "cu_seqlens must not fall, got 5, 3"),
+        ({"cu_seqlens": ENDS[:0]}, "cu_seqlens must have at least one entry"),
+        ({"cu_seqlens": ENDS.float()}, "cu_seqlens.dtype must be one of .* got torch.float32"),
+        ({"order": torch.tensor([0, 1, 2, 3, 4, 10**8])}, "order must be in 0 to 5, got 1.* at 5"),
+        ({"order": torch.tensor([0, 1, 2, 3, 4, -1])}, "order must be in 0 to 5, got -1 at 5"),
+        ({"order": torch.tensor([0, 1, 2, 3, 4, 4])}, "order must be a permutation, got 4 2 times"),
+        ({"order": torch.arange(12), "samples": 3}, r"order must have shape \(steps 18,\), got"),
+        ({"samples": 2}, "cu_seqlens must end at the number of steps, 12, got 6"),
+        ({"samples": 0}, "samples must be at least 1, got 0"),
+        ({"samples": 1.5}, "samples must be int, got 1.5"),
+    ],
+)
+def test_walks_that_do_not_fit_are_refused(arguments: dict[str, object], message: str) -> None:
+    right = {"x": torch.ones(6, 8), "cu_seqlens": ENDS}
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        MambaBlock(8)(**{**right, **arguments})

@@ -1,0 +1,402 @@
+"""The model's door: what it takes, what it refuses, and how it says so."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from graphmamba.config import Experiment
+from graphmamba.data.static_batch import StaticGather
+from graphmamba.data.static_size import StaticSize
+from graphmamba.data.store import GraphStore
+from graphmamba.data.transforms.precompute import Precompute, add_columns
+from graphmamba.errors import UserError
+from graphmamba.nn.config import AttentionConfig, StackConfig
+from graphmamba.nn.encoder_config import EncoderConfig, LaplacianConfig, RandomWalkConfig
+from graphmamba.nn.model import GraphMamba, columns_read
+from graphmamba.ordering.policy import OrderPolicy
+from tests.helpers.experiments import generated_batch, small_experiment
+from tests.helpers.synthetic import synthetic_graphs
+from tests.helpers.typecheck import typecheck_off
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Experiment:
+    return small_experiment("peptides-func/graph-mamba")
+
+
+@pytest.fixture(scope="module")
+def model(experiment: Experiment) -> GraphMamba:
+    return experiment.build().eval()
+
+
+@pytest.fixture
+def graphs(experiment: Experiment, model: GraphMamba) -> Batch:
+    return generated_batch(experiment, model)
+
+
+def without(name: str) -> Callable[[Data], None]:
+    return lambda graphs: graphs.__delattr__(name)
+
+
+def with_value(name: str, place: tuple[int, ...], value: int) -> Callable[[Data], None]:
+    def change(graphs: Data) -> None:
+        graphs[name][place] = value
+
+    return change
+
+
+def with_column(name: str, make: Callable[[Data], object]) -> Callable[[Data], None]:
+    return lambda graphs: graphs.__setattr__(name, make(graphs))
+
+
+def across(graphs: Data) -> Tensor:
+    """The edges, the first of them from the first node to the last."""
+    pairs = graphs.edge_index.clone()
+    pairs[:, 0] = torch.tensor([0, graphs.num_nodes - 1])
+    return pairs
+
+
+REFUSED = {
+    "no x": (without("x"), "graphs.x must be given as node features, got None"),
+    "no edge_index": (without("edge_index"), "graphs.edge_index must be given"),
+    "no edge_attr": (without("edge_attr"), "graphs.edge_attr must be given as edge features"),
+    "no eigenvectors": (
+        without("laplacian_vectors"),
+        "graphs.laplacian_vectors must be given for this model",
+    ),
+    "too few eigenvectors": (
+        with_column("laplacian_values", lambda graphs: graphs.laplacian_values[:, :4]),
+        r"columns of graphs.laplacian_values must be at least 10, got 4",
+    ),
+    "too few columns": (
+        with_column("x", lambda graphs: graphs.x[:, :8]),
+        r"graphs.x must have shape \[\d+, 9\], got \[\d+, 8\]",
+    ),
+    "floats for atoms": (
+        with_column("x", lambda graphs: graphs.x.float()),
+        "graphs.x must hold integers, got torch.float32",
+    ),
+    "too few edge rows": (
+        with_column("edge_attr", lambda graphs: graphs.edge_attr[1:]),
+        r"graphs.edge_attr must have shape \[\d+, 3\]",
+    ),
+    "edges the wrong way": (
+        with_column("edge_index", lambda graphs: graphs.edge_index.T),
+        r"graphs.edge_index must have shape \[2, edges\], got \[\d+, 2\]",
+    ),
+    "short batch": (
+        with_column("batch", lambda graphs: graphs.batch[1:]),
+        r"graphs.batch must have shape \[\d+\], got \[\d+\]",
+    ),
+    "unsorted batch": (
+        with_value("batch", (0,), 1),
+        "batch must be sorted, got 0 after 1 at node 1",
+    ),
+    "too many graphs": (with_value("batch", (-1,), 3), "batch must hold numbers of the 3 graphs"),
+    "other pointers": (
+        with_value("ptr", (1,), 0),
+        r"graphs.ptr must hold the first node of each graph .*, got 0 instead of \d+ at 1",
+    ),
+    "edge to nowhere": (
+        with_value("edge_index", (0, 0), 99),
+        r"edge_index must hold numbers of the \d+ nodes, 0 to \d+, got 99",
+    ),
+    "negative node": (with_value("edge_index", (1, 0), -1), "edge_index must .*, got -1"),
+    "edge between graphs": (
+        with_column("edge_index", across),
+        r"edge_index must join nodes of the same graph, got an edge from node 0 of graph 0 to "
+        r"node \d+ of graph 2 at 0",
+    ),
+    "unknown atom": (
+        with_value("x", (2, 1), 5),
+        "graphs.x column 1 must be in 0 to 4, got 5 in row 2",
+    ),
+    "unknown bond": (
+        with_value("edge_attr", (0, 2), -1),
+        "graphs.edge_attr column 2 must be in 0 to 1, got -1 in row 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
+def test_bad_batches_are_refused(
+    model: GraphMamba, graphs: Batch, change: Callable[[Data], None], message: str
+) -> None:
+    change(graphs)
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        model(graphs)
+
+
+@pytest.mark.parametrize("name", ["x", "edge_attr"])
+def test_floats_of_another_type_than_the_parameters_are_refused(name: str) -> None:
+    experiment = small_experiment("pascalvoc-sp/gatedgcn")
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    graphs[name] = graphs[name].double()
+    message = f"graphs.{name}.dtype must be that of the parameters, torch.float32, got torch.float6"
+    with pytest.raises(UserError, match=message):
+        model(graphs)
+    # autocast casts halves and singles to one another, and leaves doubles alone
+    with torch.autocast("cpu"), pytest.raises(UserError, match=message):
+        model(graphs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", ["pascalvoc-sp/gatedgcn", "pcqm-contact/gine"])
+def test_a_converted_model_takes_floats_of_its_type_and_categories(
+    name: str, dtype: torch.dtype
+) -> None:
+    experiment = small_experiment(name)
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    truth = model(graphs)
+    for column, values in graphs.to_dict().items():
+        graphs[column] = values.to(dtype) if values.is_floating_point() else values
+    found = model.to(dtype)(graphs)
+    assert found.dtype == dtype
+    assert torch.allclose(found.float(), truth, atol=0.1)
+
+
+def test_autocast_takes_halves_and_singles() -> None:
+    experiment = small_experiment("pascalvoc-sp/gatedgcn")
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    truth = model(graphs)
+    for dtype in (torch.float32, torch.bfloat16):
+        graphs.x = graphs.x.to(dtype)
+        with torch.autocast("cpu"):
+            assert torch.allclose(model(graphs).float(), truth, atol=0.1)
+
+
+@pytest.fixture
+def laid_out(experiment: Experiment, model: GraphMamba) -> Batch:
+    """Graphs that know where the edges of each node are, as those that a model is trained on."""
+    drawn = synthetic_graphs(experiment.data, 3, nodes=(3, 7))
+    store = GraphStore.from_pyg([add_columns(graph, model.precompute) for graph in drawn])
+    return StaticGather(store).batch(torch.arange(3), StaticSize(3, 64, 192), by_source=True)
+
+
+def without_an_edge(graphs: Data) -> None:
+    graphs.edge_index, graphs.edge_attr = graphs.edge_index[:, 1:], graphs.edge_attr[1:]
+
+
+def with_other_edges(graphs: Data) -> None:
+    graphs.edge_index = graphs.edge_index.flip(1)
+
+
+def with_other_sources(graphs: Data) -> None:
+    graphs.edge_index = graphs.edge_index[[1, 1]]
+
+
+LAYOUT_REFUSED = {
+    "an edge fewer": (
+        without_an_edge,
+        r"graphs.source_order must have shape \[\d+\], got \[\d+\]: .* remove source_order, ",
+    ),
+    "a node fewer": (
+        with_column("target_ptr", lambda graphs: graphs.target_ptr[1:]),
+        r"graphs.target_ptr must have shape \[\d+\], got \[\d+\]: .* GraphStore",
+    ),
+    "floats for places": (
+        with_column("source_order", lambda graphs: graphs.source_order.float()),
+        "graphs.source_order must hold integers, got torch.float32",
+    ),
+    "other edges": (with_other_edges, "must be sorted by target where source_order is given"),
+    "other sources": (with_other_sources, "graphs.source_order must sort edges by source"),
+    "an edge twice": (
+        with_column("source_order", lambda graphs: graphs.source_order * 0),
+        "graphs.source_order must hold each edge once",
+    ),
+    "unknown edge": (with_value("source_order", (0,), 999), "must hold each edge once"),
+    "negative edge": (with_value("source_order", (0,), -1), "must hold each edge once"),
+    "other begins by source": (
+        with_value("source_ptr", (1,), 99),
+        r"graphs.source_ptr must hold the first edge of each node, got 99 instead of \d+ at 1: ",
+    ),
+    "other begins by target": (
+        with_value("target_ptr", (-1,), 9999),
+        r"graphs.target_ptr must .*, got 9999 instead of \d+ at \d+: .* remove source_order, ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), LAYOUT_REFUSED.values(), ids=LAYOUT_REFUSED)
+def test_pointers_into_other_edges_are_refused(
+    model: GraphMamba, laid_out: Batch, change: Callable[[Data], None], message: str
+) -> None:
+    assert model(laid_out).shape == (4, 10)
+    change(laid_out)
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        model(laid_out)
+
+
+SCORES_REFUSED = {
+    "no centrality": (without("centrality"), "graphs.centrality must be given for this model"),
+    "short centrality": (
+        with_column("centrality", lambda graphs: graphs.centrality[1:]),
+        r"graphs.centrality must have shape \[\d+\], got \[\d+\]",
+    ),
+    "one centrality": (
+        with_column("centrality", lambda graphs: graphs.centrality[:1]),
+        r"graphs.centrality must have shape \[\d+\], got \[1\]",
+    ),
+    "centrality as a table": (
+        with_column("centrality", lambda graphs: graphs.centrality[:, None]),
+        r"graphs.centrality must have shape \[\d+\], got \[\d+, 1\]",
+    ),
+    "integers for centrality": (
+        with_column("centrality", lambda graphs: graphs.centrality.long()),
+        "graphs.centrality must hold floats, got torch.int64",
+    ),
+    "long cluster": (
+        with_column("cluster", lambda graphs: graphs.cluster.repeat(2)),
+        r"graphs.cluster must have shape \[\d+\], got \[\d+\]",
+    ),
+    "one cluster": (
+        with_column("cluster", lambda graphs: graphs.cluster[0]),
+        r"graphs.cluster must have shape \[\d+\], got \[\]",
+    ),
+    "floats for clusters": (
+        with_column("cluster", lambda graphs: graphs.cluster.float()),
+        "graphs.cluster must hold integers, got torch.float32",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), SCORES_REFUSED.values(), ids=SCORES_REFUSED)
+def test_bad_scores_of_nodes_are_refused(change: Callable[[Data], None], message: str) -> None:
+    order = {"model.order.key": "eigenvector", "model.order.clusters": "ties"}
+    experiment = small_experiment("mnist", **order)
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    change(graphs)
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        model(graphs)
+
+
+def test_any_whole_numbers_name_clusters() -> None:
+    # noise is drawn by a cluster's number, and would be other noise
+    order = {"model.order.clusters": "first", "model.order.noise": "none"}
+    experiment = small_experiment("mnist", **order)
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    truth = model(graphs)
+    graphs.cluster = graphs.cluster * 1000 - 77
+    assert torch.equal(model(graphs), truth)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda index: index * 0 + torch.tensor([[0], [1]]) * int(index.max()), "must join nodes"),
+        (lambda index: index.T, r"must have shape \[2, expanders\], got \[\d+, 2\]"),
+        (lambda index: index.double(), "must hold integers, got torch.float64"),
+    ],
+    ids=["between graphs", "the wrong way", "floats"],
+)
+def test_bad_expanders_are_refused(make: Callable[[Tensor], Tensor], message: str) -> None:
+    experiment = small_experiment("cifar10/exphormer")
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    graphs.expander_index = make(graphs.expander_index)
+    with typecheck_off(), pytest.raises(UserError, match=f"expander_index {message}"):
+        model(graphs)
+
+
+def test_pairs_of_two_graphs_are_refused() -> None:
+    experiment = small_experiment("pcqm-contact/graph-mamba")
+    model = experiment.build().eval()
+    graphs = generated_batch(experiment, model)
+    graphs.edge_label_index = torch.tensor([[0], [int(graphs.ptr[1])]])
+    told = "edge_label_index must join nodes of the same graph, got an edge from node 0 of graph 0"
+    with pytest.raises(UserError, match=told):
+        model(graphs)
+
+
+def test_values_are_not_looked_at_where_the_caller_says_so(
+    model: GraphMamba, graphs: Batch
+) -> None:
+    graphs.edge_label_index = torch.tensor([[99], [99]])
+    with pytest.raises(UserError, match="edge_label_index must hold numbers"):
+        model(graphs, check=True)
+    assert model(graphs, check=False).shape == (3, 10)
+
+
+def test_a_single_graph_needs_no_batch(model: GraphMamba, graphs: Batch) -> None:
+    graph = graphs.get_example(0)
+    assert model(graph).shape == (1, 10)
+
+
+def test_a_batch_vector_alone_is_enough(model: GraphMamba, graphs: Batch) -> None:
+    columns = graphs.to_dict()
+    del columns["ptr"]
+    assert torch.equal(model(Data(**columns)), model(graphs))
+
+
+def test_the_batch_is_left_as_it_was(model: GraphMamba, graphs: Batch) -> None:
+    before = graphs.clone()
+    model(graphs)
+    after = graphs.to_dict()
+    assert set(before.to_dict()) == set(after)
+    assert all(
+        torch.equal(column.nan_to_num(), after[name].nan_to_num())
+        for name, column in before.to_dict().items()
+    )
+
+
+def test_columns_follow_from_the_configuration() -> None:
+    assert columns_read(StackConfig(), EncoderConfig()) == Precompute()
+    encoder = EncoderConfig(
+        laplacian=LaplacianConfig(frequencies=4),
+        random_walk=RandomWalkConfig(walks=7),
+        gate_frequencies=6,
+    )
+    assert columns_read(StackConfig(), encoder) == Precompute(frequencies=6, walks=7)
+    sparse = StackConfig(mixer="exphormer", attention=AttentionConfig(expander_degree=3))
+    assert columns_read(sparse, EncoderConfig()).expander_degree == 3
+    assert columns_read(
+        StackConfig(order=OrderPolicy(key="eigenvector", clusters="ties")), EncoderConfig()
+    ) == Precompute(has_centrality=True, has_clusters=True)
+    by_walks = StackConfig(order=OrderPolicy(key="random_walk"))
+    assert columns_read(by_walks, EncoderConfig()).walks == 20
+    smooth = StackConfig(order=OrderPolicy(key="smooth", frequencies=4))
+    assert columns_read(smooth, EncoderConfig()) == Precompute(frequencies=4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"model.mixer": "transformer", "model.attention.heads": 5},
+            "heads must divide channels=32",
+        ),
+        ({"model.mixer": "none", "model.local": "none"}, "must not both be 'none', got 'none'"),
+        ({"model.mixer": "exphormer", "model.local": "gcn"}, "must be 'gatedgcn' for Exphormer"),
+        ({"encoder.gate_frequencies": 4, "model.local": "gine"}, "model.local must be 'gatedgcn'"),
+        ({"model.channels": 16}, "channels must be more than the 16"),
+    ],
+)
+def test_models_that_cannot_be_are_refused_at_construction(
+    overrides: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        small_experiment("peptides-func", **overrides).build()
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"key": "eigenvector", "noise": "uniform"},
+        {"key": "none", "clusters": "first"},
+        {"key": "random_walk"},
+    ],
+    ids=str,
+)
+def test_orders_find_their_columns(order: dict[str, object]) -> None:
+    overrides = {f"model.order.{key}": value for key, value in order.items()}
+    experiment = small_experiment("mnist", **overrides)
+    model = experiment.build()
+    assert model(generated_batch(experiment, model)).shape == (3, 10)

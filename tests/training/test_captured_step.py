@@ -1,0 +1,126 @@
+"""The step and the evaluation as CUDA graphs, held to the plain ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmamba.errors import UserError
+from graphmamba.training.captured_forward import CapturedForward
+from graphmamba.training.evaluate import evaluate
+from graphmamba.training.fit import fit
+from graphmamba.training.metrics_file import read_rows
+from graphmamba.training.options import RunOptions
+from tests.helpers.experiments import small_experiment
+from tests.helpers.runs import tiny_experiment, tiny_store
+
+NAMES = (
+    "peptides-func/graph-mamba",
+    "peptides-func/graph-mamba-plus",
+    "pascalvoc-sp/graph-mamba",
+    "malnet-tiny/graph-mamba",
+    "pattern/graph-mamba",
+    "cluster/gatedgcn",
+    "peptides-func/gcn-plus",
+    "pattern/exphormer",
+    "peptides-func/gps-transformer",
+    "pascalvoc-sp/gps-transformer",
+    "pattern/gps-transformer",
+    "pattern/gps-performer",
+    "pattern/gps-bigbird",
+)
+RECIPE = {
+    "recipe.batch_size": 6,
+    "recipe.epochs": 40,
+    "recipe.warmup": 5,
+    "model.dropout": 0.0,
+    "model.attention.dropout": 0.0,
+    "head.dropout": 0.0,
+}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_captured_step_asked_for_without_a_gpu_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="needs a GPU"):
+        fit(
+            tiny_experiment(),
+            tiny_store(tiny_experiment()),
+            RunOptions(fast="on"),
+            tmp_path / "run",
+        )
+
+
+def losses_of(
+    name: str, fast: str, rate_factor: float, folder: Path, average: float = 0.0
+) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+    """Losses of 40 epochs of 5 batches, the last of which is not full."""
+    rate = small_experiment(name).recipe.learning_rate * rate_factor
+    changed = RECIPE | {"recipe.learning_rate": rate, "recipe.average": average}
+    experiment = small_experiment(name, **changed)
+    store = tiny_store(experiment, train=28, others=9)
+    options = RunOptions(device="cuda", fast=fast, seed=3)  # type: ignore[arg-type]
+    fit(experiment, store, options, folder)
+    rows = read_rows(folder / "metrics.csv")
+    assert len(rows) == RECIPE["recipe.epochs"]
+    return {
+        entry: np.array([float(row[entry]) for row in rows])
+        for entry in ("train_loss", "validation_loss")
+    }
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "average"),
+    [*((name, 0.0) for name in NAMES), (NAMES[0], 0.99), ("pattern/graph-mamba", 0.99)],
+)
+def test_captured_runs_go_as_plain_ones(name: str, average: float, tmp_path: Path) -> None:
+    plain = losses_of(name, "off", 1.0, tmp_path / "plain", average)
+    captured = losses_of(name, "on", 1.0, tmp_path / "captured", average)
+    # Training amplifies what was rounded otherwise; how much, a rate shows that differs as little.
+    near = losses_of(name, "off", 1 + 1e-6, tmp_path / "near", average)
+    for entry, expected in plain.items():
+        noise = np.maximum.accumulate(np.abs(near[entry] - expected))
+        bound = 2e-2 * np.abs(expected) + 2e-3 + 3 * noise
+        off = np.abs(captured[entry] - expected)
+        assert (off <= bound).all(), (entry, int((off / bound).argmax()), (off / bound).max())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_captured_evaluation_scores_as_the_plain_one(name: str) -> None:
+    experiment = small_experiment(name)
+    store = tiny_store(experiment, train=28, others=9).to("cuda")
+    model = experiment.build().to("cuda").eval()
+    ids = store.split_ids("train")
+    forward = CapturedForward(model, store, ids, 6)
+    expected = evaluate(model, store, "train", batch_size=6)
+    for _ in range(3):
+        found = evaluate(model, store, "train", batch_size=6, predict=forward.predict)
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mixer", ["transformer", "performer"])
+def test_captured_attention_drops_anew_at_each_step_and_as_the_seed_says(
+    mixer: str, tmp_path: Path
+) -> None:
+    # The same batch again and again, and weights that stay: dropout alone makes a difference.
+    still = RECIPE | {
+        "encoder.laplacian": None,
+        "recipe.batch_size": 28,
+        "recipe.epochs": 6,
+        "recipe.learning_rate": 1e-12,
+        "recipe.weight_decay": 0.0,
+    }
+    losses = {}
+    for run, rate in (("one", 0.5), ("same", 0.5), ("none", 0.0)):
+        changed = still | {"model.attention.dropout": rate}
+        experiment = small_experiment(f"peptides-func/gps-{mixer}", **changed)
+        store = tiny_store(experiment, train=28, others=9)
+        fit(experiment, store, RunOptions(device="cuda", fast="on", seed=3), tmp_path / run)
+        rows = read_rows(tmp_path / run / "metrics.csv")
+        losses[run] = [float(row["train_loss"]) for row in rows]
+    assert losses["none"] == pytest.approx([losses["none"][0]] * 6, rel=1e-5)
+    assert len({round(loss, 5) for loss in losses["one"]}) == 6
+    assert losses["same"] == pytest.approx(losses["one"], rel=1e-5)

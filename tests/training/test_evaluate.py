@@ -1,0 +1,158 @@
+"""Scores of whole splits."""
+
+import math
+
+import pytest
+import torch
+
+from graphmamba.data.catalog import LossName
+from graphmamba.errors import UserError
+from graphmamba.training.evaluate import MeanLoss, evaluate
+from graphmamba.training.labels import labelled_batch
+from graphmamba.training.losses import LOSSES
+from graphmamba.training.metrics import METRICS
+from tests.helpers.runs import tiny_experiment, tiny_store, with_gaps, without_labels
+
+NAMES = ["peptides-func", "peptides-struct", "pascalvoc-sp", "mnist", "pattern", "pcqm-contact"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_split_is_scored_as_one_batch_of_it(name: str) -> None:
+    experiment = tiny_experiment(f"{name}/graph-mamba")
+    store, model = tiny_store(experiment), experiment.build()
+    ids, task = store.split_ids("test"), experiment.data.task
+    graphs, target = labelled_batch(store, ids, task.level, (0,))
+    prediction = model.eval()(graphs).detach()
+    metric = METRICS[task.metric](task)
+    metric.update(prediction, target)
+    expected = {"loss": float(LOSSES[task.loss](prediction, target)), **metric.compute()}
+    found = evaluate(model.train(), store, "test", batch_size=100)
+    assert list(found) == list(expected)
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert model.training
+    assert evaluate(model, store, ids, batch_size=100) == found
+
+
+# Losses that weigh classes, and rankings, are made for each batch and cannot be the same.
+@pytest.mark.parametrize("name", ["peptides-func", "peptides-struct", "mnist"])
+def test_the_size_of_batches_does_not_matter(name: str) -> None:
+    experiment = tiny_experiment(f"{name}/graph-mamba")
+    store, model = tiny_store(experiment), experiment.build()
+    one, two = (evaluate(model, store, "train", batch_size=size) for size in (5, 14))
+    assert one == pytest.approx(two, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        ("peptides-func", None),
+        ("peptides-struct", None),
+        ("mnist", None),
+        ("cluster", "cross_entropy"),
+        ("pcqm-contact", None),
+        ("pcqm-contact", "link_l1"),
+    ],
+)
+def test_the_size_of_batches_does_not_matter_to_the_loss_where_labels_are_missing(
+    name: str, loss: LossName | None
+) -> None:
+    experiment = tiny_experiment(f"{name}/graph-mamba")
+    task = experiment.data.task
+    store, model = with_gaps(tiny_store(experiment), task.level), experiment.build().eval()
+    ids = store.split_ids("train")
+    graphs, target = labelled_batch(store, ids, task.level, (0,))
+    whole = float(LOSSES[loss or task.loss](model(graphs).detach(), target))
+    for size in (1, 5, 14):
+        found = evaluate(model, store, "train", batch_size=size, loss=loss)["loss"]
+        assert found == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["peptides-struct", "mnist"])
+def test_a_split_without_labels_has_no_loss(name: str) -> None:
+    experiment = tiny_experiment(f"{name}/graph-mamba")
+    store, model = without_labels(tiny_store(experiment), "test"), experiment.build()
+    assert all(math.isnan(score) for score in evaluate(model, store, "test").values())
+    assert math.isfinite(evaluate(model, store, "validation")["loss"])
+
+
+def test_a_loss_for_other_labels_is_refused() -> None:
+    experiment = tiny_experiment("peptides-struct/graph-mamba")
+    with pytest.raises(UserError, match=r"^loss must be 'l1' for a graph task .*'cross_entropy'$"):
+        evaluate(experiment.build(), tiny_store(experiment), "test", loss="cross_entropy")
+
+
+def test_scoring_twice_gives_the_same_bits_and_draws_nothing() -> None:
+    experiment = tiny_experiment()
+    store, model = tiny_store(experiment), experiment.build()
+    before = torch.get_rng_state()
+    assert evaluate(model, store, "validation") == evaluate(model, store, "validation")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_another_loss_can_be_asked_for() -> None:
+    experiment = tiny_experiment("pcqm-contact/graph-mamba")
+    store, model = tiny_store(experiment), experiment.build()
+    own, other = (evaluate(model, store, "test", loss=name) for name in (None, "link_l1"))
+    assert own["loss"] != other["loss"]
+    assert own["mrr"] == other["mrr"]
+
+
+def test_mixed_precision_scores_nearly_the_same() -> None:
+    experiment = tiny_experiment("peptides-struct/graph-mamba")
+    store, model = tiny_store(experiment), experiment.build()
+    exact, mixed = (
+        evaluate(model, store, "test", precision=name) for name in ("32-true", "bf16-mixed")
+    )
+    assert mixed != exact
+    assert mixed == pytest.approx(exact, rel=0.05)
+
+
+def test_progress_is_told() -> None:
+    experiment, told = tiny_experiment(), []
+    store = tiny_store(experiment)
+    evaluate(
+        experiment.build(), store, "test", batch_size=2, on_batch=lambda *each: told.append(each)
+    )
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("split", "batch_size", "message"),
+    [
+        ("tset", 4, "name must be one of 'train', 'validation', 'test', got 'tset'"),
+        ("test", 0, "batch_size must be at least 1, got 0"),
+        (torch.empty(0, dtype=torch.int64), 4, "split must hold graphs, got none"),
+    ],
+)
+def test_nothing_to_score_is_refused(split: object, batch_size: int, message: str) -> None:
+    experiment = tiny_experiment()
+    with pytest.raises(UserError, match=message):
+        evaluate(experiment.build(), tiny_store(experiment), split, batch_size=batch_size)
+
+
+def test_the_mean_loss_is_rounded_once() -> None:
+    values = [0.1, 0.2, 0.3, 1e9]
+    orders = []
+    for order in (values, values[::-1]):
+        mean = MeanLoss()
+        for value in order:
+            mean.update(torch.tensor(value), 3)
+        orders.append(mean.compute())
+    assert orders[0] == orders[1]
+    merged = MeanLoss()
+    merged.merge([mean.state()[:2], mean.state()[2:]])
+    assert merged.compute() == orders[0]
+    assert torch.tensor(MeanLoss().compute()).isnan()
+
+
+def test_training_mode_survives_a_failure() -> None:
+    experiment = tiny_experiment()
+    store, model = tiny_store(experiment), experiment.build().train()
+
+    def fail(done: int, batches: int) -> None:
+        assert not model.training
+        raise RuntimeError(f"{done} of {batches}")
+
+    with pytest.raises(RuntimeError, match="1 of 2"):
+        evaluate(model, store, "test", batch_size=4, on_batch=fail)
+    assert model.training

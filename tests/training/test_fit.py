@@ -1,0 +1,339 @@
+"""From an experiment to a trained model and a folder that tells about it."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphmamba.config import load_experiment
+from graphmamba.data.catalog import CIFAR_CLASSES
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.nn.graph_mamba_block import GraphMambaBlock
+from graphmamba.training.evaluate import evaluate
+from graphmamba.training.experiment import Experiment
+from graphmamba.training.fit import fit
+from graphmamba.training.fit_seeds import fit_seeds
+from graphmamba.training.folder import read_config
+from graphmamba.training.metrics_file import read_rows
+from graphmamba.training.open_data import open_data
+from graphmamba.training.options import RunOptions
+from graphmamba.training.pretrained import load_pretrained
+from graphmamba.training.weights import build_model, load_weights
+from tests.helpers.runs import (
+    Notes,
+    assert_same_run,
+    tiny_experiment,
+    tiny_store,
+    with_gaps,
+    without_labels,
+)
+from tests.helpers.typecheck import typecheck_off
+
+
+def test_it_learns_the_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = {
+        "model.channels": 16,
+        "model.layers": 2,
+        "encoder.laplacian.channels": 8,
+        "encoder.laplacian.frequencies": 8,
+        "sizes": [80, 20, 20],
+        "recipe.batch_size": 4,
+        "recipe.epochs": 4,
+        "recipe.warmup": 0,
+        "recipe.learning_rate": 1e-2,
+    }
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "root"))
+    experiment = load_experiment("pattern", overrides)
+    # shapes are checked elsewhere, and checking them takes longer than training
+    with typecheck_off():
+        result = fit(experiment, folder=tmp_path / "run")
+    # guessing scores one half
+    assert result.test > 0.7
+    assert result.ending == "finished"
+
+
+def test_same_seed_same_run_another_seed_another(tmp_path: Path) -> None:
+    experiment = tiny_experiment()
+    store = tiny_store(experiment)
+    torch.manual_seed(99)
+    fit(experiment, store, RunOptions(seed=1), tmp_path / "one")
+    torch.rand(7)
+    fit(experiment, store, RunOptions(seed=1), tmp_path / "two")
+    fit(experiment, store, RunOptions(seed=2), tmp_path / "three")
+    assert_same_run(tmp_path / "one", tmp_path / "two")
+    with pytest.raises(AssertionError):
+        assert_same_run(tmp_path / "one", tmp_path / "three")
+
+
+def test_the_callers_random_numbers_are_left_alone(tmp_path: Path) -> None:
+    experiment = tiny_experiment(**{"recipe.epochs": 1})
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    fit(experiment, tiny_store(experiment), folder=tmp_path / "run")
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_folder_tells_everything(tmp_path: Path) -> None:
+    experiment = tiny_experiment()
+    store, notes = tiny_store(experiment), Notes()
+    options = RunOptions(seed=3, device="cpu")
+    result = fit(experiment, store, options, tmp_path / "run", notes)
+
+    assert read_config(tmp_path / "run") == (experiment, options, ())
+    assert load_experiment(tmp_path / "run" / "config.yaml") == experiment
+
+    rows = read_rows(tmp_path / "run" / "metrics.csv")
+    assert [row["epoch"] for row in rows] == [0, 1, 2]
+    assert [row["learning_rate"] for row in rows] == pytest.approx([1e-8, 1e-2, 5e-3])
+    assert [row["train_loss"] for row in rows] == [each.train_loss for each in notes.epochs]
+    chosen = max(rows, key=lambda row: row["validation_accuracy"])
+
+    written = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert written == json.loads(json.dumps(result.content()))
+    assert written["best_epoch"] == chosen["epoch"]
+    assert written["scores"]["test"]["accuracy"] == chosen["test_accuracy"]
+    assert written["seed"] == 3
+    assert written["parameters"] == sum(p.numel() for p in experiment.build().parameters())
+    assert written["environment"]["torch"] == torch.__version__
+    assert written["peak_memory"] > 1e6
+
+    weights = load_weights(tmp_path / "run" / "best.safetensors")
+    model = build_model(weights)
+    assert evaluate(model, store, "test", batch_size=4) == written["scores"]["test"]
+    assert weights.metadata["epoch"] == written["best_epoch"]
+
+
+def test_weights_hold_the_names_of_a_benchmark_s_classes(tmp_path: Path) -> None:
+    experiment = tiny_experiment("cifar10/graph-mamba", **{"recipe.epochs": 1})
+    fit(experiment, tiny_store(experiment), folder=tmp_path / "run")
+    weights = load_weights(tmp_path / "run" / "best.safetensors")
+    assert weights.metadata["class_names"] == list(CIFAR_CLASSES)
+
+
+def test_the_reporter_hears_of_every_step_and_epoch(tmp_path: Path) -> None:
+    experiment, notes = tiny_experiment(), Notes()
+    result = fit(experiment, tiny_store(experiment), folder=tmp_path / "run", reporter=notes)
+    (start,) = notes.starts
+    assert (start.epochs, start.steps, start.graphs["train"]) == (3, 4, 14)
+    assert [(each.epoch, each.step) for each in notes.steps] == [
+        (epoch, step) for epoch in range(3) for step in (1, 2, 3, 4)
+    ]
+    assert [each.graphs for each in notes.steps[:4]] == [4, 4, 4, 2]
+    weighed = [loss * each.graphs for loss, each in zip(notes.losses, notes.steps, strict=True)]
+    assert notes.epochs[0].train_loss == pytest.approx(sum(weighed[:4]) / 14)
+    assert notes.results == [result]
+
+
+def test_validation_chooses_in_the_metrics_own_direction(tmp_path: Path) -> None:
+    experiment = tiny_experiment("peptides-struct/graph-mamba", **{"recipe.epochs": 4})
+    result = fit(experiment, tiny_store(experiment), folder=tmp_path / "run")
+    rows = read_rows(tmp_path / "run" / "metrics.csv")
+    errors = [row["validation_mean_absolute_error"] for row in rows]
+    assert result.best_epoch == errors.index(min(errors))
+    assert result.scores["validation"]["mean_absolute_error"] == min(errors)
+
+
+def test_no_better_score_for_too_long_ends_the_run(tmp_path: Path) -> None:
+    # nothing is learned: scores change only as long as BatchNorm gets to know the data
+    experiment = tiny_experiment(**{"recipe.epochs": 30, "recipe.learning_rate": 1e-30})
+    store = tiny_store(experiment)
+    result = fit(experiment, store, RunOptions(early_stopping=2), tmp_path / "run")
+    assert result.ending == "early stopping"
+    assert result.epochs == result.best_epoch + 1 + 2 < 30
+    again = fit(experiment, store, RunOptions(early_stopping=2), tmp_path / "run", resume=True)
+    assert again.epochs == result.epochs
+
+
+def test_several_seeds_make_a_table(tmp_path: Path) -> None:
+    experiment = tiny_experiment()
+    store = tiny_store(experiment)
+    result = fit_seeds(experiment, store, folder=tmp_path / "runs", seeds=[0, 1])
+    tests = [run.test for run in result.runs]
+    assert result.mean("test", "accuracy") == pytest.approx(sum(tests) / 2)
+    assert result.deviation("test", "accuracy") == pytest.approx(abs(tests[0] - tests[1]) / 2)
+    written = json.loads((tmp_path / "runs" / "results.json").read_text())
+    assert written["seeds"] == [0, 1]
+    assert written["scores"]["test"]["accuracy"]["mean"] == result.mean("test", "accuracy")
+    assert [run["folder"] for run in written["runs"]] == [
+        str(tmp_path / "runs" / "seed-0"),
+        str(tmp_path / "runs" / "seed-1"),
+    ]
+    fit(experiment, store, RunOptions(seed=1), tmp_path / "alone")
+    assert_same_run(tmp_path / "alone", tmp_path / "runs" / "seed-1")
+
+    again = fit_seeds(experiment, store, folder=tmp_path / "runs", resume=True, seeds=[0, 1, 2])
+    assert [run.test for run in again.runs[:2]] == tests
+    assert len(again.runs) == 3
+
+
+def test_a_series_out_of_time_stops(tmp_path: Path) -> None:
+    experiment = tiny_experiment()
+    store, options = tiny_store(experiment), RunOptions(max_time=0.0)
+    result = fit_seeds(experiment, store, options, tmp_path / "runs", seeds=[0, 1])
+    assert [run.ending for run in result.runs] == ["max time"]
+    assert math.isnan(result.mean("test", "accuracy"))
+
+
+def test_wrong_pairs_are_drawn_where_a_set_has_right_ones_only(tmp_path: Path) -> None:
+    experiment = tiny_experiment("pcqm-contact/graph-mamba", **{"recipe.epochs": 2})
+    columns = tiny_store(experiment).columns()
+    pairs = columns.pairs["edge_label_index"]
+    assert pairs.columns.pop("edge_label") is not None
+    store = type(tiny_store(experiment))(columns)
+    result = fit(experiment, store, folder=tmp_path / "run")
+    # without wrong pairs the loss would fall to 0 at once, and stay finite with them
+    assert 0.1 < result.scores["train"]["loss"] < 10
+    assert 0 < result.test <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "cuda"}, "device must be one that this machine has, got 'cuda'"),
+        ({"devices": 10_000}, "devices must be at most the .* here, got 10000"),
+        ({"fast": "on"}, "fast must be 'auto' or 'off', .* needs a GPU, .* got 'on'"),
+    ],
+)
+def test_machines_that_are_not_here_are_refused(
+    tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    if torch.cuda.is_available() and "devices" not in options:
+        pytest.skip("there is a GPU")
+    experiment = tiny_experiment()
+    with pytest.raises(UserError, match=message):
+        fit(experiment, tiny_store(experiment), RunOptions(**options), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_set_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "root"))
+    with pytest.raises(UserError, match=r"peptides-func is not in .*graphmamba data build"):
+        fit(tiny_experiment("peptides-func/graph-mamba"), folder=tmp_path / "run")
+
+
+def test_a_split_without_graphs_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    experiment = tiny_experiment()
+    columns = tiny_store(experiment).columns()
+    store = GraphStore(replace(columns, split=columns.split.clamp_max(1)))
+    with pytest.raises(UserError, match="test must hold graphs, and all 24 are in other splits"):
+        fit(experiment, store, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_for_other_labels_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    experiment = tiny_experiment("peptides-struct/graph-mamba", **{"recipe.loss": "cross_entropy"})
+    with pytest.raises(UserError, match=r"recipe\.loss must be 'l1' .*, got 'cross_entropy'"):
+        fit(experiment, tiny_store(experiment), folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_split_without_labels_is_refused_before_anything_is_trained(
+    tmp_path: Path, split: str
+) -> None:
+    experiment = tiny_experiment()
+    store = without_labels(tiny_store(experiment), split)
+    with pytest.raises(UserError, match=f"{split} must hold labels, and its graphs have none"):
+        fit(experiment, store, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "plateau"])
+def test_a_test_set_without_labels_has_no_loss_and_does_not_stop_the_run(
+    tmp_path: Path, schedule: str
+) -> None:
+    experiment = tiny_experiment(**{"recipe.schedule": schedule, "recipe.patience": 1})
+    store = without_labels(tiny_store(experiment), "test")
+    result = fit(experiment, store, folder=tmp_path / "run")
+    assert (result.ending, result.epochs) == ("finished", 3)
+    assert result.best_epoch >= 0
+    for row in read_rows(tmp_path / "run" / "metrics.csv"):
+        losses = {name: value for name, value in row.items() if name.endswith("_loss")}
+        assert [name for name, value in losses.items() if math.isnan(value)] == ["test_loss"]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_training_loss_is_weighed_by_labels(tmp_path: Path, accumulate: int) -> None:
+    """Next to nothing is learned, so that losses of the same weights can be compared."""
+    settings = {"recipe.learning_rate": 1e-30, "model.norm": "layer", "model.local": "none"}
+    still = {"model.dropout": 0.0, "model.order.noise": "none", "model.order.bins": 1}
+    without_edges = {"encoder.has_edges": False, "recipe.epochs": 1}
+    experiment = tiny_experiment(
+        "peptides-struct/graph-mamba", **settings, **still, **without_edges
+    )
+    store, options = with_gaps(tiny_store(experiment), "graph"), RunOptions(accumulate=accumulate)
+    notes = Notes()
+    fit(experiment, store, options, tmp_path / "run", notes)
+    state = load_weights(tmp_path / "run" / "best.safetensors")
+    whole = evaluate(build_model(state), store, "train", batch_size=14)
+    assert notes.epochs[0].train_loss == pytest.approx(whole["loss"], rel=1e-5)
+
+
+def test_a_folder_holds_one_run(tmp_path: Path) -> None:
+    experiment = tiny_experiment(**{"recipe.epochs": 1})
+    store = tiny_store(experiment)
+    fit(experiment, store, folder=tmp_path / "run")
+    with pytest.raises(UserError, match="folder must hold no run yet"):
+        fit(experiment, store, folder=tmp_path / "run")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_places_where_nothing_can_be_written_are_refused(tmp_path: Path, resume: bool) -> None:
+    (tmp_path / "file").write_text("")
+    experiment = tiny_experiment()
+    message = "must hold a run to resume" if resume else "folder must be writable, got '.*file/run'"
+    with pytest.raises(UserError, match=message):
+        fit(experiment, tiny_store(experiment), folder=tmp_path / "file" / "run", resume=resume)
+
+
+@pytest.mark.parametrize("seeds", [[], [1, 1]])
+def test_seeds_must_differ(seeds: list[int]) -> None:
+    with pytest.raises(UserError, match="seeds must be given, each once"):
+        fit_seeds(tiny_experiment(), seeds=seeds)
+
+
+def test_resuming_needs_a_folder() -> None:
+    with pytest.raises(UserError, match="folder must be given"):
+        fit(tiny_experiment(), resume=True)
+
+
+def test_a_series_that_is_not_there_is_not_begun_in_its_place(tmp_path: Path) -> None:
+    experiment, folder = tiny_experiment(), tmp_path / "misspelt"
+    with pytest.raises(UserError, match="folder must hold a run to resume"):
+        fit_seeds(experiment, tiny_store(experiment), folder=folder, resume=True, seeds=[0, 1])
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda *_: fit("pattern"), "experiment must be Experiment, got 'pattern': load_exper"),
+        (lambda *_: open_data("pattern"), "experiment must be Experiment, got 'pattern'"),
+        (lambda e, s: fit((e, s)), "experiment must be Experiment, got tuple"),
+        (lambda e, s: fit(e, [s]), "store must be GraphStore, got list: take_graphs"),
+        (lambda e, s: fit(e, s, {"seed": 1}), "options must be RunOptions, got dict"),
+        (lambda e, s: fit_seeds(e, s, seeds=3), "seeds must be Sequence, got 3: a list, such as"),
+        (lambda e, s: fit_seeds(e, s, seeds=[0, -1]), "seed must be at least 0 and less"),
+        (lambda e, s: fit_seeds(e, s, seeds=[0.5]), "seed must be int, got 0.5"),
+        (lambda *_: load_pretrained(None), "name must be str, got None"),
+        (lambda *_: GraphMambaBlock(8, "degree"), "policy must be OrderPolicy, got 'degree'"),
+    ],
+)
+def test_slips_in_python_are_told_and_leave_nothing(
+    call: Callable[[Experiment, GraphStore], object],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    experiment = tiny_experiment()
+    store = tiny_store(experiment)
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        call(experiment, store)
+    assert not [*tmp_path.iterdir()]

@@ -1,0 +1,143 @@
+"""A folder is kept to one run at a time, and by nobody who is gone."""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphmamba.errors import UserError
+from graphmamba.training.fit import fit
+from graphmamba.training.fit_seeds import fit_seeds
+from graphmamba.training.lock import LOCK, FolderLock
+from tests.helpers.processes import ROOT
+from tests.helpers.runs import Notes, assert_same_run, tiny_experiment, tiny_store
+from tests.helpers.typecheck import typecheck_off
+
+EXPERIMENT = tiny_experiment(**{"recipe.epochs": 2})
+STORE = tiny_store(EXPERIMENT)
+USED = "folder must not be in use, and another process trains in '{}'"
+
+HOLDER = """
+import sys
+from pathlib import Path
+from graphmamba.training.lock import FolderLock
+
+with FolderLock(Path(sys.argv[1])) as lock:
+    lock.take()
+    print("taken", flush=True)
+    sys.stdin.read()
+"""
+
+
+def assert_held(folder: Path) -> None:
+    with pytest.raises(UserError, match=USED.format(folder)), FolderLock(folder) as lock:
+        lock.take()
+
+
+def test_one_at_a_time_and_no_file_is_left(tmp_path: Path) -> None:
+    with FolderLock(tmp_path) as lock:
+        lock.take()
+        assert_held(tmp_path)
+        # one that was refused takes nothing away
+        assert_held(tmp_path)
+    assert not [*tmp_path.iterdir()]
+    with FolderLock(tmp_path) as lock:
+        lock.take()
+
+
+def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "taken\n"
+        assert_held(tmp_path)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert (tmp_path / LOCK).exists()
+    with FolderLock(tmp_path) as lock:
+        lock.take()
+        assert_held(tmp_path)
+
+
+def test_a_file_that_is_removed_meanwhile_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, calls = fcntl.flock, []
+
+    def flock_too_late(handle: int, how: int) -> None:
+        # who had it before lets go of it between our opening and our locking
+        if not calls:
+            (tmp_path / LOCK).unlink()
+        calls.append(handle)
+        flock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock_too_late)
+    with FolderLock(tmp_path) as lock:
+        lock.take()
+        assert_held(tmp_path)
+
+
+def test_where_there_are_no_locks_it_goes_on_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(handle: int, how: int) -> None:  # noqa: ARG001
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    message = f"'{tmp_path}' lies where files cannot be locked .*No locks available"
+    with FolderLock(tmp_path) as lock, pytest.warns(UserWarning, match=message):
+        lock.take()
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UserError, match=r"folder must be writable, got '.*gone'"),
+        FolderLock(tmp_path / "gone") as lock,
+    ):
+        lock.take()
+
+
+def test_a_run_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
+    """A run beside it that begins, or goes on, would mix its rows with those of the first."""
+    folder, refused = tmp_path / "run", []
+
+    def intrude() -> None:
+        for resume in (False, True):
+            with pytest.raises(UserError, match=USED.format(folder)):
+                fit(EXPERIMENT, STORE, folder=folder, resume=resume)
+            refused.append(resume)
+
+    with typecheck_off():
+        fit(EXPERIMENT, STORE, folder=folder, reporter=Notes({1: intrude, 5: intrude}))
+        fit(EXPERIMENT, STORE, folder=tmp_path / "alone")
+    assert refused == [False, True] * 2
+    assert_same_run(folder, tmp_path / "alone")
+    assert not [*folder.rglob(LOCK)]
+
+
+def test_a_series_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
+    folder, refused = tmp_path / "runs", []
+
+    def intrude() -> None:
+        with pytest.raises(UserError, match=USED.format(folder)):
+            fit_seeds(EXPERIMENT, STORE, folder=folder, resume=True, seeds=[7])
+        with pytest.raises(UserError, match=USED.format(folder / "seed-0")):
+            fit(EXPERIMENT, STORE, folder=folder / "seed-0", resume=True)
+        refused.append(True)
+
+    with typecheck_off():
+        result = fit_seeds(
+            EXPERIMENT, STORE, folder=folder, reporter=Notes({2: intrude}), seeds=[0]
+        )
+    assert refused == [True]
+    assert [run.ending for run in result.runs] == ["finished"]
+    assert not [*folder.rglob(LOCK)]

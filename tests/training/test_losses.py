@@ -1,0 +1,131 @@
+"""What training minimises, by hand and against PyTorch."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from graphmamba.data.catalog import CATALOG
+from graphmamba.errors import UserError
+from graphmamba.training import losses
+from graphmamba.training.target import Links, target_of
+from tests.helpers.synthetic import synthetic_graphs
+from tests.helpers.typecheck import typecheck_off
+
+NAN = math.nan
+
+
+def softplus(x: float) -> float:
+    return math.log1p(math.exp(x))
+
+
+def test_binary_cross_entropy_skips_missing_labels() -> None:
+    logits = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+    label = torch.tensor([[1.0, NAN], [0.0, 1.0]])
+    expected = (softplus(-1.0) + softplus(0.5) + softplus(-3.0)) / 3
+    assert losses.binary_cross_entropy(logits, label).item() == pytest.approx(expected)
+
+
+def test_missing_labels_have_no_gradient() -> None:
+    logits = torch.zeros(2, 2, requires_grad=True)
+    losses.binary_cross_entropy(logits, torch.tensor([[1.0, NAN], [NAN, NAN]])).backward()
+    assert logits.grad.tolist() == [[-0.5, 0.0], [0.0, 0.0]]
+
+
+def test_l1_is_the_mean_of_all_known_entries() -> None:
+    prediction = torch.tensor([[1.0, 5.0], [0.0, -1.0]])
+    target = torch.tensor([[2.0, NAN], [0.5, 1.0]])
+    assert losses.l1(prediction, target).item() == pytest.approx((1 + 0.5 + 2) / 3)
+
+
+@pytest.mark.parametrize("loss", [losses.l1, losses.binary_cross_entropy])
+def test_targets_of_another_shape_are_refused(loss: object) -> None:
+    """As PyG has them for one target a graph."""
+    with typecheck_off(), pytest.raises(UserError, match=r"prediction, \(4, 1\), got \(4,\)"):
+        loss(torch.zeros(4, 1), torch.zeros(4))
+
+
+def test_cross_entropy_is_that_of_torch() -> None:
+    logits, label = torch.randn(6, 4), torch.tensor([0, 3, 1, 1, 2, 0])
+    ours, theirs = losses.cross_entropy(logits, label), functional.cross_entropy(logits, label)
+    assert torch.allclose(ours, theirs)
+
+
+def test_weights_by_hand() -> None:
+    weights = losses.balanced_weights(torch.tensor([0, 0, 0, 1, -1]), classes=3)
+    assert weights.tolist() == [0.25, 0.25, 0.25, 0.75, 0.0]
+
+
+def test_weighted_cross_entropy_by_hand() -> None:
+    """Three of class 0, one of class 1: weights 1/4 and 3/4, which add up to 3/2."""
+    logits = torch.tensor([[2.0, 0.0], [0.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
+    label = torch.tensor([0, 0, 0, 1])
+    entropies = [softplus(-2.0), softplus(0.0), softplus(1.0), softplus(1.0)]
+    expected = (0.25 * sum(entropies[:3]) + 0.75 * entropies[3]) / 1.5
+    assert losses.weighted_cross_entropy(logits, label).item() == pytest.approx(expected)
+
+
+def test_weighted_binary_cross_entropy_by_hand() -> None:
+    """The same weights, but divided by the four rows."""
+    logits = torch.tensor([[2.0], [0.0], [-1.0], [1.0]])
+    label = torch.tensor([0, 0, 0, 1])
+    entropies = [softplus(2.0), softplus(0.0), softplus(-1.0), softplus(-1.0)]
+    expected = (0.25 * sum(entropies[:3]) + 0.75 * entropies[3]) / 4
+    assert losses.weighted_binary_cross_entropy(logits, label).item() == pytest.approx(expected)
+
+
+def test_weighted_cross_entropy_is_that_of_torch_with_weights() -> None:
+    logits, label = torch.randn(50, 5), torch.randint(4, (50,))
+    counts = label.bincount(minlength=5).float()
+    weight = torch.where(counts > 0, (50 - counts) / 50, 0)
+    theirs = functional.cross_entropy(logits, label, weight=weight)
+    assert torch.allclose(losses.weighted_cross_entropy(logits, label), theirs)
+
+
+def test_a_batch_of_one_class_has_a_finite_loss() -> None:
+    logits = torch.randn(3, 2, requires_grad=True)
+    loss = losses.weighted_cross_entropy(logits, torch.zeros(3, dtype=torch.long))
+    loss.backward()
+    assert loss.item() == 0.0
+    assert torch.isfinite(logits.grad).all()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [losses.cross_entropy, losses.weighted_cross_entropy, losses.weighted_binary_cross_entropy],
+)
+def test_rows_without_a_class_do_not_count(loss: object) -> None:
+    outputs = 1 if loss is losses.weighted_binary_cross_entropy else 3
+    logits, label = torch.randn(8, outputs), torch.tensor([0, 1, 1, 0, -1, -1, 0, -1])
+    known = label >= 0
+    assert torch.allclose(loss(logits, label), loss(logits[known], label[known]))
+
+
+def test_losses_of_links_by_hand() -> None:
+    z = torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.0, -1.0]])
+    links = Links(
+        pairs=torch.tensor([[0, 1], [1, 2]]),
+        label=torch.tensor([1.0, 0.0]),
+        batch=torch.zeros(3, dtype=torch.long),
+        num_graphs=1,
+    )
+    expected = (softplus(-2.0) + softplus(-1.0)) / 2
+    assert losses.link_cross_entropy(z, links).item() == pytest.approx(expected)
+    assert losses.link_l1(z, links).item() == pytest.approx((1.0 + 1.0) / 2)
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_every_benchmark_has_a_loss_for_its_labels(name: str) -> None:
+    task = CATALOG[name].task
+    graph = synthetic_graphs(CATALOG[name], count=1)[0]
+    batch = torch.zeros(graph.num_nodes, dtype=torch.long)
+    rows, columns = {
+        "graph": (1, task.outputs),
+        "node": (graph.num_nodes, task.outputs),
+        "link": (graph.num_nodes, 8),
+    }[task.level]
+    prediction = torch.randn(rows, columns, requires_grad=True)
+    loss = losses.LOSSES[task.loss](prediction, target_of(graph, task.level, batch, 1))
+    loss.backward()
+    assert torch.isfinite(loss)

@@ -1,0 +1,242 @@
+"""Scores of whole splits, against scikit-learn and by hand."""
+
+import math
+
+import pytest
+import torch
+from sklearn import metrics as sklearn_metrics
+from torch import Tensor
+
+from graphmamba.data.catalog import CATALOG, MetricName
+from graphmamba.training.metrics import METRICS, Metric, predicted_class
+from graphmamba.training.ranking import COLUMNS, LinkRanking, ranks
+from graphmamba.training.target import Links
+
+BENCHMARK_OF: dict[MetricName, str] = {
+    "average_precision": "peptides-func",
+    "mean_absolute_error": "peptides-struct",
+    "macro_f1": "pascalvoc-sp",
+    "accuracy": "mnist",
+    "accuracy_sbm": "cluster",
+}
+
+
+def make(name: MetricName) -> Metric:
+    return METRICS[name](CATALOG[BENCHMARK_OF[name]].task)
+
+
+def draw(name: MetricName, rows: int = 60) -> tuple[Tensor, Tensor]:
+    task = CATALOG[BENCHMARK_OF[name]].task
+    generator = torch.Generator().manual_seed(0)
+    prediction = torch.randn(rows, task.outputs, generator=generator, dtype=torch.float64)
+    if task.classes:
+        # some classes never occur, as in a small split
+        return prediction, torch.randint(task.classes - 2, (rows,), generator=generator)
+    target = torch.randn(rows, task.outputs, generator=generator, dtype=torch.float64)
+    return prediction, (target > 0.5).double() if name == "average_precision" else target
+
+
+def expected(name: MetricName, prediction: Tensor, target: Tensor) -> float:
+    guess = prediction.argmax(dim=1)
+    return {
+        "average_precision": lambda: sklearn_metrics.average_precision_score(target, prediction),
+        "mean_absolute_error": lambda: sklearn_metrics.mean_absolute_error(target, prediction),
+        "macro_f1": lambda: sklearn_metrics.f1_score(
+            target, guess, average="macro", zero_division=0
+        ),
+        "accuracy": lambda: sklearn_metrics.accuracy_score(target, guess),
+        "accuracy_sbm": lambda: sklearn_metrics.recall_score(
+            target, guess, average="macro", labels=target.unique(), zero_division=0
+        ),
+    }[name]()
+
+
+@pytest.mark.parametrize("name", BENCHMARK_OF)
+def test_agrees_with_scikit_learn(name: MetricName) -> None:
+    prediction, target = draw(name)
+    metric = make(name)
+    for rows, right in zip(prediction.split(17), target.split(17), strict=True):
+        metric.update(rows, right)
+    scores = metric.compute()
+    assert next(iter(scores)) == name
+    assert scores[name] == pytest.approx(expected(name, prediction, target), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", BENCHMARK_OF)
+def test_split_over_processes_gives_the_very_same_number(name: MetricName) -> None:
+    prediction, target = draw(name)
+    whole = make(name)
+    whole.update(prediction, target)
+    parts = []
+    for start in range(3):
+        part = make(name)
+        part.update(prediction[start::3], target[start::3])
+        parts.append(part.state())
+    parts.append(make(name).state())
+    merged = make(name)
+    merged.merge(parts)
+    assert merged.compute() == whole.compute()
+
+
+def test_accuracy_sbm_is_balanced_accuracy() -> None:
+    generator = torch.Generator().manual_seed(1)
+    label = torch.randint(6, (200,), generator=generator)
+    logits = torch.randn(200, 6, generator=generator)
+    metric = make("accuracy_sbm")
+    metric.update(logits, label)
+    theirs = sklearn_metrics.balanced_accuracy_score(label, logits.argmax(dim=1))
+    assert metric.compute()["accuracy_sbm"] == pytest.approx(theirs)
+
+
+def test_one_logit_is_compared_with_one_half() -> None:
+    assert predicted_class(torch.tensor([[-0.1], [0.0], [0.1]])).tolist() == [0, 0, 1]
+    metric = METRICS["accuracy_sbm"](CATALOG["pattern"].task)
+    metric.update(torch.tensor([[2.0], [-1.0], [1.0], [-3.0]]), torch.tensor([1, 1, 0, 0]))
+    assert metric.compute()["accuracy_sbm"] == 0.5
+
+
+def test_average_precision_skips_missing_labels_and_columns_without_positives() -> None:
+    logits = torch.tensor([[3.0, 1.0, 0.0], [2.0, 2.0, 0.0], [1.0, 3.0, 0.0]])
+    label = torch.tensor([[1.0, math.nan, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, math.nan]])
+    metric = METRICS["average_precision"](CATALOG["peptides-func"].task)
+    metric.update(logits, label)
+    first = (1 + 2 / 3) / 2
+    assert metric.compute()["average_precision"] == pytest.approx((first + 0.5) / 2)
+
+
+def test_average_precision_of_what_is_no_number_is_none() -> None:
+    metric = METRICS["average_precision"](CATALOG["peptides-func"].task)
+    metric.update(torch.tensor([[math.nan], [1.0]]), torch.tensor([[1.0], [0.0]]))
+    assert math.isnan(metric.compute()["average_precision"])
+
+
+def test_infinite_logits_have_a_rank() -> None:
+    metric = METRICS["average_precision"](CATALOG["peptides-func"].task)
+    metric.update(
+        torch.tensor([[math.inf], [1.0], [-math.inf]]), torch.tensor([[1.0], [0.0], [1.0]])
+    )
+    assert metric.compute()["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "accuracy_sbm", "macro_f1"])
+def test_what_is_no_number_is_taken_for_no_class(name: MetricName) -> None:
+    metric = make(name)
+    label = torch.zeros(4).long()
+    metric.update(torch.full((4, 10), math.nan), label)
+    assert metric.compute()[name] == 0
+    one_of_five = torch.zeros(1, 10)
+    one_of_five[0, 0] = 1
+    metric.update(one_of_five, label[:1])
+    assert metric.compute()[name] == pytest.approx(1 / 3 if name == "macro_f1" else 1 / 5)
+
+
+def test_one_logit_that_is_no_number_is_no_class() -> None:
+    metric = METRICS["accuracy_sbm"](CATALOG["pattern"].task)
+    metric.update(torch.tensor([[math.nan], [-1.0], [1.0]]), torch.tensor([0, 0, 1]))
+    assert metric.compute()["accuracy_sbm"] == 0.75
+
+
+def test_rows_without_a_class_are_skipped() -> None:
+    metric = make("accuracy")
+    metric.update(torch.eye(10)[:3], torch.tensor([0, -1, 0]))
+    assert metric.compute()["accuracy"] == 0.5
+
+
+@pytest.mark.parametrize("name", [*BENCHMARK_OF, "mrr"])
+def test_nothing_seen_is_not_a_number(name: MetricName) -> None:
+    metric = LinkRanking() if name == "mrr" else make(name)
+    assert all(math.isnan(value) for value in metric.compute().values())
+
+
+def links_of(pairs: list[tuple[int, int]], label: list[float], sizes: list[int]) -> Links:
+    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    return Links(torch.tensor(pairs).T, torch.tensor(label).float(), batch, len(sizes))
+
+
+class TestLinkRanking:
+    # One coordinate: the score of (i, j) is z_i z_j, so node 0 scores 1 with itself, then
+    # 4, 3, 2 with nodes 1, 2, 3.
+    Z = torch.tensor([[1.0], [4.0], [3.0], [2.0]])
+
+    def test_ranks_by_hand(self) -> None:
+        links = links_of([(0, 1), (0, 3), (2, 3), (0, 2)], [1, 1, 1, 0], [4])
+        raw, filtered, extended = ranks(self.Z, links)
+        # (0, 3): beaten by 1 and 2; 1 is a true partner. (2, 3): beaten by 1 and by 2 itself.
+        assert raw[:3].tolist() == [1, 3, 3]
+        assert filtered[:3].tolist() == [1, 2, 3]
+        assert extended[:3].tolist() == [1, 2, 2]
+
+    def test_averages_over_pairs_then_graphs_then_labelled_pairs(self) -> None:
+        two = torch.cat([self.Z, torch.tensor([[1.0], [2.0]])])
+        metric = LinkRanking()
+        # first graph: ranks 1 and 3; second graph, (4, 5): rank 1; four labelled pairs
+        metric.update(two, links_of([(0, 1), (0, 3), (0, 2), (4, 5)], [1, 1, 0, 1], [4, 2]))
+        # ranks 4; one labelled pair
+        metric.update(self.Z, links_of([(1, 0)], [1], [4]))
+        first = ((1 + 1 / 3) / 2 + 1) / 2
+        scores = metric.compute()
+        assert scores["mrr"] == pytest.approx((4 * first + 1 * 0.25) / 5)
+        assert scores["hits@1"] == pytest.approx((4 * 0.75 + 0) / 5)
+        assert scores["hits@3"] == pytest.approx(4 / 5)
+        assert scores["hits@10"] == 1.0
+
+    def test_pairs_without_a_label_do_not_weigh(self) -> None:
+        metric = LinkRanking()
+        metric.update(self.Z, links_of([(0, 1)], [1], [4]))
+        alone = metric.compute()
+        metric.update(self.Z, links_of([(0, 2), (1, 2)], [math.nan, math.nan], [4]))
+        assert metric.compute() == alone
+        assert alone["mrr"] > 0
+
+    def test_a_graph_without_right_pairs_counts_zero(self) -> None:
+        metric = LinkRanking()
+        two = torch.cat([self.Z, self.Z])
+        metric.update(two, links_of([(0, 1), (4, 5)], [1, 0], [4, 4]))
+        assert metric.compute()["mrr"] == 0.5
+
+    def test_variants_are_ordered_and_agree_with_a_loop(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        z = torch.randn(30, 4, generator=generator)
+        sizes = [12, 1, 17]
+        starts = [0, 12, 13]
+        pairs = [(12, 12)] + [
+            (starts[g] + int(a), starts[g] + int(b))
+            for g in (0, 2)
+            for a, b in torch.randint(sizes[g], (15, 2), generator=generator)
+        ]
+        label = torch.randint(2, (len(pairs),), generator=generator).float().tolist()
+        links = links_of(pairs, label, sizes)
+        rank = ranks(z, links)
+        assert (rank[0] >= rank[1]).all()
+        assert (rank[1] >= rank[2]).all()
+        right = {pair for pair, is_right in zip(pairs, label, strict=True) if is_right}
+        for index, (i, j) in enumerate(pairs):
+            graph = int(links.batch[i])
+            nodes = range(starts[graph], starts[graph] + sizes[graph])
+            rivals = [k for k in nodes if k != j]
+            strangers = [k for k in rivals if (i, k) not in right]
+            others = [k for k in strangers if k != i]
+            for variant, allowed in enumerate((rivals, strangers, others)):
+                above = sum(float(z[i] @ z[k]) > float(z[i] @ z[j]) + 1e-6 for k in allowed)
+                assert rank[variant, index] == above + 1
+
+    def test_scores_that_are_not_numbers_rank_last(self) -> None:
+        rank = ranks(torch.full((4, 2), math.nan), links_of([(0, 1)], [1], [4]))
+        assert rank[0].item() == 4
+
+    def test_processes_together_give_the_very_same_number(self) -> None:
+        generator = torch.Generator().manual_seed(3)
+        batches = []
+        for _ in range(6):
+            pairs = torch.randint(9, (8, 2), generator=generator).tolist()
+            label = [1.0, 0.0] * 4
+            batches.append((torch.randn(9, 3, generator=generator), links_of(pairs, label, [9])))
+        whole, merged = LinkRanking(), LinkRanking()
+        for each in batches:
+            whole.update(*each)
+        parts = [LinkRanking() for _ in range(2)]
+        for index, each in enumerate(batches):
+            parts[index % 2].update(*each)
+        merged.merge([part.state() for part in parts])
+        assert merged.compute() == whole.compute()
+        assert tuple(whole.compute()) == COLUMNS

@@ -1,0 +1,55 @@
+"""How and where an experiment is run, as data."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from graphmamba.errors import UserError
+from graphmamba.training.options import RunOptions
+from tests.helpers.typecheck import typecheck_off
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        RunOptions(),
+        RunOptions(seed=7, max_time=60.0, loggers=("tensorboard", "wandb"), compile="on"),
+        RunOptions(device="cpu", devices=2, precision="bf16-mixed", early_stopping=5),
+    ],
+)
+def test_options_survive_json(options: RunOptions) -> None:
+    assert RunOptions.of(json.loads(json.dumps(options.content())), "file") == options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "tpu"}, "device must be one of 'auto', 'cpu', 'cuda', got 'tpu'"),
+        ({"precision": "16"}, "precision must be one of '32-true', 'bf16-mixed', got '16'"),
+        ({"fast": "yes"}, "fast must be one of"),
+        ({"loggers": ("csv",)}, "loggers must be one of 'tensorboard', 'wandb', got 'csv'"),
+        ({"devices": 0}, "devices must be at least 1, got 0"),
+        ({"accumulate": 0}, "accumulate must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0 and less than .*, got -1"),
+        (
+            {"seed": 1 << 63},
+            r"seed must be at least 0 and less than 2\*\*63, got 9223372036854775808",
+        ),
+        ({"max_time": math.nan}, "max_time must be at least 0, got nan"),
+        ({"early_stopping": -1}, "early_stopping must be at least 0, got -1"),
+        ({"seed": 1.5}, "seed must be int, got 1.5"),
+        ({"seed": np.int64(1)}, r"seed must be int, got np.int64\(1\)"),
+        ({"devices": True}, "devices must be int, got True"),
+        ({"tf32": "no"}, "tf32 must be bool, got 'no'"),
+        ({"max_time": "60"}, "max_time must be a number, got '60'"),
+        (
+            {"loggers": "wandb"},
+            "loggers must be tuple of one of 'tensorboard', 'wandb', got 'wandb'",
+        ),
+    ],
+)
+def test_options_that_cannot_work_are_refused(options: dict[str, object], message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        RunOptions(**options)

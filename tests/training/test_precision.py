@@ -1,0 +1,118 @@
+"""Other ways to compute the same run."""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphmamba.training import fit as fit_module
+from graphmamba.training import scorer as scorer_module
+from graphmamba.training.engine import rounded_products, start_fabric
+from graphmamba.training.fit import fit
+from graphmamba.training.options import RunOptions
+from graphmamba.training.reporter import StepRecord
+from graphmamba.training.scorer import scorer_of
+from graphmamba.training.trained import load
+from tests.helpers.processes import run_apart
+from tests.helpers.runs import Notes, tiny_experiment, tiny_store
+
+
+def test_runs_say_nothing_by_themselves(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    start_fabric(RunOptions(device="cpu", precision="bf16-mixed"))
+    assert not caplog.records
+    assert capfd.readouterr() == ("", "")
+
+
+PRODUCTS = torch.backends.cuda.matmul
+
+
+@pytest.mark.parametrize(
+    ("device", "tf32", "inside"),
+    [("cuda", True, "tf32"), ("cuda", False, "ieee"), ("cuda", None, None), ("cpu", True, None)],
+)
+def test_products_round_as_they_did_before(
+    device: str, tf32: bool | None, inside: str | None
+) -> None:
+    before = PRODUCTS.fp32_precision
+    with rounded_products(torch.device(device), tf32):
+        assert PRODUCTS.fp32_precision == (inside or before)
+    assert PRODUCTS.fp32_precision == before
+    with pytest.raises(RuntimeError), rounded_products(torch.device(device), tf32):
+        raise RuntimeError
+    assert PRODUCTS.fp32_precision == before
+
+
+@pytest.mark.parametrize(("tf32", "expected"), [(True, "tf32"), (False, "ieee")])
+def test_runs_and_scores_leave_the_rounding_of_products_as_it_was(
+    tf32: bool, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_on_gpu(_: torch.device, tf32: bool | None) -> AbstractContextManager[None]:
+        return rounded_products(torch.device("cuda"), tf32)
+
+    for module in (fit_module, scorer_module):
+        monkeypatch.setattr(module, "rounded_products", as_on_gpu)
+    seen, before = [], PRODUCTS.fp32_precision
+    experiment = tiny_experiment(**{"recipe.epochs": 1})
+    store = tiny_store(experiment)
+
+    class Seeing(Notes):
+        def on_step(self, record: StepRecord) -> None:
+            seen.append(PRODUCTS.fp32_precision)
+            super().on_step(record)
+
+        def on_evaluate(self, split: str, done: int, batches: int) -> None:
+            seen.append(PRODUCTS.fp32_precision)
+            super().on_evaluate(split, done, batches)
+
+    fit(experiment, store, RunOptions(device="cpu", tf32=tf32), tmp_path / "run", Seeing())
+    assert PRODUCTS.fp32_precision == before
+    scorer = scorer_of(load(tmp_path / "run"), store, torch.device("cpu"))
+    assert PRODUCTS.fp32_precision == before
+    scorer.score("test", lambda *_: seen.append(PRODUCTS.fp32_precision))
+    assert PRODUCTS.fp32_precision == before
+    assert set(seen) == {expected}
+
+
+def test_bfloat16_learns_nearly_the_same(tmp_path: Path) -> None:
+    experiment = tiny_experiment("peptides-struct/graph-mamba")
+    store, notes = tiny_store(experiment), {}
+    for precision in ("32-true", "bf16-mixed"):
+        notes[precision] = Notes()
+        options = RunOptions(precision=precision)
+        fit(experiment, store, options, tmp_path / precision, notes[precision])
+    exact, mixed = (each.losses for each in notes.values())
+    assert mixed != exact
+    assert mixed == pytest.approx(exact, rel=0.05)
+
+
+# Gradients and code generator are tested with the layers; here they would take minutes.
+COMPILED = """
+from pathlib import Path
+from tempfile import mkdtemp
+import pytest
+import torch
+from graphmamba.training.engine import start_fabric
+from graphmamba.training.fit import fit
+from graphmamba.training.options import RunOptions
+from tests.helpers.runs import Notes, tiny_experiment, tiny_store
+
+compile = torch.nn.Module.compile
+torch.nn.Module.compile = lambda self, **how: compile(self, dynamic=True, backend="eager")
+experiment = tiny_experiment("peptides-struct/graph-mamba", **{"recipe.epochs": 1})
+store, folder, notes = tiny_store(experiment), Path(mkdtemp()), []
+for number, asked in enumerate(("off", "on")):
+    assert not torch._dynamo.utils.counters["frames"]
+    notes.append(Notes())
+    options = RunOptions(compile=asked)
+    fit(experiment, store, options, folder / str(number), notes[-1])
+assert torch._dynamo.utils.counters["frames"]["ok"]
+plain, compiled = (each.losses for each in notes)
+assert compiled == pytest.approx(plain, rel=1e-3)
+"""
+
+
+def test_a_compiled_model_learns_the_same() -> None:
+    run_apart(COMPILED)

@@ -1,0 +1,343 @@
+"""A run that was stopped anywhere goes on as if nothing had happened."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphmamba import whole_files
+from graphmamba.config import Experiment
+from graphmamba.errors import UserError
+from graphmamba.training.files import read_tensors, write_tensors
+from graphmamba.training.fit import fit
+from graphmamba.training.metrics_file import read_rows
+from graphmamba.training.options import RunOptions
+from graphmamba.training.results import read_result
+from tests.helpers.processes import ROOT
+from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store
+from tests.helpers.typecheck import typecheck_off
+
+# Dropout and ties both follow the model's own seed; the head would draw from torch's generator.
+EXPERIMENT = tiny_experiment(**{"model.dropout": 0.3})
+STEPS = 12
+ALWAYS = RunOptions(checkpoint_every=0.0)
+
+
+class CrashError(Exception):
+    pass
+
+
+def crash() -> None:
+    raise CrashError
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=folder)
+    return folder
+
+
+@settings(max_examples=6)
+@given(crashes=st.lists(st.integers(1, STEPS), min_size=1, max_size=2))
+def test_a_crash_at_any_step_changes_no_bit(
+    whole: Path, tmp_path_factory: pytest.TempPathFactory, crashes: list[int]
+) -> None:
+    folder, store = tmp_path_factory.mktemp("crash") / "run", tiny_store(EXPERIMENT)
+    with typecheck_off():
+        for number, step in enumerate(crashes):
+            with contextlib.suppress(CrashError):
+                fit(EXPERIMENT, store, ALWAYS, folder, Notes({step: crash}), resume=number > 0)
+        fit(EXPERIMENT, store, ALWAYS, folder, resume=True)
+    assert_same_run(folder, whole)
+
+
+KILLED = """
+import os, signal, sys
+from graphmamba import whole_files
+from graphmamba.training.fit import fit
+from graphmamba.training.options import RunOptions
+from tests.helpers.runs import Notes, send, tiny_experiment, tiny_store
+
+kill, flush = send(signal.SIGKILL), whole_files.flush
+experiment = tiny_experiment(**{"model.dropout": 0.3})
+store = tiny_store(experiment)
+
+def run(folder, what, number):
+    left = [number]
+
+    def flush_or_die(path):
+        left[0] -= path.name.startswith(".state")
+        if what == "write" and left[0] == 0:
+            os.truncate(path, path.stat().st_size // 2)
+            kill()
+        flush(path)
+
+    whole_files.flush = flush_or_die
+    notes = Notes({number: kill} if what == "step" else {})
+    is_begun = os.path.exists(folder)
+    fit(experiment, store, RunOptions(checkpoint_every=0.0), folder, notes, resume=is_begun)
+
+for line in sys.stdin:
+    folder, what, number = line.split()
+    child = os.fork()
+    if not child:
+        run(folder, what, int(number))
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""Forks a process for each line, which is killed at a step or while it writes its state."""
+
+
+@pytest.fixture(scope="module")
+def killer() -> Iterator[subprocess.Popen[str]]:
+    # threads would not be there after a fork
+    settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **settings},
+    ) as process:
+        yield process
+
+
+MOMENTS = st.tuples(st.sampled_from(["step", "write"]), st.integers(1, STEPS))
+
+
+@settings(max_examples=3)
+@given(moments=st.lists(MOMENTS, min_size=1, max_size=2))
+def test_a_killed_process_changes_no_bit(
+    whole: Path,
+    killer: subprocess.Popen[str],
+    tmp_path_factory: pytest.TempPathFactory,
+    moments: list[tuple[str, int]],
+) -> None:
+    folder = tmp_path_factory.mktemp("killed") / "run"
+    assert killer.stdin is not None
+    assert killer.stdout is not None
+    for number, (what, count) in enumerate(moments):
+        killer.stdin.write(f"{folder} {what} {count}\n")
+        killer.stdin.flush()
+        # the second time there may be fewer steps left
+        allowed = {-signal.SIGKILL, 0} if number else {-signal.SIGKILL}
+        assert int(killer.stdout.readline()) in allowed
+    with typecheck_off():
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), ALWAYS, folder, resume=True)
+    assert_same_run(folder, whole)
+
+
+@pytest.mark.parametrize("step", [1, 4, 5, 8])
+def test_a_signal_is_heard_at_any_step(whole: Path, tmp_path: Path, step: int) -> None:
+    """The last step of an epoch included: four make one."""
+    store = tiny_store(EXPERIMENT)
+    first = fit(EXPERIMENT, store, folder=tmp_path / "run", reporter=Notes({step: send(15)}))
+    assert (first.ending, first.epochs) == ("signal", step // 4)
+    fit(EXPERIMENT, store, folder=tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", whole)
+
+
+@pytest.mark.parametrize(
+    ("number", "ending"), [(signal.SIGTERM, "signal"), (signal.SIGINT, "interrupt")]
+)
+def test_a_signal_saves_and_ends_cleanly(
+    whole: Path, tmp_path: Path, number: int, ending: str
+) -> None:
+    store, notes = tiny_store(EXPERIMENT), Notes({6: send(number)})
+    handler = signal.getsignal(number)
+    result = fit(EXPERIMENT, store, folder=tmp_path / "run", reporter=notes)
+    assert (result.ending, result.epochs, result.is_done) == (ending, 1, False)
+    assert signal.getsignal(number) == handler
+    again = Notes()
+    fit(EXPERIMENT, store, folder=tmp_path / "run", reporter=again, resume=True)
+    assert len(again.steps) == STEPS - 6
+    assert_same_run(tmp_path / "run", whole)
+
+
+def test_running_out_of_time_saves_and_ends_cleanly(whole: Path, tmp_path: Path) -> None:
+    store, parts = tiny_store(EXPERIMENT), 0
+    result = fit(EXPERIMENT, store, RunOptions(max_time=0.0), tmp_path / "run")
+    assert result.ending == "max time"
+    while not result.is_done and parts < STEPS:
+        parts += 1
+        result = fit(EXPERIMENT, store, RunOptions(max_time=0.0), tmp_path / "run", resume=True)
+    # one step in each part, but for the last one of an epoch, which is scored before the next
+    assert parts > 5
+    assert_same_run(tmp_path / "run", whole)
+
+
+def test_rows_after_the_saved_state_are_written_once(whole: Path, tmp_path: Path) -> None:
+    store = tiny_store(EXPERIMENT)
+    with pytest.raises(CrashError):
+        fit(EXPERIMENT, store, ALWAYS, tmp_path / "run", Notes({6: crash}))
+    with (tmp_path / "run" / "metrics.csv").open("a") as file:
+        file.write("1,0.5,0.5,0.5,0.5,0.5,0.5,0,1,1,1,1\n2,0.5,0.")
+    fit(EXPERIMENT, store, ALWAYS, tmp_path / "run", resume=True)
+    assert [row["epoch"] for row in read_rows(tmp_path / "run" / "metrics.csv")] == [0, 1, 2]
+    assert_same_run(tmp_path / "run", whole)
+
+
+def test_a_run_that_was_killed_before_its_first_state_begins_again(
+    whole: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_bytes((whole / "config.yaml").read_bytes())
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", whole)
+
+
+def test_a_run_that_is_done_stays_as_it_is(whole: Path) -> None:
+    names = (
+        "best.safetensors", "config.yaml", "last/state.safetensors", "metrics.csv", "results.json",
+    )  # fmt: skip
+    before = {name: (whole / name).read_bytes() for name in names}
+    found = read_result(whole / "results.json")
+    notes, options = Notes(), RunOptions(max_time=100.0)
+    store = tiny_store(EXPERIMENT)
+    result = fit(EXPERIMENT, store, options, whole, reporter=notes, resume=True)
+    assert result.ending == "finished"
+    assert notes.results == [result] == [found]
+    assert not notes.steps
+    assert {name: (whole / name).read_bytes() for name in before} == before
+
+
+def test_a_run_without_its_state_is_not_begun_again(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    shutil.rmtree(folder / "last")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UserError, match=r"state\.safetensors' is missing, so the run in"):
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=folder, resume=True)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_state_with_the_generator_of_a_gpu_goes_on_without_one(
+    whole: Path, tmp_path: Path
+) -> None:
+    folder, options = tmp_path / "run", RunOptions(device="cpu")
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), replace(options, max_time=0.0), folder)
+    path = folder / "last" / "state.safetensors"
+    tensors, about = read_tensors(path)
+    write_tensors(path, {**tensors, "generator.cuda": torch.ones(1, 16).byte()}, about)
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), options, folder, resume=True)
+    assert_same_run(folder, whole)
+
+
+def test_the_plateau_goes_on_too(tmp_path: Path) -> None:
+    overrides = {"recipe.schedule": "plateau", "recipe.patience": 1, "recipe.epochs": 5}
+    experiment = tiny_experiment(**overrides)
+    store = tiny_store(experiment)
+    fit(experiment, store, folder=tmp_path / "whole")
+    rates = {row["learning_rate"] for row in read_rows(tmp_path / "whole" / "metrics.csv")}
+    assert len(rates) > 1
+    with pytest.raises(CrashError):
+        fit(experiment, store, ALWAYS, tmp_path / "run", Notes({14: crash}))
+    fit(experiment, store, ALWAYS, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_head_that_drops_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -> None:
+    experiment = tiny_experiment(**{"head.dropout": 0.3})
+    store = tiny_store(experiment)
+    fit(experiment, store, folder=tmp_path / "whole")
+    with pytest.raises(CrashError):
+        fit(experiment, store, ALWAYS, tmp_path / "run", Notes({5: crash}))
+    fit(experiment, store, ALWAYS, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_the_time_of_earlier_parts_counts(tmp_path: Path) -> None:
+    folder, store = tmp_path / "run", tiny_store(EXPERIMENT)
+    fit(EXPERIMENT, store, RunOptions(max_time=0.0), folder)
+    path = folder / "last" / "state.safetensors"
+    tensors, about = read_tensors(path)
+    write_tensors(path, tensors, {**about, "progress": {**about["progress"], "seconds": 1000.0}})
+    assert 1000 < fit(EXPERIMENT, store, folder=folder, resume=True).seconds < 2000
+
+
+@pytest.mark.parametrize("writes", [2, 5, 9])
+def test_a_full_disk_leaves_the_saved_state_intact(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    folder, store = tmp_path / "run", tiny_store(EXPERIMENT)
+    left = [writes]
+    flush = whole_files.flush
+
+    def full(path: Path) -> None:
+        # by now the file is there, under its other name, and perhaps cut short
+        left[0] -= path.name.startswith(".state")
+        if left[0] < 0:
+            raise OSError(28, "No space left on device", str(path))
+        flush(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(whole_files, "flush", full)
+        with pytest.raises(UserError, match=r"No space left on device.*before still is"):
+            fit(EXPERIMENT, store, ALWAYS, folder)
+    assert [file.name for file in (folder / "last").iterdir()] == ["state.safetensors"]
+    read_tensors(folder / "last" / "state.safetensors")
+    fit(EXPERIMENT, store, ALWAYS, folder, resume=True)
+    assert_same_run(folder, whole)
+
+
+def changed(**recipe: object) -> Experiment:
+    return replace(EXPERIMENT, recipe=replace(EXPERIMENT.recipe, **recipe))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "options", "message"),
+    [
+        (changed(epochs=9), {}, "recipe.epochs must be 3, as when the run was started, got 9"),
+        (tiny_experiment(), {}, r"model.dropout must be 0.3, .* got 0.0"),
+        (EXPERIMENT, {"seed": 1}, "seed must be 0, as when the run was started, got 1"),
+        (EXPERIMENT, {"accumulate": 2}, "accumulate must be 1, .* got 2"),
+    ],
+)
+def test_resuming_another_run_is_refused(
+    whole: Path, experiment: Experiment, options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        fit(experiment, tiny_store(EXPERIMENT), RunOptions(**options), whole, resume=True)
+
+
+def test_resuming_on_other_data_is_refused(whole: Path) -> None:
+    with pytest.raises(UserError, match="graphs must be the same as in the saved state, 14"):
+        fit(EXPERIMENT, tiny_store(EXPERIMENT, train=20), folder=whole, resume=True)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda about: about.pop("sampler"), id="no sampler"),
+        pytest.param(lambda about: about.pop("generators"), id="no generators"),
+        pytest.param(lambda about: about["progress"].pop("step"), id="no step"),
+    ],
+)
+def test_a_state_that_lacks_something_is_refused(
+    whole: Path, tmp_path: Path, damage: Callable[[dict[str, object]], object]
+) -> None:
+    tensors, about = read_tensors(whole / "last" / "state.safetensors")
+    damage(about)
+    (tmp_path / "last").mkdir()
+    write_tensors(tmp_path / "last" / "state.safetensors", tensors, about)
+    with pytest.raises(UserError, match="must hold a whole state"):
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path, resume=True)
+
+
+def test_a_corrupt_state_is_named(tmp_path: Path) -> None:
+    (tmp_path / "last").mkdir()
+    (tmp_path / "last" / "state.safetensors").write_bytes(b"nothing")
+    with pytest.raises(UserError, match=r"state\.safetensors' is corrupt"):
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path, resume=True)

@@ -1,0 +1,120 @@
+"""Losses that are no numbers stop a run, and can be looked into."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphmamba.config import Experiment
+from graphmamba.data.sampler import BatchSampler
+from graphmamba.data.store import GraphStore
+from graphmamba.training import watch
+from graphmamba.training.checkpoint import load_optimizer
+from graphmamba.training.files import read_tensors
+from graphmamba.training.fit import fit
+from graphmamba.training.options import RunOptions
+from graphmamba.training.watch import LossNotFiniteError
+from graphmamba.training.weights import load_state
+from tests.helpers.runs import Notes, tiny_experiment, tiny_store
+from tests.training.test_step import make_step
+
+EXPERIMENT = tiny_experiment(**{"recipe.warmup": 0})
+BAD = int(list(BatchSampler(torch.arange(14), 4))[2][0])
+"""A graph of the third batch."""
+
+
+def poisoned() -> GraphStore:
+    """A set with one graph whose features are beyond all numbers."""
+    columns = tiny_store(EXPERIMENT).columns()
+    columns.nodes["x"][columns.node_ptr[BAD]] = torch.inf
+    return GraphStore(columns)
+
+
+@pytest.mark.parametrize("every", [1, 3, 100], ids="every {}".format)
+def test_a_bad_batch_stops_the_run_and_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    real = watch.Watch.__init__
+
+    def rarely(self: watch.Watch, *arguments: object) -> None:
+        real(self, *arguments)
+        self._every = every
+
+    monkeypatch.setattr(watch.Watch, "__init__", rarely)
+    notes = Notes()
+    with pytest.raises(LossNotFiniteError, match="the loss of step") as failure:
+        fit(EXPERIMENT, poisoned(), folder=tmp_path / "run", reporter=notes)
+
+    (dump,) = (tmp_path / "run").glob("failed-step-*/state.safetensors")
+    tensors, about = read_tensors(dump)
+    *_, last = about["steps"]
+    assert BAD in last["graphs"]
+    message = str(failure.value)
+    assert f"step {last['step']}" in message
+    assert ", ".join(map(str, last["graphs"])) in message
+    assert str(dump) in message
+    assert Experiment.of(about["experiment"], "dump") == EXPERIMENT
+    assert all(each.isfinite().all() for each in tensors.values())
+
+    # The state and the graphs repeat the failure, and none before it.
+    model, step = make_step(EXPERIMENT, poisoned())
+    under = {key: {} for key in ("model", "optimizer", "generator")}
+    for name, tensor in tensors.items():
+        kind, _, rest = name.partition(".")
+        under[kind][rest] = tensor
+    load_state(model, under["model"], dump)
+    load_optimizer(step._optimizer, under["optimizer"])
+    losses = [step.step(torch.tensor(each["graphs"])) for each in about["steps"]]
+    assert [bool(loss.isfinite()) for loss in losses] == [True] * (len(losses) - 1) + [False]
+    assert len(losses) <= every
+
+
+def test_the_last_good_state_is_kept(tmp_path: Path) -> None:
+    options = RunOptions(checkpoint_every=0.0)
+    with pytest.raises(LossNotFiniteError):
+        fit(EXPERIMENT, poisoned(), options, tmp_path / "run")
+    tensors, about = read_tensors(tmp_path / "run" / "last" / "state.safetensors")
+    assert all(each.isfinite().all() for each in tensors.values())
+    assert about["progress"]["step"] == 2
+    # the same run on mended data goes on from there
+    result = fit(EXPERIMENT, tiny_store(EXPERIMENT), options, tmp_path / "run", resume=True)
+    assert result.ending == "finished"
+
+
+def test_a_finite_run_is_left_alone(tmp_path: Path) -> None:
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path / "run")
+    assert not list((tmp_path / "run").glob("failed-*"))
+
+
+@pytest.mark.parametrize(
+    ("losses", "metric", "message"),
+    [
+        ([0.5, 7.4e24, 0.4], 0.5, r"epoch 1: the validation loss is 7.4e\+24 .* recipe.statistics"),
+        ([0.5, torch.inf, torch.inf], 0.5, "validation loss is inf; .* recipe.statistics"),
+        ([7.4e24, 0.5, 0.5], 0.5, "epoch 0: the validation loss"),
+        ([0.5, 0.5, 0.5], torch.nan, "the validation accuracy is nan; its labels may be too few"),
+    ],
+)
+def test_scores_beyond_reason_are_told_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    losses: list[float],
+    metric: float,
+    message: str,
+) -> None:
+    told = iter([loss for loss in losses for _ in ("validation", "test")])
+    monkeypatch.setattr(
+        "graphmamba.training.scorer.Scorer.score",
+        lambda *_: {"loss": next(told), "accuracy": metric},
+    )
+    with pytest.warns(UserWarning, match=message) as found:
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path / "run")
+    assert len(found) == 1
+
+
+def test_a_loss_that_rises_within_reason_is_no_reason_to_warn() -> None:
+    seen = watch.Watch.saw_scores
+    state = type("Seen", (), {"_last_loss": torch.nan, "_has_warned": False})()
+    for epoch, loss in enumerate([2.0, 1e-9, 1e-4, 0.09, 5.0]):
+        seen(state, epoch, 1.0, {"loss": loss})
+    assert not state._has_warned
