@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import torch
 from rich.console import Console
@@ -18,6 +19,7 @@ from torch.nn import functional
 from graphmamba.bench import BYTES_PER_SECOND, FLOAT_BYTES, Bound, cold_sets, measure_passes
 from graphmamba.environment import describe, resolve_device
 from graphmamba.nn.batch_norm import BatchNorm
+from graphmamba.ops.batch_norm import Drop, batch_norm_act
 from graphmamba.studies.report import table, write_json
 
 
@@ -98,10 +100,15 @@ def by_torch(norm: nn.Module, place: Place, inputs: Inputs) -> Tensor:
 def by_us(norm: nn.Module, place: Place, inputs: Inputs) -> Tensor:
     """One operation; on a GPU the fused one."""
     x, after, *before = inputs.leaves
-    given = {"after": after, "seed": inputs.seed}
+    own, drop = cast(BatchNorm, norm), Drop(place.rate, inputs.seed, 0)
+    parts = x, own.weight, own.bias, own.running()
     if place.is_activated:
-        return norm(x, inputs.count, activation="relu", rate_after=place.rate, **given)
-    return norm(x, inputs.count, before=before[0], rate_before=place.rate, **given)
+        return batch_norm_act(
+            *parts, after=after, activation="relu", drop_after=drop, count=inputs.count
+        )
+    return batch_norm_act(
+        *parts, before=before[0], after=after, drop_before=drop, count=inputs.count
+    )
 
 
 WAYS: dict[str, tuple[type[nn.Module], Call]] = {

@@ -85,7 +85,9 @@ def test_the_folder_tells_everything(tmp_path: Path) -> None:
     options = RunOptions(seed=3, device="cpu")
     result = fit(experiment, store, options, tmp_path / "run", notes)
 
-    assert read_config(tmp_path / "run") == (experiment, options, ())
+    # what was decided at the start is kept
+    decided = replace(options, compile="off")
+    assert read_config(tmp_path / "run") == (experiment, decided, ())
     assert load_experiment(tmp_path / "run" / "config.yaml") == experiment
 
     rows = read_rows(tmp_path / "run" / "metrics.csv")
