@@ -38,10 +38,9 @@ if TYPE_CHECKING:
     from graphmamba.nn.model import GraphMamba
     from graphmamba.ops import causal_conv1d, selective_scan
     from graphmamba.ordering import OrderPolicy
-    from graphmamba.training.experiment import Experiment
+    from graphmamba.training.experiment import Experiment, RunOptions
     from graphmamba.training.fit import fit
     from graphmamba.training.fit_seeds import fit_seeds
-    from graphmamba.training.options import RunOptions
     from graphmamba.training.own_graphs import take_graphs
     from graphmamba.training.predictions import Predictions
     from graphmamba.training.pretrained import load_pretrained
@@ -94,7 +93,7 @@ _HOMES = {
     "OrderPolicy": "graphmamba.ordering",
     "OwnOptions": "graphmamba.data.custom.options",
     "Predictions": "graphmamba.training.predictions",
-    "RunOptions": "graphmamba.training.options",
+    "RunOptions": "graphmamba.training.experiment",
     "StackConfig": "graphmamba.nn.config",
     "Task": "graphmamba.data.catalog",
     "Topology": "graphmamba.data.topology",

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.folder import RunFolder, write_config
 from graphmamba.training.metrics_file import append_row
-from graphmamba.training.options import RunOptions
 from graphmamba.training.results import Ending, RunResult
 
 EPOCHS = 200

@@ -23,9 +23,8 @@ from graphmamba.studies.ablation import (
     row_experiments,
     write_ablation,
 )
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.folder import RunFolder, write_config
-from graphmamba.training.options import RunOptions
 from graphmamba.training.results import RunResult
 
 SMALL = {

@@ -19,8 +19,8 @@ from graphmamba.studies.results import (
     page,
     results,
 )
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.folder import RunFolder, write_config
-from graphmamba.training.options import RunOptions
 from graphmamba.training.results import Ending
 from tests.helpers.stored_runs import write_run
 

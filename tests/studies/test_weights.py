@@ -14,9 +14,9 @@ from graphmamba.show.units import metric_title
 from graphmamba.studies.results import StoredRun
 from graphmamba.studies.weights import index, weights
 from graphmamba.training import pretrained
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.open_data import open_data
-from graphmamba.training.options import RunOptions
 from graphmamba.training.pretrained import find_pretrained, load_pretrained
 from graphmamba.training.results import RunResult
 from graphmamba.training.weights import build_model, load_weights, save_weights

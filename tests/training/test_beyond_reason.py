@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from graphmamba.errors import UserError
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.files import META, read_tensors, write_tensors
-from graphmamba.training.options import RunOptions
 from graphmamba.training.trained import load
 from graphmamba.training.weights import save_weights
 from tests.helpers.runs import tiny_experiment

@@ -9,9 +9,9 @@ import torch
 from graphmamba.errors import UserError
 from graphmamba.training.captured_forward import CapturedForward
 from graphmamba.training.evaluate import evaluate
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.options import RunOptions
 from tests.helpers.experiments import small_experiment
 from tests.helpers.runs import tiny_experiment, tiny_store
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from graphmamba.errors import UserError
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.files import read_tensors, write_tensors
 from graphmamba.training.fit import fit
 from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.options import RunOptions
 from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store
 from tests.helpers.typecheck import typecheck_off
 

@@ -53,7 +53,7 @@ from graphmamba.training.engine import start_fabric, team_of
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.fit import fit
 from graphmamba.training.lock import FolderLock
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import tiny_experiment, tiny_store
 from tests.training.test_distributed import CASES, SCORED, UNLIKE
 
@@ -108,7 +108,7 @@ if team.is_first:
 FAILING = """
 import torch
 from graphmamba.training.engine import start_fabric, team_of
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
 
 team = team_of(start_fabric(RunOptions()))
 team.sum(torch.ones(2))
@@ -122,7 +122,7 @@ import sys
 from pathlib import Path
 from graphmamba.errors import UserError
 from graphmamba.training.engine import start_fabric, team_of
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
 
 team = team_of(start_fabric(RunOptions()))
 for kind in (UserError, OSError):

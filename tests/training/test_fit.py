@@ -15,13 +15,12 @@ from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.nn.graph_mamba_block import GraphMambaBlock
 from graphmamba.training.evaluate import evaluate
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.fit_seeds import fit_seeds
 from graphmamba.training.folder import read_config
 from graphmamba.training.metrics_file import read_rows
 from graphmamba.training.open_data import open_data
-from graphmamba.training.options import RunOptions
 from graphmamba.training.pretrained import load_pretrained
 from graphmamba.training.weights import build_model, load_weights
 from tests.helpers.runs import (

@@ -13,6 +13,7 @@ import torch
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training import fit_seeds as series
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.files import read_tensors
 from graphmamba.training.fit import fit, run_fit
 from graphmamba.training.fit_seeds import fit_seeds
@@ -23,7 +24,6 @@ from graphmamba.training.generators import (
     restore_generators,
 )
 from graphmamba.training.identity import identity_of
-from graphmamba.training.options import RunOptions
 from graphmamba.training.own_graphs import take_graphs
 from graphmamba.training.predict import _spread
 from graphmamba.training.results import deviation_of

@@ -6,7 +6,7 @@ import torch
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.labels import labelled_batch, labels_per_graph
-from graphmamba.training.target import Links
+from graphmamba.training.losses import Links
 from tests.helpers.runs import tiny_experiment, tiny_store, with_gaps
 
 LEVELS = {

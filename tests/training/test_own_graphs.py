@@ -16,10 +16,9 @@ from graphmamba.cli import main
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.custom.options import OwnOptions
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit_seeds import fit_seeds
 from graphmamba.training.open_data import open_data
-from graphmamba.training.options import RunOptions
 from graphmamba.training.own_graphs import take_graphs
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off

@@ -9,8 +9,8 @@ import torch
 from graphmamba.training import fit as fit_module
 from graphmamba.training import scorer as scorer_module
 from graphmamba.training.engine import rounded_products, start_fabric
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.options import RunOptions
 from graphmamba.training.reporter import StepRecord
 from graphmamba.training.scorer import scorer_of
 from graphmamba.training.trained import load
@@ -96,7 +96,7 @@ import pytest
 import torch
 from graphmamba.training.engine import start_fabric
 from graphmamba.training.fit import fit
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 
 compile = torch.nn.Module.compile

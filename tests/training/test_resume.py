@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from graphmamba import whole_files
 from graphmamba.config import Experiment
 from graphmamba.errors import UserError
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.files import read_tensors, write_tensors
 from graphmamba.training.fit import fit
 from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.options import RunOptions
 from graphmamba.training.results import read_result
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store
@@ -67,7 +67,7 @@ KILLED = """
 import os, signal, sys
 from graphmamba import whole_files
 from graphmamba.training.fit import fit
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import Notes, send, tiny_experiment, tiny_store
 
 kill, flush = send(signal.SIGKILL), whole_files.flush

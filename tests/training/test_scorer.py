@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from graphmamba.training.compile import is_captured
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.options import RunOptions
 from graphmamba.training.scorer import Scorer
 from graphmamba.training.trained import load
 from tests.helpers.runs import tiny_experiment, tiny_store

@@ -10,9 +10,9 @@ from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.training import watch
 from graphmamba.training.checkpoint import load_optimizer
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.files import read_tensors
 from graphmamba.training.fit import fit
-from graphmamba.training.options import RunOptions
 from graphmamba.training.watch import LossNotFiniteError
 from graphmamba.training.weights import load_state
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store

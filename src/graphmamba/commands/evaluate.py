@@ -15,7 +15,7 @@ from graphmamba.commands.source import (
 )
 from graphmamba.data.custom.options import names_given
 from graphmamba.errors import UserError
-from graphmamba.training.options import DeviceName, Precision
+from graphmamba.training.experiment import DeviceName, Precision
 
 
 def evaluate(  # noqa: PLR0913

@@ -20,8 +20,8 @@ from graphmamba.data.custom.open import read_unlabelled
 from graphmamba.data.custom.options import OwnSource
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
+from graphmamba.training.experiment import DeviceName
 from graphmamba.training.folder import RunFolder
-from graphmamba.training.options import DeviceName
 from graphmamba.training.predict import BUDGET
 from graphmamba.training.trained import Trained
 

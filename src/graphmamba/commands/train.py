@@ -15,9 +15,8 @@ from graphmamba.entries import Entries
 from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in
 from graphmamba.published import Score
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.folder import RunFolder, Started, read_config
-from graphmamba.training.options import RunOptions
 from graphmamba.training.results import Ending, RunResult, SeedsResult
 
 Given = Mapping[str, object]

@@ -28,7 +28,7 @@ from graphmamba.studies.cost import (
 from graphmamba.studies.memory import capped, parse_bytes, released_bytes, settled
 from graphmamba.studies.report import page
 from graphmamba.training.engine import rounded_products
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.stops import Stops
 
 Part = Literal["all", "malnet", "mixers"]

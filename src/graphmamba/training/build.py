@@ -7,13 +7,11 @@ from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.batch_norm import sync_norms
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.average import WeightAverage
 from graphmamba.training.checkpoint import RunState
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.ema import WeightAverage
+from graphmamba.training.experiment import Experiment, OptimizerName, Recipe, RunOptions
 from graphmamba.training.identity import identity_of
-from graphmamba.training.options import RunOptions
 from graphmamba.training.progress import Progress
-from graphmamba.training.recipe import OptimizerName, Recipe
 from graphmamba.training.schedule import Schedule
 from graphmamba.training.team import Team
 

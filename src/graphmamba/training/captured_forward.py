@@ -10,8 +10,8 @@ from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.model import GraphMamba
 from graphmamba.training.capture import CapturedBatches
-from graphmamba.training.options import Precision
-from graphmamba.training.target import Target
+from graphmamba.training.experiment import Precision
+from graphmamba.training.losses import Target
 
 
 class CapturedForward:

@@ -13,12 +13,11 @@ from torch.optim import Optimizer
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.average import WeightAverage
-from graphmamba.training.experiment import Experiment, flat_entries
+from graphmamba.training.ema import WeightAverage
+from graphmamba.training.experiment import FREE, Experiment, RunOptions, flat_entries
 from graphmamba.training.files import read_tensors, write_tensors
 from graphmamba.training.generators import generator_tensors, generator_words, restore_generators
 from graphmamba.training.identity import check_same_graphs
-from graphmamba.training.options import FREE, RunOptions
 from graphmamba.training.progress import Best, Progress
 from graphmamba.training.results import read_scores
 from graphmamba.training.schedule import Schedule

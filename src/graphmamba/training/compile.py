@@ -13,8 +13,7 @@ from graphmamba.nn.attention import Attention
 from graphmamba.nn.big_bird import BigBird
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.performer import Performer
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.team import Team
 
 PADDED = Attention, Performer, BigBird

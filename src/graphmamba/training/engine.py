@@ -14,7 +14,7 @@ from torch import distributed
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import resolve_device
 from graphmamba.errors import UserError
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.team import Team
 
 

@@ -17,7 +17,7 @@ from graphmamba.training.checkpoint import RunState
 from graphmamba.training.compile import compile_now, decided, is_captured
 from graphmamba.training.curves import can_draw, draw_curves
 from graphmamba.training.engine import move_store, rounded_products, start_fabric, team_of
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.folder import RunFolder, new_folder
 from graphmamba.training.generators import own_generators, process_seed, seed_all
 from graphmamba.training.labels import labels_per_graph
@@ -26,7 +26,6 @@ from graphmamba.training.loop import Loop
 from graphmamba.training.memory import forget_peak, peak_memory
 from graphmamba.training.metrics_file import cut_rows
 from graphmamba.training.open_data import open_data
-from graphmamba.training.options import RunOptions
 from graphmamba.training.reporter import Reporter, StartRecord
 from graphmamba.training.results import Ending, RunResult
 from graphmamba.training.step import CapturedStep, TrainStep

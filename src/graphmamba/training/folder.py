@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from graphmamba.errors import UserError
 from graphmamba.parse import convert, read_yaml
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.lock import FolderLock
-from graphmamba.training.options import RunOptions
 from graphmamba.training.results import RunResult, SeedsResult, read_result
 from graphmamba.training.team import Team
 from graphmamba.whole_files import write_json, write_text

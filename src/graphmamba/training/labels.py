@@ -15,7 +15,7 @@ from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.tables import LINKS, boundaries
 from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits
-from graphmamba.training.target import Target, target_of
+from graphmamba.training.losses import Target, target_of
 
 TABLES: dict[Level, str] = {"graph": "graphs", "node": "nodes", "link": PAIRS + LINKS}
 """Where a store has the labels of each level."""

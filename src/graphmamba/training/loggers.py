@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmamba.errors import UserError
-from graphmamba.training.options import LoggerName
+from graphmamba.training.experiment import LoggerName
 from graphmamba.training.reporter import EpochRecord, Reporter, Silent, StartRecord, StepRecord
 from graphmamba.training.results import RunResult
 

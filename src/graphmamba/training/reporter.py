@@ -7,8 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.results import RunResult, Scores
 
 

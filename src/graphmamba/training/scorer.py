@@ -13,8 +13,7 @@ from graphmamba.training.captured_forward import CapturedForward
 from graphmamba.training.compile import compile_parts, is_captured
 from graphmamba.training.engine import rounded_products
 from graphmamba.training.evaluate import evaluate
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.options import Precision
+from graphmamba.training.experiment import Experiment, Precision
 from graphmamba.training.team import Team
 from graphmamba.training.trained import Trained
 

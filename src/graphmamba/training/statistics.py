@@ -14,9 +14,8 @@ from graphmamba.data.store import GraphStore
 from graphmamba.nn.batch_norm import norms_of
 from graphmamba.nn.model import GraphMamba
 from graphmamba.training.capture import CapturedBatches
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, Precision
 from graphmamba.training.labels import labelled_batch
-from graphmamba.training.options import Precision
 
 
 class FreshStatistics:

@@ -18,9 +18,8 @@ from graphmamba.data.transforms.degree_profile import DEGREE_PROFILE_COLUMNS, de
 from graphmamba.data.transforms.precompute import precomputed
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.folder import RunFolder
-from graphmamba.training.options import RunOptions
 from graphmamba.training.predict import BUDGET, stream_predictions
 from graphmamba.training.predictions import Predictions
 from graphmamba.training.results import Scores

@@ -12,9 +12,8 @@ from graphmamba.data.catalog import Features, Task
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
 from graphmamba.parse import parse
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.files import read_tensors, write_tensors
-from graphmamba.training.options import RunOptions
 from graphmamba.training.results import Rank, rank_of, read_scores
 
 KIND = "weights"

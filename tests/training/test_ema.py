@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.average import WeightAverage
 from graphmamba.training.build import make_average
+from graphmamba.training.ema import WeightAverage
 from graphmamba.training.evaluate import evaluate
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.files import read_tensors
 from graphmamba.training.fit import fit
 from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.options import RunOptions
 from graphmamba.training.trained import load
 from graphmamba.training.weights import load_state
 from tests.helpers.runs import (
