@@ -36,7 +36,7 @@ from graphmamba.checks import check_least
 from graphmamba.cli import main as graphmamba
 from graphmamba.environment import describe
 from graphmamba.studies.report import table, write_json
-from graphmamba.training.files import META
+from graphmamba.training.weights import META
 
 RESULTS = Path(__file__).parent / "results"
 SECONDS = 60

@@ -29,9 +29,9 @@ from graphmamba.nn.laplacian import LaplacianEncoder
 from graphmamba.nn.model import GraphMamba
 from graphmamba.studies.report import table, write_json
 from graphmamba.training.experiment import Experiment
+from graphmamba.training.graphs import open_data
 from graphmamba.training.labels import labelled_batch
 from graphmamba.training.losses import LOSSES
-from graphmamba.training.open_data import open_data
 from graphmamba.training.trained import load
 
 ROOT = Path(__file__).parents[1]

@@ -40,7 +40,7 @@ from graphmamba.studies.results import finished_run
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.folder import RunFolder
-from graphmamba.training.open_data import open_data
+from graphmamba.training.graphs import open_data
 from graphmamba.training.results import Ending
 
 Opened = tuple[Experiment, GraphStore]

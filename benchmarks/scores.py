@@ -18,7 +18,7 @@ from rich.console import Console
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 from graphmamba.studies.report import table, write_json
-from graphmamba.training.open_data import open_data
+from graphmamba.training.graphs import open_data
 from graphmamba.training.scorer import scorer_of
 from graphmamba.training.trained import load
 

@@ -38,8 +38,8 @@ from graphmamba.nn.mamba_block import SelectivePath
 from graphmamba.nn.model import GraphMamba, columns_read
 from graphmamba.studies.report import table, write_json
 from graphmamba.training.build import make_optimizer
-from graphmamba.training.captured_forward import CapturedForward
 from graphmamba.training.compile import compile_parts
+from graphmamba.training.cuda_graph import CapturedForward
 from graphmamba.training.experiment import Experiment, Precision
 from graphmamba.training.labels import labelled_batch
 from graphmamba.training.losses import LOSSES

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from graphmamba.training.experiment import Experiment, RunOptions
     from graphmamba.training.fit import fit
     from graphmamba.training.fit_seeds import fit_seeds
-    from graphmamba.training.own_graphs import take_graphs
+    from graphmamba.training.graphs import take_graphs
     from graphmamba.training.predictions import Predictions
     from graphmamba.training.pretrained import load_pretrained
     from graphmamba.training.trained import Trained, load
@@ -105,7 +105,7 @@ _HOMES = {
     "load_experiment": "graphmamba.config",
     "load_pretrained": "graphmamba.training.pretrained",
     "selective_scan": "graphmamba.ops",
-    "take_graphs": "graphmamba.training.own_graphs",
+    "take_graphs": "graphmamba.training.graphs",
 }
 
 

@@ -16,7 +16,7 @@ from graphmamba.studies.weights import index, weights
 from graphmamba.training import pretrained
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.open_data import open_data
+from graphmamba.training.graphs import open_data
 from graphmamba.training.pretrained import find_pretrained, load_pretrained
 from graphmamba.training.results import RunResult
 from graphmamba.training.weights import build_model, load_weights, save_weights

@@ -49,7 +49,7 @@ import atexit, json, os, sys, time
 from pathlib import Path
 import torch
 from graphmamba.errors import UserError
-from graphmamba.training.engine import start_fabric, team_of
+from graphmamba.training.distributed import start_fabric, team_of
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.fit import fit
 from graphmamba.training.lock import FolderLock
@@ -107,7 +107,7 @@ if team.is_first:
 """
 FAILING = """
 import torch
-from graphmamba.training.engine import start_fabric, team_of
+from graphmamba.training.distributed import start_fabric, team_of
 from graphmamba.training.experiment import RunOptions
 
 team = team_of(start_fabric(RunOptions()))
@@ -121,7 +121,7 @@ LET = """
 import sys
 from pathlib import Path
 from graphmamba.errors import UserError
-from graphmamba.training.engine import start_fabric, team_of
+from graphmamba.training.distributed import start_fabric, team_of
 from graphmamba.training.experiment import RunOptions
 
 team = team_of(start_fabric(RunOptions()))

@@ -8,7 +8,7 @@ import torch
 
 from graphmamba.training import fit as fit_module
 from graphmamba.training import scorer as scorer_module
-from graphmamba.training.engine import rounded_products, start_fabric
+from graphmamba.training.distributed import rounded_products, start_fabric
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.reporter import StepRecord
@@ -94,7 +94,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 import pytest
 import torch
-from graphmamba.training.engine import start_fabric
+from graphmamba.training.distributed import start_fabric
 from graphmamba.training.fit import fit
 from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store

@@ -59,7 +59,7 @@ def predict(  # noqa: PLR0913
     """
     from graphmamba.environment import resolve_device
     from graphmamba.show.follow import follow
-    from graphmamba.training.open_data import open_data
+    from graphmamba.training.graphs import open_data
     from graphmamba.training.prediction_file import write_predictions
 
     part = part_asked(split, input_)

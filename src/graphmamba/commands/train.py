@@ -124,7 +124,7 @@ def _train(
     from graphmamba.show import reporter_for
     from graphmamba.training.fit import fit
     from graphmamba.training.fit_seeds import fit_seeds
-    from graphmamba.training.open_data import open_data
+    from graphmamba.training.graphs import open_data
 
     store = None
     if root is not None:

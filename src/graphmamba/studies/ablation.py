@@ -22,7 +22,7 @@ from graphmamba.studies.results import finished_run
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.folder import RunFolder, read_config
-from graphmamba.training.open_data import open_data
+from graphmamba.training.graphs import open_data
 from graphmamba.training.results import RunResult, deviation_of, mean_of
 from graphmamba.whole_files import write_text
 

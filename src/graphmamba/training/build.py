@@ -7,13 +7,12 @@ from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.batch_norm import sync_norms
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.checkpoint import RunState
+from graphmamba.training.checkpoint import Progress, RunState
+from graphmamba.training.distributed import Team
 from graphmamba.training.ema import WeightAverage
 from graphmamba.training.experiment import Experiment, OptimizerName, Recipe, RunOptions
-from graphmamba.training.identity import identity_of
-from graphmamba.training.progress import Progress
+from graphmamba.training.graphs import identity_of
 from graphmamba.training.schedule import Schedule
-from graphmamba.training.team import Team
 
 OPTIMIZERS: dict[OptimizerName, type[torch.optim.AdamW] | type[torch.optim.Adam]] = {
     "adamw": torch.optim.AdamW,

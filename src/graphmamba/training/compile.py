@@ -13,8 +13,8 @@ from graphmamba.nn.attention import Attention
 from graphmamba.nn.big_bird import BigBird
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.performer import Performer
+from graphmamba.training.distributed import Team
 from graphmamba.training.experiment import Experiment, RunOptions
-from graphmamba.training.team import Team
 
 PADDED = Attention, Performer, BigBird
 LEAST_STEPS = 5_000

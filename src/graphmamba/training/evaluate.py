@@ -14,11 +14,11 @@ from graphmamba.data.sampler import Ids
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
+from graphmamba.training.distributed import Team
 from graphmamba.training.experiment import Precision
 from graphmamba.training.labels import labelled_batch, labels_per_graph
 from graphmamba.training.losses import LOSSES, Target, check_fits
 from graphmamba.training.metrics import METRICS
-from graphmamba.training.team import Team
 
 
 class MeanLoss:

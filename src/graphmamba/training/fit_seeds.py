@@ -9,13 +9,12 @@ from pathlib import Path
 from graphmamba.checks import check_is
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.training.engine import start_fabric, team_of
+from graphmamba.training.distributed import start_fabric, team_of
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import check_folder, check_run, run_fit
 from graphmamba.training.folder import RunFolder, new_folder, read_config, write_config
-from graphmamba.training.loggers import with_loggers
-from graphmamba.training.open_data import open_data
-from graphmamba.training.reporter import Reporter
+from graphmamba.training.graphs import open_data
+from graphmamba.training.reporter import Reporter, with_loggers
 from graphmamba.training.results import SeedsResult
 
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from graphmamba.errors import UserError
 from graphmamba.parse import convert, read_yaml
+from graphmamba.training.distributed import Team
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.lock import FolderLock
 from graphmamba.training.results import RunResult, SeedsResult, read_result
-from graphmamba.training.team import Team
 from graphmamba.whole_files import write_json, write_text
 
 RUNS = Path("runs")

@@ -9,12 +9,11 @@ from graphmamba.data.sampler import Ids
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import resolve_device
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.captured_forward import CapturedForward
 from graphmamba.training.compile import compile_parts, is_captured
-from graphmamba.training.engine import rounded_products
+from graphmamba.training.cuda_graph import CapturedForward
+from graphmamba.training.distributed import Team, rounded_products
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import Experiment, Precision
-from graphmamba.training.team import Team
 from graphmamba.training.trained import Trained
 
 

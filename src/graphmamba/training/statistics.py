@@ -13,7 +13,7 @@ from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.batch_norm import norms_of
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.capture import CapturedBatches
+from graphmamba.training.cuda_graph import CapturedBatches
 from graphmamba.training.experiment import Experiment, Precision
 from graphmamba.training.labels import labelled_batch
 

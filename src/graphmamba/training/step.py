@@ -13,14 +13,14 @@ from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.capture import CapturedBatches, CapturedCall
+from graphmamba.training.cuda_graph import CapturedBatches, CapturedCall
+from graphmamba.training.distributed import Team
 from graphmamba.training.ema import WeightAverage
 from graphmamba.training.evaluate import evaluating
 from graphmamba.training.experiment import Experiment, Precision
 from graphmamba.training.gradients import FlatGradients
 from graphmamba.training.labels import labelled_batch, labels_of, labels_per_graph
 from graphmamba.training.losses import LOSSES, Target
-from graphmamba.training.team import Team
 
 Loss = Float[Tensor, ""]
 

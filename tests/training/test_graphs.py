@@ -18,8 +18,7 @@ from graphmamba.data.custom.options import OwnOptions
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit_seeds import fit_seeds
-from graphmamba.training.open_data import open_data
-from graphmamba.training.own_graphs import take_graphs
+from graphmamba.training.graphs import open_data, take_graphs
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 from tests.test_cli import status_of
