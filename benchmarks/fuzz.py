@@ -369,7 +369,7 @@ def write_experiment(folder: Path, _: Path) -> None:
     """All entries of an experiment, and how it is run."""
     from graphmamba.config import load_experiment
     from graphmamba.training.experiment import RunOptions
-    from graphmamba.training.folder import write_config
+    from graphmamba.training.run_dir import write_config
 
     write_config(folder / "my.yaml", load_experiment("peptides-func"), RunOptions(), [0, 1])
 

@@ -26,7 +26,7 @@ from graphmamba.nn.model import GraphMamba
 from graphmamba.studies.report import table, write_json
 from graphmamba.training.checkpoint import own_generators
 from graphmamba.training.experiment import Experiment
-from graphmamba.training.trained import with_read_columns
+from graphmamba.training.predictor import with_read_columns
 
 RESULTS = Path(__file__).parent / "results"
 REFERENCE = {"model.mamba.backend": "reference"}

@@ -40,8 +40,8 @@ from graphmamba.studies.report import table, write_json
 from graphmamba.training.build import make_optimizer
 from graphmamba.training.compile import compile_parts
 from graphmamba.training.cuda_graph import CapturedForward
+from graphmamba.training.evaluate import labelled_batch
 from graphmamba.training.experiment import Experiment, Precision
-from graphmamba.training.labels import labelled_batch
 from graphmamba.training.losses import LOSSES
 from graphmamba.training.step import CapturedStep, TrainStep
 

@@ -16,7 +16,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.graphs import open_data
-from graphmamba.training.trained import load, with_read_columns
+from graphmamba.training.predictor import load, with_read_columns
 from graphmamba.training.weights import save_weights
 from tests.helpers.experiments import generated_batch, small_experiment, target_in
 from tests.helpers.graphs import path, with_spectrum

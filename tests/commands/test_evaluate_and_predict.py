@@ -76,7 +76,7 @@ def test_what_the_file_reports_of_the_same_graphs_stands_beside_the_scores(
 def test_json_has_a_word_for_what_is_no_number(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("graphmamba.training.scorer.Scorer.score", lambda *_: {"loss": math.nan})
+    monkeypatch.setattr("graphmamba.training.evaluate.Scorer.score", lambda *_: {"loss": math.nan})
     main(["evaluate", str(run), "--json"])
     out = capsys.readouterr().out
     assert "NaN" not in out

@@ -24,8 +24,8 @@ from graphmamba.studies.ablation import (
     write_ablation,
 )
 from graphmamba.training.experiment import Experiment, RunOptions
-from graphmamba.training.folder import RunFolder, write_config
 from graphmamba.training.results import RunResult
+from graphmamba.training.run_dir import RunFolder, write_config
 
 SMALL = {
     "sizes": (3, 1, 1),

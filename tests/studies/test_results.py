@@ -20,8 +20,8 @@ from graphmamba.studies.results import (
     results,
 )
 from graphmamba.training.experiment import RunOptions
-from graphmamba.training.folder import RunFolder, write_config
 from graphmamba.training.results import Ending
+from graphmamba.training.run_dir import RunFolder, write_config
 from tests.helpers.stored_runs import write_run
 
 ROOT = Path(__file__).parents[2]

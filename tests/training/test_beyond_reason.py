@@ -13,7 +13,7 @@ import torch
 
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import RunOptions
-from graphmamba.training.trained import load
+from graphmamba.training.predictor import load
 from graphmamba.training.weights import META, read_tensors, save_weights, write_tensors
 from tests.helpers.runs import tiny_experiment
 from tests.helpers.typecheck import typecheck_off

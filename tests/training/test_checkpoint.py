@@ -13,7 +13,7 @@ from graphmamba.errors import UserError
 from graphmamba.training.checkpoint import own_generators, process_seed
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.metrics_file import read_rows
+from graphmamba.training.run_dir import read_rows
 from graphmamba.training.weights import read_tensors, write_tensors
 from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store
 from tests.helpers.typecheck import typecheck_off

@@ -11,7 +11,7 @@ from graphmamba.training.cuda_graph import CapturedCall, CapturedForward, Captur
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.metrics_file import read_rows
+from graphmamba.training.run_dir import read_rows
 from tests.helpers.experiments import small_experiment
 from tests.helpers.runs import tiny_experiment, tiny_store
 

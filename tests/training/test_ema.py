@@ -12,8 +12,8 @@ from graphmamba.training.ema import WeightAverage
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.trained import load
+from graphmamba.training.predictor import load
+from graphmamba.training.run_dir import read_rows
 from graphmamba.training.weights import load_state, read_tensors
 from tests.helpers.runs import (
     Notes,

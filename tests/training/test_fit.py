@@ -18,10 +18,9 @@ from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.fit_seeds import fit_seeds
-from graphmamba.training.folder import read_config
 from graphmamba.training.graphs import open_data
-from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.pretrained import load_pretrained
+from graphmamba.training.predictor import load_pretrained
+from graphmamba.training.run_dir import read_config, read_rows
 from graphmamba.training.weights import build_model, load_weights
 from tests.helpers.runs import (
     Notes,

@@ -10,7 +10,7 @@ from graphmamba.errors import UserError
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.fit_seeds import fit_seeds
-from graphmamba.training.folder import read_config
+from graphmamba.training.run_dir import read_config
 from tests.helpers.runs import Notes, send, tiny_experiment, tiny_store
 from tests.helpers.typecheck import typecheck_off
 

@@ -34,9 +34,9 @@ from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit, run_fit
 from graphmamba.training.fit_seeds import fit_seeds
 from graphmamba.training.graphs import identity_of, take_graphs
-from graphmamba.training.metrics_file import read_rows
 from graphmamba.training.predict import _spread
 from graphmamba.training.results import deviation_of, read_result
+from graphmamba.training.run_dir import read_rows
 from graphmamba.training.weights import read_tensors, write_tensors
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store

@@ -106,7 +106,7 @@ def test_scores_beyond_reason_are_told_once(
 ) -> None:
     told = iter([loss for loss in losses for _ in ("validation", "test")])
     monkeypatch.setattr(
-        "graphmamba.training.scorer.Scorer.score",
+        "graphmamba.training.evaluate.Scorer.score",
         lambda *_: {"loss": next(told), "accuracy": metric},
     )
     with pytest.warns(UserWarning, match=message) as found:

@@ -58,10 +58,10 @@ def evaluate(  # noqa: PLR0913
     from graphmamba.environment import resolve_device
     from graphmamba.show.follow import bar
     from graphmamba.show.tables import scores_table
+    from graphmamba.training.evaluate import labels_per_graph
     from graphmamba.training.graphs import open_data
-    from graphmamba.training.labels import labels_per_graph
+    from graphmamba.training.predictor import scorer_of
     from graphmamba.training.results import json_numbers
-    from graphmamba.training.scorer import scorer_of
 
     part = part_asked(split, input_)
     place = resolve_device(device)

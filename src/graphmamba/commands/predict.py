@@ -21,9 +21,9 @@ from graphmamba.data.custom.options import OwnSource
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import DeviceName
-from graphmamba.training.folder import RunFolder
 from graphmamba.training.predict import BUDGET
-from graphmamba.training.trained import Trained
+from graphmamba.training.predictor import Trained
+from graphmamba.training.run_dir import RunFolder
 
 
 def predict(  # noqa: PLR0913
@@ -60,7 +60,7 @@ def predict(  # noqa: PLR0913
     from graphmamba.environment import resolve_device
     from graphmamba.show.follow import follow
     from graphmamba.training.graphs import open_data
-    from graphmamba.training.prediction_file import write_predictions
+    from graphmamba.training.predict import write_predictions
 
     part = part_asked(split, input_)
     place = resolve_device(device)

@@ -16,8 +16,8 @@ from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in
 from graphmamba.published import Score
 from graphmamba.training.experiment import Experiment, RunOptions
-from graphmamba.training.folder import RunFolder, Started, read_config
 from graphmamba.training.results import Ending, RunResult, SeedsResult
+from graphmamba.training.run_dir import RunFolder, Started, read_config
 
 Given = Mapping[str, object]
 STATUS: Mapping[Ending, int] = {"signal": 143, "interrupt": 130, "max time": 75}

@@ -21,9 +21,9 @@ from graphmamba.studies import report as write
 from graphmamba.studies.results import finished_run
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.folder import RunFolder, read_config
 from graphmamba.training.graphs import open_data
 from graphmamba.training.results import RunResult, deviation_of, mean_of
+from graphmamba.training.run_dir import RunFolder, read_config
 from graphmamba.whole_files import write_text
 
 Given = Mapping[str, object]

@@ -284,7 +284,9 @@ class RunOptions:
 
     def content(self) -> dict[str, object]:
         """All entries as JSON and YAML can write them."""
-        return asdict(self) | {"loggers": list(self.loggers), "max_time": _finite(self.max_time)}
+        # JSON has no word for infinity
+        max_time = self.max_time if math.isfinite(self.max_time) else None
+        return asdict(self) | {"loggers": list(self.loggers), "max_time": max_time}
 
     @classmethod
     def of(cls, content: Mapping[str, object], where: str) -> "RunOptions":
@@ -296,8 +298,3 @@ class RunOptions:
             # Runs of before 2026-11-19 wrote it so.
             entries["compile"] = "on" if entries["compile"] else "off"
         return parse(cls, entries, where)
-
-
-def _finite(seconds: float) -> float | None:
-    """JSON has no word for infinity."""
-    return seconds if math.isfinite(seconds) else None

@@ -15,17 +15,15 @@ from graphmamba.ops.backends import choose_backend
 from graphmamba.training.build import make_model, make_optimizer, make_state
 from graphmamba.training.checkpoint import RunState, own_generators, process_seed, seed_all
 from graphmamba.training.compile import compile_now, decided, is_captured
-from graphmamba.training.curves import can_draw, draw_curves
 from graphmamba.training.distributed import move_store, rounded_products, start_fabric, team_of
+from graphmamba.training.evaluate import labels_per_graph
 from graphmamba.training.experiment import Experiment, RunOptions
-from graphmamba.training.folder import RunFolder, new_folder
 from graphmamba.training.graphs import open_data
-from graphmamba.training.labels import labels_per_graph
 from graphmamba.training.loop import Loop
 from graphmamba.training.memory import forget_peak, peak_memory
-from graphmamba.training.metrics_file import cut_rows
 from graphmamba.training.reporter import Reporter, StartRecord, with_loggers
 from graphmamba.training.results import Ending, RunResult
+from graphmamba.training.run_dir import RunFolder, can_draw, cut_rows, draw_curves, new_folder
 from graphmamba.training.step import CapturedStep, TrainStep
 from graphmamba.training.watch import Stops, Watch
 

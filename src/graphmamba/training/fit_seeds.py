@@ -12,10 +12,10 @@ from graphmamba.errors import UserError
 from graphmamba.training.distributed import start_fabric, team_of
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import check_folder, check_run, run_fit
-from graphmamba.training.folder import RunFolder, new_folder, read_config, write_config
 from graphmamba.training.graphs import open_data
 from graphmamba.training.reporter import Reporter, with_loggers
 from graphmamba.training.results import SeedsResult
+from graphmamba.training.run_dir import RunFolder, new_folder, read_config, write_config
 
 
 def fit_seeds(

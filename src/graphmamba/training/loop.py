@@ -10,15 +10,13 @@ import torch
 
 from graphmamba.data.store import GraphStore
 from graphmamba.training.checkpoint import Best, RunState
-from graphmamba.training.folder import RunFolder, write_config
-from graphmamba.training.labels import labels_per_graph
+from graphmamba.training.evaluate import Scorer, labels_per_graph
 from graphmamba.training.memory import peak_memory
 from graphmamba.training.metrics import LOWER_IS_BETTER
-from graphmamba.training.metrics_file import append_row
 from graphmamba.training.reporter import EpochRecord, Reporter, StepRecord
 from graphmamba.training.results import Ending, Scores
+from graphmamba.training.run_dir import RunFolder, append_row, write_config
 from graphmamba.training.schedule import set_rate
-from graphmamba.training.scorer import Scorer
 from graphmamba.training.statistics import FreshStatistics
 from graphmamba.training.step import TrainStep
 from graphmamba.training.watch import Stops, Watch

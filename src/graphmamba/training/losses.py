@@ -69,7 +69,8 @@ def weighted_cross_entropy(
     """Weighted mean, a class the heavier the rarer it is in this batch."""
     weight = balanced_weights(label, logits.shape[1], _exact(logits))
     # a batch of one class has no weight at all, and nothing to balance
-    return (weight * _cross_entropies(logits, label)).sum() / _at_least_tiny(weight.sum())
+    total = weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
+    return (weight * _cross_entropies(logits, label)).sum() / total
 
 
 def weighted_binary_cross_entropy(
@@ -159,7 +160,3 @@ def _cross_entropies(
 def _mean(losses: Float[Tensor, "*shape"], counts: Tensor) -> Scalar:
     """Average where `counts`; a sum and a quotient, since picking rows would wait for the GPU."""
     return (losses * counts).sum() / counts.sum().clamp_min(1)
-
-
-def _at_least_tiny(weight: Scalar) -> Scalar:
-    return weight.clamp_min(torch.finfo(weight.dtype).tiny)

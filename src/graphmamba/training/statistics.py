@@ -14,8 +14,8 @@ from graphmamba.data.store import GraphStore
 from graphmamba.nn.batch_norm import norms_of
 from graphmamba.nn.model import GraphMamba
 from graphmamba.training.cuda_graph import CapturedBatches
+from graphmamba.training.evaluate import labelled_batch
 from graphmamba.training.experiment import Experiment, Precision
-from graphmamba.training.labels import labelled_batch
 
 
 class FreshStatistics:

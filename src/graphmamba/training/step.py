@@ -16,10 +16,9 @@ from graphmamba.nn.model import GraphMamba
 from graphmamba.training.cuda_graph import CapturedBatches, CapturedCall
 from graphmamba.training.distributed import Team
 from graphmamba.training.ema import WeightAverage
-from graphmamba.training.evaluate import evaluating
+from graphmamba.training.evaluate import evaluating, labelled_batch, labels_of, labels_per_graph
 from graphmamba.training.experiment import Experiment, Precision
 from graphmamba.training.gradients import FlatGradients
-from graphmamba.training.labels import labelled_batch, labels_of, labels_per_graph
 from graphmamba.training.losses import LOSSES, Target
 
 Loss = Float[Tensor, ""]
