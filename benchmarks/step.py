@@ -37,11 +37,11 @@ from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.mamba_block import SelectivePath
 from graphmamba.nn.model import GraphMamba, columns_read
 from graphmamba.studies.report import table, write_json
-from graphmamba.training.build import make_optimizer
 from graphmamba.training.compile import compile_parts
 from graphmamba.training.cuda_graph import CapturedForward
 from graphmamba.training.evaluate import labelled_batch
 from graphmamba.training.experiment import Experiment, Precision
+from graphmamba.training.fit import make_optimizer
 from graphmamba.training.losses import LOSSES
 from graphmamba.training.step import CapturedStep, TrainStep
 

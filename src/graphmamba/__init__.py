@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from graphmamba.ops import causal_conv1d, selective_scan
     from graphmamba.ordering import OrderPolicy
     from graphmamba.training.experiment import Experiment, RunOptions
-    from graphmamba.training.fit import fit
-    from graphmamba.training.fit_seeds import fit_seeds
+    from graphmamba.training.fit import fit, fit_seeds
     from graphmamba.training.graphs import take_graphs
     from graphmamba.training.predict import Predictions
     from graphmamba.training.predictor import Trained, load, load_pretrained
@@ -99,7 +98,7 @@ _HOMES = {
     "Trained": "graphmamba.training.predictor",
     "causal_conv1d": "graphmamba.ops",
     "fit": "graphmamba.training.fit",
-    "fit_seeds": "graphmamba.training.fit_seeds",
+    "fit_seeds": "graphmamba.training.fit",
     "load": "graphmamba.training.predictor",
     "load_experiment": "graphmamba.config",
     "load_pretrained": "graphmamba.training.predictor",

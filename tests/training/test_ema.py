@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.build import make_average
 from graphmamba.training.ema import WeightAverage
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import RunOptions
-from graphmamba.training.fit import fit
+from graphmamba.training.fit import fit, make_average
 from graphmamba.training.predictor import load
 from graphmamba.training.run_dir import read_rows
 from graphmamba.training.weights import load_state, read_tensors

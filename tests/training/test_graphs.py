@@ -17,7 +17,7 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.data.custom.options import OwnOptions
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, RunOptions
-from graphmamba.training.fit_seeds import fit_seeds
+from graphmamba.training.fit import fit_seeds
 from graphmamba.training.graphs import open_data, take_graphs
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off

@@ -23,7 +23,7 @@ from graphmamba import whole_files
 from graphmamba.config import Experiment
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.training import fit_seeds as series
+from graphmamba.training import fit as series
 from graphmamba.training.checkpoint import (
     generator_tensors,
     generator_words,
@@ -31,8 +31,7 @@ from graphmamba.training.checkpoint import (
     restore_generators,
 )
 from graphmamba.training.experiment import RunOptions
-from graphmamba.training.fit import fit, run_fit
-from graphmamba.training.fit_seeds import fit_seeds
+from graphmamba.training.fit import fit, fit_seeds, run_fit
 from graphmamba.training.graphs import identity_of, take_graphs
 from graphmamba.training.predict import _spread
 from graphmamba.training.results import deviation_of, read_result

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from graphmamba.errors import UserError
-from graphmamba.training.fit import fit
-from graphmamba.training.fit_seeds import fit_seeds
+from graphmamba.training.fit import fit, fit_seeds
 from graphmamba.training.run_dir import (
     LOCK,
     FolderLock,

@@ -8,10 +8,10 @@ from graphmamba.config import Experiment, config_names
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.model import GraphMamba
 from graphmamba.training import step as step_module
-from graphmamba.training.build import OPTIMIZERS, make_model
 from graphmamba.training.distributed import Team
 from graphmamba.training.evaluate import labelled_batch
 from graphmamba.training.experiment import RunOptions
+from graphmamba.training.fit import OPTIMIZERS, make_model
 from graphmamba.training.losses import LOSSES
 from graphmamba.training.step import TrainStep
 from tests.helpers.experiments import small_experiment

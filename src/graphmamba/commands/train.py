@@ -122,8 +122,7 @@ def _train(
     is_resumed: bool,
 ) -> None:
     from graphmamba.show import reporter_for
-    from graphmamba.training.fit import fit
-    from graphmamba.training.fit_seeds import fit_seeds
+    from graphmamba.training.fit import fit, fit_seeds
     from graphmamba.training.graphs import open_data
 
     store = None

@@ -1,6 +1,8 @@
 """The loop: batches become steps, steps epochs, and every epoch is scored."""
 
 import math
+import resource
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +13,6 @@ import torch
 from graphmamba.data.store import GraphStore
 from graphmamba.training.checkpoint import Best, RunState
 from graphmamba.training.evaluate import Scorer, labels_per_graph
-from graphmamba.training.memory import peak_memory
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.reporter import EpochRecord, Reporter, StepRecord
 from graphmamba.training.results import Ending, Scores
@@ -217,3 +218,18 @@ class Loop:
         self.stops.saved()
         if self.state.team.is_first:
             self.reporter.on_checkpoint(self.folder.state)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes at the peak: of the GPU's allocator, or of the process where there is no GPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts in kibibytes, macOS in bytes
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def forget_peak(device: torch.device) -> None:
+    """Begin a new peak; that of a process without a GPU stays."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
