@@ -1,16 +1,24 @@
 """A state or a table of epochs that is damaged is told in one line; what processes of runs draw."""
 
+import random
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from graphmamba.errors import UserError
-from graphmamba.training.checkpoint import own_generators, process_seed
+from graphmamba.training.checkpoint import (
+    generator_tensors,
+    generator_words,
+    own_generators,
+    process_seed,
+    restore_generators,
+)
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.run_dir import read_rows
@@ -162,3 +170,19 @@ def test_a_run_of_one_process_draws_by_its_own_seed() -> None:
     assert [process_seed(seed, 0) for seed in (0, 5, -(2**63), 2**63 - 1)] == [
         *(0, 5, -(2**63), 2**63 - 1)
     ]
+
+
+def draws() -> list[float]:
+    return [torch.rand(()).item(), float(np.random.rand()), random.random()]  # noqa: NPY002
+
+
+def test_all_generators_are_put_back() -> None:
+    before = generator_tensors(), generator_words()
+    first = draws()
+    restore_generators(*before)
+    assert draws() == first
+    restore_generators(*before)
+    with own_generators(3):
+        inside = draws()
+    assert draws() == first
+    assert all(one != other for one, other in zip(inside, first, strict=True))

@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +16,10 @@ from graphmamba.data.catalog import CIFAR_CLASSES
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.nn.graph_mamba_block import GraphMambaBlock
+from graphmamba.training import fit as fit_module
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import Experiment, RunOptions
-from graphmamba.training.fit import fit, fit_seeds
+from graphmamba.training.fit import fit, fit_seeds, run_fit
 from graphmamba.training.graphs import open_data
 from graphmamba.training.predictor import load_pretrained
 from graphmamba.training.run_dir import read_config, read_rows
@@ -422,3 +425,21 @@ def test_a_single_run_is_no_series_and_a_series_no_single_run(tmp_path: Path) ->
     ):
         fit(EXPERIMENT, STORE, folder=tmp_path / "several", resume=True)
     assert files_in(tmp_path) == before
+
+
+def test_the_time_is_that_of_all_seeds_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, given = [100.0], []
+
+    def timed(fabric: Any, made: Any, store: Any, options: RunOptions, *others: Any) -> Any:
+        given.append(options.max_time)
+        clock[0] += 10.0
+        return run_fit(fabric, made, store, replace(options, max_time=1e9), *others)
+
+    monkeypatch.setattr(fit_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(fit_module, "run_fit", timed)
+    made = tiny_experiment(**{"recipe.epochs": 1})
+    options = RunOptions(max_time=25.0)
+    fit_seeds(made, tiny_store(made), options, tmp_path / "runs", seeds=[0, 1, 2, 3])
+    assert given == [25.0, 15.0, 5.0, 0.0]

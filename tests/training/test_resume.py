@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -10,10 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,24 +19,14 @@ from graphmamba import whole_files
 from graphmamba.config import Experiment
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.training import fit as series
-from graphmamba.training.checkpoint import (
-    generator_tensors,
-    generator_words,
-    own_generators,
-    restore_generators,
-)
 from graphmamba.training.experiment import RunOptions
-from graphmamba.training.fit import fit, fit_seeds, run_fit
-from graphmamba.training.graphs import identity_of, take_graphs
-from graphmamba.training.predict import _spread
-from graphmamba.training.results import deviation_of, read_result
+from graphmamba.training.fit import fit
+from graphmamba.training.results import read_result
 from graphmamba.training.run_dir import read_rows
 from graphmamba.training.weights import read_tensors, write_tensors
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store
 from tests.helpers.typecheck import typecheck_off
-from tests.training.test_graphs import experiment, rings
 from tests.training.test_step import SETTLED
 
 # Dropout and ties both follow the model's own seed; the head would draw from torch's generator.
@@ -379,56 +365,3 @@ def test_a_best_epoch_is_in_the_state_at_once(tmp_path: Path) -> None:
     _, about = read_tensors(tmp_path / "run" / "last" / "state.safetensors")
     assert about["progress"]["epoch"] == 1
     assert about["progress"]["best"]["epoch"] == 0
-
-
-def draws() -> list[float]:
-    return [torch.rand(()).item(), float(np.random.rand()), random.random()]  # noqa: NPY002
-
-
-def test_all_generators_are_put_back() -> None:
-    before = generator_tensors(), generator_words()
-    first = draws()
-    restore_generators(*before)
-    assert draws() == first
-    restore_generators(*before)
-    with own_generators(3):
-        inside = draws()
-    assert draws() == first
-    assert all(one != other for one, other in zip(inside, first, strict=True))
-
-
-def test_the_time_is_that_of_all_seeds_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, given = [100.0], []
-
-    def timed(fabric: Any, made: Any, store: Any, options: RunOptions, *others: Any) -> Any:
-        given.append(options.max_time)
-        clock[0] += 10.0
-        return run_fit(fabric, made, store, replace(options, max_time=1e9), *others)
-
-    monkeypatch.setattr(series, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(series, "run_fit", timed)
-    made = tiny_experiment(**{"recipe.epochs": 1})
-    options = RunOptions(max_time=25.0)
-    fit_seeds(made, tiny_store(made), options, tmp_path / "runs", seeds=[0, 1, 2, 3])
-    assert given == [25.0, 15.0, 5.0, 0.0]
-
-
-def test_graphs_in_other_parts_are_other_graphs(tmp_path: Path) -> None:
-    made, store = take_graphs(rings(), experiment())
-    assert store.split is not None
-    other = GraphStore.from_tables(store.tables, store.split.roll(1), store.source)
-    assert identity_of(made, store) != identity_of(made, other)
-    fit(made, store, RunOptions(max_time=0.0), tmp_path / "run")
-    with pytest.raises(UserError, match=r"graphs must be those of the training|must be the same"):
-        fit(made, other, folder=tmp_path / "run", resume=True)
-
-
-def test_deviations_are_divided_by_the_number_of_values() -> None:
-    values = [1.0, 2.0, 6.0]
-    expected = float(np.std(values))
-    assert deviation_of(values) == pytest.approx(expected)
-    spread = _spread([torch.tensor([[value]]) for value in values])
-    assert spread is not None
-    assert float(spread) == pytest.approx(expected)
