@@ -1,4 +1,4 @@
-"""The processes of a run: how Lightning Fabric starts them, and what they tell one another."""
+"""The processes of a run and their devices: how they start, and what they tell one another."""
 
 import atexit
 import gc

@@ -23,6 +23,11 @@ from graphmamba.training.losses import check_fits
 
 OptimizerName = Literal["adamw", "adam"]
 ScheduleName = Literal["cosine", "plateau", "constant"]
+DeviceName = Literal["auto", "cpu", "cuda"]
+Precision = Literal["32-true", "bf16-mixed"]
+FastName = Literal["auto", "on", "off"]
+CompileName = Literal["auto", "on", "off"]
+LoggerName = Literal["tensorboard", "wandb"]
 
 
 @dataclass(frozen=True)
@@ -199,39 +204,6 @@ class Experiment:
         return parse(cls, content, where)
 
 
-def changed_entries(before: Experiment, after: Experiment) -> list[str]:
-    """Name the entries that differ, each with both values."""
-    one, other = flat_entries(before.content()), flat_entries(after.content())
-    return [
-        f"{key} {other.get(key)!r} instead of {one.get(key)!r}"
-        for key in dict.fromkeys([*one, *other])
-        if one.get(key) != other.get(key)
-    ]
-
-
-def flat_entries(content: object, prefix: str = "") -> dict[str, object]:
-    """Entries of nested mappings by dotted keys."""
-    if not isinstance(content, dict):
-        return {prefix: content}
-    below = [
-        flat_entries(value, f"{prefix}.{key}" if prefix else str(key))
-        for key, value in content.items()
-    ]
-    return {key: value for entries in below for key, value in entries.items()}
-
-
-def _plain(value: object) -> object:
-    """Lists for tuples, which YAML has no word for."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return list(value) if isinstance(value, tuple) else value
-
-
-DeviceName = Literal["auto", "cpu", "cuda"]
-Precision = Literal["32-true", "bf16-mixed"]
-FastName = Literal["auto", "on", "off"]
-CompileName = Literal["auto", "on", "off"]
-LoggerName = Literal["tensorboard", "wandb"]
 FREE = frozenset({"max_time", "checkpoint_every", "loggers"})
 """Options that may change when a run is resumed, since no number follows from them."""
 MOST_BATCHES = 2**31 - 1
@@ -298,3 +270,31 @@ class RunOptions:
             # Runs of before 2026-11-19 wrote it so.
             entries["compile"] = "on" if entries["compile"] else "off"
         return parse(cls, entries, where)
+
+
+def changed_entries(before: Experiment, after: Experiment) -> list[str]:
+    """Name the entries that differ, each with both values."""
+    one, other = flat_entries(before.content()), flat_entries(after.content())
+    return [
+        f"{key} {other.get(key)!r} instead of {one.get(key)!r}"
+        for key in dict.fromkeys([*one, *other])
+        if one.get(key) != other.get(key)
+    ]
+
+
+def flat_entries(content: object, prefix: str = "") -> dict[str, object]:
+    """Entries of nested mappings by dotted keys."""
+    if not isinstance(content, dict):
+        return {prefix: content}
+    below = [
+        flat_entries(value, f"{prefix}.{key}" if prefix else str(key))
+        for key, value in content.items()
+    ]
+    return {key: value for entries in below for key, value in entries.items()}
+
+
+def _plain(value: object) -> object:
+    """Lists for tuples, which YAML has no word for."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return list(value) if isinstance(value, tuple) else value
