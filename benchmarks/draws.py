@@ -22,10 +22,9 @@ from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.studies.report import table, write_json
-from graphmamba.training.pretrained import find_pretrained
+from graphmamba.training.evaluate import Scorer
+from graphmamba.training.predictor import Trained, find_pretrained, load, with_read_columns
 from graphmamba.training.results import deviation_of, mean_of
-from graphmamba.training.scorer import Scorer
-from graphmamba.training.trained import Trained, load, with_read_columns
 from graphmamba.training.weights import load_weights
 
 RESULTS = Path(__file__).parent / "results"

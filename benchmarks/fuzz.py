@@ -36,7 +36,7 @@ from graphmamba.checks import check_least
 from graphmamba.cli import main as graphmamba
 from graphmamba.environment import describe
 from graphmamba.studies.report import table, write_json
-from graphmamba.training.files import META
+from graphmamba.training.weights import META
 
 RESULTS = Path(__file__).parent / "results"
 SECONDS = 60
@@ -368,8 +368,8 @@ def write_molecules(folder: Path, _: Path) -> None:
 def write_experiment(folder: Path, _: Path) -> None:
     """All entries of an experiment, and how it is run."""
     from graphmamba.config import load_experiment
-    from graphmamba.training.folder import write_config
-    from graphmamba.training.options import RunOptions
+    from graphmamba.training.experiment import RunOptions
+    from graphmamba.training.run_dir import write_config
 
     write_config(folder / "my.yaml", load_experiment("peptides-func"), RunOptions(), [0, 1])
 

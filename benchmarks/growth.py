@@ -24,9 +24,9 @@ from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
 from graphmamba.nn.model import GraphMamba
 from graphmamba.studies.report import table, write_json
+from graphmamba.training.checkpoint import own_generators
 from graphmamba.training.experiment import Experiment
-from graphmamba.training.generators import own_generators
-from graphmamba.training.trained import with_read_columns
+from graphmamba.training.predictor import with_read_columns
 
 RESULTS = Path(__file__).parent / "results"
 REFERENCE = {"model.mamba.backend": "reference"}

@@ -27,10 +27,10 @@ from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.studies.report import table, write_json
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
+from graphmamba.training.graphs import open_data
 from graphmamba.training.metrics import LOWER_IS_BETTER
-from graphmamba.training.open_data import open_data
-from graphmamba.training.options import RunOptions
 
 RESULTS = Path(__file__).parent / "results"
 LEFT_OUT = len(SPLITS)

@@ -28,11 +28,11 @@ from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.laplacian import LaplacianEncoder
 from graphmamba.nn.model import GraphMamba
 from graphmamba.studies.report import table, write_json
+from graphmamba.training.evaluate import labelled_batch
 from graphmamba.training.experiment import Experiment
-from graphmamba.training.labels import labelled_batch
+from graphmamba.training.graphs import open_data
 from graphmamba.training.losses import LOSSES
-from graphmamba.training.open_data import open_data
-from graphmamba.training.trained import load
+from graphmamba.training.predictor import load
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -37,12 +37,11 @@ from graphmamba.nn.model import columns_read
 from graphmamba.parse import parse
 from graphmamba.studies.ablation import TABLES, row_experiment
 from graphmamba.studies.results import finished_run
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.folder import RunFolder
-from graphmamba.training.open_data import open_data
-from graphmamba.training.options import RunOptions
+from graphmamba.training.graphs import open_data
 from graphmamba.training.results import Ending
+from graphmamba.training.run_dir import RunFolder
 
 Opened = tuple[Experiment, GraphStore]
 LEAST = 30.0

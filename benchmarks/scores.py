@@ -18,9 +18,8 @@ from rich.console import Console
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 from graphmamba.studies.report import table, write_json
-from graphmamba.training.open_data import open_data
-from graphmamba.training.scorer import scorer_of
-from graphmamba.training.trained import load
+from graphmamba.training.graphs import open_data
+from graphmamba.training.predictor import load, scorer_of
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = ROOT / "weights"

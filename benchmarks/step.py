@@ -37,13 +37,12 @@ from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.mamba_block import SelectivePath
 from graphmamba.nn.model import GraphMamba, columns_read
 from graphmamba.studies.report import table, write_json
-from graphmamba.training.build import make_optimizer
-from graphmamba.training.captured_forward import CapturedForward
 from graphmamba.training.compile import compile_parts
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.labels import labelled_batch
+from graphmamba.training.cuda_graph import CapturedForward
+from graphmamba.training.evaluate import labelled_batch
+from graphmamba.training.experiment import Experiment, Precision
+from graphmamba.training.fit import make_optimizer
 from graphmamba.training.losses import LOSSES
-from graphmamba.training.options import Precision
 from graphmamba.training.step import CapturedStep, TrainStep
 
 H200_TARGETS = {"peptides-func": (3.6, 3.0), "pascalvoc-sp": (4.7, 3.9), "pattern": (4.9, 4.0)}

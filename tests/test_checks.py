@@ -11,8 +11,7 @@ from graphmamba.nn.encoder_config import EncoderConfig, LaplacianConfig
 from graphmamba.nn.heads import HeadConfig
 from graphmamba.nn.mamba_block import MambaOptions
 from graphmamba.ordering.policy import OrderPolicy
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.recipe import Recipe
+from graphmamba.training.experiment import Experiment, Recipe
 from tests.helpers.typecheck import typecheck_off
 
 

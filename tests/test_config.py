@@ -11,7 +11,7 @@ from graphmamba.config import PRESETS, Experiment, config_names, experiment_of, 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
-from graphmamba.training.open_data import open_data
+from graphmamba.training.graphs import open_data
 from tests.helpers.typecheck import typecheck_off
 
 MODELS = {

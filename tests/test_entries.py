@@ -7,8 +7,7 @@ import pytest
 
 from graphmamba.entries import Entries, entries_of, explain, take
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions
 
 GIVEN = {"options": Entries(RunOptions, "the run"), "overrides": Entries(Experiment, "the rest")}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphmamba.data.cache import open_or_build
-from graphmamba.training.metrics_file import append_row
+from graphmamba.training.run_dir import append_row
 from graphmamba.whole_files import write_text
 from tests.data.test_cache import RECIPE, make_rings
 

@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 from graphmamba.errors import UserError
-from graphmamba.training.fit import fit
-from graphmamba.training.fit_seeds import fit_seeds
-from graphmamba.training.folder import RunFolder
-from graphmamba.training.metrics_file import append_row, cut_rows, read_rows
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
+from graphmamba.training.fit import fit, fit_seeds
+from graphmamba.training.run_dir import RunFolder, append_row, cut_rows, read_rows
 from graphmamba.whole_files import write_text
 from tests.helpers.runs import tiny_experiment, tiny_store
 

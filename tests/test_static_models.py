@@ -17,9 +17,8 @@ from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import add_columns
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.losses import LOSSES
+from graphmamba.training.losses import LOSSES, target_of
 from graphmamba.training.metrics import METRICS
-from graphmamba.training.target import target_of
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs
 

@@ -10,9 +10,8 @@ from graphmamba.config import load_experiment
 from graphmamba.entries import Entries, take
 from graphmamba.errors import UserError
 from graphmamba.parse import read_yaml, words_in
-from graphmamba.training.folder import read_config
-from graphmamba.training.options import RunOptions
-from graphmamba.training.recipe import Recipe
+from graphmamba.training.experiment import Recipe, RunOptions
+from graphmamba.training.run_dir import read_config
 from tests.helpers.typecheck import typecheck_off
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(

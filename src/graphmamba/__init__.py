@@ -38,14 +38,11 @@ if TYPE_CHECKING:
     from graphmamba.nn.model import GraphMamba
     from graphmamba.ops import causal_conv1d, selective_scan
     from graphmamba.ordering import OrderPolicy
-    from graphmamba.training.experiment import Experiment
-    from graphmamba.training.fit import fit
-    from graphmamba.training.fit_seeds import fit_seeds
-    from graphmamba.training.options import RunOptions
-    from graphmamba.training.own_graphs import take_graphs
-    from graphmamba.training.predictions import Predictions
-    from graphmamba.training.pretrained import load_pretrained
-    from graphmamba.training.trained import Trained, load
+    from graphmamba.training.experiment import Experiment, RunOptions
+    from graphmamba.training.fit import fit, fit_seeds
+    from graphmamba.training.graphs import take_graphs
+    from graphmamba.training.predict import Predictions
+    from graphmamba.training.predictor import Trained, load, load_pretrained
 
 __version__ = "0.1.0"
 __all__ = [
@@ -93,20 +90,20 @@ _HOMES = {
     "MambaOptions": "graphmamba.nn.mamba_block",
     "OrderPolicy": "graphmamba.ordering",
     "OwnOptions": "graphmamba.data.custom.options",
-    "Predictions": "graphmamba.training.predictions",
-    "RunOptions": "graphmamba.training.options",
+    "Predictions": "graphmamba.training.predict",
+    "RunOptions": "graphmamba.training.experiment",
     "StackConfig": "graphmamba.nn.config",
     "Task": "graphmamba.data.catalog",
     "Topology": "graphmamba.data.topology",
-    "Trained": "graphmamba.training.trained",
+    "Trained": "graphmamba.training.predictor",
     "causal_conv1d": "graphmamba.ops",
     "fit": "graphmamba.training.fit",
-    "fit_seeds": "graphmamba.training.fit_seeds",
-    "load": "graphmamba.training.trained",
+    "fit_seeds": "graphmamba.training.fit",
+    "load": "graphmamba.training.predictor",
     "load_experiment": "graphmamba.config",
-    "load_pretrained": "graphmamba.training.pretrained",
+    "load_pretrained": "graphmamba.training.predictor",
     "selective_scan": "graphmamba.ops",
-    "take_graphs": "graphmamba.training.own_graphs",
+    "take_graphs": "graphmamba.training.graphs",
 }
 
 

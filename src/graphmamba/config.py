@@ -13,7 +13,7 @@ from graphmamba.errors import UserError
 from graphmamba.parse import read_yaml, suggest
 from graphmamba.published import Score, published
 from graphmamba.training.experiment import VERSION, Experiment
-from graphmamba.training.folder import Started, started_of
+from graphmamba.training.run_dir import Started, started_of
 
 __all__ = [
     "DEFAULT",

@@ -15,8 +15,8 @@ from graphmamba.data.datasets.sources import open_benchmark
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.evaluate import evaluate
-from graphmamba.training.open_data import open_data
-from graphmamba.training.trained import load, with_read_columns
+from graphmamba.training.graphs import open_data
+from graphmamba.training.predictor import load, with_read_columns
 from graphmamba.training.weights import save_weights
 from tests.helpers.experiments import generated_batch, small_experiment, target_in
 from tests.helpers.graphs import path, with_spectrum

@@ -10,7 +10,7 @@ import pytest
 
 from graphmamba.errors import UserError
 from graphmamba.studies.ablation import row_experiment
-from graphmamba.training.folder import RunFolder, read_config
+from graphmamba.training.run_dir import RunFolder, read_config
 from tests.helpers.own_files import write_rings
 from tests.helpers.processes import ROOT
 from tests.helpers.scripts import load_script

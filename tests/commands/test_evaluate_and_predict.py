@@ -12,7 +12,7 @@ import graphmamba
 from graphmamba.cli import main
 from graphmamba.config import load_experiment
 from graphmamba.training.evaluate import evaluate
-from graphmamba.training.open_data import open_data
+from graphmamba.training.graphs import open_data
 from graphmamba.training.weights import save_weights
 from tests.helpers.commands import scored
 from tests.helpers.own_files import write_rings
@@ -68,7 +68,7 @@ def test_what_the_file_reports_of_the_same_graphs_stands_beside_the_scores(
     assert scored(["told.safetensors"], capsys)["reported"]["accuracy_sbm"] is None
     # of all graphs, of those it learned from, and of another set it says nothing
     opened = open_data(trained.experiment)
-    monkeypatch.setattr("graphmamba.training.open_data.open_data", lambda *_, **__: opened)
+    monkeypatch.setattr("graphmamba.training.graphs.open_data", lambda *_, **__: opened)
     for words in (["--split", "all"], ["--split", "train"], ["--benchmark", "pattern"]):
         assert "reported" not in scored(["told.safetensors", *words], capsys)
 
@@ -76,7 +76,7 @@ def test_what_the_file_reports_of_the_same_graphs_stands_beside_the_scores(
 def test_json_has_a_word_for_what_is_no_number(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("graphmamba.training.scorer.Scorer.score", lambda *_: {"loss": math.nan})
+    monkeypatch.setattr("graphmamba.training.evaluate.Scorer.score", lambda *_: {"loss": math.nan})
     main(["evaluate", str(run), "--json"])
     out = capsys.readouterr().out
     assert "NaN" not in out

@@ -18,7 +18,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.nn.config import StackConfig
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import Experiment
-from graphmamba.training.trained import with_read_columns
+from graphmamba.training.predictor import with_read_columns
 from graphmamba.training.weights import save_weights
 from tests.helpers.commands import predicted, scored
 from tests.helpers.own_files import write_graphs, write_rings, write_rows

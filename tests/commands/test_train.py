@@ -13,8 +13,7 @@ import graphmamba
 from graphmamba.cli import main
 from graphmamba.commands.train import choose
 from graphmamba.config import DEFAULT, load_experiment
-from graphmamba.training.folder import read_config
-from graphmamba.training.metrics_file import read_rows
+from graphmamba.training.run_dir import read_config, read_rows
 from tests.helpers.own_files import write_numbers, write_rings, write_rows
 from tests.helpers.raw_files import write_malnet
 from tests.helpers.typecheck import typecheck_off

@@ -10,8 +10,7 @@ from graphmamba.config import Experiment, load_experiment
 from graphmamba.data.columns import topology_of
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.losses import LOSSES
-from graphmamba.training.target import Target, target_of
+from graphmamba.training.losses import LOSSES, Target, target_of
 from tests.helpers.synthetic import synthetic_graphs
 
 SMALL = {"model.channels": 32, "model.layers": 2}

@@ -13,10 +13,10 @@ from graphmamba.data.catalog import Level
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import add_columns
 from graphmamba.nn.model import columns_read
-from graphmamba.training.files import read_tensors
-from graphmamba.training.metrics_file import read_rows
 from graphmamba.training.reporter import EpochRecord, Silent, StartRecord, StepRecord
 from graphmamba.training.results import RunResult
+from graphmamba.training.run_dir import read_rows
+from graphmamba.training.weights import read_tensors
 from tests.helpers.synthetic import synthetic_graphs
 
 TINY = {

@@ -4,10 +4,9 @@ from pathlib import Path
 
 from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
-from graphmamba.training.folder import RunFolder, write_config
-from graphmamba.training.metrics_file import append_row
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.results import Ending, RunResult
+from graphmamba.training.run_dir import RunFolder, append_row, write_config
 
 EPOCHS = 200
 """What the config of Graph-Mamba on Peptides-func asks for."""

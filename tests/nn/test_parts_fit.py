@@ -15,7 +15,7 @@ from graphmamba.nn.encoder_config import EncoderConfig
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.parts_fit import check_parts_fit
 from graphmamba.training.fit import fit
-from graphmamba.training.own_graphs import take_graphs
+from graphmamba.training.graphs import take_graphs
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 

@@ -18,8 +18,8 @@ from graphmamba.show.follow import bar, follow
 from graphmamba.show.lines import Lines
 from graphmamba.show.tables import results_table, scores_table
 from graphmamba.show.units import bytes_of, metric_title, time_of
-from graphmamba.training.options import RunOptions
-from graphmamba.training.predictions import Predictions
+from graphmamba.training.experiment import RunOptions
+from graphmamba.training.predict import Predictions
 from graphmamba.training.reporter import EpochRecord, StartRecord, StepRecord
 from graphmamba.training.results import Ending, RunResult, SeedsResult
 

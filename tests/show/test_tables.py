@@ -10,7 +10,7 @@ from rich.console import Console
 from graphmamba.published import Score
 from graphmamba.show.tables import results_table, scores_table
 from graphmamba.show.units import metric_title
-from graphmamba.training.ranking import COLUMNS
+from graphmamba.training.metrics import COLUMNS
 from graphmamba.training.results import RunResult, SeedsResult
 from tests.show.test_reporters import result
 

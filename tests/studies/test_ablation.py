@@ -23,10 +23,9 @@ from graphmamba.studies.ablation import (
     row_experiments,
     write_ablation,
 )
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.folder import RunFolder, write_config
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.results import RunResult
+from graphmamba.training.run_dir import RunFolder, write_config
 
 SMALL = {
     "sizes": (3, 1, 1),

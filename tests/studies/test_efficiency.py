@@ -38,7 +38,7 @@ from graphmamba.studies.efficiency import (
 )
 from graphmamba.studies.efficiency_report import claims, print_findings, write_findings, write_rows
 from graphmamba.studies.memory import HeldMemoryError, settled
-from graphmamba.training import stops
+from graphmamba.training import watch
 from tests.helpers.typecheck import typecheck_off
 
 ROOT = Path(__file__).parents[2]
@@ -227,7 +227,7 @@ def bed(monkeypatch: pytest.MonkeyPatch) -> Bed:
     monkeypatch.setattr(Bench, "measure", lambda _, cell: made.measure(cell))
     monkeypatch.setattr(Bench, "source", lambda _self, _cell: made.source)
     clock = SimpleNamespace(monotonic=lambda: 10.0 * len(made.measured))
-    monkeypatch.setattr(stops, "time", clock)
+    monkeypatch.setattr(watch, "time", clock)
     # drawing takes longer than all the rest; only the test that looks at the figures has them
     for name in ("plot_fractions", "plot_mixers"):
         draw = getattr(report, name)

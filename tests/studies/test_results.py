@@ -19,9 +19,9 @@ from graphmamba.studies.results import (
     page,
     results,
 )
-from graphmamba.training.folder import RunFolder, write_config
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.results import Ending
+from graphmamba.training.run_dir import RunFolder, write_config
 from tests.helpers.stored_runs import write_run
 
 ROOT = Path(__file__).parents[2]

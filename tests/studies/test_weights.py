@@ -13,11 +13,11 @@ from graphmamba.errors import UserError
 from graphmamba.show.units import metric_title
 from graphmamba.studies.results import StoredRun
 from graphmamba.studies.weights import index, weights
-from graphmamba.training import pretrained
+from graphmamba.training import predictor
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.open_data import open_data
-from graphmamba.training.options import RunOptions
-from graphmamba.training.pretrained import find_pretrained, load_pretrained
+from graphmamba.training.graphs import open_data
+from graphmamba.training.predictor import find_pretrained, load_pretrained
 from graphmamba.training.results import RunResult
 from graphmamba.training.weights import build_model, load_weights, save_weights
 
@@ -215,10 +215,10 @@ def test_a_clone_has_its_weights_beside_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GRAPHMAMBA_WEIGHTS", raising=False)
-    assert ROOT / "weights" == pretrained.CLONED
+    assert ROOT / "weights" == predictor.CLONED
     inside, beside = tmp_path / "inside", tmp_path / "beside"
-    monkeypatch.setattr(pretrained, "PACKAGED", inside)
-    monkeypatch.setattr(pretrained, "CLONED", beside)
+    monkeypatch.setattr(predictor, "PACKAGED", inside)
+    monkeypatch.setattr(predictor, "CLONED", beside)
     for folder in (beside, inside):
         (folder / NAME).mkdir(parents=True)
         (folder / NAME / "best.safetensors").touch()
@@ -231,7 +231,7 @@ def test_the_wheel_has_them_where_an_installed_package_looks() -> None:
     ]
     assert "weights" in build["wheel"]["only-include"]
     assert "weights" in build["sdist"]["include"]
-    inside = pretrained.PACKAGED.relative_to(ROOT / "src").as_posix()
+    inside = predictor.PACKAGED.relative_to(ROOT / "src").as_posix()
     assert build["wheel"]["sources"] == {"src": "", "weights": inside}
 
 

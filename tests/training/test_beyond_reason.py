@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from graphmamba.errors import UserError
-from graphmamba.training.files import META, read_tensors, write_tensors
-from graphmamba.training.options import RunOptions
-from graphmamba.training.trained import load
-from graphmamba.training.weights import save_weights
+from graphmamba.training.experiment import RunOptions
+from graphmamba.training.predictor import load
+from graphmamba.training.weights import META, read_tensors, save_weights, write_tensors
 from tests.helpers.runs import tiny_experiment
 from tests.helpers.typecheck import typecheck_off
 

@@ -9,9 +9,9 @@ from torch import nn
 
 from graphmamba.nn import Attention
 from graphmamba.training.compile import compile_now, decided, why_not_captured
+from graphmamba.training.distributed import Team
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.options import RunOptions
-from graphmamba.training.team import Team
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 from tests.training.test_step import make_step
 

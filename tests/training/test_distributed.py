@@ -12,8 +12,8 @@ import torch
 
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.fit import fit
-from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.trained import load
+from graphmamba.training.predictor import load
+from graphmamba.training.run_dir import read_rows
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import TIMES, assert_same_run, tiny_experiment, tiny_store
 
@@ -49,11 +49,11 @@ import atexit, json, os, sys, time
 from pathlib import Path
 import torch
 from graphmamba.errors import UserError
-from graphmamba.training.engine import start_fabric, team_of
+from graphmamba.training.distributed import start_fabric, team_of
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.fit import fit
-from graphmamba.training.lock import FolderLock
-from graphmamba.training.options import RunOptions
+from graphmamba.training.run_dir import FolderLock
+from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import tiny_experiment, tiny_store
 from tests.training.test_distributed import CASES, SCORED, UNLIKE
 
@@ -107,8 +107,8 @@ if team.is_first:
 """
 FAILING = """
 import torch
-from graphmamba.training.engine import start_fabric, team_of
-from graphmamba.training.options import RunOptions
+from graphmamba.training.distributed import start_fabric, team_of
+from graphmamba.training.experiment import RunOptions
 
 team = team_of(start_fabric(RunOptions()))
 team.sum(torch.ones(2))
@@ -121,8 +121,8 @@ LET = """
 import sys
 from pathlib import Path
 from graphmamba.errors import UserError
-from graphmamba.training.engine import start_fabric, team_of
-from graphmamba.training.options import RunOptions
+from graphmamba.training.distributed import start_fabric, team_of
+from graphmamba.training.experiment import RunOptions
 
 team = team_of(start_fabric(RunOptions()))
 for kind in (UserError, OSError):

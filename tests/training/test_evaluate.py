@@ -1,16 +1,29 @@
-"""Scores of whole splits."""
+"""Scores of whole splits: of labels, of many processes, and had again from a run's weights."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from graphmamba.data.catalog import LossName
+from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.training.evaluate import MeanLoss, evaluate
-from graphmamba.training.labels import labelled_batch
-from graphmamba.training.losses import LOSSES
+from graphmamba.training.compile import is_captured
+from graphmamba.training.evaluate import (
+    MeanLoss,
+    Scorer,
+    evaluate,
+    labelled_batch,
+    labels_per_graph,
+)
+from graphmamba.training.experiment import RunOptions
+from graphmamba.training.fit import fit
+from graphmamba.training.losses import LOSSES, Links
 from graphmamba.training.metrics import METRICS
+from graphmamba.training.predictor import load
 from tests.helpers.runs import tiny_experiment, tiny_store, with_gaps, without_labels
 
 NAMES = ["peptides-func", "peptides-struct", "pascalvoc-sp", "mnist", "pattern", "pcqm-contact"]
@@ -156,3 +169,104 @@ def test_training_mode_survives_a_failure() -> None:
     with pytest.raises(RuntimeError, match="1 of 2"):
         evaluate(model, store, "test", batch_size=4, on_batch=fail)
     assert model.training
+
+
+def assert_scores_come_again(name: str, options: RunOptions, folder: Path) -> None:
+    experiment = tiny_experiment(name, **{"recipe.epochs": 2})
+    store = tiny_store(experiment, others=9)
+    result = fit(experiment, store, options, folder)
+    # without a chosen epoch, what was found instead has to be told
+    assert result.ending == "finished"
+    assert result.best_epoch >= 0, (folder / "metrics.csv").read_text()
+    trained = load(folder)
+    assert trained.options == replace(options, compile="off")
+    place = torch.device("cuda" if options.device == "cuda" else "cpu")
+    for _ in range(2):
+        # a generator that stands elsewhere must not matter
+        torch.rand(3)
+        scorer = Scorer(
+            trained.model.to(place),
+            store.to(place),
+            trained.experiment,
+            trained.options.precision,
+            is_captured(trained.options, place, 1),
+            tf32=trained.options.tf32,
+        )
+        for split in ("validation", "test", "validation"):
+            assert scorer.score(split) == result.scores[split], split
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("name", ["peptides-func/graph-mamba", "pascalvoc-sp/graph-mamba"])
+def test_scores_come_again_on_a_cpu(name: str, precision: Any, tmp_path: Path) -> None:
+    options = RunOptions(seed=3, device="cpu", precision=precision)
+    assert_scores_come_again(name, options, tmp_path / "run")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("fast", ["auto", "off"])
+@pytest.mark.parametrize(
+    "name", ["peptides-func/graph-mamba", "pascalvoc-sp/graph-mamba", "pattern/gps-transformer"]
+)
+def test_scores_come_again_on_a_gpu(name: str, fast: Any, tmp_path: Path) -> None:
+    options = RunOptions(seed=3, device="cuda", fast=fast)
+    assert_scores_come_again(name, options, tmp_path / "run")
+
+
+LEVELS = {
+    "mnist/graph-mamba": "graph",
+    "peptides-struct/graph-mamba": "graph",
+    "peptides-func/graph-mamba": "graph",
+    "pattern/graph-mamba": "node",
+    "pcqm-contact/graph-mamba": "link",
+}
+
+
+@pytest.mark.parametrize("has_gaps", [False, True], ids=["whole", "with gaps"])
+@pytest.mark.parametrize("name", LEVELS)
+def test_labels_are_counted_one_by_one(name: str, has_gaps: bool) -> None:
+    store, level = tiny_store(tiny_experiment(name)), LEVELS[name]
+    store = with_gaps(store, level) if has_gaps else store
+    expected = []
+    for number in range(len(store)):
+        _, target = labelled_batch(store, torch.tensor([number]), level, (0,))
+        label = target.label if isinstance(target, Links) else target
+        is_known = ~label.isnan() if label.is_floating_point() else label >= 0
+        expected.append(int(is_known.sum()))
+    found = labels_per_graph(store, level)
+    assert found.tolist() == expected
+    assert (0 in expected) == has_gaps
+
+
+def test_labels_that_all_nodes_of_a_graph_share_count_for_each() -> None:
+    columns = tiny_store(tiny_experiment("pattern/graph-mamba")).columns()
+    sizes = columns.node_ptr.diff()
+    y = torch.arange(len(sizes)) % 3 - 1
+    columns.nodes["y"] = y.repeat_interleave(sizes)
+    store = GraphStore(columns)
+    assert store.tables["nodes"].columns["y"].is_constant
+    assert torch.equal(labels_per_graph(store, "node"), sizes * (y >= 0))
+
+
+def test_right_pairs_count_where_wrong_ones_are_drawn() -> None:
+    columns = tiny_store(tiny_experiment("pcqm-contact/graph-mamba")).columns()
+    pairs = columns.pairs["edge_label_index"]
+    del pairs.columns["edge_label"]
+    assert torch.equal(labels_per_graph(GraphStore(columns), "link"), pairs.ptr.diff())
+
+
+def test_a_store_without_pairs_has_no_labels() -> None:
+    columns = tiny_store(tiny_experiment("pcqm-contact/graph-mamba")).columns()
+    pairs = columns.pairs["edge_label_index"]
+    pairs.columns["edge_label"] = pairs.columns["edge_label"][:0]
+    columns.pairs["edge_label_index"] = type(pairs)(
+        torch.zeros_like(pairs.ptr), pairs.index[:, :0], pairs.columns
+    )
+    assert not labels_per_graph(GraphStore(columns), "link").any()
+
+
+def test_graphs_without_any_label_column_are_refused() -> None:
+    columns = tiny_store(tiny_experiment()).columns()
+    del columns.graphs["y"]
+    with pytest.raises(UserError, match="graphs must have labels 'y' for each graph, got none"):
+        labels_per_graph(GraphStore(columns), "graph")

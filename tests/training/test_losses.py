@@ -9,7 +9,7 @@ from torch.nn import functional
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.training import losses
-from graphmamba.training.target import Links, target_of
+from graphmamba.training.losses import Links, target_of
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 

@@ -8,9 +8,15 @@ from sklearn import metrics as sklearn_metrics
 from torch import Tensor
 
 from graphmamba.data.catalog import CATALOG, MetricName
-from graphmamba.training.metrics import METRICS, Metric, predicted_class
-from graphmamba.training.ranking import COLUMNS, LinkRanking, ranks
-from graphmamba.training.target import Links
+from graphmamba.training.losses import Links
+from graphmamba.training.metrics import (
+    COLUMNS,
+    METRICS,
+    LinkRanking,
+    Metric,
+    predicted_class,
+    ranks,
+)
 
 BENCHMARK_OF: dict[MetricName, str] = {
     "average_precision": "peptides-func",
@@ -240,3 +246,15 @@ class TestLinkRanking:
         merged.merge([part.state() for part in parts])
         assert merged.compute() == whole.compute()
         assert tuple(whole.compute()) == COLUMNS
+
+
+def test_a_rival_of_the_same_score_ranks_behind() -> None:
+    links = links_of([(0, 1)], [1], [4])
+    equal = torch.ones(4, 1)
+    assert ranks(equal, links).flatten().tolist() == [1, 1, 1]
+    metric = LinkRanking()
+    metric.update(equal, links)
+    assert metric.compute()["mrr"] == 1.0
+    # one that is better by the least that there is ranks before
+    equal[2] = 1.0 + torch.finfo().eps
+    assert ranks(equal, links).flatten().tolist() == [2, 2, 2]

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from graphmamba.training import evaluate as scorer_module
 from graphmamba.training import fit as fit_module
-from graphmamba.training import scorer as scorer_module
-from graphmamba.training.engine import rounded_products, start_fabric
+from graphmamba.training.distributed import rounded_products, start_fabric
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.options import RunOptions
+from graphmamba.training.predictor import load, scorer_of
 from graphmamba.training.reporter import StepRecord
-from graphmamba.training.scorer import scorer_of
-from graphmamba.training.trained import load
 from tests.helpers.processes import run_apart
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 
@@ -94,9 +93,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 import pytest
 import torch
-from graphmamba.training.engine import start_fabric
+from graphmamba.training.distributed import start_fabric
 from graphmamba.training.fit import fit
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 
 compile = torch.nn.Module.compile

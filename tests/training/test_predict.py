@@ -16,9 +16,8 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.degree_profile import local_degree_profile
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment
-from graphmamba.training.prediction_file import write_predictions
-from graphmamba.training.predictions import Predictions
-from graphmamba.training.trained import Trained, load, with_read_columns
+from graphmamba.training.predict import Predictions, write_predictions
+from graphmamba.training.predictor import Trained, load, with_read_columns
 from graphmamba.training.weights import save_weights
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs

@@ -5,10 +5,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from graphmamba.errors import UserError
-from graphmamba.training.results import RunResult, SeedsResult, read_result
+from graphmamba.training.predict import _spread
+from graphmamba.training.results import RunResult, SeedsResult, deviation_of, read_result
 
 RUN = RunResult(
     folder=Path("runs/one"),
@@ -86,3 +89,12 @@ def test_a_run_without_an_epoch_has_no_score() -> None:
 )
 def test_what_was_interrupted_is_not_done(ending: str, is_done: bool) -> None:
     assert replace(RUN, ending=ending).is_done == is_done
+
+
+def test_deviations_are_divided_by_the_number_of_values() -> None:
+    values = [1.0, 2.0, 6.0]
+    expected = float(np.std(values))
+    assert deviation_of(values) == pytest.approx(expected)
+    spread = _spread([torch.tensor([[value]]) for value in values])
+    assert spread is not None
+    assert float(spread) == pytest.approx(expected)

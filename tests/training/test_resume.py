@@ -17,15 +17,17 @@ from hypothesis import strategies as st
 
 from graphmamba import whole_files
 from graphmamba.config import Experiment
+from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.training.files import read_tensors, write_tensors
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.options import RunOptions
 from graphmamba.training.results import read_result
+from graphmamba.training.run_dir import read_rows
+from graphmamba.training.weights import read_tensors, write_tensors
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store
 from tests.helpers.typecheck import typecheck_off
+from tests.training.test_step import SETTLED
 
 # Dropout and ties both follow the model's own seed; the head would draw from torch's generator.
 EXPERIMENT = tiny_experiment(**{"model.dropout": 0.3})
@@ -67,7 +69,7 @@ KILLED = """
 import os, signal, sys
 from graphmamba import whole_files
 from graphmamba.training.fit import fit
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import Notes, send, tiny_experiment, tiny_store
 
 kill, flush = send(signal.SIGKILL), whole_files.flush
@@ -341,3 +343,25 @@ def test_a_corrupt_state_is_named(tmp_path: Path) -> None:
     (tmp_path / "last" / "state.safetensors").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"state\.safetensors' is corrupt"):
         fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path, resume=True)
+
+
+def test_wrong_pairs_go_on_where_they_stopped(tmp_path: Path) -> None:
+    """They are drawn by the number of steps that the run has taken in all."""
+    made = tiny_experiment("pcqm-contact/graph-mamba", **SETTLED)
+    columns = tiny_store(made).columns()
+    columns.pairs["edge_label_index"].columns.clear()
+    store = GraphStore(columns)
+    fit(made, store, folder=tmp_path / "whole")
+    with pytest.raises(CrashError):
+        fit(made, store, ALWAYS, tmp_path / "run", Notes({6: crash}))
+    fit(made, store, ALWAYS, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_best_epoch_is_in_the_state_at_once(tmp_path: Path) -> None:
+    made, never = tiny_experiment(), RunOptions(checkpoint_every=1e9)
+    with pytest.raises(CrashError):
+        fit(made, tiny_store(made), never, tmp_path / "run", Notes({5: crash}))
+    _, about = read_tensors(tmp_path / "run" / "last" / "state.safetensors")
+    assert about["progress"]["epoch"] == 1
+    assert about["progress"]["best"]["epoch"] == 0

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from graphmamba.training.recipe import Recipe
+from graphmamba.training.experiment import Recipe
 from graphmamba.training.schedule import Schedule, set_rate, warmup_cosine
 
 

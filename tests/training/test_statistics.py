@@ -9,14 +9,12 @@ from torch import Tensor
 from graphmamba.errors import UserError
 from graphmamba.nn.batch_norm import norms_of
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.evaluate import evaluate
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.evaluate import evaluate, labelled_batch
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.labels import labelled_batch
-from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.options import RunOptions
+from graphmamba.training.predictor import load
+from graphmamba.training.run_dir import read_rows
 from graphmamba.training.statistics import FreshStatistics
-from graphmamba.training.trained import load
 from tests.helpers.runs import assert_same_tensors, tiny_experiment, tiny_store
 
 BATCHES = 3

@@ -8,12 +8,12 @@ from graphmamba.config import Experiment, config_names
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.model import GraphMamba
 from graphmamba.training import step as step_module
-from graphmamba.training.build import OPTIMIZERS, make_model
-from graphmamba.training.labels import labelled_batch
+from graphmamba.training.distributed import Team
+from graphmamba.training.evaluate import labelled_batch
+from graphmamba.training.experiment import RunOptions
+from graphmamba.training.fit import OPTIMIZERS, make_model
 from graphmamba.training.losses import LOSSES
-from graphmamba.training.options import RunOptions
 from graphmamba.training.step import TrainStep
-from graphmamba.training.team import Team
 from tests.helpers.experiments import small_experiment
 from tests.helpers.runs import tiny_experiment, tiny_store, with_gaps, without_labels
 from tests.helpers.typecheck import typecheck_off

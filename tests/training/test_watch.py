@@ -1,5 +1,8 @@
-"""Losses that are no numbers stop a run, and can be looked into."""
+"""Losses that are no numbers stop a run, and can be looked into; so do signals and the clock."""
 
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,11 +13,10 @@ from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.training import watch
 from graphmamba.training.checkpoint import load_optimizer
-from graphmamba.training.files import read_tensors
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.options import RunOptions
-from graphmamba.training.watch import LossNotFiniteError
-from graphmamba.training.weights import load_state
+from graphmamba.training.watch import LossNotFiniteError, Stops
+from graphmamba.training.weights import load_state, read_tensors
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 from tests.training.test_step import make_step
 
@@ -104,7 +106,7 @@ def test_scores_beyond_reason_are_told_once(
 ) -> None:
     told = iter([loss for loss in losses for _ in ("validation", "test")])
     monkeypatch.setattr(
-        "graphmamba.training.scorer.Scorer.score",
+        "graphmamba.training.evaluate.Scorer.score",
         lambda *_: {"loss": next(told), "accuracy": metric},
     )
     with pytest.warns(UserWarning, match=message) as found:
@@ -118,3 +120,56 @@ def test_a_loss_that_rises_within_reason_is_no_reason_to_warn() -> None:
     for epoch, loss in enumerate([2.0, 1e-9, 1e-4, 0.09, 5.0]):
         seen(state, epoch, 1.0, {"loss": loss})
     assert not state._has_warned
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_is_noted_and_the_second_is_not_caught(number: int) -> None:
+    caught = []
+    before = signal.signal(number, lambda *_: caught.append(number))
+    try:
+        with Stops(60.0, 60.0) as stops:
+            assert not stops.is_signalled
+            os.kill(os.getpid(), number)
+            assert stops.is_signalled
+            assert not caught
+            os.kill(os.getpid(), number)
+            assert caught == [number]
+    finally:
+        signal.signal(number, before)
+
+
+def test_handlers_are_put_back_after_a_failure() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def fail() -> None:
+        with Stops(60.0, 60.0):
+            assert signal.getsignal(signal.SIGTERM) != before
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_other_threads_may_train_too() -> None:
+    failures: list[BaseException] = []
+
+    def enter() -> None:
+        try:
+            with Stops(0.0, 60.0) as stops:
+                assert stops.is_over
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert not failures
+
+
+def test_the_clock_tells_when_to_save() -> None:
+    always, never = Stops(60.0, 0.0), Stops(60.0, 60.0)
+    always.saved()
+    assert always.is_save_due
+    assert not never.is_save_due
+    assert not never.is_over

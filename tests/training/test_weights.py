@@ -10,10 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from graphmamba.config import config_names, load_experiment
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.files import META, read_tensors
-from graphmamba.training.options import RunOptions
-from graphmamba.training.weights import build_model, load_weights, save_weights
+from graphmamba.training.experiment import Experiment, RunOptions
+from graphmamba.training.weights import META, build_model, load_weights, read_tensors, save_weights
 from tests.helpers.experiments import generated_batch, small_experiment
 
 

@@ -15,7 +15,7 @@ from graphmamba.commands.source import (
 )
 from graphmamba.data.custom.options import names_given
 from graphmamba.errors import UserError
-from graphmamba.training.options import DeviceName, Precision
+from graphmamba.training.experiment import DeviceName, Precision
 
 
 def evaluate(  # noqa: PLR0913
@@ -58,10 +58,10 @@ def evaluate(  # noqa: PLR0913
     from graphmamba.environment import resolve_device
     from graphmamba.show.follow import bar
     from graphmamba.show.tables import scores_table
-    from graphmamba.training.labels import labels_per_graph
-    from graphmamba.training.open_data import open_data
+    from graphmamba.training.evaluate import labels_per_graph
+    from graphmamba.training.graphs import open_data
+    from graphmamba.training.predictor import scorer_of
     from graphmamba.training.results import json_numbers
-    from graphmamba.training.scorer import scorer_of
 
     part = part_asked(split, input_)
     place = resolve_device(device)

@@ -20,10 +20,10 @@ from graphmamba.data.custom.open import read_unlabelled
 from graphmamba.data.custom.options import OwnSource
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.training.folder import RunFolder
-from graphmamba.training.options import DeviceName
+from graphmamba.training.experiment import DeviceName
 from graphmamba.training.predict import BUDGET
-from graphmamba.training.trained import Trained
+from graphmamba.training.predictor import Trained
+from graphmamba.training.run_dir import RunFolder
 
 
 def predict(  # noqa: PLR0913
@@ -59,8 +59,8 @@ def predict(  # noqa: PLR0913
     """
     from graphmamba.environment import resolve_device
     from graphmamba.show.follow import follow
-    from graphmamba.training.open_data import open_data
-    from graphmamba.training.prediction_file import write_predictions
+    from graphmamba.training.graphs import open_data
+    from graphmamba.training.predict import write_predictions
 
     part = part_asked(split, input_)
     place = resolve_device(device)

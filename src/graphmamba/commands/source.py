@@ -30,10 +30,9 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment
-from graphmamba.training.identity import check_same_graphs, identity_of
-from graphmamba.training.predictions import PredictionKind, kind_of
-from graphmamba.training.pretrained import load_pretrained
-from graphmamba.training.trained import Trained, load
+from graphmamba.training.graphs import check_same_graphs, identity_of
+from graphmamba.training.predict import PredictionKind, kind_of
+from graphmamba.training.predictor import Trained, load, load_pretrained
 
 ALL = "all"
 """What a split is called that holds every graph."""

@@ -15,10 +15,9 @@ from graphmamba.entries import Entries
 from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in
 from graphmamba.published import Score
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.folder import RunFolder, Started, read_config
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.results import Ending, RunResult, SeedsResult
+from graphmamba.training.run_dir import RunFolder, Started, read_config
 
 Given = Mapping[str, object]
 STATUS: Mapping[Ending, int] = {"signal": 143, "interrupt": 130, "max time": 75}
@@ -123,9 +122,8 @@ def _train(
     is_resumed: bool,
 ) -> None:
     from graphmamba.show import reporter_for
-    from graphmamba.training.fit import fit
-    from graphmamba.training.fit_seeds import fit_seeds
-    from graphmamba.training.open_data import open_data
+    from graphmamba.training.fit import fit, fit_seeds
+    from graphmamba.training.graphs import open_data
 
     store = None
     if root is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from graphmamba.training.predictions import Predictions
+from graphmamba.training.predict import Predictions
 
 
 @contextmanager

@@ -19,12 +19,11 @@ from graphmamba.parse import numbers_in, words_among
 from graphmamba.show.units import metric_title
 from graphmamba.studies import report as write
 from graphmamba.studies.results import finished_run
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.folder import RunFolder, read_config
-from graphmamba.training.open_data import open_data
-from graphmamba.training.options import RunOptions
+from graphmamba.training.graphs import open_data
 from graphmamba.training.results import RunResult, deviation_of, mean_of
+from graphmamba.training.run_dir import RunFolder, read_config
 from graphmamba.whole_files import write_text
 
 Given = Mapping[str, object]

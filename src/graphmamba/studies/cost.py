@@ -28,8 +28,7 @@ from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
 from graphmamba.studies.flops import BatchSize, Flops, Form, count_flops, forward_flops
 from graphmamba.studies.memory import MEASURES, OUT_OF_MEMORY, peak_bytes, release
-from graphmamba.training.losses import LOSSES
-from graphmamba.training.target import target_of
+from graphmamba.training.losses import LOSSES, target_of
 
 OUT = "OOM"
 """What stands in a table where memory ran out."""

@@ -27,9 +27,9 @@ from graphmamba.studies.cost import (
 )
 from graphmamba.studies.memory import capped, parse_bytes, released_bytes, settled
 from graphmamba.studies.report import page
-from graphmamba.training.engine import rounded_products
-from graphmamba.training.options import RunOptions
-from graphmamba.training.stops import Stops
+from graphmamba.training.distributed import rounded_products
+from graphmamba.training.experiment import RunOptions
+from graphmamba.training.watch import Stops
 
 Part = Literal["all", "malnet", "mixers"]
 Figure = Literal["fractions", "mixers", "batches"]

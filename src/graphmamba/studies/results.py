@@ -14,12 +14,10 @@ from graphmamba.figures import new_figure
 from graphmamba.published import GRAPH_MAMBA, Score, published
 from graphmamba.show.units import bytes_of, metric_title, time_of
 from graphmamba.studies.report import COLOURS, INK, QUIET, markdown_table, save_figure
-from graphmamba.training.experiment import Experiment, changed_entries
-from graphmamba.training.folder import RunFolder, read_config
+from graphmamba.training.experiment import Experiment, RunOptions, changed_entries
 from graphmamba.training.metrics import LOWER_IS_BETTER
-from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.options import RunOptions
 from graphmamba.training.results import RunResult, deviation_of, mean_of, read_result
+from graphmamba.training.run_dir import RunFolder, read_config, read_rows
 from graphmamba.whole_files import write_json, write_text
 
 

@@ -14,11 +14,10 @@ from graphmamba.show.units import bytes_of, metric_title, time_of
 from graphmamba.studies.report import markdown_table
 from graphmamba.studies.results import DATA_NOTES, StoredRun, collect
 from graphmamba.training.experiment import changed_entries
-from graphmamba.training.files import read_tensors, write_tensors
-from graphmamba.training.folder import RunFolder
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.results import Scores, deviation_of, json_numbers, mean_of, read_scores
-from graphmamba.training.weights import Weights, load_weights
+from graphmamba.training.run_dir import RunFolder
+from graphmamba.training.weights import Weights, load_weights, read_tensors, write_tensors
 from graphmamba.whole_files import write_text
 
 CARD = "README.md"

@@ -1,11 +1,14 @@
 """The full state of a run as one file: a run that reads it goes on as if it had never stopped."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -13,17 +16,92 @@ from torch.optim import Optimizer
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.average import WeightAverage
-from graphmamba.training.experiment import Experiment, flat_entries
-from graphmamba.training.files import read_tensors, write_tensors
-from graphmamba.training.generators import generator_tensors, generator_words, restore_generators
-from graphmamba.training.identity import check_same_graphs
-from graphmamba.training.options import FREE, RunOptions
-from graphmamba.training.progress import Best, Progress
-from graphmamba.training.results import read_scores
+from graphmamba.ops.random import draw_bits
+from graphmamba.training.distributed import Team
+from graphmamba.training.ema import WeightAverage
+from graphmamba.training.experiment import FREE, Experiment, RunOptions, flat_entries
+from graphmamba.training.graphs import check_same_graphs
+from graphmamba.training.results import Scores, read_scores
 from graphmamba.training.schedule import Schedule
-from graphmamba.training.team import Team
-from graphmamba.training.weights import check_kind, check_tensors, load_state
+from graphmamba.training.weights import (
+    check_kind,
+    check_tensors,
+    load_state,
+    read_tensors,
+    write_tensors,
+)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The epoch that was chosen so far."""
+
+    epoch: int
+    value: float
+    """Its validation score."""
+    scores: Mapping[str, Scores]
+    """All its scores by split."""
+    weights: Mapping[str, Tensor] = field(repr=False)
+    """The model's tensors then."""
+
+
+@dataclass
+class Progress:
+    """What was done, and the sums of the epoch that is going on."""
+
+    epoch: int = 0
+    """Counted from 0."""
+    step: int = 0
+    """Steps made in this epoch."""
+    taken: int = 0
+    """Steps made in all."""
+    loss_sum: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+    """Losses of this process's steps in this epoch times their labels; stays on the device."""
+    labels: int = 0
+    """Labels of this process's steps in this epoch."""
+    train_seconds: float = 0.0
+    """Time of this epoch's steps."""
+    seconds: float = 0.0
+    """Time of the whole run, as far as it was saved."""
+    best: Best | None = None
+
+    def count(self, loss: Tensor, labels: int) -> None:
+        """Take in a step; reads nothing from the device."""
+        self.loss_sum += loss.double() * labels
+        self.labels += labels
+        self.step += 1
+        self.taken += 1
+
+    def next_epoch(self) -> None:
+        """Begin another epoch."""
+        self.epoch, self.step, self.labels, self.train_seconds = self.epoch + 1, 0, 0, 0.0
+        self.loss_sum = torch.zeros_like(self.loss_sum)
+
+    @property
+    def best_epoch(self) -> int:
+        """The chosen epoch, -1 where there is none."""
+        return -1 if self.best is None else self.best.epoch
+
+    def is_better(self, value: float, is_lower_better: bool) -> bool:
+        """Whether a validation score beats all before; what is not a number beats nothing."""
+        if math.isnan(value):
+            return False
+        if self.best is None:
+            return True
+        return value < self.best.value if is_lower_better else value > self.best.value
+
+    def content(self) -> dict[str, Any]:
+        """Everything but tensors and sums, as JSON can write it."""
+        best = self.best
+        return {
+            "epoch": self.epoch,
+            "step": self.step,
+            "taken": self.taken,
+            "train_seconds": self.train_seconds,
+            "seconds": self.seconds,
+            "best": best and {"epoch": best.epoch, "value": best.value, "scores": best.scores},
+        }
+
 
 KIND = "state"
 FORMAT = 1
@@ -215,3 +293,62 @@ def _refuse_changes(
                 f"{key} must be {saved.get(key)!r}, as when the run was started, "
                 f"got {wanted.get(key)!r}"
             )
+
+
+NUMPY_LIMIT = 1 << 32
+"""NumPy takes seeds of 32 bits only."""
+
+
+@contextmanager
+def own_generators(seed: int) -> Iterator[None]:
+    """Seed everything inside, and leave the caller's random numbers as they were."""
+    before = generator_tensors(), generator_words()
+    seed_all(seed)
+    try:
+        yield
+    finally:
+        restore_generators(*before)
+
+
+def seed_all(seed: int) -> None:
+    """Seed torch on all devices, NumPy and Python."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % NUMPY_LIMIT)  # noqa: NPY002 - it is the global one that libraries use
+    random.seed(seed)
+
+
+def process_seed(seed: int, rank: int) -> int:
+    """Seed of one process of a run; the first one has that of the run.
+
+    Not a sum of both: the second process of one run would draw what the first one of the next does.
+    """
+    return int(draw_bits(torch.tensor(seed), rank)) if rank else seed
+
+
+def generator_tensors() -> dict[str, Tensor]:
+    """States of torch's generators, as tensors of bytes."""
+    tensors = {"torch": torch.get_rng_state()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        tensors["cuda"] = torch.cuda.get_rng_state()
+    return tensors
+
+
+def generator_words() -> dict[str, Any]:
+    """States of NumPy's and Python's generators, as JSON can write them."""
+    name, keys, place, has_gauss, gauss = np.random.get_state()  # noqa: NPY002
+    version, words, spare = random.getstate()
+    return {
+        "numpy": [name, np.asarray(keys).tolist(), place, has_gauss, gauss],
+        "python": [version, list(words), spare],
+    }
+
+
+def restore_generators(tensors: dict[str, Tensor], words: dict[str, Any]) -> None:
+    """Put all generators back to where they stood."""
+    torch.set_rng_state(tensors["torch"])
+    if "cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["cuda"])
+    name, keys, place, has_gauss, gauss = words["numpy"]
+    np.random.set_state((name, np.array(keys, np.uint32), place, has_gauss, gauss))  # noqa: NPY002
+    version, state, spare = words["python"]
+    random.setstate((version, tuple(state), spare))

@@ -13,9 +13,8 @@ from graphmamba.nn.attention import Attention
 from graphmamba.nn.big_bird import BigBird
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.performer import Performer
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.options import RunOptions
-from graphmamba.training.team import Team
+from graphmamba.training.distributed import Team
+from graphmamba.training.experiment import Experiment, RunOptions
 
 PADDED = Attention, Performer, BigBird
 LEAST_STEPS = 5_000

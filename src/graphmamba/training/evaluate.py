@@ -3,53 +3,28 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
+from torch_geometric.data import Batch
 
 from graphmamba.checks import check_least
-from graphmamba.data.catalog import LossName
+from graphmamba.data.catalog import Level, LossName
+from graphmamba.data.columns import column, topology_of
+from graphmamba.data.datasets.pcqm_contact import with_negatives
 from graphmamba.data.sampler import Ids
-from graphmamba.data.store import GraphStore
+from graphmamba.data.store import PAIRS, GraphStore
+from graphmamba.data.tables import LINKS, boundaries
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.labels import labelled_batch, labels_per_graph
-from graphmamba.training.losses import LOSSES, check_fits
+from graphmamba.ops.random import draw_bits
+from graphmamba.training.cuda_graph import CapturedForward
+from graphmamba.training.distributed import Team, rounded_products
+from graphmamba.training.experiment import Experiment, Precision
+from graphmamba.training.losses import LOSSES, Target, check_fits, target_of
 from graphmamba.training.metrics import METRICS
-from graphmamba.training.options import Precision
-from graphmamba.training.target import Target
-from graphmamba.training.team import Team
-
-
-class MeanLoss:
-    """Mean of the batches' losses, weighed by their labels; a metric like any other.
-
-    It is the loss of all graphs in one batch, unless the loss weighs classes by how often a batch
-    has them. Without any label it is NaN.
-    """
-
-    def __init__(self) -> None:
-        self._batches: list[Float[Tensor, "1 2"]] = []
-
-    def update(self, loss: Float[Tensor, ""], labels: int) -> None:
-        """Take in one batch."""
-        weighed = torch.stack([loss.detach(), torch.full_like(loss, labels)])
-        self._batches.append(weighed.double()[None])
-
-    def state(self) -> Float[Tensor, "batches 2"]:
-        """Loss and weight of each batch."""
-        return torch.cat(self._batches) if self._batches else torch.zeros(0, 2, dtype=torch.float64)
-
-    def merge(self, states: Sequence[Float[Tensor, "_ 2"]]) -> None:
-        """Take the batches of all states."""
-        self._batches = list(states)
-
-    def compute(self) -> float:
-        """Average over the batches, rounded once."""
-        losses, labels = self.state().cpu().T
-        total = math.fsum(labels.tolist())
-        return math.fsum((losses * labels).tolist()) / total if total else math.nan
 
 
 def evaluate(  # noqa: PLR0913
@@ -119,3 +94,148 @@ def evaluating(model: GraphMamba) -> Iterator[None]:
         yield
     finally:
         model.train(was_training)
+
+
+@dataclass
+class Scorer:
+    """Scores splits of a store: same weights, same device and same batches give the same bits.
+
+    Line-ups follow the seed in the model's weights and the number of each graph, and batches the
+    order of the split, so that nothing is drawn from torch's generators.
+    """
+
+    model: GraphMamba
+    """On the store's device."""
+    store: GraphStore
+    """Graphs with the columns that the model reads."""
+    experiment: Experiment
+    """Loss and batch size."""
+    precision: Precision = "32-true"
+    is_captured: bool = False
+    """Whether batches run as CUDA graphs, whose padded shapes round otherwise."""
+    team: Team | None = None
+    """All processes; None for this one."""
+    tf32: bool | None = None
+    """Whether products on a GPU round to TF32; None as they do wherever it is asked to score."""
+    _forwards: dict[str, CapturedForward] = field(default_factory=dict, init=False, repr=False)
+    _stream: torch.cuda.Stream | None = field(default=None, init=False, repr=False)
+
+    def score(
+        self, split: str | Ids, on_batch: Callable[[int, int], None] | None = None
+    ) -> dict[str, float]:
+        """Return `loss`, then the task's metrics, the one to choose by first.
+
+        Args:
+            split: `train`, `validation` or `test`, or the graphs themselves.
+            on_batch: Told how many batches are done, and of how many.
+        """
+        with rounded_products(self.store.device, self.tf32):
+            forward = self._forward(split) if self.is_captured else None
+            return evaluate(
+                self.model,
+                self.store,
+                split,
+                batch_size=self.experiment.recipe.batch_size,
+                loss=self.experiment.loss,
+                precision=self.precision,
+                team=self.team,
+                on_batch=on_batch,
+                predict=forward.predict if forward else None,
+            )
+
+    def _forward(self, split: str | Ids) -> CapturedForward:
+        """Capture a split once; graphs that have no name are captured anew."""
+        if isinstance(split, str) and split in self._forwards:
+            return self._forwards[split]
+        ids = self.store.split_ids(split) if isinstance(split, str) else split
+        size = self.experiment.recipe.batch_size
+        self._stream = self._stream or torch.cuda.Stream(self.store.device)
+        forward = CapturedForward(self.model, self.store, ids, size, self.precision, self._stream)
+        if isinstance(split, str):
+            self._forwards[split] = forward
+        return forward
+
+
+class MeanLoss:
+    """Mean of the batches' losses, weighed by their labels; a metric like any other.
+
+    It is the loss of all graphs in one batch, unless the loss weighs classes by how often a batch
+    has them. Without any label it is NaN.
+    """
+
+    def __init__(self) -> None:
+        self._batches: list[Float[Tensor, "1 2"]] = []
+
+    def update(self, loss: Float[Tensor, ""], labels: int) -> None:
+        """Take in one batch."""
+        weighed = torch.stack([loss.detach(), torch.full_like(loss, labels)])
+        self._batches.append(weighed.double()[None])
+
+    def state(self) -> Float[Tensor, "batches 2"]:
+        """Loss and weight of each batch."""
+        return torch.cat(self._batches) if self._batches else torch.zeros(0, 2, dtype=torch.float64)
+
+    def merge(self, states: Sequence[Float[Tensor, "_ 2"]]) -> None:
+        """Take the batches of all states."""
+        self._batches = list(states)
+
+    def compute(self) -> float:
+        """Average over the batches, rounded once."""
+        losses, labels = self.state().cpu().T
+        total = math.fsum(labels.tolist())
+        return math.fsum((losses * labels).tolist()) / total if total else math.nan
+
+
+TABLES: dict[Level, str] = {"graph": "graphs", "node": "nodes", "link": PAIRS + LINKS}
+"""Where a store has the labels of each level."""
+Counter = int | Int[Tensor, ""]
+
+
+def labelled_batch(
+    store: GraphStore, ids: Ids, level: Level, counters: Sequence[Counter]
+) -> tuple[Batch, Target]:
+    """Graphs of a store, and what is right about them.
+
+    Args:
+        store: All graphs.
+        ids: Those of the batch.
+        level: What is labelled.
+        counters: What wrong pairs are drawn from, where the store knows right ones only.
+    """
+    graphs = store.batch(ids, by_source=True)
+    return graphs, labels_of(graphs, level, counters)
+
+
+def labels_of(graphs: Batch, level: Level, counters: Sequence[Counter]) -> Target:
+    """Read off what is right about the graphs of a batch; wrong pairs are added to the batch."""
+    if level == "link" and column(graphs, "edge_label") is None:
+        stream = torch.zeros((), dtype=torch.int64, device=graphs.ptr.device)
+        for counter in counters:
+            stream = draw_bits(stream, counter)
+        real = column(graphs, "num_real_nodes")
+        pairs, label = with_negatives(graphs[LINKS], graphs.ptr, stream, real)
+        graphs[LINKS], graphs.edge_label = pairs, label
+    topology = topology_of(graphs)
+    return target_of(graphs, level, topology.batch, topology.num_graphs)
+
+
+def labels_per_graph(store: GraphStore, level: Level) -> Ids:
+    """Labels of each graph, on the CPU: what losses divide by, and so what batches are weighed by.
+
+    A class is one label, a row of targets as many as are known. Wrong pairs that are drawn do not
+    count: each right one has as many, but for a few in graphs that have hardly any.
+    """
+    table, name = store.tables[TABLES[level]], "edge_label" if level == "link" else "y"
+    rows = torch.from_numpy(table.ptr).diff()
+    if name not in table.columns:
+        if level == "link":
+            return rows
+        raise UserError(f"graphs must have labels '{name}' for each {level}, got none")
+    kept = table.columns[name]
+    is_known = ~kept.values.isnan() if kept.values.is_floating_point() else kept.values >= 0
+    counts = is_known.long() if is_known.dim() == 1 else is_known.flatten(1).sum(dim=1)
+    if kept.is_constant:
+        return counts.cpu() * rows
+    # On the device but for the result: rows are many, graphs are few.
+    ends = boundaries(counts)
+    return ends[torch.from_numpy(table.ptr).to(ends.device)].diff().cpu()

@@ -1,37 +1,59 @@
-"""From an experiment to a trained model: the run's parts put together."""
+"""From an experiment to a trained model, once or for several seeds: a run's parts put together."""
 
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.optim import Optimizer
+
 from graphmamba.checks import check_is
+from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
+from graphmamba.nn.batch_norm import sync_norms
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.backends import choose_backend
-from graphmamba.training.build import make_model, make_optimizer, make_state
-from graphmamba.training.checkpoint import RunState
+from graphmamba.training.checkpoint import (
+    Progress,
+    RunState,
+    own_generators,
+    process_seed,
+    seed_all,
+)
 from graphmamba.training.compile import compile_now, decided, is_captured
-from graphmamba.training.curves import can_draw, draw_curves
-from graphmamba.training.engine import move_store, rounded_products, start_fabric, team_of
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.folder import RunFolder, new_folder
-from graphmamba.training.generators import own_generators, process_seed, seed_all
-from graphmamba.training.labels import labels_per_graph
-from graphmamba.training.loggers import with_loggers
-from graphmamba.training.loop import Loop
-from graphmamba.training.memory import forget_peak, peak_memory
-from graphmamba.training.metrics_file import cut_rows
-from graphmamba.training.open_data import open_data
-from graphmamba.training.options import RunOptions
-from graphmamba.training.reporter import Reporter, StartRecord
-from graphmamba.training.results import Ending, RunResult
+from graphmamba.training.distributed import (
+    Team,
+    move_store,
+    rounded_products,
+    start_fabric,
+    team_of,
+)
+from graphmamba.training.ema import WeightAverage
+from graphmamba.training.evaluate import labels_per_graph
+from graphmamba.training.experiment import Experiment, OptimizerName, Recipe, RunOptions
+from graphmamba.training.graphs import identity_of, open_data
+from graphmamba.training.loop import Loop, forget_peak, peak_memory
+from graphmamba.training.reporter import Reporter, StartRecord, with_loggers
+from graphmamba.training.results import Ending, RunResult, SeedsResult
+from graphmamba.training.run_dir import (
+    RunFolder,
+    can_draw,
+    cut_rows,
+    draw_curves,
+    new_folder,
+    read_config,
+    write_config,
+)
+from graphmamba.training.schedule import Schedule
 from graphmamba.training.step import CapturedStep, TrainStep
-from graphmamba.training.stops import Stops
-from graphmamba.training.watch import Watch
+from graphmamba.training.watch import Stops, Watch
 
 LABELLED = ("train", "validation")
 """Splits without whose labels no epoch could be taken or chosen."""
@@ -67,6 +89,69 @@ def fit(
         experiment, store = open_data(experiment)
     where = RunFolder(new_folder(experiment, team_of(fabric)) if folder is None else Path(folder))
     return run_fit(fabric, experiment, store, options, where, reporter, resume)
+
+
+def fit_seeds(
+    experiment: Experiment,
+    store: GraphStore | None = None,
+    options: RunOptions | None = None,
+    folder: Path | str | None = None,
+    reporter: Reporter | None = None,
+    resume: bool = False,
+    *,
+    seeds: Sequence[int],
+) -> SeedsResult:
+    """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
+
+    Args:
+        experiment: What is trained on what.
+        store: As in `fit`.
+        options: As in `fit`; their seed is not used, and `max_time` is that of all runs together.
+        folder: Where sub-folders `seed-N` and the table of all seeds go.
+        reporter: Who follows all runs.
+        resume: Whether to go on with what is in `folder`: runs that are done stay as they are.
+        seeds: One run each; to a series that is resumed they are added.
+
+    Example:
+        >>> result = fit_seeds(*take_graphs(graphs), seeds=[0, 1, 2])  # doctest: +SKIP
+    """
+    options = options or RunOptions()
+    check_run(experiment, store, options)
+    _check_seeds(seeds)
+    check_folder(folder, resume)
+    reporter = with_loggers(reporter, options.loggers)
+    begin = time.monotonic()
+    fabric = start_fabric(options)
+    if store is None:
+        experiment, store = open_data(experiment)
+    team = team_of(fabric)
+    whole = RunFolder(new_folder(experiment, team) if folder is None else Path(folder))
+    with whole.kept(team, resume, is_series=True):
+        if resume:
+            seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
+        places = {seed: RunFolder(whole.path / f"seed-{seed}") for seed in seeds}
+        # those that are done stay in the table, even where one before them stops
+        found = {seed: place.done() for seed, place in places.items() if resume}
+        for seed, place in places.items():
+            left = max(options.max_time - (time.monotonic() - begin), 0.0)
+            run = run_fit(
+                fabric,
+                experiment,
+                store,
+                replace(options, seed=seed, max_time=left),
+                place,
+                reporter,
+                resume and place.config.exists(),
+                partial(write_config, whole.config, experiment, options, seeds),
+            )
+            found[seed] = run
+            runs = (found.get(each) for each in seeds)
+            result = SeedsResult(whole.path, tuple(each for each in runs if each is not None))
+            if team.is_first:
+                whole.write_results(result)
+            if not run.is_done:
+                break
+    return result
 
 
 def run_fit(
@@ -173,6 +258,14 @@ def _check_splits(experiment: Experiment, store: GraphStore) -> None:
             raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")
 
 
+def _check_seeds(seeds: Sequence[int]) -> None:
+    check_is("seeds", seeds, Sequence, "a list, such as [0, 1, 2]")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise UserError(f"seeds must be given, each once, got {list(seeds)}")
+    for seed in seeds:
+        RunOptions(seed=seed)
+
+
 def _found(loop: Loop, state: RunState, folder: RunFolder) -> RunResult:
     """Train to the end, and write what was found."""
     result = _result(state, folder, loop.run())
@@ -246,3 +339,75 @@ def _result(state: RunState, folder: RunFolder, ending: Ending) -> RunResult:
 
 def _parameters(model: GraphMamba) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+OPTIMIZERS: dict[OptimizerName, type[torch.optim.AdamW] | type[torch.optim.Adam]] = {
+    "adamw": torch.optim.AdamW,
+    "adam": torch.optim.Adam,
+}
+
+
+def make_model(experiment: Experiment, options: RunOptions, team: Team) -> GraphMamba:
+    """Build the model as the options ask: BatchNorm over all processes, on the device, compiled."""
+    model = experiment.build(seed=options.seed)
+    model.backbone.noise_seed.process = team.rank
+    if options.sync_batchnorm and team.world > 1:
+        sync_norms(model)
+    return model.to(team.device)
+
+
+def make_average(model: GraphMamba, experiment: Experiment) -> WeightAverage | None:
+    """Begin the average of a model that lies on its device; None where the recipe has none."""
+    if not experiment.recipe.average:
+        return None
+    return WeightAverage(model, experiment.recipe.average)
+
+
+def make_optimizer(
+    model: GraphMamba, recipe: Recipe, device: torch.device, is_captured: bool
+) -> Optimizer:
+    """Make the recipe's optimiser; a captured step needs one that the GPU runs by itself."""
+    kind, rate = OPTIMIZERS[recipe.optimizer], recipe.learning_rate
+    if not is_captured:
+        return kind(model.parameters(), lr=rate, weight_decay=recipe.weight_decay)
+    # A captured graph reads the rate where it lies; a number would be part of the graph.
+    return kind(
+        model.parameters(),
+        lr=torch.tensor(rate, device=device),
+        weight_decay=recipe.weight_decay,
+        fused=True,
+        capturable=True,
+    )
+
+
+def make_state(
+    experiment: Experiment,
+    options: RunOptions,
+    model: GraphMamba,
+    optimizer: Optimizer,
+    store: GraphStore,
+    team: Team,
+) -> RunState:
+    """Put together what is saved, at the beginning of the first epoch."""
+    sampler = BatchSampler(
+        store.split_ids("train"),
+        experiment.recipe.batch_size * options.accumulate,
+        options.seed,
+        rank=team.rank,
+        world=team.world,
+    )
+    progress = Progress(loss_sum=torch.zeros((), dtype=torch.float64, device=team.device))
+    schedule = Schedule(experiment.recipe)
+    average = make_average(model, experiment)
+    return RunState(
+        experiment,
+        options,
+        model,
+        optimizer,
+        schedule,
+        sampler,
+        progress,
+        team,
+        average,
+        identity_of(experiment, store),
+    )

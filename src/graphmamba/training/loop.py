@@ -1,6 +1,8 @@
 """The loop: batches become steps, steps epochs, and every epoch is scored."""
 
 import math
+import resource
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,21 +11,16 @@ from functools import partial
 import torch
 
 from graphmamba.data.store import GraphStore
-from graphmamba.training.checkpoint import RunState
-from graphmamba.training.folder import RunFolder, write_config
-from graphmamba.training.labels import labels_per_graph
-from graphmamba.training.memory import peak_memory
+from graphmamba.training.checkpoint import Best, RunState
+from graphmamba.training.evaluate import Scorer, labels_per_graph
 from graphmamba.training.metrics import LOWER_IS_BETTER
-from graphmamba.training.metrics_file import append_row
-from graphmamba.training.progress import Best
 from graphmamba.training.reporter import EpochRecord, Reporter, StepRecord
 from graphmamba.training.results import Ending, Scores
+from graphmamba.training.run_dir import RunFolder, append_row, write_config
 from graphmamba.training.schedule import set_rate
-from graphmamba.training.scorer import Scorer
 from graphmamba.training.statistics import FreshStatistics
 from graphmamba.training.step import TrainStep
-from graphmamba.training.stops import Stops
-from graphmamba.training.watch import Watch
+from graphmamba.training.watch import Stops, Watch
 from graphmamba.training.weights import save_weights
 
 VOTE_EVERY = 16
@@ -221,3 +218,18 @@ class Loop:
         self.stops.saved()
         if self.state.team.is_first:
             self.reporter.on_checkpoint(self.folder.state)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes at the peak: of the GPU's allocator, or of the process where there is no GPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts in kibibytes, macOS in bytes
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def forget_peak(device: torch.device) -> None:
+    """Begin a new peak; that of a process without a GPU stays."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)

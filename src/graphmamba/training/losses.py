@@ -1,16 +1,40 @@
-"""What training minimises. Entries without a label (NaN, or a negative class) do not count."""
+"""What training minimises; entries without a label (NaN, or a negative class) do not count."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
+from torch_geometric.data import Data
 
-from graphmamba.data.catalog import LossName, Task
+from graphmamba.data.catalog import Level, LossName, Task
 from graphmamba.errors import UserError
 from graphmamba.nn.heads import pair_scores
-from graphmamba.training.target import Links
+
+
+@dataclass(frozen=True)
+class Links:
+    """Pairs of nodes with a label, of all graphs of a batch."""
+
+    pairs: Int[Tensor, "2 pairs"]
+    label: Float[Tensor, " pairs"]
+    """1 for pairs that belong together, 0 for the others."""
+    batch: Int[Tensor, " nodes"]
+    """Graph of each node, ascending."""
+    num_graphs: int
+
+
+Target = Int[Tensor, " rows"] | Float[Tensor, "rows outputs"] | Links
+
+
+def target_of(graphs: Data, level: Level, batch: Int[Tensor, " nodes"], num_graphs: int) -> Target:
+    """Take the labels out of a batch."""
+    if level == "link":
+        return Links(graphs.edge_label_index, graphs.edge_label.float(), batch, num_graphs)
+    return graphs.y
+
 
 Scalar = Float[Tensor, ""]
 
@@ -45,7 +69,8 @@ def weighted_cross_entropy(
     """Weighted mean, a class the heavier the rarer it is in this batch."""
     weight = balanced_weights(label, logits.shape[1], _exact(logits))
     # a batch of one class has no weight at all, and nothing to balance
-    return (weight * _cross_entropies(logits, label)).sum() / _at_least_tiny(weight.sum())
+    total = weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
+    return (weight * _cross_entropies(logits, label)).sum() / total
 
 
 def weighted_binary_cross_entropy(
@@ -135,7 +160,3 @@ def _cross_entropies(
 def _mean(losses: Float[Tensor, "*shape"], counts: Tensor) -> Scalar:
     """Average where `counts`; a sum and a quotient, since picking rows would wait for the GPU."""
     return (losses * counts).sum() / counts.sum().clamp_min(1)
-
-
-def _at_least_tiny(weight: Scalar) -> Scalar:
-    return weight.clamp_min(torch.finfo(weight.dtype).tiny)

@@ -1,8 +1,11 @@
-"""Predictions of a trained model, batch after batch: memory does not grow with the set."""
+"""Predictions of a trained model: batch after batch, in the units of labels, as CSV."""
 
-from collections.abc import Callable, Iterator
+import csv
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -10,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphmamba.checks import check_least
-from graphmamba.data.catalog import LossName
+from graphmamba.data.catalog import LossName, Task
 from graphmamba.data.columns import column
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
@@ -21,7 +24,94 @@ from graphmamba.nn.heads import pair_scores
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.random import draw_bits
 from graphmamba.training.evaluate import evaluating
-from graphmamba.training.predictions import Predictions, kind_of, names_of, values_of
+from graphmamba.whole_files import write_whole
+
+PredictionKind = Literal["classes", "multi-label", "regression", "link"]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One row for each graph, node or pair, in the order of the graphs."""
+
+    kind: PredictionKind
+    names: tuple[str, ...]
+    """Classes, or what each column says."""
+    graph: Int[Tensor, " rows"]
+    """Number of the graph that a row belongs to."""
+    node: Int[Tensor, " rows"] | None
+    """Number of the node within its graph; None where graphs or pairs are predicted."""
+    pair: Int[Tensor, "rows 2"] | None
+    """Both nodes within their graph; None where graphs or nodes are predicted."""
+    values: Float[Tensor, "rows columns"]
+    """Probabilities of classes and answers, or the predicted numbers themselves."""
+    spread: Float[Tensor, "rows columns"] | None
+    """Standard deviation of each value over random line-ups; None where a model has none."""
+
+    @property
+    def classes(self) -> Int[Tensor, " rows"]:
+        """The most probable class of each row; -1 for no number. Only classes have one."""
+        if self.kind != "classes":
+            raise UserError(
+                f"kind must be 'classes' for one class a row, got {self.kind!r}: see values"
+            )
+        return self.values.argmax(dim=1).where(~self.values.isnan().any(dim=1), -1)
+
+    @property
+    def labels(self) -> list[str]:
+        """The name of the most probable class of each row, likewise; empty for no number."""
+        return [self.names[number] if number >= 0 else "" for number in self.classes.tolist()]
+
+    def __len__(self) -> int:
+        return len(self.graph)
+
+    @classmethod
+    def cat(cls, parts: Sequence["Predictions"]) -> "Predictions":
+        """Put parts end to end."""
+        first = parts[0]
+
+        def joined(name: str) -> Tensor | None:
+            if getattr(first, name) is None:
+                return None
+            return torch.cat([getattr(part, name) for part in parts])
+
+        columns = {name: joined(name) for name in ("graph", "node", "pair", "values", "spread")}
+        return cls(kind=first.kind, names=first.names, **columns)  # type: ignore[arg-type]
+
+
+def kind_of(task: Task) -> PredictionKind:
+    """What the rows of a task are."""
+    if task.level == "link":
+        return "link"
+    if task.classes:
+        return "classes"
+    return "multi-label" if task.metric == "average_precision" else "regression"
+
+
+def names_of(task: Task, given: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """What the columns are called; numbers where nobody has named them."""
+    if task.level == "link":
+        return ("score",)
+    if given:
+        return given
+    return tuple(map(str, range(task.classes or task.outputs)))
+
+
+def values_of(
+    output: Float[Tensor, "rows outputs"], kind: PredictionKind, loss: LossName
+) -> Float[Tensor, "rows columns"]:
+    """Turn what a model gives out into what its labels are.
+
+    Scores of pairs become probabilities where training took them for logits.
+    """
+    if kind == "classes" and output.shape[1] > 1:
+        return output.softmax(dim=1)
+    if kind == "classes":
+        # one logit for two classes
+        return torch.cat([(-output).sigmoid(), output.sigmoid()], dim=1)
+    if kind == "multi-label" or loss == "link_cross_entropy":
+        return output.sigmoid()
+    return output
+
 
 BUDGET = 200_000
 """Nodes and edges of a batch: some hundred megabytes at the widths of the paper."""
@@ -172,3 +262,77 @@ def _all_pairs(ptr: Int[Tensor, " boundaries"]) -> Int[Tensor, "2 pairs"]:
         for begin, end in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True)
     ]
     return torch.cat([torch.empty(2, 0, dtype=torch.int64), *parts], dim=1)
+
+
+Namer = Callable[[int, int], str]
+"""Name of a node, by the numbers of its graph and of itself."""
+
+
+def write_predictions(
+    path: Path,
+    parts: Iterable[Predictions],
+    graph_name: Callable[[int], str] = str,
+    node_name: Namer = lambda _graph, node: str(node),
+) -> int:
+    """Write one line for each row; returns how many there are.
+
+    Args:
+        path: The file.
+        parts: Predictions, batch after batch; only one is held at a time.
+        graph_name: What a graph is called, by its number.
+        node_name: What a node is called.
+    """
+    rows = 0
+
+    def write(partial: Path) -> None:
+        nonlocal rows
+        with partial.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            for number, part in enumerate(parts):
+                # the first part may have no rows: graphs without pairs
+                if not number:
+                    writer.writerow(header_of(part))
+                writer.writerows(_lines(part, graph_name, node_name))
+                rows += len(part)
+
+    write_whole(path, write)
+    return rows
+
+
+def header_of(part: Predictions) -> list[str]:
+    """Names of the columns of the file."""
+    place = ["node"] if part.node is not None else []
+    place = ["source", "target"] if part.pair is not None else place
+    has_spread = part.spread is not None
+    if part.kind == "classes":
+        values = ["class", *(f"p_{name}" for name in part.names)]
+        return ["graph", *place, *values, *(["spread"] if has_spread else [])]
+    prefix = "p_" if part.kind == "multi-label" else ""
+    values = [f"{prefix}{name}" for name in part.names]
+    if not has_spread:
+        return ["graph", *place, *values]
+    alone = len(part.names) == 1
+    return ["graph", *place, *values, *("spread" if alone else f"spread_{n}" for n in part.names)]
+
+
+def _lines(
+    part: Predictions, graph_name: Callable[[int], str], node_name: Namer
+) -> Iterator[list[str]]:
+    values = part.values.tolist()
+    spreads = None if part.spread is None else part.spread.tolist()
+    nodes: list[list[int]] = [[]] * len(part)
+    if part.pair is not None:
+        nodes = part.pair.tolist()
+    elif part.node is not None:
+        nodes = part.node[:, None].tolist()
+    is_classes = part.kind == "classes"
+    classes, labels = (part.classes.tolist(), part.labels) if is_classes else ([], [])
+    for row, graph in enumerate(part.graph.tolist()):
+        line = [graph_name(graph), *(node_name(graph, node) for node in nodes[row])]
+        spread = [] if spreads is None else spreads[row]
+        if is_classes:
+            line.append(labels[row])
+            # of all classes, the doubt about the one that is named; where none is, all are alike
+            best = max(classes[row], 0)
+            spread = spread[best : best + 1]
+        yield [*line, *(f"{value:.6g}" for value in [*values[row], *spread])]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.optim import Optimizer
 
-from graphmamba.training.recipe import Recipe
+from graphmamba.training.experiment import Recipe
 
 SMALLEST_FACTOR = 1e-6
 """Share of the learning rate in the very first epoch of a warm-up, as in the published runs."""

@@ -13,10 +13,9 @@ from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.batch_norm import norms_of
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.capture import CapturedBatches
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.labels import labelled_batch
-from graphmamba.training.options import Precision
+from graphmamba.training.cuda_graph import CapturedBatches
+from graphmamba.training.evaluate import labelled_batch
+from graphmamba.training.experiment import Experiment, Precision
 
 
 class FreshStatistics:

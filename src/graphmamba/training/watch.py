@@ -1,9 +1,14 @@
-"""Losses and scores that are no numbers, or beyond reason: found, told, and kept."""
+"""What a run has to look out for: losses that are no numbers, signals and the clock."""
 
 import math
+import signal
+import threading
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,11 +17,10 @@ from torch.optim import Optimizer
 from graphmamba.data.sampler import Ids
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.checkpoint import optimizer_tensors, prefixed
-from graphmamba.training.files import write_tensors
-from graphmamba.training.generators import generator_tensors
+from graphmamba.training.checkpoint import generator_tensors, optimizer_tensors, prefixed
+from graphmamba.training.distributed import Team
 from graphmamba.training.results import Scores
-from graphmamba.training.team import Team
+from graphmamba.training.weights import write_tensors
 
 KIND = "dump"
 FORMAT = 1
@@ -143,3 +147,63 @@ def _copy_over(pairs: list[tuple[Tensor, Tensor]]) -> None:
     with torch.no_grad():
         for group in groups.values():
             torch._foreach_copy_([kept for kept, _ in group], [now for _, now in group])
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stops:
+    """Listens for signals while it is entered; the second one ends the process as usual.
+
+    Args:
+        max_time: Seconds after which to stop.
+        checkpoint_every: Seconds between two saved states.
+    """
+
+    def __init__(self, max_time: float, checkpoint_every: float) -> None:
+        self.is_signalled = self.is_interrupted = False
+        self._begin = self._saved = time.monotonic()
+        self._max_time, self._every = max_time, checkpoint_every
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "Stops":
+        # Python hands signals to the main thread alone, and only there they can be caught
+        if threading.current_thread() is threading.main_thread():
+            self._before = {each: signal.signal(each, self._catch) for each in SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._let_go()
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.is_signalled, self.is_interrupted = True, number == signal.SIGINT
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+        self._before = {}
+
+    @property
+    def seconds(self) -> float:
+        """Time since the beginning."""
+        return time.monotonic() - self._begin
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is used up."""
+        return self.seconds >= self._max_time
+
+    @property
+    def is_save_due(self) -> bool:
+        """Whether the last saved state is old."""
+        return time.monotonic() - self._saved >= self._every
+
+    def saved(self) -> None:
+        """Take note of a saved state."""
+        self._saved = time.monotonic()

@@ -1,5 +1,6 @@
 """A trained model as one file: weights, and in the header what it takes to build the model."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,14 +13,15 @@ from graphmamba.data.catalog import Features, Task
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
 from graphmamba.parse import parse
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.files import read_tensors, write_tensors
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.results import Rank, rank_of, read_scores
+from graphmamba.whole_files import write_whole
 
 KIND = "weights"
 FORMAT = 1
 """Counts changes after which older programs would misread the file."""
+META = "graphmamba"
+"""Key of a safetensors file's header under which our JSON is."""
 
 
 class Weights(NamedTuple):
@@ -149,7 +151,10 @@ def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
         where: What a message calls the file.
     """
     outline = weights.experiment.outline()
-    _check_data(weights, outline, where)
+    for name, kind, own in (("features", Features, outline.features), ("task", Task, outline.task)):
+        content = weights.metadata.get(name)
+        if not isinstance(content, dict) or parse(kind, content, f"{where}: {name}") != own:
+            raise UserError(f"'{where}': {name} must be those of its experiment, got {content}")
     # only now memory is taken, no more than the file has
     check_tensors(outline.state_dict(), weights.state, where)
     seed: Any = weights.metadata.get("seed", 0)
@@ -189,9 +194,35 @@ def check_tensors(
         )
 
 
-def _check_data(weights: Weights, model: GraphMamba, where: Path | str) -> None:
-    """Refuse weights for another kind of data than the experiment's."""
-    for name, kind, own in (("features", Features, model.features), ("task", Task, model.task)):
-        content = weights.metadata.get(name)
-        if not isinstance(content, dict) or parse(kind, content, f"{where}: {name}") != own:
-            raise UserError(f"'{where}': {name} must be those of its experiment, got {content}")
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> None:
+    """Write tensors with a JSON description in the header, whole."""
+    from safetensors.torch import save
+
+    # several names for one storage, and views, are more than the format knows
+    apart = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+
+    def write(partial: Path) -> None:
+        partial.write_bytes(save(apart, metadata={META: json.dumps(about)}))
+
+    write_whole(path, write)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
+    """Read what `write_tensors` wrote; never runs code of the file."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise UserError(f"'{path}' must be a file, and there is none")
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            about = json.loads((file.metadata() or {})[META])
+    except (SafetensorError, OSError, ValueError, RecursionError) as mistake:
+        raise UserError(f"'{path}' is corrupt or no safetensors file: {mistake}") from mistake
+    except KeyError as mistake:
+        raise UserError(f"'{path}' was not written by graphmamba: its header says nothing") from (
+            mistake
+        )
+    if not isinstance(about, dict):
+        raise UserError(f"'{path}' must be described by keys and values, got {about!r}")
+    return tensors, about

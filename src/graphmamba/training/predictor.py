@@ -1,6 +1,8 @@
 """A trained model, ready for use: `graphmamba.load(path).predict(graphs)`."""
 
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,14 +18,16 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.data.transforms.degree_profile import DEGREE_PROFILE_COLUMNS, degree_profiles
 from graphmamba.data.transforms.precompute import precomputed
+from graphmamba.environment import resolve_device
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.folder import RunFolder
-from graphmamba.training.options import RunOptions
-from graphmamba.training.predict import BUDGET, stream_predictions
-from graphmamba.training.predictions import Predictions
+from graphmamba.parse import suggest
+from graphmamba.training.compile import compile_parts, is_captured
+from graphmamba.training.evaluate import Scorer
+from graphmamba.training.experiment import Experiment, Precision, RunOptions
+from graphmamba.training.predict import BUDGET, Predictions, stream_predictions
 from graphmamba.training.results import Scores
+from graphmamba.training.run_dir import RunFolder
 from graphmamba.training.weights import build_model, load_weights
 
 READ = frozenset({"x", "edge_index", "edge_attr", LINKS})
@@ -201,3 +205,85 @@ def with_read_columns(
         return store
     made = precomputed(columns or store.to("cpu").columns(), model.precompute)
     return store.with_columns(nodes=made.nodes, pairs=made.pairs)
+
+
+def scorer_of(
+    trained: Trained,
+    store: GraphStore,
+    device: torch.device,
+    *,
+    batch_size: int | None = None,
+    precision: Precision | None = None,
+) -> Scorer:
+    """Make a scorer that computes as the run of a trained model did.
+
+    Whatever the graphs are, the model's own task and recipe say how it is scored.
+
+    Args:
+        trained: The model, which is moved to the device.
+        store: Graphs with the columns that it reads.
+        device: Where to compute.
+        batch_size: Graphs at a time; None for that of training.
+        precision: None for that of training.
+    """
+    experiment, options = trained.experiment, trained.options
+    if batch_size is not None:
+        recipe = replace(experiment.recipe, batch_size=batch_size)
+        experiment = replace(experiment, recipe=recipe)
+    if options.compile == "on" and device.type == resolve_device(options.device).type:
+        compile_parts(trained.model)
+    return Scorer(
+        trained.model.to(device),
+        store.to(device),
+        experiment,
+        precision or options.precision,
+        is_captured(options, device, options.devices * options.nodes),
+        tf32=options.tf32,
+    )
+
+
+PACKAGED = Path(__file__).parents[1] / "weights"
+"""Where an installed package has them."""
+CLONED = Path(__file__).parents[3] / "weights"
+"""Where they are in the repository, which a clone is run from."""
+SUFFIX = ".safetensors"
+MAIN = "/graph-mamba"
+"""What the name of a benchmark alone leaves out."""
+
+
+def weights_folder(folder: Path | str | None = None) -> Path:
+    """Where weights are: the folder given, or $GRAPHMAMBA_WEIGHTS, or those of this copy."""
+    own = PACKAGED if PACKAGED.is_dir() else CLONED
+    return Path(folder or os.environ.get("GRAPHMAMBA_WEIGHTS") or own)
+
+
+def load_pretrained(name: str, folder: Path | str | None = None) -> Trained:
+    """Read a model that was trained for the reader, ready for use.
+
+    Args:
+        name: As in `find_pretrained`.
+        folder: As in `find_pretrained`.
+    """
+    return load(find_pretrained(name, folder))
+
+
+def find_pretrained(name: str, folder: Path | str | None = None) -> Path:
+    """Find weights by the name of their experiment.
+
+    Args:
+        name: `BENCHMARK/MODEL`, or `BENCHMARK` alone for Graph-Mamba on it.
+        folder: Where `NAME/best.safetensors` or `NAME.safetensors` is; None for the default place.
+    """
+    check_is("name", name, str)
+    where = weights_folder(folder)
+    for full in (name, f"{name}{MAIN}"):
+        for place in (RunFolder(where / full).best, where / f"{full}{SUFFIX}"):
+            if place.is_file():
+                return place
+    found = sorted(
+        str(file.relative_to(where).with_suffix("")).removesuffix("/best")
+        for file in where.rglob(f"*{SUFFIX}")
+    )
+    # a benchmark that is misspelt stands for Graph-Mamba on it
+    found.sort(key=lambda each: not each.endswith(MAIN))
+    raise UserError(f"no pretrained weights '{name}' in '{where}'; {suggest(name, found)}")

@@ -15,12 +15,11 @@ import graphmamba
 from graphmamba.cli import main
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.custom.options import OwnOptions
+from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import Experiment
-from graphmamba.training.fit_seeds import fit_seeds
-from graphmamba.training.open_data import open_data
-from graphmamba.training.options import RunOptions
-from graphmamba.training.own_graphs import take_graphs
+from graphmamba.training.experiment import Experiment, RunOptions
+from graphmamba.training.fit import fit, fit_seeds
+from graphmamba.training.graphs import identity_of, open_data, take_graphs
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 from tests.test_cli import status_of
@@ -193,3 +192,13 @@ def test_what_is_no_experiment_is_refused(given: dict[str, Any], told: str) -> N
     graphs = synthetic_graphs(CATALOG["mnist"], 4)
     with typecheck_off(), pytest.raises(UserError, match=told):
         take_graphs(graphs, **given)
+
+
+def test_graphs_in_other_parts_are_other_graphs(tmp_path: Path) -> None:
+    made, store = take_graphs(rings(), experiment())
+    assert store.split is not None
+    other = GraphStore.from_tables(store.tables, store.split.roll(1), store.source)
+    assert identity_of(made, store) != identity_of(made, other)
+    fit(made, store, RunOptions(max_time=0.0), tmp_path / "run")
+    with pytest.raises(UserError, match=r"graphs must be those of the training|must be the same"):
+        fit(made, other, folder=tmp_path / "run", resume=True)

@@ -1,7 +1,8 @@
-"""A folder is kept to one run at a time, and by nobody who is gone."""
+"""The folder of a run: its lock, its table of epochs, whole rows only, and their picture."""
 
 import errno
 import fcntl
+import math
 import os
 import signal
 import subprocess
@@ -11,9 +12,15 @@ from pathlib import Path
 import pytest
 
 from graphmamba.errors import UserError
-from graphmamba.training.fit import fit
-from graphmamba.training.fit_seeds import fit_seeds
-from graphmamba.training.lock import LOCK, FolderLock
+from graphmamba.training.fit import fit, fit_seeds
+from graphmamba.training.run_dir import (
+    LOCK,
+    FolderLock,
+    append_row,
+    cut_rows,
+    draw_curves,
+    read_rows,
+)
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import Notes, assert_same_run, tiny_experiment, tiny_store
 from tests.helpers.typecheck import typecheck_off
@@ -21,11 +28,10 @@ from tests.helpers.typecheck import typecheck_off
 EXPERIMENT = tiny_experiment(**{"recipe.epochs": 2})
 STORE = tiny_store(EXPERIMENT)
 USED = "folder must not be in use, and another process trains in '{}'"
-
 HOLDER = """
 import sys
 from pathlib import Path
-from graphmamba.training.lock import FolderLock
+from graphmamba.training.run_dir import FolderLock
 
 with FolderLock(Path(sys.argv[1])) as lock:
     lock.take()
@@ -141,3 +147,84 @@ def test_a_series_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
     assert refused == [True]
     assert [run.ending for run in result.runs] == ["finished"]
     assert not [*folder.rglob(LOCK)]
+
+
+ROWS = [{"epoch": epoch, "loss": 1 / (epoch + 3)} for epoch in range(4)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "metrics.csv"
+    for row in ROWS:
+        append_row(path, row)
+    return path
+
+
+def test_numbers_come_back_to_the_last_bit(path: Path) -> None:
+    assert read_rows(path) == ROWS
+    append_row(path, {"epoch": 4, "loss": math.nan})
+    assert math.isnan(read_rows(path)[-1]["loss"])
+
+
+def test_a_row_cut_short_is_left_out(path: Path) -> None:
+    path.write_text(path.read_text()[:-3])
+    assert read_rows(path) == ROWS[:-1]
+
+
+@pytest.mark.parametrize("epochs", range(5))
+def test_rows_of_later_epochs_are_cut(path: Path, epochs: int) -> None:
+    with path.open("a") as file:
+        file.write("4,0.")
+    cut_rows(path, epochs)
+    assert read_rows(path) == ROWS[:epochs]
+    append_row(path, ROWS[0])
+    assert read_rows(path) == [*ROWS[:epochs], ROWS[0]]
+
+
+def test_no_file_has_no_rows(tmp_path: Path) -> None:
+    cut_rows(tmp_path / "metrics.csv", 3)
+    assert read_rows(tmp_path / "metrics.csv") == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"metrics\.csv' cannot be written"):
+        append_row(tmp_path / "nowhere" / "metrics.csv", ROWS[0])
+
+
+def test_a_disk_that_is_full_half_way_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, text: write(handle, text[:5]))
+    with pytest.raises(UserError, match="No space left on device"):
+        append_row(path, {"epoch": 4, "loss": 0.125})
+    assert read_rows(path) == ROWS
+
+
+def write_metrics(path: Path, epochs: int) -> Path:
+    for epoch in range(epochs):
+        row = {"epoch": epoch, "learning_rate": 1e-3, "train_loss": 1 / (epoch + 1)}
+        scores = {
+            f"{split}_{name}": 0.5 for split in ("validation", "test") for name in ("loss", "mrr")
+        }
+        append_row(path, row | scores | {"is_best": int(epoch == 0)})
+    return path
+
+
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_a_picture_is_drawn(epochs: int, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    metrics = write_metrics(tmp_path / "metrics.csv", epochs)
+    draw_curves(metrics, tmp_path / "curves.png", "PCQM, seed 0", "mrr")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+def test_no_epoch_is_no_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(UserError, match="must hold an epoch, got none"):
+        draw_curves(tmp_path / "metrics.csv", tmp_path / "curves.png", "nothing", "mrr")
+
+
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(UserError, match="plots need matplotlib"):
+        draw_curves(tmp_path / "metrics.csv", tmp_path / "curves.png", "nothing", "mrr")

@@ -1,19 +1,28 @@
-"""A state or a table of epochs that is damaged: one line, and nothing overwritten."""
+"""A state or a table of epochs that is damaged is told in one line; what processes of runs draw."""
 
+import random
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from graphmamba.errors import UserError
-from graphmamba.training.files import read_tensors, write_tensors
+from graphmamba.training.checkpoint import (
+    generator_tensors,
+    generator_words,
+    own_generators,
+    process_seed,
+    restore_generators,
+)
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.options import RunOptions
+from graphmamba.training.run_dir import read_rows
+from graphmamba.training.weights import read_tensors, write_tensors
 from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store
 from tests.helpers.typecheck import typecheck_off
 
@@ -145,3 +154,35 @@ def test_a_run_that_is_done_and_lost_its_rows_says_what_it_found(
     found = fit(EXPERIMENT, store, options, tmp_path / "run")
     (tmp_path / "run" / "metrics.csv").unlink()
     assert fit(EXPERIMENT, store, options, tmp_path / "run", resume=True) == found
+
+
+def test_no_process_of_any_run_draws_what_another_does() -> None:
+    seeds = {process_seed(seed, rank) for seed in range(-5, 20) for rank in range(8)}
+    assert len(seeds) == 25 * 8
+    drawn = []
+    for seed in seeds:
+        with own_generators(seed):
+            drawn.append(torch.rand(()).item())
+    assert len({*drawn}) == len(seeds)
+
+
+def test_a_run_of_one_process_draws_by_its_own_seed() -> None:
+    assert [process_seed(seed, 0) for seed in (0, 5, -(2**63), 2**63 - 1)] == [
+        *(0, 5, -(2**63), 2**63 - 1)
+    ]
+
+
+def draws() -> list[float]:
+    return [torch.rand(()).item(), float(np.random.rand()), random.random()]  # noqa: NPY002
+
+
+def test_all_generators_are_put_back() -> None:
+    before = generator_tensors(), generator_words()
+    first = draws()
+    restore_generators(*before)
+    assert draws() == first
+    restore_generators(*before)
+    with own_generators(3):
+        inside = draws()
+    assert draws() == first
+    assert all(one != other for one, other in zip(inside, first, strict=True))

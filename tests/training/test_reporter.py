@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 
 from graphmamba.errors import UserError
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.options import RunOptions
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 
 EXPERIMENT = tiny_experiment(**{"recipe.epochs": 2})

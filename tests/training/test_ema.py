@@ -7,15 +7,13 @@ import torch
 from torch import Tensor
 
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.average import WeightAverage
-from graphmamba.training.build import make_average
+from graphmamba.training.ema import WeightAverage
 from graphmamba.training.evaluate import evaluate
-from graphmamba.training.files import read_tensors
-from graphmamba.training.fit import fit
-from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.options import RunOptions
-from graphmamba.training.trained import load
-from graphmamba.training.weights import load_state
+from graphmamba.training.experiment import RunOptions
+from graphmamba.training.fit import fit, make_average
+from graphmamba.training.predictor import load
+from graphmamba.training.run_dir import read_rows
+from graphmamba.training.weights import load_state, read_tensors
 from tests.helpers.runs import (
     Notes,
     assert_same_run,

@@ -1,4 +1,4 @@
-"""The step and the evaluation as CUDA graphs, held to the plain ones."""
+"""Step and evaluation as CUDA graphs, held to the plain ones, and captures that fail."""
 
 from pathlib import Path
 
@@ -7,13 +7,54 @@ import pytest
 import torch
 
 from graphmamba.errors import UserError
-from graphmamba.training.captured_forward import CapturedForward
+from graphmamba.training.cuda_graph import CapturedCall, CapturedForward, CaptureError
 from graphmamba.training.evaluate import evaluate
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.metrics_file import read_rows
-from graphmamba.training.options import RunOptions
+from graphmamba.training.run_dir import read_rows
 from tests.helpers.experiments import small_experiment
 from tests.helpers.runs import tiny_experiment, tiny_store
+
+
+@pytest.mark.gpu
+def test_every_call_counts_whether_it_is_captured_or_not() -> None:
+    total = torch.zeros((), device="cuda")
+    call = CapturedCall(lambda: total.add_(1), torch.cuda.Stream())
+    for expected in range(1, 6):
+        call()
+        assert total.item() == expected
+    assert not call.has_failed
+
+
+@pytest.mark.gpu
+def test_what_cannot_be_captured_runs_on_after_one_warning() -> None:
+    total = torch.zeros((), device="cuda")
+
+    def work() -> None:
+        total.add_(torch.rand((), device="cuda").item() * 0 + 1)
+
+    call = CapturedCall(work, torch.cuda.Stream())
+    call()
+    with pytest.warns(UserWarning, match="could not be captured as a CUDA graph"):
+        call()
+    call()
+    assert total.item() == 3
+    # generators, memory and further captures are as before
+    torch.manual_seed(0)
+    first = torch.rand(3, device="cuda")
+    torch.manual_seed(0)
+    assert torch.equal(torch.rand(3, device="cuda"), first)
+    test_every_call_counts_whether_it_is_captured_or_not()
+
+
+@pytest.mark.gpu
+def test_a_capture_that_was_asked_for_stops_the_run_where_it_fails() -> None:
+    total = torch.zeros((), device="cuda")
+    call = CapturedCall(lambda: total.fill_(total.item()), torch.cuda.Stream(), is_required=True)
+    call()
+    with pytest.raises(CaptureError, match="the step could not be captured"):
+        call()
+
 
 NAMES = (
     "peptides-func/graph-mamba",

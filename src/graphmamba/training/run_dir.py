@@ -1,0 +1,451 @@
+"""The folder of a run: what is in it, its lock, its table of epochs and their curves."""
+
+import csv
+import errno
+import io
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from graphmamba.errors import UserError
+from graphmamba.figures import new_figure, write_figure
+from graphmamba.parse import convert, read_yaml
+from graphmamba.training.distributed import Team
+from graphmamba.training.experiment import Experiment, RunOptions
+from graphmamba.training.results import RunResult, SeedsResult, read_result
+from graphmamba.whole_files import cannot_write, write_json, write_text
+
+RUNS = Path("runs")
+"""Where runs go that were given no folder."""
+OPTIONS = "options"
+"""Key of `config.yaml` under which it says how the experiment was run."""
+SEEDS = "seeds"
+"""Key of `config.yaml` under which a series of runs has its seeds."""
+
+
+def new_folder(experiment: Experiment, team: Team) -> Path:
+    """Name a folder for a run by its data set and the time; the same one in all processes."""
+    name = Path(experiment.own.path).stem or "own" if experiment.own else experiment.benchmark
+    moment = time.localtime(team.first_of(time.time()))
+    return RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S', moment)}"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of a run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """Experiment and options, all defaults included."""
+        return self.path / "config.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """One row an epoch."""
+        return self.path / "metrics.csv"
+
+    @property
+    def curves(self) -> Path:
+        """A picture of the epochs, where there is matplotlib."""
+        return self.path / "curves.png"
+
+    @property
+    def results(self) -> Path:
+        """What the run found."""
+        return self.path / "results.json"
+
+    @property
+    def best(self) -> Path:
+        """Weights of the chosen epoch."""
+        return self.path / "best.safetensors"
+
+    @property
+    def state(self) -> Path:
+        """All that it takes to go on."""
+        return self.path / "last" / "state.safetensors"
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All that a run which goes well writes."""
+        return self.config, self.metrics, self.curves, self.results, self.best, self.state
+
+    def dump(self, step: int) -> Path:
+        """State before a step that failed."""
+        return self.path / f"failed-step-{step}" / "state.safetensors"
+
+    @contextmanager
+    def kept(
+        self, team: Team, resume: bool, is_series: bool = False
+    ) -> Iterator[Callable[[], None]]:
+        """Keep the folder for one run, or series of runs; others are refused until it is left.
+
+        Gives what refuses to go on once the folder is no longer there.
+
+        Args:
+            team: All processes of the run; each has to enter, and the first one has the lock.
+            resume: Whether to go on with what the folder holds; or else it must hold no run.
+            is_series: Whether it is the folder of several seeds.
+        """
+        with FolderLock(self.path) as lock:
+
+            def take() -> None:
+                if resume:
+                    self._check_run(is_series)
+                else:
+                    self.begin()
+                lock.take()
+                # only now nobody else can begin one
+                if not resume and any(each.exists() for each in self.files):
+                    raise UserError(
+                        f"folder must hold no run yet, got '{self.path}': resume it, "
+                        "or name another"
+                    )
+
+            team.let_first(take)
+            yield lambda: team.let_first(lock.check)
+
+    def begin(self) -> None:
+        """Make the folder, or refuse one that cannot be made."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as mistake:
+            raise UserError(f"folder must be writable, got '{self.path}': {mistake}") from mistake
+
+    def _check_run(self, is_series: bool) -> None:
+        """Refuse a folder that holds no run, or series of runs, to resume."""
+        if not (self.config.exists() or self.state.exists()):
+            raise UserError(f"folder must hold a run to resume, and '{self.config}' is missing")
+        has_seeds = self.config.exists() and bool(read_config(self.path).seeds)
+        if is_series and not has_seeds:
+            raise UserError(
+                f"seeds must be added to a series of them, and '{self.path}' holds a single run: "
+                "resume it without seeds, or name another folder"
+            )
+        if has_seeds and not is_series:
+            raise UserError(
+                f"folder must hold a single run, and '{self.path}' holds a series of seeds: "
+                "resume it with its seeds, or name the folder of one"
+            )
+        # the state is written before the first step: without it these would be overwritten
+        written = [each.name for each in (self.results, self.best, self.metrics) if each.exists()]
+        if not is_series and written and not self.state.exists():
+            raise UserError(
+                f"'{self.state}' is missing, so the run in '{self.path}' cannot be resumed; its "
+                f"{', '.join(written)} stay as they are: start another run in a new folder"
+            )
+
+    def has_state(self) -> bool:
+        """Whether there is something to go on with; a run that was killed too early has none."""
+        return self.state.exists()
+
+    def done(self) -> RunResult | None:
+        """What the run found, if it came to its end."""
+        found = read_result(self.results) if self.results.is_file() else None
+        return found if found is not None and found.is_done else None
+
+    def write_results(self, result: RunResult | SeedsResult) -> None:
+        """Write what was found."""
+        write_json(self.results, result.content())
+
+
+def write_config(
+    path: Path, experiment: Experiment, options: RunOptions, seeds: Sequence[int] = ()
+) -> None:
+    """Write all that a run follows from, so that `config.load_experiment` reads it again."""
+    import yaml
+
+    content = experiment.content() | {OPTIONS: options.content()}
+    if seeds:
+        content[SEEDS] = list(seeds)
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    write_text(path, f"# {experiment.data.title}, all defaults included\n{text}")
+
+
+class Started(NamedTuple):
+    """What runs were started with."""
+
+    experiment: Experiment
+    options: RunOptions
+    seeds: tuple[int, ...]
+    """Of a series of runs; empty where there is one."""
+
+
+def read_config(folder: Path | str) -> Started:
+    """Read what a run, or a series of runs, was started with."""
+    path = RunFolder(Path(folder)).config
+    if not path.is_file():
+        raise UserError(f"'{folder}' must be the folder of a run, and it has no {path.name}")
+    try:
+        content = read_yaml(path.read_text(encoding="utf-8"), f"'{path}'")
+    except UnicodeDecodeError as mistake:
+        raise UserError(f"'{path}' must be YAML: {mistake}") from mistake
+    if not isinstance(content, dict) or OPTIONS not in content:
+        raise UserError(f"'{path}' must hold an experiment and its {OPTIONS}")
+    return started_of(content, str(path))
+
+
+def started_of(content: Mapping[str, object], where: str) -> Started:
+    """Take apart what `write_config` wrote; without options and seeds it is an experiment alone.
+
+    Args:
+        content: Of the file.
+        where: What a message calls it.
+    """
+    entries = dict(content)
+    given = entries.pop(OPTIONS, {})
+    if not isinstance(given, Mapping):
+        raise UserError(f"{where}: {OPTIONS} must hold keys and values, got {given!r}")
+    options = RunOptions.of(given, f"{where}: {OPTIONS}")
+    seeds = convert(entries.pop(SEEDS, []), tuple[int, ...], f"{where}: {SEEDS}")
+    assert isinstance(seeds, tuple)
+    return Started(Experiment.of(entries, where), options, seeds)
+
+
+LOCK = ".lock"
+"""Name of the file that is locked; it is there as long as a run is."""
+HELD = (errno.EAGAIN, errno.EACCES)
+"""What file systems answer where another process has the lock."""
+
+
+class FolderLock:
+    """Once it is taken, keeps others from a folder until it is left.
+
+    The system itself lets go of what a process held that was killed: a file that is left behind
+    stops nobody.
+
+    Args:
+        folder: What is kept; it need not be there before the lock is taken.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._path = folder, folder / LOCK
+        self._handle: int | None = None
+
+    def __enter__(self) -> "FolderLock":
+        return self
+
+    def take(self) -> None:
+        """Take the lock, or refuse a folder that another run has."""
+        while self._handle is None:
+            handle = self._open()
+            try:
+                _lock(handle, self._folder)
+                if self._is_named(handle):
+                    self._handle = handle
+            finally:
+                if self._handle is None:
+                    os.close(handle)
+
+    def check(self) -> None:
+        """Refuse to go on in a folder that was removed, or that another one took the place of."""
+        if self._handle is not None and not self._is_named(self._handle):
+            raise UserError(
+                f"folder must stay while a run writes to it, and '{self._folder}' was removed or "
+                "replaced"
+            )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._handle is None:
+            return
+        # another folder may have taken the place of ours, with a lock of its own
+        with suppress(OSError):
+            if self._is_named(self._handle):
+                self._path.unlink(missing_ok=True)
+        os.close(self._handle)
+        self._handle = None
+
+    def _open(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as mistake:
+            raise UserError(f"folder must be writable, got '{self._folder}': {mistake}") from (
+                mistake
+            )
+
+    def _is_named(self, handle: int) -> bool:
+        """Whether the file is still in its place: who had it before may have removed it."""
+        try:
+            return os.path.samestat(os.fstat(handle), self._path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+
+def _lock(handle: int, folder: Path) -> None:
+    try:
+        # not there on Windows
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (OSError, ImportError) as mistake:
+        if isinstance(mistake, OSError) and mistake.errno in HELD:
+            raise UserError(
+                f"folder must not be in use, and another process trains in '{folder}': "
+                "wait for its end, or name another folder"
+            ) from mistake
+        warnings.warn(
+            f"'{folder}' lies where files cannot be locked ({mistake}): "
+            "take care that no other process trains there",
+            stacklevel=2,
+        )
+
+
+Row = Mapping[str, int | float]
+WRITING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
+"""A pipe that nobody reads is no place for rows, and would be waited for."""
+Line = tuple[int, str, list[float] | None]
+"""Number, text, and values where it is a row."""
+SHOWN = 8
+"""Damaged lines that a message names."""
+
+
+def append_row(path: Path, row: Row) -> None:
+    """Add a row, and before the first one the names of the columns."""
+    lines = [list(row)] if not path.exists() else []
+    # enough digits to get the very same numbers back
+    lines.append([repr(value) for value in row.values()])
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    try:
+        # one write to the end of a file arrives whole when we are killed; a full disk cuts it short
+        handle = os.open(path, WRITING, 0o666)
+        try:
+            wanted = text.getvalue().encode()
+            if os.write(handle, wanted) < len(wanted):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as mistake:
+        raise cannot_write(path, mistake) from mistake
+
+
+def read_rows(path: Path) -> list[dict[str, float]]:
+    """Read all rows; one that was cut short is left out, and a damaged one refused."""
+    names, rows = _lines(path)
+    for number, _, values in rows:
+        if values is None:
+            raise UserError(f"'{path}' must hold a number in each column, not so in line {number}")
+    return [dict(zip(names, values, strict=True)) for _, _, values in rows if values is not None]
+
+
+def cut_rows(path: Path, epochs: int) -> None:
+    """Keep the rows of the first epochs: those after a saved state are made again."""
+    if not path.is_file():
+        return
+    names, rows = _lines(path)
+    kept, dropped, last = [",".join(names)], [], -1.0
+    for number, line, values in rows:
+        # of rows that have lost their place, none can be told to be the right one
+        if values is None or not last < values[0] or values[0] != int(values[0]):
+            dropped.append(number)
+        elif values[0] < epochs:
+            last = values[0]
+            kept.append(line)
+    if dropped:
+        told = ", ".join(map(str, dropped[:SHOWN])) + (", ..." if len(dropped) > SHOWN else "")
+        warnings.warn(
+            f"'{path}' is damaged: {len(dropped)} of its lines dropped ({told})", stacklevel=2
+        )
+    if len(kept) > 1:
+        write_text(path, "\n".join(kept) + "\n")
+    else:
+        path.unlink()
+
+
+def _lines(path: Path) -> tuple[list[str], list[Line]]:
+    """Names of the columns, and all whole lines below, those that are no row without values."""
+    if not path.is_file():
+        return [], []
+    # by newlines alone: a damaged line may hold whatever else `splitlines` parts lines at
+    first, *others = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] or [""]
+    names = first.split(",")
+    rows: list[Line] = []
+    for number, line in enumerate(others, 2):
+        try:
+            values = [float(value) for value in line.split(",")]
+        except ValueError:
+            values = []
+        is_row = names[0] == "epoch" and len(values) == len(names) and math.isfinite(values[0])
+        rows.append((number, line, values if is_row else None))
+    return names, rows
+
+
+TRAIN, VALIDATION, TEST = "#4477aa", "#ee8866", "#228833"
+"""Colours that also people who confuse red and green can tell apart."""
+FAINT = "#9a9a9a"
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
+    """Draw the epochs of a run into a file (needs the extra `plots`).
+
+    Args:
+        metrics: The run's `metrics.csv`.
+        path: The picture; its ending says which format.
+        title: What stands above it.
+        metric: The score that the best epoch was chosen by.
+    """
+    figure = new_figure(11.0, 3.6)
+    # only now: `new_figure` says so where it is missing
+    from matplotlib.ticker import MaxNLocator
+
+    rows = read_rows(metrics)
+    if not rows:
+        raise UserError(f"'{metrics}' must hold an epoch, got none")
+    losses, scores, rates = figure.subplots(1, 3, width_ratios=(1, 1, 0.8))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    epochs = [int(row["epoch"]) + 1 for row in rows]
+    marker = "o" if len(rows) == 1 else ""
+
+    def draw(panel: Any, column: str, label: str, color: str) -> None:
+        values = [row[column] for row in rows]
+        panel.plot(epochs, values, color=color, label=label, linewidth=1.8, marker=marker)
+
+    losses.set_title("loss", loc="left", fontsize=10)
+    draw(losses, "train_loss", "training", TRAIN)
+    draw(losses, "validation_loss", "validation", VALIDATION)
+    scores.set_title(metric.replace("_", " "), loc="left", fontsize=10)
+    draw(scores, f"validation_{metric}", "validation", VALIDATION)
+    draw(scores, f"test_{metric}", "test", TEST)
+    rates.set_title("learning rate", loc="left", fontsize=10)
+    draw(rates, "learning_rate", "", TRAIN)
+    # an exponent above the axis would take the title's place
+    rates.yaxis.set_major_formatter("{x:.3g}")
+    rates.set_ylim(bottom=0)
+    best = max((place for place, row in enumerate(rows) if row["is_best"]), default=None)
+    if best is not None:
+        value = rows[best][f"test_{metric}"]
+        told = f"best epoch {epochs[best]}: {value:.4f}"
+        scores.plot(epochs[best], value, "o", color=TEST, label=told)
+    for panel in (losses, scores):
+        panel.legend(frameon=False, fontsize=9)
+    for panel in (losses, scores, rates):
+        panel.set_xlabel("epoch", fontsize=9)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        panel.margins(x=0.03)
+        panel.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=8)
+        if best is not None:
+            panel.axvline(epochs[best], color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+    write_figure(figure, path)
