@@ -102,7 +102,7 @@ def test_nodes_that_keep_their_noise_take_their_outputs_along(
             drawn = draw_bits(stream, counter)
             return bits if drawn.shape == bits.shape else drawn
 
-        monkeypatch.setattr(import_module("graphmamba.ordering.line_up"), "draw_bits", draw)
+        monkeypatch.setattr(import_module("graphmamba.ordering.permutation"), "draw_bits", draw)
         return mixer(rows, graphs)
 
     carried = torch.empty_like(noise).index_copy(1, names, noise)

@@ -16,8 +16,7 @@ from graphmamba.nn.dense import DenseLayout
 from graphmamba.nn.graph_mamba_mixer import GraphMambaMixer
 from graphmamba.nn.parts import LocalModel
 from graphmamba.nn.performer import Performer
-from graphmamba.ordering.line_up import LineUp
-from graphmamba.ordering.line_ups import line_ups_of
+from graphmamba.ordering.permutation import LineUp, line_ups_of
 from graphmamba.ordering.seed import NoiseSeed
 
 

@@ -12,7 +12,7 @@ from graphmamba.data.topology import Topology
 from graphmamba.nn.graph_mamba_mixer import GraphMambaMixer, InputNorm
 from graphmamba.nn.mamba_block import MambaOptions
 from graphmamba.ops.tensor_checks import check_float_type, check_membership, check_rows
-from graphmamba.ordering.line_up import check_given
+from graphmamba.ordering.permutation import check_given
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.ordering.seed import DrawnSeed
 

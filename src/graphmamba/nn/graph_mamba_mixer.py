@@ -9,8 +9,7 @@ from graphmamba.checks import check_choice, check_is, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.nn.mamba_block import MambaBlock, MambaOptions
 from graphmamba.nn.parts import GlobalMixer
-from graphmamba.ordering.line_up import line_up
-from graphmamba.ordering.line_ups import Request
+from graphmamba.ordering.permutation import Request, line_up
 from graphmamba.ordering.policy import OrderPolicy
 
 InputNorm = Literal["none", "layer"]
