@@ -9,7 +9,7 @@ from graphmamba.errors import UserError
 from graphmamba.nn.config import AttentionConfig, PlainConfig, StackConfig
 from graphmamba.nn.encoder_config import EncoderConfig, LaplacianConfig
 from graphmamba.nn.heads import HeadConfig
-from graphmamba.nn.mamba_block import MambaOptions
+from graphmamba.nn.mamba import MambaOptions
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.recipe import Recipe

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from graphmamba.nn.config import StackConfig
     from graphmamba.nn.encoder_config import EncoderConfig
     from graphmamba.nn.heads import HeadConfig
-    from graphmamba.nn.mamba_block import MambaOptions
+    from graphmamba.nn.mamba import MambaOptions
     from graphmamba.nn.model import GraphMamba
     from graphmamba.ops import causal_conv1d, selective_scan
     from graphmamba.ordering import OrderPolicy
@@ -90,7 +90,7 @@ _HOMES = {
     "GraphMambaLayer": "graphmamba.nn",
     "GraphStore": "graphmamba.data.store",
     "HeadConfig": "graphmamba.nn.heads",
-    "MambaOptions": "graphmamba.nn.mamba_block",
+    "MambaOptions": "graphmamba.nn.mamba",
     "OrderPolicy": "graphmamba.ordering",
     "OwnOptions": "graphmamba.data.custom.options",
     "Predictions": "graphmamba.training.predictions",

@@ -8,10 +8,10 @@ from torch_geometric.data import Batch, Data
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, CATALOG, Features
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
-from graphmamba.nn.batch_norm import BatchNorm
 from graphmamba.nn.categories import CategoryEncoder
 from graphmamba.nn.encoder import Concat, GraphEncoder, NodeFeatures, PreLayer
 from graphmamba.nn.encoder_config import EncoderConfig, LaplacianConfig, RandomWalkConfig
+from graphmamba.nn.norm import BatchNorm
 from graphmamba.nn.numbers import NumberEncoder
 from graphmamba.nn.superpixels import EDGE_STATISTICS, NODE_STATISTICS
 from tests.helpers.synthetic import synthetic_graphs

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from graphmamba.nn import GCN, GPSLayer
-from graphmamba.nn.options import Activation
+from graphmamba.ops.activation import Activation
 from graphmamba.ops.linear.feed_forward import FeedForward
 from tests.helpers.graphs import random_rows, random_topology
 from tests.helpers.processes import only_interpreted, run_apart

@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 from graphmamba.nn.encoder_config import RandomWalkConfig
 from graphmamba.nn.random_walk import RandomWalkEncoder
 
-GRAPHS = Data(random_walk=torch.rand(12, 20, generator=torch.Generator().manual_seed(0)))
+WALKS = Data(random_walk=torch.rand(12, 20, generator=torch.Generator().manual_seed(0)))
 
 
 @pytest.mark.parametrize(
@@ -22,18 +22,18 @@ GRAPHS = Data(random_walk=torch.rand(12, 20, generator=torch.Generator().manual_
 def test_sizes(config: RandomWalkConfig, expected: int) -> None:
     encoder = RandomWalkEncoder(config)
     assert sum(parameter.numel() for parameter in encoder.parameters()) == expected
-    assert encoder(GRAPHS).shape == (12, config.channels)
+    assert encoder(WALKS).shape == (12, config.channels)
 
 
 def test_norm_standardises_each_step() -> None:
     encoder = RandomWalkEncoder(RandomWalkConfig())
-    normed = encoder.norm(GRAPHS.random_walk)
+    normed = encoder.norm(WALKS.random_walk)
     assert torch.allclose(normed.mean(dim=0), torch.zeros(20), atol=1e-5)
-    assert torch.allclose(encoder(GRAPHS), encoder.network(normed))
+    assert torch.allclose(encoder(WALKS), encoder.network(normed))
 
 
 def test_ghosts_do_not_count_in_the_norm() -> None:
     encoder = RandomWalkEncoder(RandomWalkConfig())
-    alone = encoder(Data(random_walk=GRAPHS.random_walk[:8]))
-    padded = encoder(Data(random_walk=GRAPHS.random_walk, num_real_nodes=torch.tensor(8)))
+    alone = encoder(Data(random_walk=WALKS.random_walk[:8]))
+    padded = encoder(Data(random_walk=WALKS.random_walk, num_real_nodes=torch.tensor(8)))
     assert torch.allclose(padded[:8], alone, atol=1e-5)

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn import Backbone, GraphMambaLayer
-from graphmamba.nn.graph_mamba_mixer import GraphMambaMixer
+from graphmamba.nn.graph_mamba import GraphMambaMixer
 from graphmamba.ordering import (
     ABLATIONS,
     PUBLISHED,

@@ -9,11 +9,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmamba.data.topology import Topology
-from graphmamba.nn.attention import Attention
-from graphmamba.nn.big_bird import BigBird
-from graphmamba.nn.block_pattern import BlockPattern
-from graphmamba.nn.dense import DenseLayout
-from graphmamba.nn.graph_mamba_mixer import GraphMambaMixer
+from graphmamba.nn.attention import Attention, DenseLayout
+from graphmamba.nn.bigbird import BigBird, BlockPattern
+from graphmamba.nn.graph_mamba import GraphMambaMixer
 from graphmamba.nn.parts import LocalModel
 from graphmamba.nn.performer import Performer
 from graphmamba.ordering.permutation import LineUp, line_ups_of

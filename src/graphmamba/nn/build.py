@@ -6,18 +6,16 @@ from torch import nn
 
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention
-from graphmamba.nn.big_bird import BigBird
+from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.config import LocalName, MixerName, StackConfig
 from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
-from graphmamba.nn.gcn import GCN
-from graphmamba.nn.gcne import GCNE
-from graphmamba.nn.gine import GINE
-from graphmamba.nn.gps_layer import GPSLayer
-from graphmamba.nn.graph_mamba_mixer import GraphMambaMixer
+from graphmamba.nn.gcn import GCN, GCNE
+from graphmamba.nn.gin import GINE
+from graphmamba.nn.gps import GPSLayer, PlainLayer
+from graphmamba.nn.graph_mamba import GraphMambaMixer
 from graphmamba.nn.parts import GlobalMixer, LocalModel
 from graphmamba.nn.performer import Performer
-from graphmamba.nn.plain_layer import PlainLayer
 
 LOCALS: dict[LocalName, Callable[[StackConfig, bool], LocalModel | None]] = {
     "gatedgcn": lambda config, has_gate: GatedGCN(

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from graphmamba.checks import check_fraction, check_least, check_types
-from graphmamba.nn.graph_mamba_mixer import InputNorm
-from graphmamba.nn.mamba_block import MambaOptions
-from graphmamba.nn.options import Activation, NormName
+from graphmamba.nn.graph_mamba import InputNorm
+from graphmamba.nn.mamba import MambaOptions
+from graphmamba.nn.norm import NormName
+from graphmamba.ops.activation import Activation
 from graphmamba.ordering.policy import OrderPolicy
 
 LocalName = Literal["gatedgcn", "gcn", "gcne", "gine", "gin", "none"]

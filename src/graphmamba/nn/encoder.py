@@ -11,10 +11,10 @@ from torch_geometric.data import Data
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
 from graphmamba.data.columns import column
 from graphmamba.errors import UserError
-from graphmamba.nn.batch_norm import BatchNorm, NoNorm
 from graphmamba.nn.categories import CategoryEncoder
 from graphmamba.nn.encoder_config import EncoderConfig
 from graphmamba.nn.laplacian import GateEncoder, LaplacianEncoder
+from graphmamba.nn.norm import BatchNorm, NoNorm
 from graphmamba.nn.numbers import NumberEncoder
 from graphmamba.nn.random_walk import RandomWalkEncoder
 from graphmamba.nn.superpixels import EDGE_STATISTICS, NODE_STATISTICS

@@ -5,9 +5,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmamba.data.columns import column
-from graphmamba.nn.batch_norm import BatchNorm, NoNorm
 from graphmamba.nn.encoder_config import RandomWalkConfig
 from graphmamba.nn.mlp import relu_mlp
+from graphmamba.nn.norm import BatchNorm, NoNorm
 
 
 class RandomWalkEncoder(nn.Module):

@@ -5,8 +5,8 @@ from torch.optim import Optimizer
 
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
-from graphmamba.nn.batch_norm import sync_norms
 from graphmamba.nn.model import GraphMamba
+from graphmamba.nn.norm import sync_norms
 from graphmamba.training.average import WeightAverage
 from graphmamba.training.checkpoint import RunState
 from graphmamba.training.experiment import Experiment

@@ -8,7 +8,7 @@ from torch import nn
 
 from graphmamba.errors import UserError
 from graphmamba.nn import GatedGCN, GPSLayer
-from graphmamba.nn.dropout import Dropout, number_dropouts
+from graphmamba.nn.norm import Dropout, number_dropouts
 from graphmamba.ops.batch_norm.drop import Drop, dropped
 from tests.helpers.graphs import random_rows, random_topology
 
