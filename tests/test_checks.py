@@ -6,8 +6,13 @@ import pytest
 
 from graphmamba.data.custom.options import OwnOptions
 from graphmamba.errors import UserError
-from graphmamba.nn.config import AttentionConfig, PlainConfig, StackConfig
-from graphmamba.nn.encoder_config import EncoderConfig, LaplacianConfig
+from graphmamba.nn.config import (
+    AttentionConfig,
+    EncoderConfig,
+    LaplacianConfig,
+    PlainConfig,
+    StackConfig,
+)
 from graphmamba.nn.heads import HeadConfig
 from graphmamba.nn.mamba import MambaOptions
 from graphmamba.ordering.policy import OrderPolicy

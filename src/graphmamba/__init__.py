@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from graphmamba.data.store import GraphStore
     from graphmamba.data.topology import Topology
     from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaLayer
-    from graphmamba.nn.config import StackConfig
-    from graphmamba.nn.encoder_config import EncoderConfig
+    from graphmamba.nn.config import EncoderConfig, StackConfig
     from graphmamba.nn.heads import HeadConfig
     from graphmamba.nn.mamba import MambaOptions
     from graphmamba.nn.model import GraphMamba
@@ -81,7 +80,7 @@ __all__ = [
 # Where each public name lives. It is imported at its first use, so that `graphmamba --help`
 # answers at once and one part of the library never waits for the dependencies of another.
 _HOMES = {
-    "EncoderConfig": "graphmamba.nn.encoder_config",
+    "EncoderConfig": "graphmamba.nn.config",
     "Experiment": "graphmamba.training.experiment",
     "Features": "graphmamba.data.catalog",
     "GatedGCNConv": "graphmamba.nn",

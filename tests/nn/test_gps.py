@@ -18,8 +18,8 @@ from graphmamba.nn import (
     GraphMambaMixer,
     PlainLayer,
 )
-from graphmamba.nn.build import build_layers
 from graphmamba.nn.config import PlainConfig, StackConfig
+from graphmamba.nn.model import build_layers
 from graphmamba.nn.norm import GraphLayerNorm, NodeNorm, NormName
 from tests.helpers.graphs import random_rows, random_topology
 from tests.helpers.typecheck import typecheck_off

@@ -16,14 +16,14 @@ from graphmamba import GraphMambaLayer
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaMixer, MambaBlock, MambaOptions
-from graphmamba.nn.backbone import Backbone
 from graphmamba.nn.exphormer import ExphormerStack
+from graphmamba.nn.model import Backbone
 from graphmamba.nn.norm import Dropout
 from graphmamba.ops.random import draw_bits
 from graphmamba.ordering import ABLATIONS, PUBLISHED, OrderPolicy, line_up
 from tests.helpers.graphs import one_graph, random_rows, random_topology
 from tests.helpers.typecheck import typecheck_off
-from tests.nn.test_backbone import GivenRows
+from tests.nn.test_model import GivenRows
 
 EXACT = MambaOptions(backend="reference")
 POLICIES = {

@@ -28,7 +28,7 @@ from graphmamba.ordering.permutation import Request, line_ups_of
 from graphmamba.ordering.scores import out_degree, score_keys
 from tests.helpers.graphs import one_graph, path, random_rows, random_topology, with_spectrum
 from tests.helpers.typecheck import typecheck_off
-from tests.nn.test_backbone import GivenRows
+from tests.nn.test_model import GivenRows
 
 POLICIES = {
     **{f"ablation-{name}": policy for name, policy in ABLATIONS.items()},

@@ -1,7 +1,6 @@
 """The models as modules: message passing, global models, layers; the paper's and its baselines."""
 
 from graphmamba.nn.attention import Attention
-from graphmamba.nn.backbone import Backbone
 from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN, GatedGCNConv
@@ -10,6 +9,7 @@ from graphmamba.nn.gin import GINE
 from graphmamba.nn.gps import GPSLayer, PlainLayer
 from graphmamba.nn.graph_mamba import GraphMambaBlock, GraphMambaLayer, GraphMambaMixer
 from graphmamba.nn.mamba import MambaBlock, MambaOptions
+from graphmamba.nn.model import Backbone
 from graphmamba.nn.performer import Performer
 
 __all__ = [

@@ -59,7 +59,7 @@ class GatedGCN(LocalModel):
         self.node_norm, self.edge_norm = BatchNorm(channels), BatchNorm(channels)
         self.node_dropout, self.edge_dropout = Dropout(dropout), Dropout(dropout)
         number_dropouts(self)
-        self.stable_gate = None
+        self.stable_gate: nn.Sequential | None = None
         if has_stable_gate:
             self.stable_gate = nn.Sequential(
                 nn.Linear(1, channels), nn.ReLU(), nn.Linear(channels, 1), nn.Sigmoid()
