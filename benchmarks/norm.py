@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from graphmamba.bench import BYTES_PER_SECOND, FLOAT_BYTES, Bound, cold_sets, measure_passes
 from graphmamba.environment import describe, resolve_device
-from graphmamba.nn.batch_norm import BatchNorm
+from graphmamba.nn.norm import BatchNorm
 from graphmamba.ops.batch_norm import Drop, batch_norm_act
 from graphmamba.studies.report import table, write_json
 

@@ -24,8 +24,8 @@ from torch_geometric.data import Data
 
 from graphmamba.checks import check_least
 from graphmamba.environment import describe
+from graphmamba.nn.encoders import LaplacianEncoder
 from graphmamba.nn.gated_gcn import GatedGCN
-from graphmamba.nn.laplacian import LaplacianEncoder
 from graphmamba.nn.model import GraphMamba
 from graphmamba.studies.report import table, write_json
 from graphmamba.training.evaluate import labelled_batch

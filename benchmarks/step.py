@@ -34,7 +34,7 @@ from graphmamba.errors import UserError
 from graphmamba.nn.config import StackConfig
 from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
-from graphmamba.nn.mamba_block import SelectivePath
+from graphmamba.nn.mamba import SelectivePath
 from graphmamba.nn.model import GraphMamba, columns_read
 from graphmamba.studies.report import table, write_json
 from graphmamba.training.compile import compile_parts

@@ -6,10 +6,15 @@ import pytest
 
 from graphmamba.data.custom.options import OwnOptions
 from graphmamba.errors import UserError
-from graphmamba.nn.config import AttentionConfig, PlainConfig, StackConfig
-from graphmamba.nn.encoder_config import EncoderConfig, LaplacianConfig
+from graphmamba.nn.config import (
+    AttentionConfig,
+    EncoderConfig,
+    LaplacianConfig,
+    PlainConfig,
+    StackConfig,
+)
 from graphmamba.nn.heads import HeadConfig
-from graphmamba.nn.mamba_block import MambaOptions
+from graphmamba.nn.mamba import MambaOptions
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.training.experiment import Experiment, Recipe
 from tests.helpers.typecheck import typecheck_off

@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from graphmamba.data.store import GraphStore
     from graphmamba.data.topology import Topology
     from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaLayer
-    from graphmamba.nn.config import StackConfig
-    from graphmamba.nn.encoder_config import EncoderConfig
+    from graphmamba.nn.config import EncoderConfig, StackConfig
     from graphmamba.nn.heads import HeadConfig
-    from graphmamba.nn.mamba_block import MambaOptions
+    from graphmamba.nn.mamba import MambaOptions
     from graphmamba.nn.model import GraphMamba
     from graphmamba.ops import causal_conv1d, selective_scan
     from graphmamba.ordering import OrderPolicy
@@ -78,7 +77,7 @@ __all__ = [
 # Where each public name lives. It is imported at its first use, so that `graphmamba --help`
 # answers at once and one part of the library never waits for the dependencies of another.
 _HOMES = {
-    "EncoderConfig": "graphmamba.nn.encoder_config",
+    "EncoderConfig": "graphmamba.nn.config",
     "Experiment": "graphmamba.training.experiment",
     "Features": "graphmamba.data.catalog",
     "GatedGCNConv": "graphmamba.nn",
@@ -87,7 +86,7 @@ _HOMES = {
     "GraphMambaLayer": "graphmamba.nn",
     "GraphStore": "graphmamba.data.store",
     "HeadConfig": "graphmamba.nn.heads",
-    "MambaOptions": "graphmamba.nn.mamba_block",
+    "MambaOptions": "graphmamba.nn.mamba",
     "OrderPolicy": "graphmamba.ordering",
     "OwnOptions": "graphmamba.data.custom.options",
     "Predictions": "graphmamba.training.predict",

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from graphmamba.data.catalog import Task
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
-from graphmamba.nn.dropout import Dropout
 from graphmamba.nn.heads import HEADS, HeadConfig, Mlp, UnitLength, pair_scores, pool
+from graphmamba.nn.norm import Dropout
 from tests.helpers.typecheck import typecheck_off
 
 TOPOLOGY = Topology(

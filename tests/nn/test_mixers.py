@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from graphmamba.errors import UserError
 from graphmamba.nn import Attention, BigBird, ExphormerStack, Performer
-from graphmamba.nn.block_pattern import BlockPattern
-from graphmamba.nn.dense import DenseLayout
+from graphmamba.nn.attention import DenseLayout
+from graphmamba.nn.bigbird import BlockPattern
 from graphmamba.nn.exphormer import AttentionEdges, ExphormerAttention
 from graphmamba.nn.performer import orthogonal_features
 from graphmamba.ops.edge_attention import wire

@@ -1,23 +1,39 @@
 """The model's door: what it takes, what it refuses, and how it says so."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Batch, Data
 
-from graphmamba.config import Experiment
+from graphmamba.config import Experiment, load_experiment
+from graphmamba.data.catalog import CATALOG, Features
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
+from graphmamba.data.topology import Topology
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
-from graphmamba.nn.config import AttentionConfig, StackConfig
-from graphmamba.nn.encoder_config import EncoderConfig, LaplacianConfig, RandomWalkConfig
-from graphmamba.nn.model import GraphMamba, columns_read
+from graphmamba.nn import Attention, Backbone, BigBird, GPSLayer, GraphMambaLayer, Performer
+from graphmamba.nn.config import (
+    AttentionConfig,
+    EncoderConfig,
+    LaplacianConfig,
+    RandomWalkConfig,
+    StackConfig,
+)
+from graphmamba.nn.encoders import Encoded
+from graphmamba.nn.model import GraphMamba, check_parts_fit, columns_read
 from graphmamba.ordering.policy import OrderPolicy
+from graphmamba.training.fit import fit
+from graphmamba.training.graphs import take_graphs
 from tests.helpers.experiments import generated_batch, small_experiment
+from tests.helpers.graphs import random_rows, random_topology
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 
@@ -400,3 +416,148 @@ def test_orders_find_their_columns(order: dict[str, object]) -> None:
     experiment = small_experiment("mnist", **overrides)
     model = experiment.build()
     assert model(generated_batch(experiment, model)).shape == (3, 10)
+
+
+VOC = CATALOG["pascalvoc-sp"]
+STANDARD = EncoderConfig(standardization="pascalvoc-sp")
+
+
+@pytest.mark.parametrize("local", ["gatedgcn", "gine", "gcne"])
+def test_layers_that_read_edges_need_them(local: Any) -> None:
+    message = f"encoder.has_edges must be true for model.local='{local}', .* got False"
+    bare = EncoderConfig(has_edges=False)
+    with pytest.raises(UserError, match=message):
+        GraphMamba(VOC.features, VOC.task, StackConfig(local=local), bare)
+
+
+@pytest.mark.parametrize("local", ["gcn", "gin", "none"])
+def test_layers_that_read_none_do_without(local: Any) -> None:
+    check_parts_fit(VOC.features, StackConfig(local=local), EncoderConfig(has_edges=False))
+
+
+@pytest.mark.parametrize(
+    ("features", "told"),
+    [
+        (replace(VOC.features, node_columns=2), "got 'pascalvoc-sp' for 2 and 2"),
+        (replace(VOC.features, edge_columns=1), "got 'pascalvoc-sp' for 14 and 1"),
+        (CATALOG["peptides-func"].features, "got 'pascalvoc-sp' for 0 and"),
+    ],
+)
+def test_statistics_of_other_columns_are_refused(features: Features, told: str) -> None:
+    rule = "encoder.standardization must be 'none' for other columns than those of pascalvoc-sp, "
+    with pytest.raises(UserError, match=f"{rule}14 numbers a node and 2 an edge, {told}"):
+        check_parts_fit(features, StackConfig(), STANDARD)
+
+
+def test_statistics_fit_columns_of_the_same_number() -> None:
+    check_parts_fit(VOC.features, StackConfig(), STANDARD)
+    check_parts_fit(CATALOG["coco-sp"].features, StackConfig(), STANDARD)
+    check_parts_fit(replace(VOC.features, edges="none", edge_columns=0), StackConfig(), STANDARD)
+
+
+def test_a_run_that_cannot_be_leaves_no_folder(tmp_path: Path) -> None:
+    graphs: list[Data] = synthetic_graphs(CATALOG["mnist"], 12)
+    entries = {"encoder.standardization": "pascalvoc-sp"}
+    taken = take_graphs(graphs, load_experiment("pattern/default", entries))
+    with pytest.raises(UserError, match="standardization must be 'none'"):
+        fit(*taken, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_description_is_refused() -> None:
+    nothing: Any = {}
+    with typecheck_off():
+        with pytest.raises(UserError, match="features must be Features, got dict"):
+            GraphMamba(nothing, VOC.task)
+        with pytest.raises(UserError, match="task must be Task, got dict"):
+            GraphMamba(VOC.features, nothing)
+
+
+class GivenRows(nn.Module):
+    """An encoder whose rows are already there."""
+
+    def forward(self, graphs: Data) -> Encoded:
+        return Encoded(graphs.x, graphs.e, None)
+
+
+class Recomputed(nn.Module):
+    """A layer whose activations are computed again in the backward pass."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, e: Tensor, topology: Topology) -> tuple[Tensor, Tensor]:
+        return checkpoint(self.layer, x, e, topology, use_reentrant=False)
+
+
+def backbone_of(*layers: nn.Module, seed: int = 0) -> Backbone:
+    return Backbone(GivenRows(), layers, seed=seed)
+
+
+def batch_of(topology: Topology) -> Data:
+    x, e = random_rows(topology)
+    return Data(x=x, e=e)
+
+
+TOPOLOGY = replace(random_topology((9, 4)), seed=None)
+GRAPHS = batch_of(TOPOLOGY)
+
+
+def test_training_passes_differ_and_evaluation_passes_do_not() -> None:
+    backbone = backbone_of(GraphMambaLayer(8), GraphMambaLayer(8, layer=1))
+    assert not torch.equal(backbone(GRAPHS, TOPOLOGY), backbone(GRAPHS, TOPOLOGY))
+    backbone.eval()
+    assert torch.equal(backbone(GRAPHS, TOPOLOGY), backbone(GRAPHS, TOPOLOGY))
+
+
+def test_evaluation_does_not_depend_on_the_batch_size() -> None:
+    backbone = backbone_of(GraphMambaLayer(8)).eval()
+    together = backbone(GRAPHS, TOPOLOGY)
+    is_second = TOPOLOGY.batch == 1
+    inside = TOPOLOGY.edge_index[0] >= 9
+    alone = Topology(
+        TOPOLOGY.edge_index[:, inside] - 9,
+        torch.zeros(4, dtype=torch.int64),
+        1,
+        TOPOLOGY.graph_key[1:],
+    )
+    single = backbone(Data(x=GRAPHS.x[is_second], e=GRAPHS.e[inside]), alone)
+    assert torch.allclose(single, together[is_second], atol=1e-5)
+
+
+def test_a_given_seed_comes_first() -> None:
+    backbone = backbone_of(GraphMambaLayer(8))
+    seeded = replace(TOPOLOGY, seed=torch.tensor(5))
+    assert torch.equal(backbone(GRAPHS, seeded), backbone(GRAPHS, seeded))
+    assert int(backbone.noise_seed.passes) == 0
+
+
+def test_a_resumed_run_draws_what_the_first_would_have() -> None:
+    torch.manual_seed(0)
+    first, second = (backbone_of(GraphMambaLayer(8), seed=seed) for seed in (3, 4))
+    first(GRAPHS, TOPOLOGY)
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(first(GRAPHS, TOPOLOGY), second(GRAPHS, TOPOLOGY))
+
+
+def test_recomputed_activations_meet_the_same_line_up() -> None:
+    torch.manual_seed(0)
+    plain = backbone_of(GraphMambaLayer(8, norm="layer"))
+    again = backbone_of(Recomputed(plain.layers[0]))
+    gradients = []
+    for backbone in (plain, again):
+        plain.zero_grad()
+        backbone(GRAPHS, TOPOLOGY).square().sum().backward()
+        gradients.append(plain.layers[0].mixer.mamba.in_proj.weight.grad.clone())
+    assert torch.allclose(*gradients, atol=1e-5)
+
+
+def test_what_layers_share_is_what_each_would_find() -> None:
+    torch.manual_seed(0)
+    mixers = (BigBird(8, 2), BigBird(8, 4, block=2), Attention(8, 2), Performer(8, 2))
+    layers = [GPSLayer(8, None, mixer).eval() for mixer in mixers]
+    x, e = GRAPHS.x, GRAPHS.e
+    for layer in layers:
+        x, e = layer(x, e, TOPOLOGY)
+    assert torch.equal(backbone_of(*layers)(GRAPHS, TOPOLOGY), x)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import torch
 
-from graphmamba.ordering.line_up import line_up
+from graphmamba.ordering.permutation import line_up
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.ordering.scores import _deviation, _smooth, out_degree
-from tests.ordering.test_line_up import path, random_topology, sequences, with_spectrum
+from tests.ordering.test_permutation import path, random_topology, sequences, with_spectrum
 
 
 def test_waves_are_as_large_as_one_over_the_root_of_their_eigenvalue() -> None:

@@ -10,9 +10,9 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.flop_counter import FlopCounterMode
 
 from graphmamba.nn import Attention
-from graphmamba.nn.big_bird import BigBird
+from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.exphormer import ExphormerStack
-from graphmamba.nn.graph_mamba_mixer import GraphMambaMixer
+from graphmamba.nn.graph_mamba import GraphMambaMixer
 from graphmamba.nn.parts import GlobalMixer
 from graphmamba.nn.performer import Performer
 from graphmamba.ordering.policy import OrderPolicy

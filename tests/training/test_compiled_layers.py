@@ -9,7 +9,7 @@ import torch
 from pathlib import Path
 from tempfile import mkdtemp
 from graphmamba.training.fit import fit
-from graphmamba.training.options import RunOptions
+from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 
 # The code generator is tested with the layers; here it would take minutes.

@@ -15,7 +15,7 @@ from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CIFAR_CLASSES
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.nn.graph_mamba_block import GraphMambaBlock
+from graphmamba.nn.graph_mamba import GraphMambaBlock
 from graphmamba.training import fit as fit_module
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import Experiment, RunOptions

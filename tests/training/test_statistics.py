@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from graphmamba.errors import UserError
-from graphmamba.nn.batch_norm import norms_of
 from graphmamba.nn.model import GraphMamba
+from graphmamba.nn.norm import norms_of
 from graphmamba.training.evaluate import evaluate, labelled_batch
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit

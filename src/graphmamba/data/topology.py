@@ -25,7 +25,7 @@ class Topology:
     graph_key: Int[Tensor, " graphs"] | None = None
     """What names a graph for the random numbers, such as its place in the data set; 0 if absent."""
     seed: Int[Tensor, ""] | None = None
-    """Seed of this forward pass, which random orders need (see `order.NoiseSeed`)."""
+    """Seed of this forward pass, which random orders need (see `ordering.NoiseSeed`)."""
     drop_seed: Int[Tensor, ""] | None = None
     """Seed of its dropouts, where it is another one: see `dropout_seed`."""
     centrality: Float[Tensor, " nodes"] | None = None
@@ -59,13 +59,13 @@ class Topology:
     ptr: Int[Tensor, " boundaries"] | None = None
     """First node of each graph, and the number of nodes, where somebody knows them already."""
     line_up: Any = None
-    """Order of the nodes in this layer, an `order.LineUp`; None where the layer has to find it."""
+    """Order of the nodes in this layer, an `ordering.LineUp`; None where the layer finds it."""
     dense_blocks: Blocks | None = None
     """Room for all graphs but the ghost in padded blocks; None where it has to be found."""
     dense_layout: Any = None
-    """Where each node goes in them, found once for all layers; see `pack.DenseLayout`."""
+    """Where each node goes in them, found once for all layers; see `nn.attention.DenseLayout`."""
     block_patterns: Mapping[Any, Any] | None = None
-    """Which block of nodes attends to which, likewise; see `stack.block_pattern`."""
+    """Which block of nodes attends to which, likewise; see `nn.bigbird.BlockPattern`."""
 
     def starts(self) -> Int[Tensor, " boundaries"]:
         """Return the first node of each graph, and the number of nodes."""

@@ -1,12 +1,17 @@
-"""Full attention among the nodes of each graph."""
+"""Full attention among the nodes of each graph, and the padded blocks that it needs."""
 
-from jaxtyping import Bool, Float
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmamba.checks import check_divides, check_fraction
+from graphmamba.data.dense_blocks import Blocks
 from graphmamba.data.topology import Topology
-from graphmamba.nn.dense import DenseLayout
 from graphmamba.nn.parts import GlobalMixer
 
 ALIGNED = 16
@@ -66,3 +71,91 @@ class Attention(GlobalMixer):
             scale=width**-0.5,
         )
         return mixed.transpose(1, 2)
+
+
+LEAST = 2
+"""Rows of a block at the least: some operations refuse none, and exporters have to know whether an
+axis has one entry, which is spread over others, or more."""
+
+
+@dataclass(frozen=True)
+class DenseLayout:
+    """Where each node's row goes in blocks of [graphs, longest] rows that lie end to end.
+
+    A batch as it comes is one block, as long as its longest graph. Where the blocks are known
+    before, nothing is waited for: the graphs of a static batch go to theirs by size, and the nodes
+    of its ghost graph, of which there may be any number, to one row behind all blocks.
+    """
+
+    slot: Int[Tensor, " nodes"]
+    blocks: Blocks
+    is_seen: tuple[Bool[Tensor, "_ _"], ...]
+    """Which rows of each block may be attended to: those of nodes, and the first one of a graph
+    without any, since a softmax over nothing has no value."""
+    spare: int
+    """Rows behind the blocks: 1 for ghosts, 0 where there are none."""
+
+    @classmethod
+    def of(cls, topology: Topology) -> "DenseLayout":
+        """Lay out the graphs of a batch, unless `topology.dense_layout` has it already."""
+        if topology.dense_layout is not None:
+            return cast(DenseLayout, topology.dense_layout)
+        if topology.dense_blocks is not None:
+            return cls._known(topology, topology.dense_blocks)
+        return cls._found(topology)
+
+    @classmethod
+    def _found(cls, topology: Topology) -> "DenseLayout":
+        """Read the longest graph off, which has to be waited for on a GPU."""
+        starts = topology.starts()
+        sizes = starts.diff() if topology.num_graphs else starts.new_zeros(1)
+        # Not `int()`, which would ask an exporter for the number itself.
+        longest = cast("int", sizes.max().clamp(min=LEAST).item())
+        torch._check(longest >= LEAST)
+        blocks = ((topology.num_graphs, longest),)
+        seen = _seen(sizes[: topology.num_graphs], blocks)
+        return cls(topology.batch * longest + _places(topology), blocks, seen, spare=0)
+
+    @classmethod
+    def _known(cls, topology: Topology, blocks: Blocks) -> "DenseLayout":
+        """Sort the graphs by size, the ghost aside; no shape depends on them."""
+        sizes, batch = topology.starts().diff()[:-1], topology.batch
+        ordered, order = sizes.sort(descending=True, stable=True)
+        begins, end = [], 0
+        for graphs, longest in blocks:
+            after = end + graphs * longest
+            begins.append(torch.arange(end, after, longest, device=batch.device))
+            end = after
+        begin = torch.empty_like(order).scatter(0, order, torch.cat(begins))
+        own = functional.pad(begin, (0, 1))[batch] + _places(topology)
+        slot = torch.where(batch < sizes.shape[0], own, end)
+        return cls(slot, blocks, _seen(ordered, blocks), spare=1)
+
+    def pad(self, rows: Float[Tensor, "nodes ..."]) -> list[Float[Tensor, "_ _ ..."]]:
+        """Lay the rows out in blocks, zeros behind the last node of each graph."""
+        counts = [graphs * longest for graphs, longest in self.blocks]
+        dense = rows.new_zeros(sum(counts) + self.spare, *rows.shape[1:])
+        parts = dense.index_copy_(0, self.slot, rows).split([*counts, *[1] * self.spare])
+        return [part.unflatten(0, block) for part, block in zip(parts, self.blocks, strict=False)]
+
+    def unpad(self, dense: Sequence[Float[Tensor, "_ _ ..."]]) -> Float[Tensor, "nodes ..."]:
+        """Take the rows of real nodes, zeros for ghosts; undoes `pad`."""
+        parts = [block.flatten(0, 1) for block in dense]
+        if self.spare:
+            parts.append(parts[0].new_zeros(1, *parts[0].shape[1:]))
+        rows = torch.cat(parts) if len(parts) > 1 else parts[0]
+        return rows.index_select(0, self.slot)
+
+
+def _places(topology: Topology) -> Int[Tensor, " nodes"]:
+    """Number the nodes of each graph."""
+    every = torch.arange(topology.batch.shape[0], device=topology.batch.device)
+    return every - topology.starts()[topology.batch]
+
+
+def _seen(sizes: Int[Tensor, " graphs"], blocks: Blocks) -> tuple[Bool[Tensor, "_ _"], ...]:
+    parts = sizes.clamp(min=1)[:, None].split([graphs for graphs, _ in blocks])
+    return tuple(
+        torch.arange(longest, device=sizes.device) < part
+        for part, (_, longest) in zip(parts, blocks, strict=True)
+    )

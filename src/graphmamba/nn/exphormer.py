@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
-from graphmamba.nn.dropout import number_dropouts
 from graphmamba.nn.gated_gcn import GatedGCN
-from graphmamba.nn.gps_layer import GPSLayer
-from graphmamba.nn.options import Activation, NormName
+from graphmamba.nn.gps import GPSLayer
+from graphmamba.nn.norm import NormName, number_dropouts
 from graphmamba.nn.parts import required_edges
+from graphmamba.ops.activation import Activation
 from graphmamba.ops.edge_attention import Wires, attend, wire
 from graphmamba.ops.fusing import FUSED_TYPES, FusedBackend
 

@@ -2,20 +2,20 @@
 
 from typing import ClassVar, get_args
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_is, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
-from graphmamba.nn.batch_norm import BatchNorm
-from graphmamba.nn.dropout import Dropout, number_dropouts
-from graphmamba.nn.options import Activation, activation_function
+from graphmamba.nn.norm import BatchNorm, Dropout, number_dropouts
 from graphmamba.nn.parts import LocalModel, required_edges
-from graphmamba.ops.edge_layout import EdgeLayout
+from graphmamba.ops.activation import Activation, activation_function
+from graphmamba.ops.edge_layout import EdgeLayout, lay_out_edges
 from graphmamba.ops.gated_sum import gated_sum
 from graphmamba.ops.options import Backend
 from graphmamba.ops.segments import take_sources, take_targets
+from graphmamba.ops.tensor_checks import check_float_type, check_rows
 
 
 class GatedGCN(LocalModel):
@@ -59,7 +59,11 @@ class GatedGCN(LocalModel):
         self.node_norm, self.edge_norm = BatchNorm(channels), BatchNorm(channels)
         self.node_dropout, self.edge_dropout = Dropout(dropout), Dropout(dropout)
         number_dropouts(self)
-        self.stable_gate = _stable_gate(channels) if has_stable_gate else None
+        self.stable_gate: nn.Sequential | None = None
+        if has_stable_gate:
+            self.stable_gate = nn.Sequential(
+                nn.Linear(1, channels), nn.ReLU(), nn.Linear(channels, 1), nn.Sigmoid()
+            )
 
     def forward(
         self,
@@ -88,5 +92,67 @@ class GatedGCN(LocalModel):
         return self.stable_gate(distance).squeeze(-1)
 
 
-def _stable_gate(channels: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(1, channels), nn.ReLU(), nn.Linear(channels, 1), nn.Sigmoid())
+class GatedGCNConv(nn.Module):
+    """`GatedGCN` by itself, for graphs of any origin.
+
+    Gates, messages and sums over the edges of a node are one kernel forward and two backward, which
+    keep no message and give the same bits whenever they run again.
+
+    Args:
+        channels: Width of node and edge rows.
+        dropout: Rate before the residuals.
+        activation: After the BatchNorms.
+        backend: What runs the sums over the edges; `auto` is `fused` on a GPU and `cpu` elsewhere.
+
+    Example:
+        >>> import torch
+        >>> layer = GatedGCNConv(16)
+        >>> edge_index = torch.tensor([[0, 1, 2], [1, 2, 0]])
+        >>> x, edge_attr = layer(torch.randn(3, 16), edge_index, torch.randn(3, 16))
+        >>> x.shape
+        torch.Size([3, 16])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        dropout: float = 0.0,
+        activation: Activation = "relu",
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__()
+        self.channels = channels
+        self.conv = GatedGCN(channels, dropout=dropout, activation=activation, backend=backend)
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        edge_index: Int[Tensor, "2 edges"],
+        edge_attr: Float[Tensor, "edges channels"],
+        source_order: Int[Tensor, " edges"] | None = None,
+        check: bool | None = None,
+    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"]]:
+        """Update node and edge rows.
+
+        Args:
+            x: Node rows.
+            edge_index: Sources and targets, in any order.
+            edge_attr: Edge rows.
+            source_order: For edges that lie in the order of their targets, as `GraphStore.batch`
+                gives them out: their order by sources, which spares sorting them here.
+            check: Whether to look at the values of `edge_index` and `source_order`; None looks at
+                tensors on the CPU only, since a look at the GPU has to wait for it.
+        """
+        check_rows("x", x, ("nodes", self.channels))
+        check_rows("edge_index", edge_index, (2, "edges"), is_integer=True)
+        check_rows("edge_attr", edge_attr, (edge_index.shape[1], self.channels))
+        check_float_type("x", x, self.conv.nodes.weight)
+        check_float_type("edge_attr", edge_attr, self.conv.edges.weight)
+        nodes, edge_index = x.shape[0], edge_index.long()
+        layout = lay_out_edges(edge_index, nodes, source_order, check=check)
+        whole = edge_index.new_zeros(nodes)
+        out, out_edges = self.conv(
+            x, edge_attr, Topology(edge_index, whole, num_graphs=1, edge_layout=layout)
+        )
+        return out, out_edges

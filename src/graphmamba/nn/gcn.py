@@ -1,11 +1,13 @@
-"""The graph convolution with symmetric normalisation."""
+"""Graph convolutions: GCN with symmetric normalisation, GCN+ with edge rows."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.topology import Topology
-from graphmamba.nn.parts import LocalModel
+from graphmamba.nn.parts import LocalModel, required_edges
 from graphmamba.ops.segments import sum_at_targets, take_sources
 
 
@@ -46,3 +48,35 @@ class GCN(LocalModel):
         scaled = x * scale
         received = scaled + sum_at_targets(take_sources(scaled, layout) * is_real, layout)
         return self.linear(received * scale), e
+
+
+class GCNE(LocalModel):
+    r"""Sum over neighbours with a row for each edge, https://arxiv.org/abs/2502.09263.
+
+    .. math::
+        x'_i = b + \sum_{j \to i} \mathrm{ReLU}(W x_j + e_{ij})
+
+    Named a GCN there, but nothing is normalised, and a node does not hear itself.
+
+    Args:
+        channels: Width of node and edge rows.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        check_is("channels", channels, int)
+        check_least("channels", channels, 1)
+        self.linear = nn.Linear(channels, channels, bias=False)
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        e: Float[Tensor, "edges channels"] | None,
+        topology: Topology,
+    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+        """Add up the neighbours; edge rows are passed on as they are."""
+        e = required_edges(e, "GCNE")
+        layout = topology.lay_out()
+        message = functional.relu(take_sources(self.linear(x), layout) + e)
+        return sum_at_targets(message, layout) + self.bias, e

@@ -1,24 +1,37 @@
 """The whole model: encoder, layers, head; a batch of graphs in, predictions out."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from graphmamba.checks import check_is
-from graphmamba.data.catalog import Features, Task
-from graphmamba.data.columns import topology_of
+from graphmamba.checks import check_is, check_least
+from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features, Task
+from graphmamba.data.columns import column, required, topology_of
+from graphmamba.data.tables import LINKS
+from graphmamba.data.topology import Topology
 from graphmamba.data.transforms.precompute import Precompute
-from graphmamba.nn.backbone import Backbone
-from graphmamba.nn.build import build_layers
-from graphmamba.nn.checks import check_columns, check_values
-from graphmamba.nn.config import StackConfig
-from graphmamba.nn.encoder import GraphEncoder
-from graphmamba.nn.encoder_config import EncoderConfig
+from graphmamba.errors import UserError
+from graphmamba.nn.attention import Attention, DenseLayout
+from graphmamba.nn.bigbird import BigBird, BlockPattern
+from graphmamba.nn.config import EncoderConfig, LocalName, MixerName, StackConfig
+from graphmamba.nn.encoders import EDGE_STATISTICS, NODE_STATISTICS, GraphEncoder
+from graphmamba.nn.exphormer import ExphormerStack
+from graphmamba.nn.gated_gcn import GatedGCN
+from graphmamba.nn.gcn import GCN, GCNE
+from graphmamba.nn.gin import GINE
+from graphmamba.nn.gps import GPSLayer, PlainLayer
+from graphmamba.nn.graph_mamba import GraphMambaMixer
 from graphmamba.nn.heads import HEADS, HeadConfig
-from graphmamba.nn.parts_fit import check_parts_fit
+from graphmamba.nn.parts import GlobalMixer, LocalModel
+from graphmamba.nn.performer import Performer
+from graphmamba.ops.edge_layout import lay_out_edges
+from graphmamba.ops.tensor_checks import check_float_type, check_membership, check_pairs, check_rows
+from graphmamba.ordering.permutation import LineUp, line_ups_of
+from graphmamba.ordering.seed import NoiseSeed
 
 ORDER_WALKS = 20
 """Walks that an order by return probabilities sums up."""
@@ -112,3 +125,353 @@ def columns_read(model: StackConfig, encoder: EncoderConfig) -> Precompute:
         has_centrality="centrality" in ordered_by,
         has_clusters="cluster" in ordered_by,
     )
+
+
+class Backbone(nn.Module):
+    """Encoder and layers.
+
+    Args:
+        encoder: Called with the batch; returns `Encoded` rows of nodes and edges.
+        layers: Each is called `layer(x, e, topology) -> (x, e)`.
+        seed: What the random orders and dropouts of all layers are drawn from.
+    """
+
+    def __init__(self, encoder: nn.Module, layers: Iterable[nn.Module], *, seed: int = 0) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.layers = nn.ModuleList(layers)
+        self.noise_seed = NoiseSeed(seed)
+        parts = list(self.layers.modules())
+        self._reads_layout = any(isinstance(part, LocalModel) for part in parts)
+        self._pads = any(isinstance(part, Attention | Performer) for part in parts)
+        self._patterns = {part.request() for part in parts if isinstance(part, BigBird)}
+
+    def forward(self, graphs: Data, topology: Topology) -> Float[Tensor, "nodes channels"]:
+        """Encode the batch and run it through all layers.
+
+        One seed serves the whole pass: drawn here, outside of the layers, it stays the same when
+        activation checkpointing runs a layer a second time. A seed in `topology` comes first.
+        """
+        if topology.seed is None:
+            topology = replace(topology, seed=self.noise_seed())
+        line_ups, seeds = self._line_ups(topology), self.dropout_seeds(topology)
+        encoded = self.encoder(graphs)
+        topology = self._for_layers(topology, encoded.gate)
+        x, e = encoded.x, encoded.e
+        for number, layer in enumerate(self.layers):
+            # Heads read nodes alone, so that nobody misses the last edges.
+            wants_edges = number + 1 < len(self.layers)
+            own = replace(topology, line_up=line_ups[number], wants_edges=wants_edges)
+            x, e = layer(x, e, own if seeds is None else replace(own, drop_seed=seeds[number]))
+        return x
+
+    def dropout_seeds(self, topology: Topology) -> Int[Tensor, " parts"] | None:
+        """Return what the dropouts of each layer, and of a head, follow; None in evaluation."""
+        if not self.training or topology.seed is None:
+            return None
+        return self.noise_seed.of_dropouts(topology.seed, len(self.layers) + 1)
+
+    def _for_layers(
+        self, topology: Topology, gate: Float[Tensor, "nodes channels"] | None
+    ) -> Topology:
+        """Find once what all layers read, and leave out what none does."""
+        patterns = None
+        if self._patterns and topology.batch.shape[0] and not torch.compiler.is_compiling():
+            patterns = {asked: BlockPattern.of(topology, *asked) for asked in self._patterns}
+        return replace(
+            topology,
+            gate_encoding=gate,
+            edge_layout=topology.lay_out() if self._reads_layout else None,
+            dense_layout=DenseLayout.of(topology) if self._pads else None,
+            block_patterns=patterns,
+        )
+
+    def _line_ups(self, topology: Topology) -> list[LineUp | None]:
+        """Order the nodes for all layers together; None for a layer that does not ask for one."""
+        requests = []
+        for layer in self.layers:
+            asked = [
+                part.request() for part in layer.modules() if isinstance(part, GraphMambaMixer)
+            ]
+            requests.append(asked[0] if len(asked) == 1 else None)
+        # A compiler fuses what the layers do by themselves, and cannot look into a table.
+        if torch.compiler.is_compiling():
+            return [None] * len(requests)
+        made = line_ups_of([request for request in requests if request], topology)
+        return [made[request] if request else None for request in requests]
+
+
+LOCALS: dict[LocalName, Callable[[StackConfig, bool], LocalModel | None]] = {
+    "gatedgcn": lambda config, has_gate: GatedGCN(
+        config.channels,
+        dropout=config.dropout,
+        activation=config.activation,
+        has_stable_gate=has_gate,
+    ),
+    "gcn": lambda config, _: GCN(config.channels, has_bias=config.plain.has_bias),
+    "gcne": lambda config, _: GCNE(config.channels),
+    "gine": lambda config, _: GINE(
+        config.channels, activation=config.activation, dropout=config.dropout
+    ),
+    "gin": lambda config, _: GINE(
+        config.channels, activation=config.activation, dropout=config.dropout, reads_edges=False
+    ),
+    "none": lambda _config, _has_gate: None,
+}
+MIXERS: dict[MixerName, Callable[[StackConfig, int], GlobalMixer]] = {
+    "mamba": lambda config, layer: GraphMambaMixer(
+        config.channels, config.order, config.mamba, config.input_norm, layer
+    ),
+    "transformer": lambda config, _: Attention(
+        config.channels, config.attention.heads, dropout=config.attention.dropout
+    ),
+    "performer": lambda config, _: Performer(
+        config.channels,
+        config.attention.heads,
+        dropout=config.attention.dropout,
+        head_width=config.attention.head_width,
+    ),
+    "bigbird": lambda config, _: BigBird(
+        config.channels, config.attention.heads, dropout=config.dropout
+    ),
+}
+
+
+def build_layers(config: StackConfig, has_stable_gate: bool = False) -> list[nn.Module]:
+    """Make the layers, each called `layer(x, e, topology) -> (x, e)`.
+
+    Args:
+        config: Which layers.
+        has_stable_gate: Whether GatedGCN reads `topology.gate_encoding`.
+    """
+    if has_stable_gate and config.local != "gatedgcn":
+        raise UserError(
+            f"model.local must be 'gatedgcn' where positions modulate its gates, "
+            f"got {config.local!r}"
+        )
+    if config.mixer == "exphormer":
+        return [_exphormer(config, has_stable_gate)]
+    is_plain = config.mixer == "none" or config.join == "plain"
+    layer_of = _plain_layer if is_plain else _gps_layer
+    return [layer_of(config, has_stable_gate, number) for number in range(config.layers)]
+
+
+def _gps_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.Module:
+    return GPSLayer(
+        config.channels,
+        LOCALS[config.local](config, has_stable_gate),
+        MIXERS[config.mixer](config, number),
+        dropout=config.dropout,
+        norm=config.norm,
+        activation=config.activation,
+    )
+
+
+def _plain_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.Module:
+    local = LOCALS[config.local](config, has_stable_gate)
+    mixer = None if config.mixer == "none" else MIXERS[config.mixer](config, number)
+    if local is None and mixer is None:
+        raise UserError("model.local and model.mixer must not both be 'none', got 'none' for each")
+    if local is None:
+        raise UserError("model.local must be a local model where model.join='plain', got 'none'")
+    if local.has_residual and mixer is None:
+        return local
+    if local.has_residual:
+        raise UserError(
+            "model.local must be a model without a residual of its own where model.join='plain' "
+            f"puts a mixer beside it, got {config.local!r}"
+        )
+    return PlainLayer(
+        config.channels,
+        local,
+        activation=config.plain.activation,
+        dropout=config.dropout,
+        norm=config.plain.norm,
+        mixer=mixer,
+        has_residual=config.plain.has_residual,
+        has_unit_rows=config.plain.has_unit_rows,
+    )
+
+
+def _exphormer(config: StackConfig, has_stable_gate: bool) -> nn.Module:
+    if config.local != "gatedgcn":
+        raise UserError(f"model.local must be 'gatedgcn' for Exphormer, got {config.local!r}")
+    if config.join != "gps":
+        raise UserError(f"model.join must be 'gps' for Exphormer, got {config.join!r}")
+    return ExphormerStack(
+        config.channels,
+        config.layers,
+        config.attention.heads,
+        dropout=config.dropout,
+        has_expander=config.attention.expander_degree > 0,
+        virtual_nodes=config.attention.virtual_nodes,
+        has_stable_gate=has_stable_gate,
+        norm=config.norm,
+        activation=config.activation,
+    )
+
+
+READ_EDGES: frozenset[LocalName] = frozenset({"gatedgcn", "gcne", "gine"})
+"""Local models that need a row for each edge."""
+
+
+def check_parts_fit(features: Features, model: StackConfig, encoder: EncoderConfig) -> None:
+    """Refuse statistics of other columns, and layers that would look for rows nobody makes."""
+    if model.local in READ_EDGES and not encoder.has_edges:
+        raise UserError(
+            f"encoder.has_edges must be true for model.local={model.local!r}, which reads a row "
+            "for each edge, got False"
+        )
+    name = encoder.standardization
+    if name == "none":
+        return
+    wanted = [len(table[name].mean) for table in (NODE_STATISTICS, EDGE_STATISTICS)]
+    found = [
+        features.node_columns if features.nodes == "numbers" else 0,
+        # edges without columns, or that nobody encodes, leave nothing to standardise
+        features.edge_columns if features.edges == "numbers" and encoder.has_edges else wanted[1],
+    ]
+    if found != wanted:
+        raise UserError(
+            f"encoder.standardization must be 'none' for other columns than those of {name}, "
+            f"{wanted[0]} numbers a node and {wanted[1]} an edge, got {name!r} for "
+            f"{found[0]} and {found[1]}"
+        )
+
+
+CATEGORIES = {"atoms", "bonds"}
+MADE_BY = "for this model: see data.transforms.precompute.add_columns"
+LEFT_OVER = (
+    ": if graphs.edge_index was changed, remove source_order, source_ptr and target_ptr, "
+    "or take the batch from a GraphStore of the changed graphs"
+)
+
+
+def check_columns(
+    graphs: Data, topology: Topology, features: Features, precompute: Precompute, weight: Tensor
+) -> None:
+    """Refuse columns that are missing, of another shape or type; looks at no value on the GPU.
+
+    Args:
+        graphs: The batch.
+        topology: Its graphs.
+        features: Columns that the model was built for.
+        precompute: Further columns that it reads.
+        weight: A parameter, whose type floats must have.
+    """
+    edge_index, nodes = topology.edge_index, topology.batch.shape[0]
+    check_rows("graphs.edge_index", edge_index, [2, "edges"], is_integer=True)
+    if topology.batch.shape != graphs.x.shape[:1]:
+        raise UserError(
+            f"graphs.batch must have shape [{graphs.x.shape[0]}], got {list(topology.batch.shape)}"
+        )
+    is_integer = features.nodes in CATEGORIES
+    check_rows("graphs.x", graphs.x, [nodes, features.node_columns], is_integer=is_integer)
+    if not is_integer:
+        check_float_type("graphs.x", graphs.x, weight)
+    if features.edges != "none":
+        rows = required(graphs, "edge_attr", "as edge features")
+        shape = [edge_index.shape[1], features.edge_columns]
+        is_integer = features.edges in CATEGORIES
+        check_rows("graphs.edge_attr", rows, shape, is_integer=is_integer)
+        if not is_integer:
+            check_float_type("graphs.edge_attr", rows, weight)
+    _check_precomputed(graphs, nodes, precompute)
+    lengths = {
+        "source_order": edge_index.shape[1],
+        "source_ptr": nodes + 1,
+        "target_ptr": nodes + 1,
+    }
+    for name, count in lengths.items():
+        values = column(graphs, name)
+        if values is not None:
+            check_rows(f"graphs.{name}", values, [count], is_integer=True, hint=LEFT_OVER)
+
+
+def check_values(graphs: Data, topology: Topology, features: Features) -> None:
+    """Refuse edges between graphs, and numbers of graphs, nodes, atoms, ... that do not exist."""
+    check_membership(topology.edge_index, topology.batch, topology.num_graphs)
+    _check_pointers(topology)
+    if topology.source_order is not None:
+        _check_layout(topology, topology.source_order)
+    if topology.expander_index is not None:
+        check_pairs("expander_index", topology.expander_index, topology.batch)
+    asked = column(graphs, LINKS)
+    if asked is not None:
+        check_pairs(LINKS, asked, topology.batch)
+    if features.nodes == "atoms":
+        _check_categories("x", graphs.x, ATOM_VOCABULARY)
+    if features.edges == "bonds":
+        _check_categories("edge_attr", graphs.edge_attr, BOND_VOCABULARY)
+
+
+def _check_pointers(topology: Topology) -> None:
+    if topology.ptr is None:
+        return
+    starts = replace(topology, ptr=None).starts()
+    wrong = (topology.ptr != starts).nonzero()
+    if len(wrong):
+        place = int(wrong[0])
+        raise UserError(
+            f"graphs.ptr must hold the first node of each graph of graphs.batch, "
+            f"got {int(topology.ptr[place])} instead of {int(starts[place])} at {place}"
+        )
+
+
+def _check_layout(topology: Topology, source_order: Int[Tensor, " edges"]) -> None:
+    """Refuse an order of the edges that is not one, and pointers into other edges."""
+    source, target = topology.edge_index
+    if bool((target.diff() < 0).any()):
+        raise UserError(
+            "graphs.edge_index must be sorted by target where source_order is given, "
+            f"got other edges{LEFT_OVER}"
+        )
+    edges = source.shape[0]
+    is_edge = (source_order >= 0) & (source_order < edges)
+    if not bool(is_edge.all()) or bool((source_order.bincount(minlength=edges) != 1).any()):
+        raise UserError(f"graphs.source_order must hold each edge once, got others{LEFT_OVER}")
+    if bool((source[source_order].diff() < 0).any()):
+        raise UserError(f"graphs.source_order must sort edges by source, got others{LEFT_OVER}")
+    found = lay_out_edges(topology.edge_index, topology.batch.shape[0], source_order, check=False)
+    for name in ("source_ptr", "target_ptr"):
+        given, truth = getattr(topology, name), getattr(found, name)
+        wrong = [] if given is None else (given != truth).nonzero()
+        if len(wrong):
+            place = int(wrong[0])
+            raise UserError(
+                f"graphs.{name} must hold the first edge of each node, "
+                f"got {int(given[place])} instead of {int(truth[place])} at {place}{LEFT_OVER}"
+            )
+
+
+def _check_precomputed(graphs: Data, nodes: int, precompute: Precompute) -> None:
+    for name, least in (
+        ("laplacian_vectors", precompute.frequencies),
+        ("laplacian_values", precompute.frequencies),
+        ("random_walk", precompute.walks),
+    ):
+        if least:
+            rows = required(graphs, name, MADE_BY)
+            check_rows(f"graphs.{name}", rows, [nodes, "columns"])
+            check_least(f"columns of graphs.{name}", rows.shape[1], least)
+    if precompute.expander_degree:
+        pairs = required(graphs, "expander_index", MADE_BY)
+        check_rows("graphs.expander_index", pairs, [2, "expanders"], is_integer=True)
+    if precompute.has_centrality:
+        check_rows("graphs.centrality", required(graphs, "centrality", MADE_BY), [nodes])
+    if precompute.has_clusters:
+        rows = required(graphs, "cluster", MADE_BY)
+        check_rows("graphs.cluster", rows, [nodes], is_integer=True)
+
+
+def _check_categories(
+    name: str, rows: Int[Tensor, "rows columns"], vocabulary: tuple[int, ...]
+) -> None:
+    ends = torch.tensor(vocabulary, device=rows.device)
+    wrong = (rows < 0) | (rows >= ends)
+    if bool(wrong.any()):
+        row, place = (int(index) for index in wrong.nonzero()[0])
+        raise UserError(
+            f"graphs.{name} column {place} must be in 0 to {vocabulary[place] - 1}, "
+            f"got {int(rows[row, place])} in row {row}"
+        )

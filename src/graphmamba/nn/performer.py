@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.topology import Topology
-from graphmamba.nn.dense import DenseLayout
-from graphmamba.nn.dropout import Dropout
+from graphmamba.nn.attention import DenseLayout
+from graphmamba.nn.norm import Dropout
 from graphmamba.nn.parts import GlobalMixer
 
 EPSILON = 1e-4

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from graphmamba.data.topology import Topology
 from graphmamba.ops.random import draw_bits, take_bits
-from graphmamba.ordering.exported import is_sure
 from graphmamba.ordering.policy import OrderPolicy
 
 NOISE_BITS = 28
@@ -23,10 +22,8 @@ TIE_BITS = {"smooth": 20}
 """Bits that shuffle tied nodes, fewer where ties are rare: so all keys fit into one word."""
 SMOOTH_STREAM = -3
 """Sets the draws of smooth functions apart from those of nodes and clusters."""
-
 SortKey = tuple[Int[Tensor, "lines nodes"], int]
 """Values and their number: all lie in range(number). A line is a sample of a layer."""
-
 NodeKey = tuple[Int[Tensor, " nodes"], int]
 """The same for all lines."""
 
@@ -166,3 +163,15 @@ def _as_sortable(score: Float32[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
     bits = (score + 0.0).view(torch.int32).long()
     # Negative numbers have their magnitude in the low bits, where more must come to mean less.
     return torch.where(bits < 0, -bits - 1, bits + (1 << (FLOAT_BITS - 1)))
+
+
+def is_sure(fact: bool) -> bool:
+    """Tell whether a fact about sizes holds; in an export, whether it does for all of them.
+
+    To ask for more would limit the exported program to sizes that are like those of its example.
+    """
+    if not torch.compiler.is_exporting():
+        return fact
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(fact)

@@ -21,30 +21,31 @@ import graphmamba.ops.selection  # noqa: F401
 from graphmamba.data.columns import topology_of
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention
-from graphmamba.nn.batch_norm import BatchNorm, NoNorm
-from graphmamba.nn.big_bird import BigBird
-from graphmamba.nn.categories import CategoryEncoder
-from graphmamba.nn.dropout import Dropout
-from graphmamba.nn.encoder import (
+from graphmamba.nn.bigbird import BigBird
+from graphmamba.nn.encoders import (
+    CategoryEncoder,
     Concat,
+    DeepSet,
     DummyEdges,
     EdgeFeatures,
+    GateEncoder,
     GraphEncoder,
+    LaplacianEncoder,
     NodeFeatures,
+    NumberEncoder,
     PreLayer,
+    RandomWalkEncoder,
+    Standardize,
 )
 from graphmamba.nn.exphormer import ExphormerAttention, ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
-from graphmamba.nn.gps_layer import GPSLayer
-from graphmamba.nn.graph_mamba_mixer import GraphMambaMixer
+from graphmamba.nn.gps import GPSLayer
+from graphmamba.nn.graph_mamba import GraphMambaMixer
 from graphmamba.nn.heads import GraphHead, UnitLength
-from graphmamba.nn.laplacian import DeepSet, GateEncoder, LaplacianEncoder
-from graphmamba.nn.mamba_block import MambaBlock, SelectivePath
+from graphmamba.nn.mamba import MambaBlock, SelectivePath
 from graphmamba.nn.model import GraphMamba
-from graphmamba.nn.norm import NodeNorm
-from graphmamba.nn.numbers import NumberEncoder, Standardize
+from graphmamba.nn.norm import BatchNorm, Dropout, NodeNorm, NoNorm
 from graphmamba.nn.performer import Performer
-from graphmamba.nn.random_walk import RandomWalkEncoder
 
 aten, ours = torch.ops.aten, torch.ops.graphmamba
 

@@ -10,7 +10,7 @@ from torch import nn
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention
-from graphmamba.nn.big_bird import BigBird
+from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.performer import Performer
 from graphmamba.training.distributed import Team

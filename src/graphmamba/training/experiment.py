@@ -13,11 +13,9 @@ from graphmamba.data.custom.options import OwnSource
 from graphmamba.data.datasets.sbm import Sizes
 from graphmamba.data.splits import SPLITS
 from graphmamba.errors import UserError
-from graphmamba.nn.config import StackConfig
-from graphmamba.nn.encoder_config import EncoderConfig
+from graphmamba.nn.config import EncoderConfig, StackConfig
 from graphmamba.nn.heads import HeadConfig
-from graphmamba.nn.model import GraphMamba
-from graphmamba.nn.parts_fit import check_parts_fit
+from graphmamba.nn.model import GraphMamba, check_parts_fit
 from graphmamba.parse import parse
 from graphmamba.training.losses import check_fits
 

@@ -17,8 +17,8 @@ from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
-from graphmamba.nn.batch_norm import sync_norms
 from graphmamba.nn.model import GraphMamba
+from graphmamba.nn.norm import sync_norms
 from graphmamba.ops.backends import choose_backend
 from graphmamba.training.checkpoint import (
     Progress,

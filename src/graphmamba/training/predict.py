@@ -19,7 +19,7 @@ from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
-from graphmamba.nn.graph_mamba_mixer import GraphMambaMixer
+from graphmamba.nn.graph_mamba import GraphMambaMixer
 from graphmamba.nn.heads import pair_scores
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.random import draw_bits

@@ -11,8 +11,8 @@ from graphmamba.data.sampler import Ids
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
-from graphmamba.nn.batch_norm import norms_of
 from graphmamba.nn.model import GraphMamba
+from graphmamba.nn.norm import norms_of
 from graphmamba.training.cuda_graph import CapturedBatches
 from graphmamba.training.evaluate import labelled_batch
 from graphmamba.training.experiment import Experiment, Precision

@@ -9,7 +9,7 @@ import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
 from torch import Tensor, distributed
 
-from graphmamba.nn.batch_norm import BatchNorm, sync_norms
+from graphmamba.nn.norm import BatchNorm, sync_norms
 
 ROWS = 20, 11
 

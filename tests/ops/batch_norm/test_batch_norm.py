@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmamba.errors import UserError
-from graphmamba.nn.batch_norm import BatchNorm
+from graphmamba.nn.norm import BatchNorm
 from graphmamba.ops.batch_norm import Drop, Running, batch_norm_act
 from graphmamba.ops.batch_norm.drop import dropped
 from graphmamba.ops.fusing import FusedBackend

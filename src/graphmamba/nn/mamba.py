@@ -11,10 +11,10 @@ from torch.nn.functional import linear
 
 from graphmamba.checks import check_choice, check_is, check_least, check_types
 from graphmamba.errors import UserError
-from graphmamba.nn.mamba_checks import check_walk
-from graphmamba.ops import causal_conv1d, selective_scan
+from graphmamba.ops import causal_conv1d, checks, selective_scan
 from graphmamba.ops.checks import MOST_TAPS
 from graphmamba.ops.options import Backend, Discretization
+from graphmamba.ops.tensor_checks import check_float_type
 from graphmamba.ordering.policy import Direction
 
 DT_MIN, DT_MAX = 1e-3, 1e-1
@@ -165,10 +165,10 @@ class MambaBlock(SelectivePath):
             order: Slot `sample * nodes + node` of each step; the nodes as they are if None.
             samples: Node orders in `order`.
             check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has
-                to be waited for; None as in `scan.selective_scan`.
+                to be waited for; None as in `ops.selective_scan`.
         """
         if check is not False:
-            check_walk(self.in_proj.weight, x, cu_seqlens, order, samples, check)
+            _check_walk(self.in_proj.weight, x, cu_seqlens, order, samples, check)
         if order is None and samples > 1:
             order = torch.arange(samples * x.shape[0], device=x.device)
         u, z = self.in_proj(x).chunk(2, dim=-1)  # [nodes, inner] each
@@ -178,3 +178,36 @@ class MambaBlock(SelectivePath):
         if samples > 1:  # The out-projection is linear: averaging before it spares all but one.
             y = y.view(samples, x.shape[0], y.shape[1]).mean(dim=0)
         return self.out_proj(y)
+
+
+def _check_walk(
+    weight: Tensor,
+    x: Tensor,
+    cu_seqlens: Tensor,
+    order: Tensor | None,
+    samples: int,
+    check: bool | None,
+) -> None:
+    """Refuse rows that the block cannot map, and walks that do not visit each row once a sample.
+
+    Args:
+        weight: That of the in-projection.
+        x: Rows.
+        cu_seqlens: Boundaries of the sequences.
+        order: Slot of each step.
+        samples: Line-ups in `order`.
+        check: Whether to look at the values, as in `ops.checks.are_values_checked`.
+    """
+    checks.device_of("x", x)
+    checks.check_tensors("reference", {"x": x}, {}, {"cu_seqlens": cu_seqlens, "order": order})
+    nodes, channels = x.shape[0], weight.shape[1]
+    if x.shape[1] != channels:
+        raise UserError(f"x must have shape (nodes, channels {channels}), got {tuple(x.shape)}")
+    check_float_type("x", x, weight)
+    check_is("samples", samples, int)
+    check_least("samples", samples, 1)
+    steps, is_lined_up = samples * nodes, order is not None
+    rows = nodes if is_lined_up else None
+    checks.check_walk(cu_seqlens, order, steps, rows, ("order", is_lined_up), "x")
+    if checks.are_values_checked(check, x, weight):
+        checks.check_values(cu_seqlens, order, steps, nodes, is_lined_up)

@@ -1,4 +1,7 @@
-"""Steps in order without a sort, on a GPU: graphs are small, and a sort takes twenty launches."""
+"""The order of steps on a GPU in two launches: what they are sorted by, then a rank, not a sort.
+
+Graphs are small, and a sort takes twenty launches.
+"""
 
 import torch
 import triton
@@ -6,12 +9,47 @@ from jaxtyping import Int, Int32
 from torch import Tensor
 
 from graphmamba.data.topology import Topology
-from graphmamba.ordering.fused_rank_kernels import boundary_kernel, rank_kernel
+from graphmamba.ordering.fused_kernels import boundary_kernel, rank_kernel, word_kernel
+from graphmamba.ordering.policy import OrderPolicy
+from graphmamba.ordering.scores import NodeKey
 
-ROWS, TILE, BLOCK = 32, 64, 128
+ROWS, TILE = 32, 64
+WORD_BLOCK, BOUNDARY_BLOCK = 256, 128
 WARPS = 4
 MOST_PAIRS = 1 << 26
 """Pairs of nodes that may be compared: more, of graphs of even size, take as long as a sort."""
+
+
+def join_words(
+    policy: OrderPolicy, topology: Topology, score: NodeKey | None, samples: int, layers: range
+) -> Int[Tensor, "lines nodes"]:
+    """Write group, score and noise of each step as one number, into which they must fit.
+
+    Args:
+        policy: One that adds no noise to scores and reads no clusters.
+        topology: The graphs.
+        score: What `scores.node_key` says of them; None if the policy has no score.
+        samples: Lines of a layer.
+        layers: Numbers of the layers.
+    """
+    lines, nodes = len(layers) * samples, topology.batch.shape[0]
+    words = torch.empty(lines, nodes, dtype=torch.int64, device=topology.batch.device)
+    # What is not there is not read: anything can stand for it.
+    seed, key = (words if each is None else each for each in (topology.seed, topology.graph_key))
+    values, number = score or (words, 1)
+    if words.numel():
+        with torch.cuda.device_of(words):
+            word_kernel[(triton.cdiv(words.numel(), WORD_BLOCK),)](
+                *(words, topology.batch, topology.starts(), seed, key, values),
+                *(nodes, topology.num_graphs, samples, layers.start, lines, number),
+                BINS=policy.bins,
+                HAS_KEY=topology.graph_key is not None,
+                HAS_SCORE=score is not None,
+                HAS_NOISE=policy.noise == "ties",
+                IS_DEALT=policy.bins > 1 and policy.deal == "random",
+                BLOCK=WORD_BLOCK,
+            )
+    return words
 
 
 def is_ranked(lines: int, topology: Topology) -> bool:
@@ -61,9 +99,9 @@ def find_boundaries(
     total, device = ascending.shape[0], ascending.device
     found = torch.empty(layers, width, dtype=torch.int32, device=device)
     with torch.cuda.device_of(ascending):
-        boundary_kernel[(triton.cdiv(found.numel(), BLOCK),)](
+        boundary_kernel[(triton.cdiv(found.numel(), BOUNDARY_BLOCK),)](
             *(ascending, found, found.numel(), width, groups, groups // layers, rest),
             *(total // layers, total, total.bit_length()),
-            BLOCK=BLOCK,
+            BLOCK=BOUNDARY_BLOCK,
         )
     return found

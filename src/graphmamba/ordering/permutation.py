@@ -1,6 +1,7 @@
-"""One sort that lines up the nodes of all graphs, in all bins, for all samples."""
+"""One sort that lines up the nodes of all graphs, in all bins, for all samples and layers."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,12 +11,12 @@ from torch import Tensor
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits, is_fused, take_bits
-from graphmamba.ordering.exported import is_sure
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.ordering.scores import (
     NOISE_BITS,
     TIE_BITS,
     SortKey,
+    is_sure,
     node_key,
     noise_key,
     score_keys,
@@ -27,6 +28,8 @@ ALIGNED = 4
 """Boundaries in 16 bytes."""
 CLUSTER_STREAM = -2
 """Sets the draws of clusters apart from those of nodes."""
+MOST_STEPS = 1 << 22
+"""Steps of one sort, at most: beyond, it takes memory, and what it spares no longer counts."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ class LineUp:
     """Where the sequences (sample, graph, bin), in this order, begin and end."""
     samples: int
     """Line-ups of the whole batch, one behind the other."""
+
+
+Request = tuple[OrderPolicy, int, int]
+"""Policy, samples and layer."""
 
 
 def line_up(policy: OrderPolicy, topology: Topology, *, samples: int = 1, layer: int = 0) -> LineUp:
@@ -75,30 +82,36 @@ def line_up_layers(
     return [LineUp(*each, samples) for each in zip(orders, boundaries, strict=True)]
 
 
+def line_ups_of(requests: Iterable[Request], topology: Topology) -> dict[Request, LineUp]:
+    """Make the line-ups that layers will ask for."""
+    layers: dict[tuple[OrderPolicy, int], set[int]] = defaultdict(set)
+    for policy, samples, layer in requests:
+        layers[policy, samples].add(layer)
+    made: dict[Request, LineUp] = {}
+    for (policy, samples), numbers in layers.items():
+        most = max(MOST_STEPS // max(samples * topology.batch.shape[0], 1), 1)
+        for run in _runs(sorted(numbers), most):
+            lines = line_up_layers(policy, topology, samples=samples, layers=run)
+            for layer, line in zip(run, lines, strict=True):
+                made[policy, samples, layer] = line
+    return made
+
+
+def _runs(numbers: Sequence[int], most: int) -> Iterator[range]:
+    """Divide ascending numbers into runs without gaps, of `most` at most."""
+    first = 0
+    for place in range(1, len(numbers) + 1):
+        is_end = place == len(numbers) or numbers[place] != numbers[place - 1] + 1
+        if is_end or place - first == most:
+            yield range(numbers[first], numbers[place - 1] + 1)
+            first = place
+
+
 def check_given(policy: OrderPolicy, topology: Topology, prefix: str = "topology.") -> None:
     """Refuse a batch that lacks what the policy reads; a message has `prefix` before the name."""
     for name, reader in policy.columns.items():
         if getattr(topology, name) is None:
             raise UserError(f"{prefix}{name} must be given for {reader}, got None")
-
-
-def _fused_words(
-    policy: OrderPolicy, topology: Topology, samples: int, layers: range
-) -> list[SortKey] | None:
-    """Return what `_join` makes of `_keys`, by one kernel; None where that cannot be."""
-    is_plain = policy.clusters == "none" and policy.key != "smooth" and not policy.is_blurred
-    if not is_plain or not is_fused(topology.batch.device):
-        return None
-    _seed(policy, topology)
-    score = None if policy.key == "none" else node_key(policy, topology)
-    numbers = len(layers) * samples * topology.num_graphs * policy.bins
-    numbers *= score[1] if score else 1
-    numbers <<= NOISE_BITS if policy.noise == "ties" else 0
-    if numbers >= 1 << WORD_BITS:
-        return None
-    from graphmamba.ordering.fused_words import join_words
-
-    return [(join_words(policy, topology, score, samples, layers), numbers)]
 
 
 def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) -> list[SortKey]:
@@ -187,6 +200,25 @@ def _join(keys: Sequence[SortKey]) -> list[SortKey]:
     return words
 
 
+def _fused_words(
+    policy: OrderPolicy, topology: Topology, samples: int, layers: range
+) -> list[SortKey] | None:
+    """Return what `_join` makes of `_keys`, by one kernel; None where that cannot be."""
+    is_plain = policy.clusters == "none" and policy.key != "smooth" and not policy.is_blurred
+    if not is_plain or not is_fused(topology.batch.device):
+        return None
+    _seed(policy, topology)
+    score = None if policy.key == "none" else node_key(policy, topology)
+    numbers = len(layers) * samples * topology.num_graphs * policy.bins
+    numbers *= score[1] if score else 1
+    numbers <<= NOISE_BITS if policy.noise == "ties" else 0
+    if numbers >= 1 << WORD_BITS:
+        return None
+    from graphmamba.ordering.fused import join_words
+
+    return [(join_words(policy, topology, score, samples, layers), numbers)]
+
+
 def _sort(
     words: Sequence[SortKey], topology: Topology, steps: int
 ) -> tuple[Int[Tensor, " all_steps"], Int[Tensor, " all_steps"]]:
@@ -196,7 +228,7 @@ def _sort(
     """
     values, _ = words[-1]
     if len(words) == 1 and is_fused(values.device):
-        from graphmamba.ordering.fused_rank import is_ranked, rank_words
+        from graphmamba.ordering.fused import is_ranked, rank_words
 
         if is_ranked(values.shape[0], topology):
             return rank_words(values, topology, steps)
@@ -225,7 +257,7 @@ def _find_groups(
     # Rows of a multiple of 16 bytes: kernels need not be compiled for others too.
     width = own + 1 if layers == 1 else (own // ALIGNED + 1) * ALIGNED
     if is_fused(word.device):
-        from graphmamba.ordering.fused_rank import find_boundaries
+        from graphmamba.ordering.fused import find_boundaries
 
         rows = find_boundaries(word, groups, rest, layers, width)
         return [row[: own + 1] for row in rows.unbind()]

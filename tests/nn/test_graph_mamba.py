@@ -1,22 +1,29 @@
-"""The public block: equivariant, blind to the rest of the batch, and strict at its door."""
+"""The public block and layer: equivariant, blind to other graphs, and strict at their door."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from torch_geometric.data import Data
 
+from graphmamba import GraphMambaLayer
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaMixer, MambaBlock, MambaOptions
+from graphmamba.nn.exphormer import ExphormerStack
+from graphmamba.nn.model import Backbone
+from graphmamba.nn.norm import Dropout
 from graphmamba.ops.random import draw_bits
 from graphmamba.ordering import ABLATIONS, PUBLISHED, OrderPolicy, line_up
 from tests.helpers.graphs import one_graph, random_rows, random_topology
 from tests.helpers.typecheck import typecheck_off
+from tests.nn.test_model import GivenRows
 
 EXACT = MambaOptions(backend="reference")
 POLICIES = {
@@ -102,7 +109,7 @@ def test_nodes_that_keep_their_noise_take_their_outputs_along(
             drawn = draw_bits(stream, counter)
             return bits if drawn.shape == bits.shape else drawn
 
-        monkeypatch.setattr(import_module("graphmamba.ordering.line_up"), "draw_bits", draw)
+        monkeypatch.setattr(import_module("graphmamba.ordering.permutation"), "draw_bits", draw)
         return mixer(rows, graphs)
 
     carried = torch.empty_like(noise).index_copy(1, names, noise)
@@ -324,3 +331,104 @@ def test_channels_that_are_no_count_are_refused(channels: object) -> None:
 def test_unknown_input_norm_is_refused() -> None:
     with typecheck_off(), pytest.raises(UserError, match=r"input_norm must be one of .* got 'rms'"):
         GraphMambaBlock(8, input_norm="rms")
+
+
+ROWS, EDGE_ROWS = torch.randn(5, 8), torch.randn(4, 8)
+TOPOLOGY = Topology(
+    edge_index=torch.tensor([[0, 1, 3, 4], [1, 0, 4, 3]]),
+    batch=torch.tensor([0, 0, 1, 1, 1]),
+    num_graphs=2,
+    seed=torch.tensor(3),
+)
+
+
+def test_rows_come_out_as_wide_as_they_went_in() -> None:
+    x, e = GraphMambaLayer(8)(ROWS, EDGE_ROWS, TOPOLOGY)
+    assert e is not None
+    assert (x.shape, e.shape) == (ROWS.shape, EDGE_ROWS.shape)
+
+
+@pytest.mark.parametrize(
+    ("x", "e", "topology", "message"),
+    [
+        (
+            ROWS,
+            TOPOLOGY.edge_index,
+            TOPOLOGY.batch,
+            "topology must be Topology, got Tensor: Topology",
+        ),
+        (ROWS[:, :7], EDGE_ROWS, TOPOLOGY, r"x must have shape \[5, 8\], got \[5, 7\]"),
+        (ROWS[:4], EDGE_ROWS, TOPOLOGY, r"x must have shape \[5, 8\], got \[4, 8\]"),
+        (
+            ROWS.double(),
+            EDGE_ROWS,
+            TOPOLOGY,
+            "x.dtype must be that of the parameters, torch.float32",
+        ),
+        (ROWS, EDGE_ROWS[:3], TOPOLOGY, r"e must have shape \[4, 8\], got \[3, 8\]"),
+        (ROWS, None, TOPOLOGY, "e must hold a row for each edge for GatedGCN, got None"),
+        (
+            ROWS,
+            EDGE_ROWS,
+            replace(TOPOLOGY, batch=torch.tensor([1, 0, 0, 1, 1])),
+            "batch must be sorted, got 0 after 1 at node 1",
+        ),
+        (
+            ROWS,
+            EDGE_ROWS,
+            replace(TOPOLOGY, edge_index=torch.tensor([[0, 1, 3, 4], [1, 0, 4, 5]])),
+            "edge_index must hold numbers of the 5 nodes, 0 to 4, got 5",
+        ),
+    ],
+)
+def test_wrong_rows_are_refused(x: Any, e: Any, topology: Any, message: str) -> None:
+    layer = GraphMambaLayer(8)
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        layer(x, e, topology)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"channels": 0}, "channels must be at least 1, got 0"),
+        ({"channels": "8"}, "channels must be int, got '8'"),
+        ({"channels": 8, "dropout": "x"}, r"dropout must be in \[0, 1\), got 'x'"),
+    ],
+)
+def test_wrong_sizes_are_refused(arguments: Any, message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
+        GraphMambaLayer(**arguments)
+
+
+def test_layers_of_one_stack_drop_different_entries() -> None:
+    layer, other = (GraphMambaLayer(8, layer=number, dropout=0.5) for number in (0, 1))
+    assert _sites(layer) == [*range(len(_sites(layer)))]
+    other.load_state_dict(layer.state_dict())
+    found, others = (each(ROWS, EDGE_ROWS, TOPOLOGY)[0] for each in (layer, other))
+    assert not torch.equal(found, others)
+    other.layer = other.mixer.layer = 0
+    assert torch.equal(found, other(ROWS, EDGE_ROWS, TOPOLOGY)[0])
+
+
+def test_layers_of_a_backbone_drop_different_entries() -> None:
+    topology = random_topology((40,))
+    x, e = random_rows(topology)
+    seen: list[int] = []
+
+    class Seen(nn.Module):
+        def forward(self, x: Tensor, e: Tensor, topology: Topology) -> tuple[Tensor, Tensor]:
+            seen.append(int(topology.dropout_seed))
+            return x, e
+
+    backbone = Backbone(GivenRows(), [Seen() for _ in range(3)])
+    backbone(Data(x=x, e=e), topology)
+    assert len({*seen, *backbone.dropout_seeds(topology).tolist()}) == 4
+
+
+def test_all_layers_of_exphormer_drop_different_entries() -> None:
+    sites = _sites(ExphormerStack(8, 3, 2, dropout=0.5))
+    assert sites == [*range(len(sites))]
+
+
+def _sites(module: nn.Module) -> list[int]:
+    return [part.site for part in module.modules() if isinstance(part, Dropout)]

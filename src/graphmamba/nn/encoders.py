@@ -1,0 +1,416 @@
+"""From the raw columns of a batch to node rows and edge rows of the model's width."""
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import normalize, relu
+from torch_geometric.data import Data
+
+from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
+from graphmamba.data.columns import column
+from graphmamba.errors import UserError
+from graphmamba.nn.config import (
+    EncoderConfig,
+    LaplacianConfig,
+    RandomWalkConfig,
+    StandardizationName,
+)
+from graphmamba.nn.norm import BatchNorm, NoNorm
+from graphmamba.ops.random import draw_signs
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What the layers start from."""
+
+    x: Float[Tensor, "nodes channels"]
+    e: Float[Tensor, "edges channels"] | None
+    """Edge rows; none where no layer reads them."""
+    gate: Float[Tensor, "nodes channels"] | None
+    """Positions for the gates of GatedGCN; none where they are not asked for."""
+
+
+class RowEncoder(nn.Sequential):
+    """An encoder called with the batch, then layers called `layer(rows, count of real rows)`."""
+
+    def forward(  # type: ignore[override]
+        self, graphs: Data, count: Int[Tensor, ""] | None
+    ) -> Float[Tensor, "rows channels"]:
+        """Encode the columns of the batch."""
+        encoder, *layers = self
+        rows = encoder(graphs)
+        for layer in layers:
+            rows = layer(rows, count)
+        return rows
+
+
+class GraphEncoder(nn.Module):
+    """Node encoder, edge encoder, and what may follow them.
+
+    Args:
+        features: The raw columns of the data.
+        channels: Width of the model; positional encodings take their part of it.
+        config: Which encoders there are.
+    """
+
+    def __init__(self, features: Features, channels: int, config: EncoderConfig) -> None:
+        super().__init__()
+        own_channels = channels - config.position_channels
+        if own_channels < 1:
+            raise UserError(
+                f"channels must be more than the {config.position_channels} that the positional "
+                f"encodings take, got {channels}"
+            )
+        parts: list[nn.Module] = [NodeFeatures(features, own_channels, config)]
+        if config.laplacian:
+            parts.append(LaplacianEncoder(config.laplacian))
+        if config.random_walk:
+            parts.append(RandomWalkEncoder(config.random_walk))
+        self.nodes = RowEncoder(
+            Concat(*parts),
+            BatchNorm(channels) if config.has_node_norm else NoNorm(),
+            *[PreLayer(channels) for _ in range(config.pre_layers)],
+        )
+        self.edges: RowEncoder | None = None
+        if config.has_edges:
+            encoder = (
+                DummyEdges(channels)
+                if features.edges == "none"
+                else EdgeFeatures(features, channels, config)
+            )
+            norm = BatchNorm(channels) if config.has_edge_norm else NoNorm()
+            self.edges = RowEncoder(encoder, norm)
+        self.gate = (
+            GateEncoder(config.gate_frequencies, channels) if config.gate_frequencies else None
+        )
+
+    def forward(self, graphs: Data) -> Encoded:
+        """Encode the columns of the batch."""
+        x = self.nodes(graphs, column(graphs, "num_real_nodes"))
+        e = None
+        if self.edges is not None:
+            e = self.edges(graphs, column(graphs, "num_real_edges"))
+        gate = None if self.gate is None else self.gate(graphs)
+        return Encoded(x, e, gate)
+
+
+class Concat(nn.Module):
+    """Node features and any number of positional encodings, side by side."""
+
+    def __init__(self, *parts: nn.Module) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
+        """Run every part on the same batch."""
+        return torch.cat([part(graphs) for part in self.parts], dim=-1)
+
+
+class NodeFeatures(nn.Module):
+    """The encoder of the set's own node columns."""
+
+    def __init__(self, features: Features, channels: int, config: EncoderConfig) -> None:
+        super().__init__()
+        self.network: nn.Module = (
+            CategoryEncoder(ATOM_VOCABULARY, channels)
+            if features.nodes == "atoms"
+            else NumberEncoder(
+                features.node_columns, channels, NODE_STATISTICS.get(config.standardization)
+            )
+        )
+
+    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
+        """Encode the column `x`."""
+        return self.network(graphs.x)
+
+
+class EdgeFeatures(nn.Module):
+    """The encoder of the set's own edge columns."""
+
+    def __init__(self, features: Features, channels: int, config: EncoderConfig) -> None:
+        super().__init__()
+        self.network: nn.Module = (
+            CategoryEncoder(BOND_VOCABULARY, channels)
+            if features.edges == "bonds"
+            else NumberEncoder(
+                features.edge_columns, channels, EDGE_STATISTICS.get(config.standardization)
+            )
+        )
+
+    def forward(self, graphs: Data) -> Float[Tensor, "edges channels"]:
+        """Encode the column `edge_attr`."""
+        return self.network(graphs.edge_attr)
+
+
+class DummyEdges(nn.Module):
+    """One learned vector for every edge of a set without edge columns."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(1, channels))
+
+    def forward(self, graphs: Data) -> Float[Tensor, "edges channels"]:
+        """Repeat the vector."""
+        return self.weight.repeat(graphs.edge_index.shape[1], 1)
+
+
+class PreLayer(nn.Module):
+    """A dense layer before the graph layers: linear, BatchNorm, ReLU, rows to length 1."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(channels, channels, bias=False)
+        self.norm = BatchNorm(channels)
+
+    def forward(
+        self, x: Float[Tensor, "nodes channels"], count: Int[Tensor, ""] | None = None
+    ) -> Float[Tensor, "nodes channels"]:
+        """Transform every node by itself; those after the first `count` are padding."""
+        return normalize(relu(self.norm(self.linear(x), count)), dim=-1)
+
+
+class CategoryEncoder(nn.Module):
+    r"""Sum of one learned vector per column.
+
+    .. math:: y = \sum_c W_c[i_c]
+
+    The tables of all columns are rows of one matrix, and each is initialised as if it stood alone
+    (Xavier uniform). The sum is the product of that matrix with a row of zeros and ones, whose
+    gradient is a product too: the same bits on every run, which a lookup would not give.
+
+    Args:
+        vocabulary: Number of values of each column.
+        channels: Width of the vectors.
+    """
+
+    offsets: Int[Tensor, " columns"]
+
+    def __init__(self, vocabulary: tuple[int, ...], channels: int) -> None:
+        super().__init__()
+        bounds = list(accumulate(vocabulary, initial=0))
+        self.weight = nn.Parameter(torch.empty(bounds[-1], channels))
+        self.register_buffer("offsets", torch.tensor(bounds[:-1]), persistent=False)
+        for start, end in pairwise(bounds):
+            nn.init.xavier_uniform_(self.weight.data[start:end])
+
+    def forward(self, columns: Int[Tensor, "rows columns"]) -> Float[Tensor, "rows channels"]:
+        """Add up the vectors of the values of all columns."""
+        entries = self.weight.new_zeros(columns.shape[0], self.weight.shape[0])
+        return entries.scatter(1, columns + self.offsets, 1.0) @ self.weight
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Mean and standard deviation of each column over a training set."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+class NumberEncoder(nn.Module):
+    """Linear layer on raw columns.
+
+    Args:
+        columns: Raw columns.
+        channels: Width of the result.
+        statistics: Mean and deviation that standardise the columns first; `None` leaves them raw,
+            as the published numbers do.
+    """
+
+    def __init__(self, columns: int, channels: int, statistics: Statistics | None = None) -> None:
+        super().__init__()
+        self.standardize = nn.Identity() if statistics is None else Standardize(statistics)
+        self.linear = nn.Linear(columns, channels)
+
+    def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows channels"]:
+        """Standardise and project."""
+        return self.linear(self.standardize(numbers))
+
+
+class Standardize(nn.Module):
+    """Subtract the mean, divide by the deviation; both travel with the weights as buffers."""
+
+    mean: Float[Tensor, " columns"]
+    deviation: Float[Tensor, " columns"]
+
+    def __init__(self, statistics: Statistics) -> None:
+        super().__init__()
+        self.register_buffer("mean", Tensor(statistics.mean))
+        self.register_buffer("deviation", Tensor(statistics.deviation))
+
+    def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+        """Give each column mean 0 and deviation 1 over the training set."""
+        return (numbers - self.mean) / self.deviation
+
+
+class RandomWalkEncoder(nn.Module):
+    """RWSE: a linear layer or an MLP on the return probabilities after 1, 2, ... steps.
+
+    Reads `random_walk`. See https://arxiv.org/abs/2110.07875.
+    """
+
+    def __init__(self, config: RandomWalkConfig) -> None:
+        super().__init__()
+        self.walks = config.walks
+        self.channels = config.channels
+        self.norm = BatchNorm(config.walks) if config.has_norm else NoNorm()
+        self.network = (
+            nn.Linear(config.walks, config.channels)
+            if config.form == "linear"
+            else relu_mlp(config.walks, config.channels, config.layers)
+        )
+
+    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
+        """Encode every node of the batch."""
+        walks = graphs.random_walk[:, : self.walks]
+        return self.network(self.norm(walks, column(graphs, "num_real_nodes")))
+
+
+class LaplacianEncoder(nn.Module):
+    """LapPE: a set network over the pairs (eigenvector entry, eigenvalue) of each node.
+
+    Eigenvectors have no sign of their own: in training, each frequency is given a random one,
+    shared by the whole batch. Frequencies that a small graph lacks are NaN and do not count.
+
+    Reads `laplacian_vectors` and `laplacian_values`. See https://arxiv.org/abs/2205.12454.
+    """
+
+    flips: Int[Tensor, ""]
+    places: Int[Tensor, " frequencies"]
+
+    def __init__(self, config: LaplacianConfig) -> None:
+        super().__init__()
+        self.frequencies = config.frequencies
+        self.channels = config.channels
+        self.set_network = FORMS[config.form](config)
+        # The signs are a function of this number alone, which is counted up in place: they are
+        # the same on every device, survive a checkpoint, and can be replayed in a CUDA graph.
+        self.register_buffer("flips", torch.randint(2**31, ()))
+        self.register_buffer("places", torch.arange(config.frequencies), persistent=False)
+
+    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
+        """Encode every node of the batch."""
+        vectors = graphs.laplacian_vectors[:, : self.frequencies]
+        values = graphs.laplacian_values[:, : self.frequencies]
+        signs = self.draw_signs() if self.training else None
+        is_missing = torch.isnan(vectors)
+        vectors = vectors if signs is None else vectors * signs
+        pairs = torch.stack([vectors, values], dim=-1)
+        pairs = pairs.masked_fill(is_missing[:, :, None], 0.0)  # [nodes, frequencies, 2]
+        return self.set_network(pairs, is_missing)
+
+    def draw_signs(self) -> Float[Tensor, " frequencies"]:
+        """One random sign per frequency, new at each call."""
+        self.flips.add_(1)
+        return draw_signs(self.flips, self.places)
+
+
+class DeepSet(nn.Module):
+    """The same small MLP on every frequency, then a sum."""
+
+    def __init__(self, config: LaplacianConfig) -> None:
+        super().__init__()
+        self.mlp = relu_mlp(2, config.channels, config.layers)
+
+    def forward(
+        self,
+        pairs: Float[Tensor, "nodes frequencies 2"],
+        is_missing: Bool[Tensor, "nodes frequencies"],
+    ) -> Float[Tensor, "nodes channels"]:
+        """Sum over the frequencies that exist."""
+        return self.mlp(pairs).masked_fill(is_missing[:, :, None], 0.0).sum(dim=1)
+
+
+class SetTransformer(nn.Module):
+    """Self-attention among the frequencies of a node, then a sum."""
+
+    def __init__(self, config: LaplacianConfig) -> None:
+        super().__init__()
+        self.lift = nn.Linear(2, config.channels)
+        layer = nn.TransformerEncoderLayer(config.channels, config.heads, batch_first=True)
+        self.attend = nn.TransformerEncoder(layer, config.layers, enable_nested_tensor=False)
+
+    def forward(
+        self,
+        pairs: Float[Tensor, "nodes frequencies 2"],
+        is_missing: Bool[Tensor, "nodes frequencies"],
+    ) -> Float[Tensor, "nodes channels"]:
+        """Attend to the frequencies that exist and sum them."""
+        # a node without any frequency would have a softmax over nothing
+        is_hidden = is_missing & ~is_missing.all(dim=1, keepdim=True)
+        rows = self.attend(self.lift(pairs), src_key_padding_mask=is_hidden)
+        return rows.masked_fill(is_missing[:, :, None], 0.0).sum(dim=1)
+
+
+FORMS = {"deepset": DeepSet, "transformer": SetTransformer}
+
+
+class GateEncoder(nn.Module):
+    """Equivariant-stable LapPE: positions that only modulate the gates of GatedGCN.
+
+    No signs are flipped: the gates read distances between positions. Reads `laplacian_vectors`.
+    See https://arxiv.org/abs/2203.00199.
+
+    Args:
+        frequencies: Eigenvectors read.
+        channels: Width of the positions.
+    """
+
+    def __init__(self, frequencies: int, channels: int) -> None:
+        super().__init__()
+        self.frequencies = frequencies
+        self.linear = nn.Linear(frequencies, channels)
+
+    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
+        """Project the eigenvectors, missing ones as zeros."""
+        vectors = graphs.laplacian_vectors[:, : self.frequencies]
+        return self.linear(vectors.masked_fill(torch.isnan(vectors), 0.0))
+
+
+def relu_mlp(columns: int, channels: int, layers: int) -> nn.Sequential:
+    """Stack linear layers, each with a ReLU; hidden ones are twice as wide as the result."""
+    widths = [columns, *[2 * channels] * (layers - 1), channels]
+    parts: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        parts += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*parts)
+
+
+# Columns of a node: mean, deviation, maximum, minimum of R, G, B, then row and column of the
+# centre in pixels. Columns of an edge: Sobel value on the shared boundary, pixels in it. Numbers
+# from "Where did the gap go?", https://arxiv.org/abs/2309.00367.
+# fmt: off
+NODE_STATISTICS: dict[StandardizationName, Statistics] = {
+    "pascalvoc-sp": Statistics(
+        mean=(
+            0.45824501, 0.43857411, 0.40561178, 0.067938097, 0.065604292, 0.065742709,
+            0.65212941, 0.62894762, 0.60173863, 0.27769071, 0.26425251, 0.23729359,
+            193.44997, 234.72206,
+        ),
+        deviation=(
+            0.25952947, 0.25716761, 0.27130592, 0.054822665, 0.054429270, 0.054474957,
+            0.26238337, 0.26600540, 0.27750680, 0.25197381, 0.24986187, 0.26069802,
+            117.68297, 140.07195,
+        ),
+    ),
+    "coco-sp": Statistics(
+        mean=(
+            0.46977347, 0.44679317, 0.40790915, 0.070808627, 0.068686441, 0.068498217,
+            0.67777938, 0.65244222, 0.62096798, 0.27554795, 0.25910738, 0.22901227,
+            242.61935, 289.85367,
+        ),
+        deviation=(
+            0.26218116, 0.25831082, 0.27416739, 0.057440419, 0.056832556, 0.057100497,
+            0.25929087, 0.26201612, 0.27675411, 0.25456995, 0.25140920, 0.26182330,
+            151.52475, 176.30779,
+        ),
+    ),
+}
+# fmt: on
+EDGE_STATISTICS: dict[StandardizationName, Statistics] = {
+    "pascalvoc-sp": Statistics(mean=(0.07640745, 33.73478), deviation=(0.0868775, 20.945076)),
+    "coco-sp": Statistics(mean=(0.07848548, 43.68736), deviation=(0.08902349, 28.473562)),
+}

@@ -1,0 +1,106 @@
+"""Kernels that write sort keys and order steps, held to the keys that they join and to a sort."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from graphmamba.data.topology import Topology
+from graphmamba.ordering import OrderPolicy
+from graphmamba.ordering.permutation import BIN_BITS, _find_groups, _join, _keys, _sort
+from graphmamba.ordering.scores import NOISE_BITS, node_key
+from tests.helpers.graphs import random_topology
+from tests.helpers.processes import needs_triton, only_interpreted, run_apart
+
+POLICIES = (
+    OrderPolicy(),
+    OrderPolicy(bins=3),
+    OrderPolicy(bins=2, deal="modulo"),
+    OrderPolicy(noise="none"),
+    OrderPolicy(key="none"),
+    OrderPolicy(key="none", bins=2, noise="none"),
+    OrderPolicy(key="eigenvector", noise="none"),
+)
+
+
+def cases() -> Iterator[tuple[OrderPolicy, Topology]]:
+    topology = random_topology((70, 1, 30, 0, 3))
+    known = replace(topology, ptr=topology.starts(), edge_layout=topology.lay_out())
+    for policy in POLICIES:
+        yield policy, known
+    yield OrderPolicy(bins=2), replace(topology, graph_key=None)
+    yield OrderPolicy(noise="none"), replace(topology, seed=None)
+    yield OrderPolicy(), replace(topology, seed=torch.tensor(-(2**63)))
+    yield OrderPolicy(), random_topology((0,))
+
+
+def assert_interpreted_kernel_joins_alike() -> None:
+    from graphmamba.ordering.fused import join_words
+
+    for policy, topology in cases():
+        [(word, _)] = _join(_keys(policy, topology, 2, range(3, 6)))
+        score = None if policy.key == "none" else node_key(policy, topology)
+        assert torch.equal(join_words(policy, topology, score, 2, range(3, 6)), word), policy
+
+
+@only_interpreted
+def test_the_interpreted_kernel_writes_the_same_words() -> None:
+    run_apart(
+        "from tests.ordering.test_fused import assert_interpreted_kernel_joins_alike\n"
+        "assert_interpreted_kernel_joins_alike()\n",
+        TRITON_INTERPRET="1",
+    )
+
+
+@needs_triton
+def test_the_kernel_takes_as_many_bits() -> None:
+    from graphmamba.ordering import fused_kernels as kernels
+
+    assert (kernels.BIN_BITS.value, kernels.NOISE_BITS.value) == (BIN_BITS, NOISE_BITS)
+
+
+LAYERS, SAMPLES = 3, 2
+
+
+def assert_ranks_are_a_sort(policy: OrderPolicy, topology: Topology) -> None:
+    from graphmamba.ordering.fused import find_boundaries, rank_words
+
+    steps = SAMPLES * topology.batch.shape[0]
+    groups = LAYERS * SAMPLES * topology.num_graphs * policy.bins
+    words = _join(_keys(policy, topology, SAMPLES, range(LAYERS)))
+    [(values, number)] = words
+    order, ascending = _sort(words, topology, steps)
+    ours = rank_words(values, topology, steps)
+    assert torch.equal(ours[0], order)
+    assert torch.equal(ours[1], ascending)
+    rest = number // groups
+    rows = find_boundaries(ascending, groups, rest, LAYERS, groups // LAYERS + 1)
+    for row, truth in zip(rows, _find_groups(ascending, groups, rest, steps, LAYERS), strict=True):
+        assert torch.equal(row, truth)
+
+
+def assert_interpreted_kernels_sort() -> None:
+    topology = random_topology((70, 1, 130, 0, 3, 64))
+    # Without noise nearly all nodes tie.
+    for policy in (OrderPolicy(), OrderPolicy(noise="none"), OrderPolicy(bins=3)):
+        assert_ranks_are_a_sort(policy, topology)
+    assert_ranks_are_a_sort(OrderPolicy(bins=2), random_topology((0, 0)))
+    assert_ranks_are_a_sort(OrderPolicy(bins=2), random_topology((0, 5, 0)))
+
+
+@only_interpreted
+def test_interpreted_kernels_order_steps_as_a_sort_does() -> None:
+    run_apart(
+        "from tests.ordering.test_fused import assert_interpreted_kernels_sort\n"
+        "assert_interpreted_kernels_sort()\n",
+        TRITON_INTERPRET="1",
+    )
+
+
+@needs_triton
+def test_graphs_too_large_to_compare_all_nodes_are_sorted() -> None:
+    from graphmamba.ordering.fused import is_ranked
+
+    few, many = random_topology((100, 200)), random_topology((9_000, 1))
+    assert is_ranked(16, few)
+    assert not is_ranked(16, many)
