@@ -47,15 +47,15 @@ COMMANDS = {
     ),
     "data build": Command(
         "build one of the ten data sets: from local files (--from DIR), drawn, or downloaded",
-        "graphmamba.data.commands:build",
+        "graphmamba.commands.data:build",
     ),
     "data info": Command(
         "print and plot sizes, degrees, diameters and labels of a data set",
-        "graphmamba.data.commands:info",
+        "graphmamba.commands.data:info",
     ),
     "data verify": Command(
         "compare what is kept of a data set with the hashes that it was kept with",
-        "graphmamba.commands.verify:verify",
+        "graphmamba.commands.data:verify",
     ),
     "evaluate": Command(
         "score a trained model on a split of its own or of another data set",

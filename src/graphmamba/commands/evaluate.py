@@ -55,9 +55,9 @@ def evaluate(  # noqa: PLR0913
         root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
         json: Print one JSON object instead of a table.
     """
+    from graphmamba.commands.printing import scores_table
     from graphmamba.environment import resolve_device
-    from graphmamba.show.follow import bar
-    from graphmamba.show.tables import scores_table
+    from graphmamba.training.console import bar
     from graphmamba.training.labels import labels_per_graph
     from graphmamba.training.open_data import open_data
     from graphmamba.training.results import json_numbers

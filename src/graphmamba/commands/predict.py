@@ -58,7 +58,7 @@ def predict(  # noqa: PLR0913
         root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
     """
     from graphmamba.environment import resolve_device
-    from graphmamba.show.follow import follow
+    from graphmamba.training.console import follow
     from graphmamba.training.open_data import open_data
     from graphmamba.training.prediction_file import write_predictions
 

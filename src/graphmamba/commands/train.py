@@ -122,7 +122,7 @@ def _train(
     root: str | None,
     is_resumed: bool,
 ) -> None:
-    from graphmamba.show import reporter_for
+    from graphmamba.training.console import reporter_for
     from graphmamba.training.fit import fit
     from graphmamba.training.fit_seeds import fit_seeds
     from graphmamba.training.open_data import open_data
@@ -162,7 +162,7 @@ def _published(experiment: Experiment, root: Path | None) -> Score | None:
 
 def _conclude(experiment: Experiment, result: RunResult | SeedsResult, root: Path | None) -> None:
     """Print the table, where the files are and what to type next."""
-    from graphmamba.show.tables import results_table
+    from graphmamba.commands.printing import results_table
 
     runs, best = (
         ((result,), result) if isinstance(result, RunResult) else (result.runs, result.best)

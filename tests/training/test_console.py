@@ -10,14 +10,19 @@ import pytest
 import torch
 from rich.console import Console
 
+from graphmamba.commands.printing import results_table, scores_table
 from graphmamba.config import load_experiment
 from graphmamba.published import Score
-from graphmamba.show import reporter_for
-from graphmamba.show.bars import Bars
-from graphmamba.show.follow import bar, follow
-from graphmamba.show.lines import Lines
-from graphmamba.show.tables import results_table, scores_table
-from graphmamba.show.units import bytes_of, metric_title, time_of
+from graphmamba.training.console import (
+    Bars,
+    Lines,
+    bar,
+    bytes_of,
+    follow,
+    metric_title,
+    reporter_for,
+    time_of,
+)
 from graphmamba.training.options import RunOptions
 from graphmamba.training.predictions import Predictions
 from graphmamba.training.reporter import EpochRecord, StartRecord, StepRecord
@@ -131,7 +136,7 @@ def test_speed_is_told_once_it_is_known(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.count(10)
-    monkeypatch.setattr("graphmamba.show.bars.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("graphmamba.training.console.time.monotonic", lambda: float(next(clock)))
     bars = Bars()
     bars.on_start(start())
     assert bars._progress is not None

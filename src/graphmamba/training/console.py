@@ -1,9 +1,12 @@
-"""A run as bars on a terminal: the epoch that is going on, and all of them."""
+"""Progress of a run: bars on a terminal, a line an epoch elsewhere, and readable units."""
 
+import sys
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from graphmamba.show.units import bytes_of, metric_title, time_of
+from graphmamba.training.predictions import Predictions
 from graphmamba.training.reporter import EpochRecord, Silent, StartRecord, StepRecord
 from graphmamba.training.results import RunResult
 
@@ -12,6 +15,21 @@ if TYPE_CHECKING:
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at the loss, which has to be waited for on a GPU."""
+GIB, MIB = 1 << 30, 1 << 20
+MINUTE, HOUR = 60, 3600
+METRIC_TITLES = {
+    "average_precision": "AP",
+    "mean_absolute_error": "MAE",
+    "macro_f1": "F1",
+    "accuracy": "accuracy",
+    "accuracy_sbm": "accuracy (mean of classes)",
+    "mrr": "MRR",
+}
+
+
+def reporter_for() -> "Bars | Lines":
+    """Choose bars for a terminal and plain lines for everything else."""
+    return Bars() if sys.stdout.isatty() else Lines()
 
 
 class Bars(Silent):
@@ -115,3 +133,96 @@ class Bars(Silent):
 
 def _best(record: EpochRecord) -> str:
     return "none" if record.best_epoch < 0 else f"epoch {record.best_epoch + 1}"
+
+
+class Lines(Silent):
+    """Writes a line when a run starts and one after each epoch."""
+
+    def on_start(self, start: StartRecord) -> None:
+        """Say what is run, where and how large it is."""
+        _write(
+            {
+                "run": start.folder,
+                "data": start.experiment.data.title,
+                "seed": start.options.seed,
+                "device": start.device,
+                "processes": start.processes,
+                "parameters": start.parameters,
+                **{f"{split}_graphs": count for split, count in start.graphs.items()},
+                "epochs": start.epochs,
+                "first_epoch": start.first_epoch,
+            }
+        )
+
+    def on_epoch(self, record: EpochRecord) -> None:
+        """Write what `metrics.csv` has of the epoch, and how long the rest will take."""
+        left = (record.epochs - record.epoch - 1) * record.seconds
+        _write(record.row() | {"epochs": record.epochs, "seconds_left": left})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _write(entries: Mapping[str, object]) -> None:
+    told = (f"{key}={_shown(value)}" for key, value in entries.items())
+    sys.stdout.write(" ".join(told) + "\n")
+    sys.stdout.flush()
+
+
+def _shown(value: object) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f'"{text}"' if " " in text else text
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Draw a bar on a terminal, and on nothing else.
+
+    Args:
+        title: What is going on.
+
+    Yields:
+        Whom to tell how much is done, and of how much.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def follow(parts: Iterable[Predictions], graphs: int) -> Iterator[Predictions]:
+    """Hand predictions on and draw how many graphs are done.
+
+    Args:
+        parts: Predictions, batch after batch.
+        graphs: How many graphs there are in all.
+    """
+    done = 0
+    with bar("predicting") as tell:
+        for part in parts:
+            yield part
+            done += len(part.graph.unique())
+            tell(done, graphs)
+
+
+def metric_title(name: str) -> str:
+    """What a table calls a metric."""
+    return METRIC_TITLES.get(name, name.replace("_", " "))
+
+
+def bytes_of(count: int) -> str:
+    """A size of memory."""
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
+
+
+def time_of(seconds: float) -> str:
+    """A time in the two largest units that it has."""
+    whole = round(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < HOUR:
+        return f"{whole // MINUTE} min {whole % MINUTE:02d} s"
+    return f"{whole // HOUR} h {whole % HOUR // MINUTE:02d} min"
