@@ -122,7 +122,6 @@ def _train(
     root: str | None,
     is_resumed: bool,
 ) -> None:
-    from graphmamba.training.console import reporter_for
     from graphmamba.training.fit import fit
     from graphmamba.training.fit_seeds import fit_seeds
     from graphmamba.training.open_data import open_data
@@ -130,17 +129,12 @@ def _train(
     store = None
     if root is not None:
         experiment, store = open_data(experiment, Path(root))
-    reporter = reporter_for()
+    where = folder, None, is_resumed
     result: RunResult | SeedsResult
-    try:
-        if seeds:
-            result = fit_seeds(
-                experiment, store, options, folder, reporter, is_resumed, seeds=seeds
-            )
-        else:
-            result = fit(experiment, store, options, folder, reporter, is_resumed)
-    finally:
-        reporter.close()
+    if seeds:
+        result = fit_seeds(experiment, store, options, *where, seeds=seeds, progress=True)
+    else:
+        result = fit(experiment, store, options, *where, progress=True)
     if is_first_process():
         _conclude(experiment, result, Path(root) if root else None)
     for run in (result,) if isinstance(result, RunResult) else result.runs:

@@ -2,12 +2,14 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from graphmamba.training.loggers import Several, with_loggers
+from graphmamba.training.options import LoggerName
 from graphmamba.training.predictions import Predictions
-from graphmamba.training.reporter import EpochRecord, Silent, StartRecord, StepRecord
+from graphmamba.training.reporter import EpochRecord, Reporter, Silent, StartRecord, StepRecord
 from graphmamba.training.results import RunResult
 
 if TYPE_CHECKING:
@@ -28,8 +30,24 @@ METRIC_TITLES = {
 
 
 def reporter_for() -> "Bars | Lines":
-    """Choose bars for a terminal and plain lines for everything else."""
+    """Choose bars for a terminal and plain lines for everything else, notebooks too."""
     return Bars() if sys.stdout.isatty() else Lines()
+
+
+@contextmanager
+def following(
+    reporter: Reporter | None, progress: bool, loggers: Sequence[LoggerName]
+) -> Iterator[Reporter]:
+    """Join a user's reporter, progress and loggers; bars are taken away also after a failure."""
+    told = with_loggers(reporter, loggers)
+    if not progress:
+        yield told
+        return
+    shown = reporter_for()
+    try:
+        yield Several([shown, told])
+    finally:
+        shown.close()
 
 
 class Bars(Silent):
@@ -48,12 +66,10 @@ class Bars(Silent):
         from rich.text import Text
 
         self._start = start
-        graphs = " + ".join(f"{count:,}" for count in start.graphs.values())
-        processes = f" x {start.processes}" if start.processes > 1 else ""
         told = (
-            f"  {graphs} graphs · {start.parameters:,} parameters · {start.device}{processes} · "
+            f"  {_graphs(start)} graphs · {start.parameters:,} parameters · {_device(start)} · "
             f"seed {start.options.seed} · {start.folder}\n"
-            f"validation and test: {metric_title(start.metric)}"
+            f"validation: {metric_title(start.metric)}"
         )
         # own graphs and folders have names that may look like markup
         self._console.print(Text.assemble((start.experiment.data.title, "bold"), told))
@@ -113,17 +129,16 @@ class Bars(Silent):
             f"epoch {record.epoch + 1:>{width}}/{record.epochs} {mark} "
             f"loss {record.train_loss:.4f} · "
             f"validation [bold]{record.validation[metric]:.4f}[/bold] · "
-            f"test {record.test[metric]:.4f} · lr {record.learning_rate:.1e}",
+            f"lr {record.learning_rate:.1e}",
             highlight=False,
         )
         told = f"{left} left · best {_best(record)} · {bytes_of(record.memory)}"
         self._progress.update(self._epochs, completed=record.epoch + 1, told=told)
 
     def on_end(self, result: RunResult) -> None:
-        """Close the bars."""
+        """Close the bars and give the scores of the best epoch."""
         self.close()
-        if not result.is_done:
-            self._console.print(f"stopped: {result.ending}")
+        self._console.print(_outcome(result), highlight=False)
 
     def close(self) -> None:
         """Take the bars away, also after a failure."""
@@ -136,42 +151,62 @@ def _best(record: EpochRecord) -> str:
 
 
 class Lines(Silent):
-    """Writes a line when a run starts and one after each epoch."""
+    """Writes a line when a run starts, one after each epoch, and one at the end."""
 
     def on_start(self, start: StartRecord) -> None:
-        """Say what is run, where and how large it is."""
+        """Say what is run, how large it is and where it writes."""
+        self._metric = start.metric
+        epochs = "epoch" if start.epochs == 1 else "epochs"
+        at = f", from epoch {start.first_epoch + 1}" if 0 < start.first_epoch < start.epochs else ""
         _write(
-            {
-                "run": start.folder,
-                "data": start.experiment.data.title,
-                "seed": start.options.seed,
-                "device": start.device,
-                "processes": start.processes,
-                "parameters": start.parameters,
-                **{f"{split}_graphs": count for split, count in start.graphs.items()},
-                "epochs": start.epochs,
-                "first_epoch": start.first_epoch,
-            }
+            f"{start.experiment.data.title}: {_graphs(start)} graphs, "
+            f"{start.parameters:,} parameters, {start.epochs} {epochs}{at}, {_device(start)}, "
+            f"seed {start.options.seed}, to {start.folder}"
         )
 
     def on_epoch(self, record: EpochRecord) -> None:
-        """Write what `metrics.csv` has of the epoch, and how long the rest will take."""
+        """Write the loss, the score of validation, and how long the rest will take."""
         left = (record.epochs - record.epoch - 1) * record.seconds
-        _write(record.row() | {"epochs": record.epochs, "seconds_left": left})
+        best = " (best)" if record.is_best else ""
+        _write(
+            f"epoch {record.epoch + 1}/{record.epochs}: loss {record.train_loss:.4f}, "
+            f"validation {metric_title(self._metric)} {record.validation[self._metric]:.4f}{best}, "
+            f"lr {record.learning_rate:.1e}, {time_of(record.seconds)}, {time_of(left)} left, "
+            f"{bytes_of(record.memory)}"
+        )
+
+    def on_end(self, result: RunResult) -> None:
+        """Write the scores of the best epoch."""
+        _write(_outcome(result))
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-def _write(entries: Mapping[str, object]) -> None:
-    told = (f"{key}={_shown(value)}" for key, value in entries.items())
-    sys.stdout.write(" ".join(told) + "\n")
+def _write(line: str) -> None:
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def _shown(value: object) -> str:
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return f'"{text}"' if " " in text else text
+def _graphs(start: StartRecord) -> str:
+    return " + ".join(f"{count:,}" for count in start.graphs.values())
+
+
+def _device(start: StartRecord) -> str:
+    return f"{start.device} x {start.processes}" if start.processes > 1 else start.device
+
+
+def _outcome(result: RunResult) -> str:
+    """The scores of the best epoch, and what stopped a run that is not done."""
+    stopped = "" if result.is_done else f"stopped: {result.ending}; "
+    if result.best_epoch < 0:
+        return f"{stopped}no epoch has a score"
+    scores = [
+        f"{split} {result.scores[split][result.metric]:.4f}"
+        for split in ("validation", "test")
+        if result.metric in result.scores.get(split, {})
+    ]
+    return f"{stopped}{', '.join(scores)} at epoch {result.best_epoch + 1}"
 
 
 @contextmanager

@@ -15,13 +15,13 @@ from graphmamba.ops.backends import choose_backend
 from graphmamba.training.build import make_model, make_optimizer, make_state
 from graphmamba.training.checkpoint import RunState
 from graphmamba.training.compile import compile_now, decided, is_captured
+from graphmamba.training.console import following
 from graphmamba.training.curves import can_draw, draw_curves
 from graphmamba.training.engine import move_store, rounded_products, start_fabric, team_of
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.folder import RunFolder, new_folder
 from graphmamba.training.generators import own_generators, process_seed, seed_all
 from graphmamba.training.labels import labels_per_graph
-from graphmamba.training.loggers import with_loggers
 from graphmamba.training.loop import Loop
 from graphmamba.training.memory import forget_peak, peak_memory
 from graphmamba.training.metrics_file import cut_rows
@@ -44,6 +44,8 @@ def fit(
     folder: Path | str | None = None,
     reporter: Reporter | None = None,
     resume: bool = False,
+    *,
+    progress: bool = False,
 ) -> RunResult:
     """Train, score every epoch, keep the best one.
 
@@ -54,6 +56,7 @@ def fit(
         folder: Where the run writes its files; None for a new one under `runs`.
         reporter: Who follows the run; None for nobody.
         resume: Whether to go on with the run in `folder`.
+        progress: Whether to show it: bars on a terminal, a line an epoch elsewhere.
 
     Example:
         >>> fit(load_experiment("pattern"), options=RunOptions(seed=1))  # doctest: +SKIP
@@ -61,12 +64,12 @@ def fit(
     options = options or RunOptions()
     check_run(experiment, store, options)
     check_folder(folder, resume)
-    reporter = with_loggers(reporter, options.loggers)
-    fabric = start_fabric(options)
-    if store is None:
-        experiment, store = open_data(experiment)
-    where = RunFolder(new_folder(experiment, team_of(fabric)) if folder is None else Path(folder))
-    return run_fit(fabric, experiment, store, options, where, reporter, resume)
+    with following(reporter, progress, options.loggers) as listener:
+        fabric = start_fabric(options)
+        if store is None:
+            experiment, store = open_data(experiment)
+        path = new_folder(experiment, team_of(fabric)) if folder is None else Path(folder)
+        return run_fit(fabric, experiment, store, options, RunFolder(path), listener, resume)
 
 
 def run_fit(

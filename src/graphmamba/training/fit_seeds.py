@@ -9,11 +9,11 @@ from pathlib import Path
 from graphmamba.checks import check_is
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
+from graphmamba.training.console import following
 from graphmamba.training.engine import start_fabric, team_of
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.fit import check_folder, check_run, run_fit
 from graphmamba.training.folder import RunFolder, new_folder, read_config, write_config
-from graphmamba.training.loggers import with_loggers
 from graphmamba.training.open_data import open_data
 from graphmamba.training.options import RunOptions
 from graphmamba.training.reporter import Reporter
@@ -29,6 +29,7 @@ def fit_seeds(
     resume: bool = False,
     *,
     seeds: Sequence[int],
+    progress: bool = False,
 ) -> SeedsResult:
     """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
 
@@ -40,6 +41,7 @@ def fit_seeds(
         reporter: Who follows all runs.
         resume: Whether to go on with what is in `folder`: runs that are done stay as they are.
         seeds: One run each; to a series that is resumed they are added.
+        progress: As in `fit`.
 
     Example:
         >>> result = fit_seeds(*take_graphs(graphs), seeds=[0, 1, 2])  # doctest: +SKIP
@@ -48,38 +50,38 @@ def fit_seeds(
     check_run(experiment, store, options)
     _check(seeds)
     check_folder(folder, resume)
-    reporter = with_loggers(reporter, options.loggers)
-    begin = time.monotonic()
-    fabric = start_fabric(options)
-    if store is None:
-        experiment, store = open_data(experiment)
-    team = team_of(fabric)
-    whole = RunFolder(new_folder(experiment, team) if folder is None else Path(folder))
-    with whole.kept(team, resume, is_series=True):
-        if resume:
-            seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
-        places = {seed: RunFolder(whole.path / f"seed-{seed}") for seed in seeds}
-        # those that are done stay in the table, even where one before them stops
-        found = {seed: place.done() for seed, place in places.items() if resume}
-        for seed, place in places.items():
-            left = max(options.max_time - (time.monotonic() - begin), 0.0)
-            run = run_fit(
-                fabric,
-                experiment,
-                store,
-                replace(options, seed=seed, max_time=left),
-                place,
-                reporter,
-                resume and place.config.exists(),
-                partial(write_config, whole.config, experiment, options, seeds),
-            )
-            found[seed] = run
-            runs = (found.get(each) for each in seeds)
-            result = SeedsResult(whole.path, tuple(each for each in runs if each is not None))
-            if team.is_first:
-                whole.write_results(result)
-            if not run.is_done:
-                break
+    with following(reporter, progress, options.loggers) as listener:
+        begin = time.monotonic()
+        fabric = start_fabric(options)
+        if store is None:
+            experiment, store = open_data(experiment)
+        team = team_of(fabric)
+        whole = RunFolder(new_folder(experiment, team) if folder is None else Path(folder))
+        with whole.kept(team, resume, is_series=True):
+            if resume:
+                seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
+            places = {seed: RunFolder(whole.path / f"seed-{seed}") for seed in seeds}
+            # those that are done stay in the table, even where one before them stops
+            found = {seed: place.done() for seed, place in places.items() if resume}
+            for seed, place in places.items():
+                left = max(options.max_time - (time.monotonic() - begin), 0.0)
+                run = run_fit(
+                    fabric,
+                    experiment,
+                    store,
+                    replace(options, seed=seed, max_time=left),
+                    place,
+                    listener,
+                    resume and place.config.exists(),
+                    partial(write_config, whole.config, experiment, options, seeds),
+                )
+                found[seed] = run
+                runs = (found.get(each) for each in seeds)
+                result = SeedsResult(whole.path, tuple(each for each in runs if each is not None))
+                if team.is_first:
+                    whole.write_results(result)
+                if not run.is_done:
+                    break
     return result
 
 
