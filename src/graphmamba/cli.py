@@ -94,9 +94,13 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command; a mistake in its arguments ends it with one line and status 2."""
     words = list(sys.argv[1:] if argv is None else argv)
+    named = next((each for each in COMMANDS if words[: len(each.split())] == each.split()), None)
     try:
         try:
-            _answer(words)
+            if named is None:
+                sys.stdout.write(_answer_without_command(words))
+            else:
+                _run(named, words[len(named.split()) :])
         finally:
             # what nobody reads is found out here, and not when Python has no more say in it
             sys.stdout.flush()
@@ -112,19 +116,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         _refuse(str(mistake))
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _answer(words: list[str]) -> None:
-    name = _command_named_by(words)
-    if name is None:
-        sys.stdout.write(_answer_without_command(words))
-    else:
-        _run(name, words[len(name.split()) :])
-
-
-def _command_named_by(words: list[str]) -> str | None:
-    """Find the command that the first words spell."""
-    return next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
 
 
 def _run(name: str, arguments: list[str]) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from graphmamba.commands.printing import say
 from graphmamba.commands.source import (
-    ModelWords,
     check_fits,
     check_parts,
     graphs_of,
+    load_model,
     on_other_data,
     part_asked,
 )
@@ -65,7 +65,7 @@ def evaluate(  # noqa: PLR0913
 
     part = part_asked(split, input_)
     place = resolve_device(device)
-    trained = ModelWords(checkpoint, pretrained, weights).load()
+    trained = load_model(checkpoint, pretrained, weights)
     labels = names_given(label or "", "--label")
     experiment = on_other_data(trained, benchmark, input_, labels)
     sets = Path(root) if root else None

@@ -6,10 +6,10 @@ from typing import Any
 from graphmamba.commands.printing import say
 from graphmamba.commands.source import (
     ALL,
-    ModelWords,
     check_features,
     check_parts,
     graphs_of,
+    load_model,
     names_known,
     on_other_data,
     options_of,
@@ -64,7 +64,7 @@ def predict(  # noqa: PLR0913
 
     part = part_asked(split, input_)
     place = resolve_device(device)
-    trained = ModelWords(checkpoint, pretrained, weights).load().to(place)
+    trained = load_model(checkpoint, pretrained, weights).to(place)
     path = Path(output)
     _check_output(path, trained, input_)
     if input_ is not None and benchmark is None:
