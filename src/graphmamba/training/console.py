@@ -157,11 +157,13 @@ class Lines(Silent):
         """Say what is run, how large it is and where it writes."""
         self._metric = start.metric
         epochs = "epoch" if start.epochs == 1 else "epochs"
-        at = f", from epoch {start.first_epoch + 1}" if 0 < start.first_epoch < start.epochs else ""
+        is_resumed = 0 < start.first_epoch < start.epochs
+        at = f" (from epoch {start.first_epoch + 1})" if is_resumed else ""
         _write(
             f"{start.experiment.data.title}: {_graphs(start)} graphs, "
-            f"{start.parameters:,} parameters, {start.epochs} {epochs}{at}, {_device(start)}, "
-            f"seed {start.options.seed}, to {start.folder}"
+            f"{start.parameters:,} parameters, {start.epochs} {epochs}{at} scored by "
+            f"{metric_title(start.metric)}, {_device(start)}, seed {start.options.seed}, "
+            f"to {start.folder}"
         )
 
     def on_epoch(self, record: EpochRecord) -> None:
@@ -170,7 +172,7 @@ class Lines(Silent):
         best = " (best)" if record.is_best else ""
         _write(
             f"epoch {record.epoch + 1}/{record.epochs}: loss {record.train_loss:.4f}, "
-            f"validation {metric_title(self._metric)} {record.validation[self._metric]:.4f}{best}, "
+            f"validation {record.validation[self._metric]:.4f}{best}, "
             f"lr {record.learning_rate:.1e}, {time_of(record.seconds)}, {time_of(left)} left, "
             f"{bytes_of(record.memory)}"
         )
