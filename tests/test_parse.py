@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphmamba.entries import entries_of
+from graphmamba.commands.overrides import entries_of
 from graphmamba.errors import UserError
 from graphmamba.parse import OTHER_NAMES, numbers_in, similar, words_among
 from graphmamba.training.experiment import Experiment

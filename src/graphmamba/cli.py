@@ -15,7 +15,7 @@ from graphmamba import __version__
 from graphmamba.errors import ElsewhereError, UserError
 
 if TYPE_CHECKING:
-    from graphmamba.entries import Entries
+    from graphmamba.commands.overrides import Entries
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _run(name: str, arguments: list[str]) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from jsonargparse import ArgumentParser
 
-    from graphmamba.entries import explain, take
+    from graphmamba.commands.overrides import explain, take
 
     command = COMMANDS[name]
     function = command.load()
@@ -145,7 +145,7 @@ def _run(name: str, arguments: list[str]) -> None:
 
 def _entries(function: Callable[..., None]) -> dict[str, "Entries"]:
     """Parameters that take entries of a dataclass, which stand on the command line one by one."""
-    from graphmamba.entries import Entries
+    from graphmamba.commands.overrides import Entries
 
     marks = {
         each.name: getattr(each.annotation, "__metadata__", ())

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
+from graphmamba.commands.overrides import Entries
 from graphmamba.commands.printing import is_first_process, say
 from graphmamba.config import DEFAULT, config_names, experiment_of, load_started, published_for
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.custom.open import is_own
 from graphmamba.data.datasets.sources import open_benchmark
-from graphmamba.entries import Entries
 from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in
 from graphmamba.published import Score
