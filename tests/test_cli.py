@@ -72,6 +72,8 @@ def test_every_option_of_every_command_is_explained(
         (["train", "--model.layers", "two"], "--model.layers must be int, got 'two'"),
         (["train", "--model.layers", "0"], "model.layers must be at least 1, got 0"),
         (["train", "--recipe.learning_rate", "-1"], "learning_rate must be positive"),
+        (["train", "--lr", "1e-3"], "no option '--lr'; did you mean '--recipe.learning_rate'?"),
+        (["train", "--epoch=3"], "did you mean '--recipe.epochs'?"),
         (["train", "--sed", "1"], "did you mean '--seed'?"),
         (["train", "--seed", "-1"], "seed must be at least 0 and less than 2**63, got -1"),
         (["train", "--seeds", "0,x"], "seeds must be whole numbers"),

@@ -1,10 +1,16 @@
-"""Several words or numbers on one line."""
+"""Several words or numbers on one line, and words that were meant for others."""
 
 import pytest
 
+from graphmamba.commands.overrides import entries_of
 from graphmamba.errors import UserError
-from graphmamba.parse import numbers_in, words_among
+from graphmamba.parse import OTHER_NAMES, numbers_in, similar, words_among
+from graphmamba.training.experiment import Experiment, RunOptions
 
+TRAIN = (
+    *entries_of(Experiment), *entries_of(RunOptions),
+    "name", "seeds", "folder", "resume", "root", "print_config",
+)  # fmt: skip
 SETS = ("mnist", "cifar10", "pattern")
 
 
@@ -37,3 +43,53 @@ def test_numbers_are_whole(text: str) -> None:
 def test_other_numbers_are_refused(text: str) -> None:
     with pytest.raises(UserError, match=f"seeds must be whole numbers .* each once, got '{text}'"):
         numbers_in(text, "seeds")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("lr", "recipe.learning_rate"),
+        ("learning_rate", "recipe.learning_rate"),
+        ("lerning_rate", "recipe.learning_rate"),
+        ("optim.lr", "recipe.learning_rate"),
+        ("model.lr", "recipe.learning_rate"),
+        ("min_lr", "recipe.least_learning_rate"),
+        ("epoch", "recipe.epochs"),
+        ("max_epochs", "recipe.epochs"),
+        ("train.epochs", "recipe.epochs"),
+        ("dropout", "model.dropout"),
+        ("attention.dropout", "model.attention.dropout"),
+        ("layer", "model.layers"),
+        ("num_layers", "model.layers"),
+        ("encoder.heads", "encoder.laplacian.heads"),
+        ("batch", "recipe.batch_size"),
+        ("bs", "recipe.batch_size"),
+        ("hidden_dim", "model.channels"),
+        ("d_state", "model.mamba.state"),
+        ("gpu", "device"),
+        ("gpus", "devices"),
+        ("patience", "recipe.patience"),
+        ("sede", "seed"),
+        ("model", "name"),
+        ("output_dir", "folder"),
+        ("order.key", "model.order.key"),
+        ("colour", None),
+    ],
+)
+def test_what_was_meant_is_found_by_meaning_and_by_spelling(typed: str, meant: str | None) -> None:
+    assert similar(typed, TRAIN) == meant
+
+
+def test_other_names_stand_for_keys_that_there_are() -> None:
+    last_parts = {key.rpartition(".")[2] for key in TRAIN} | {"output"}
+    assert set(OTHER_NAMES.values()) <= last_parts
+    assert similar("lr", ["benchmark", "batch_size"]) is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("mnst", "mnist"), ("patern/gcn", "pattern/gcn"), ("mnist/gnc", "mnist/gcn")],
+)
+def test_experiments_are_found_by_spelling(typed: str, meant: str) -> None:
+    named = [*SETS, *(f"{each}/{model}" for each in SETS for model in ("gcn", "gin"))]
+    assert similar(typed, named) == meant

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from graphmamba.cli import main
+from graphmamba.commands.overrides import Entries, take
 from graphmamba.config import load_experiment
-from graphmamba.entries import Entries, take
 from graphmamba.errors import UserError
 from graphmamba.parse import read_yaml, words_in
 from graphmamba.training.experiment import Recipe, RunOptions

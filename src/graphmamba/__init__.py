@@ -10,7 +10,7 @@ The packages, of which each imports only from those above it:
 
 Outside of this listing, and seeing everything, stand
 
-    cli, entries, commands, show    what a user types, and what is shown
+    cli, commands                   what a user types, and what is printed
     config, presets, published      experiments, and scores that others report
     bench, studies                  measurements, and what is made of them
 

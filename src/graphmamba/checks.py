@@ -1,4 +1,4 @@
-"""Checks for public doors; every message names the argument, the rule and the value."""
+"""Checks of the arguments of public functions; a message names argument, rule and value."""
 
 import dataclasses
 import types

@@ -15,7 +15,7 @@ from graphmamba import __version__
 from graphmamba.errors import ElsewhereError, UserError
 
 if TYPE_CHECKING:
-    from graphmamba.entries import Entries
+    from graphmamba.commands.overrides import Entries
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ COMMANDS = {
     ),
     "data build": Command(
         "build one of the ten data sets: from local files (--from DIR), drawn, or downloaded",
-        "graphmamba.data.commands:build",
+        "graphmamba.commands.data:build",
     ),
     "data info": Command(
         "print and plot sizes, degrees, diameters and labels of a data set",
-        "graphmamba.data.commands:info",
+        "graphmamba.commands.data:info",
     ),
     "data verify": Command(
         "compare what is kept of a data set with the hashes that it was kept with",
-        "graphmamba.commands.verify:verify",
+        "graphmamba.commands.data:verify",
     ),
     "evaluate": Command(
         "score a trained model on a split of its own or of another data set",
@@ -94,9 +94,13 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command; a mistake in its arguments ends it with one line and status 2."""
     words = list(sys.argv[1:] if argv is None else argv)
+    named = next((each for each in COMMANDS if words[: len(each.split())] == each.split()), None)
     try:
         try:
-            _answer(words)
+            if named is None:
+                sys.stdout.write(_answer_without_command(words))
+            else:
+                _run(named, words[len(named.split()) :])
         finally:
             # what nobody reads is found out here, and not when Python has no more say in it
             sys.stdout.flush()
@@ -114,26 +118,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(130)
 
 
-def _answer(words: list[str]) -> None:
-    name = _command_named_by(words)
-    if name is None:
-        sys.stdout.write(_answer_without_command(words))
-    else:
-        _run(name, words[len(name.split()) :])
-
-
-def _command_named_by(words: list[str]) -> str | None:
-    """Find the command that the first words spell."""
-    return next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
-
-
 def _run(name: str, arguments: list[str]) -> None:
     # PyTorch reads this when it is imported. Threads that spin while they wait take the cores from
     # those that work: beside other programs a step took ten times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from jsonargparse import ArgumentParser
 
-    from graphmamba.entries import explain, take
+    from graphmamba.commands.overrides import explain, take
 
     command = COMMANDS[name]
     function = command.load()
@@ -154,7 +145,7 @@ def _run(name: str, arguments: list[str]) -> None:
 
 def _entries(function: Callable[..., None]) -> dict[str, "Entries"]:
     """Parameters that take entries of a dataclass, which stand on the command line one by one."""
-    from graphmamba.entries import Entries
+    from graphmamba.commands.overrides import Entries
 
     marks = {
         each.name: getattr(each.annotation, "__metadata__", ())

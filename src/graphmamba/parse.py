@@ -19,6 +19,58 @@ ALIKE = 0.7
 """Share of letters from which one word may be meant for another: `patern` and `pattern`."""
 
 
+OTHER_NAMES = {
+    "lr": "learning_rate",
+    "min_lr": "least_learning_rate",
+    "wd": "weight_decay",
+    "opt": "optimizer",
+    "scheduler": "schedule",
+    "warmup_epochs": "warmup",
+    "grad_clip": "clip",
+    "max_grad_norm": "clip",
+    "ema": "average",
+    "ema_decay": "average",
+    "batch": "batch_size",
+    "bs": "batch_size",
+    "criterion": "loss",
+    "depth": "layers",
+    "hidden": "channels",
+    "hidden_dim": "channels",
+    "hidden_size": "channels",
+    "d_model": "channels",
+    "dim": "channels",
+    "d_state": "state",
+    "d_conv": "width",
+    "dt_rank": "rank",
+    "drop": "dropout",
+    "num_heads": "heads",
+    "mpnn": "local",
+    "local_model": "local",
+    "global_model": "mixer",
+    "random_seed": "seed",
+    "gpu": "device",
+    "gpus": "devices",
+    "amp": "precision",
+    "bf16": "precision",
+    "fp16": "precision",
+    "grad_accum": "accumulate",
+    "accumulate_grad_batches": "accumulate",
+    "gradient_accumulation_steps": "accumulate",
+    "model": "name",
+    "config": "name",
+    "dataset": "benchmark",
+    "target": "label",
+    "data_dir": "root",
+    "data_root": "root",
+    "out": "output",
+    "out_dir": "folder",
+    "output_dir": "folder",
+    "run_dir": "folder",
+    "save_dir": "folder",
+}
+"""What other programs call our keys, by the last part of each."""
+
+
 def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Config:
     """Make a dataclass from the entries of a mapping; what is missing keeps its default.
 
@@ -58,18 +110,36 @@ def suggest(word: str, words: Collection[str], otherwise: str | None = None) -> 
 
 
 def similar(word: str, words: Iterable[str]) -> str | None:
-    """Find the word that may have been meant, by it all or by a part: `layers`, `model.layers`."""
-    closest = max(words, key=lambda each: (_likeness(word, each), -len(_parts(each))), default=None)
+    """Find what may have been meant: by its last part, by another name for that, by spelling.
+
+    So `optim.lr` is `recipe.learning_rate`, and `layer` is `model.layers`.
+    """
+    listed, last = list(words), _last(word)
+
+    def fits(other: str) -> float:
+        # of several `layers` those of the group that was typed, otherwise the outermost
+        return -float(other.count(".")) if last == word else _ratio(word, other)
+
+    for name in (last, OTHER_NAMES.get(last.lower())):
+        named = [each for each in listed if _last(each) == name]
+        if named:
+            return max(named, key=fits)
+    closest = max(listed, key=lambda each: (_likeness(word, each), fits(each)), default=None)
     return closest if closest is not None and _likeness(word, closest) >= ALIKE else None
 
 
+def _last(name: str) -> str:
+    return re.split("[/.]", name)[-1]
+
+
 def _likeness(word: str, other: str) -> float:
-    whole_and_parts = {other, *_parts(other)}
-    return max(difflib.SequenceMatcher(None, word, each).ratio() for each in whole_and_parts)
+    """How alike words are, by the whole or a part; a group of keys is none that can be given."""
+    parts = {other, _last(other), other.partition("/")[0]}
+    return max(_ratio(word, each) for each in parts)
 
 
-def _parts(name: str) -> list[str]:
-    return re.split("[/.]", name)
+def _ratio(word: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, word, other).ratio()
 
 
 def words_in(text: str, where: str) -> list[str]:

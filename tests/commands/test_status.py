@@ -25,7 +25,7 @@ def test_a_run_that_a_signal_stops_ends_with_its_number(
     command = [sys.executable, "-m", "graphmamba", *ENDLESS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        while not process.stdout.readline().startswith("epoch=0 "):
+        while not process.stdout.readline().startswith("epoch 1/"):
             assert process.poll() is None
         process.send_signal(number)
         rest = process.stdout.read()
@@ -50,7 +50,7 @@ def test_a_folder_that_is_removed_ends_the_run(replaced: bool) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        while not process.stdout.readline().startswith("epoch=0 "):
+        while not process.stdout.readline().startswith("epoch 1/"):
             assert process.poll() is None
         Path("run").rename("away")
         if replaced:

@@ -36,12 +36,12 @@ def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
     shown = capsys.readouterr().out
     assert {file.name for file in Path("run").iterdir()} == FILES
     lines = shown.splitlines()
-    assert lines[0].startswith("run=run data=PATTERN seed=3 ")
-    rows = [dict(word.split("=") for word in line.split()) for line in lines[1:3]]
-    assert [row["epoch"] for row in rows] == ["0", "1"]
-    assert {"train_loss", "validation_accuracy_sbm", "learning_rate", "seconds_left"} <= set(
-        rows[0]
-    )
+    assert lines[0].startswith("PATTERN: 8 + 4 + 4 graphs, ")
+    assert lines[0].endswith("seed 3, to run")
+    assert [line.partition(":")[0] for line in lines[1:3]] == ["epoch 1/2", "epoch 2/2"]
+    assert not any("test" in line for line in lines[:3])
+    assert [row["epoch"] for row in read_rows(Path("run/metrics.csv"))] == [0, 1]
+    assert "test_accuracy_sbm" in read_rows(Path("run/metrics.csv"))[0]
     for seen in ("validation", "test", "accuracy", "run/best.safetensors", "run/curves.png"):
         assert seen in shown
     assert "graphmamba predict run --output predictions.csv" in shown
@@ -327,7 +327,7 @@ def test_of_several_processes_one_prints(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("predict with") == 1
-    assert "processes=2" in done.stdout
+    assert "cpu x 2, seed 0" in done.stdout
 
 
 def test_targets_from_arrays_and_labels_in_no_file() -> None:

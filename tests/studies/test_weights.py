@@ -10,10 +10,10 @@ import pytest
 
 from graphmamba.config import load_experiment
 from graphmamba.errors import UserError
-from graphmamba.show.units import metric_title
 from graphmamba.studies.results import StoredRun
 from graphmamba.studies.weights import index, weights
 from graphmamba.training import predictor
+from graphmamba.training.console import metric_title
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data

@@ -1,1 +1,1 @@
-"""`graphmamba train`, `evaluate` and `predict`: what they ask, and what they print."""
+"""`graphmamba train`, `evaluate`, `predict`, `data` and `benchmarks`: what they ask and print."""

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from graphmamba.commands.printing import say
 from graphmamba.commands.source import (
-    ModelWords,
     check_fits,
     check_parts,
     graphs_of,
+    load_model,
     on_other_data,
     part_asked,
 )
@@ -55,9 +55,9 @@ def evaluate(  # noqa: PLR0913
         root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
         json: Print one JSON object instead of a table.
     """
+    from graphmamba.commands.printing import scores_table
     from graphmamba.environment import resolve_device
-    from graphmamba.show.follow import bar
-    from graphmamba.show.tables import scores_table
+    from graphmamba.training.console import bar
     from graphmamba.training.evaluate import labels_per_graph
     from graphmamba.training.graphs import open_data
     from graphmamba.training.predictor import scorer_of
@@ -65,7 +65,7 @@ def evaluate(  # noqa: PLR0913
 
     part = part_asked(split, input_)
     place = resolve_device(device)
-    trained = ModelWords(checkpoint, pretrained, weights).load()
+    trained = load_model(checkpoint, pretrained, weights)
     labels = names_given(label or "", "--label")
     experiment = on_other_data(trained, benchmark, input_, labels)
     sets = Path(root) if root else None

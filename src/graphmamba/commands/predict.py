@@ -6,10 +6,10 @@ from typing import Any
 from graphmamba.commands.printing import say
 from graphmamba.commands.source import (
     ALL,
-    ModelWords,
     check_features,
     check_parts,
     graphs_of,
+    load_model,
     names_known,
     on_other_data,
     options_of,
@@ -58,13 +58,13 @@ def predict(  # noqa: PLR0913
         root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
     """
     from graphmamba.environment import resolve_device
-    from graphmamba.show.follow import follow
+    from graphmamba.training.console import follow
     from graphmamba.training.graphs import open_data
     from graphmamba.training.predict import write_predictions
 
     part = part_asked(split, input_)
     place = resolve_device(device)
-    trained = ModelWords(checkpoint, pretrained, weights).load().to(place)
+    trained = load_model(checkpoint, pretrained, weights).to(place)
     path = Path(output)
     _check_output(path, trained, input_)
     if input_ is not None and benchmark is None:

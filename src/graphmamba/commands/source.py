@@ -1,6 +1,6 @@
 """Which model a command is about, and which graphs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -38,38 +38,24 @@ ALL = "all"
 """What a split is called that holds every graph."""
 
 
-@dataclass(frozen=True)
-class ModelWords:
-    """What a user says about the model."""
-
-    checkpoint: str | None
-    pretrained: str | None
-    weights: str | None
-
-    def load(self) -> Trained:
-        """Read the model that is meant."""
-        self._check()
-        if self.pretrained is not None:
-            return load_pretrained(self.pretrained, self.weights)
-        assert self.checkpoint is not None
-        return load(self.checkpoint)
-
-    def _check(self) -> None:
-        """Refuse words that name no model, or two, and a folder that nobody would look into."""
-        if self.checkpoint is None and self.pretrained is None:
-            raise UserError(
-                "either a run folder or file of weights, or --pretrained, must be given, got none"
-            )
-        if self.checkpoint is not None and self.pretrained is not None:
-            raise UserError(
-                "only one of a run folder or file of weights and --pretrained may be given, "
-                f"got '{self.checkpoint}' and '{self.pretrained}'"
-            )
-        if self.weights is not None and self.pretrained is None:
-            raise UserError(
-                f"--weights must be given for --pretrained alone, got '{self.weights}' "
-                f"beside '{self.checkpoint}'"
-            )
+def load_model(checkpoint: str | None, pretrained: str | None, weights: str | None) -> Trained:
+    """Read the model that is meant; words that name none, or two, are refused."""
+    if weights is not None and pretrained is None and checkpoint is not None:
+        raise UserError(
+            f"--weights must be given for --pretrained alone, got '{weights}' beside '{checkpoint}'"
+        )
+    if checkpoint is not None and pretrained is not None:
+        raise UserError(
+            "only one of a run folder or file of weights and --pretrained may be given, "
+            f"got '{checkpoint}' and '{pretrained}'"
+        )
+    if pretrained is not None:
+        return load_pretrained(pretrained, weights)
+    if checkpoint is None:
+        raise UserError(
+            "either a run folder or file of weights, or --pretrained, must be given, got none"
+        )
+    return load(checkpoint)
 
 
 def options_of(trained: Trained, label: tuple[str, ...] = ()) -> OwnOptions:
@@ -79,32 +65,20 @@ def options_of(trained: Trained, label: tuple[str, ...] = ()) -> OwnOptions:
         trained: The model.
         label: Label columns of the files; none for those of the training.
     """
-    options = _options_of_training(trained)
-    if not label:
-        return options
-    _check_places(label, trained)
-    return replace(options, label=label)
-
-
-def _check_places(label: tuple[str, ...], trained: Trained) -> None:
-    """Refuse label columns that the model has names for, but in other places."""
-    known = () if trained.model.task.classes else trained.names
-    if any(name in known and known.index(name) != place for place, name in enumerate(label)):
-        raise UserError(
-            f"label must name the columns in the order of the model's, {', '.join(known)}; "
-            f"got {', '.join(label)}"
-        )
-
-
-def _options_of_training(trained: Trained) -> OwnOptions:
     own, task = trained.experiment.own, trained.model.task
     kind = kind_of(task)
-    if kind == "link":
-        return own.options if own else OwnOptions()
-    if own is None:
-        return OwnOptions(kind=kind, classes=task.classes or None)
-    # few graphs may hold few of the classes, and targets that happen to be whole
-    return replace(own.options, kind=kind, classes=own.names if task.classes else None)
+    options = own.options if own else OwnOptions()
+    if kind != "link":
+        # few graphs may hold few of the classes, and targets that happen to be whole
+        known = own.names if own else task.classes or None
+        options = replace(options, kind=kind, classes=known if task.classes else None)
+    names = () if task.classes else trained.names
+    if any(name in names and names.index(name) != place for place, name in enumerate(label)):
+        raise UserError(
+            f"label must name the columns in the order of the model's, {', '.join(names)}; "
+            f"got {', '.join(label)}"
+        )
+    return replace(options, label=label) if label else options
 
 
 def on_other_data(

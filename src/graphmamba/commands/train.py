@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
+from graphmamba.commands.overrides import Entries
 from graphmamba.commands.printing import is_first_process, say
 from graphmamba.config import DEFAULT, config_names, experiment_of, load_started, published_for
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.custom.open import is_own
 from graphmamba.data.datasets.sources import open_benchmark
-from graphmamba.entries import Entries
 from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in
 from graphmamba.published import Score
@@ -121,24 +121,18 @@ def _train(
     root: str | None,
     is_resumed: bool,
 ) -> None:
-    from graphmamba.show import reporter_for
     from graphmamba.training.fit import fit, fit_seeds
     from graphmamba.training.graphs import open_data
 
     store = None
     if root is not None:
         experiment, store = open_data(experiment, Path(root))
-    reporter = reporter_for()
+    where = folder, None, is_resumed
     result: RunResult | SeedsResult
-    try:
-        if seeds:
-            result = fit_seeds(
-                experiment, store, options, folder, reporter, is_resumed, seeds=seeds
-            )
-        else:
-            result = fit(experiment, store, options, folder, reporter, is_resumed)
-    finally:
-        reporter.close()
+    if seeds:
+        result = fit_seeds(experiment, store, options, *where, seeds=seeds, progress=True)
+    else:
+        result = fit(experiment, store, options, *where, progress=True)
     if is_first_process():
         _conclude(experiment, result, Path(root) if root else None)
     for run in (result,) if isinstance(result, RunResult) else result.runs:
@@ -160,7 +154,7 @@ def _published(experiment: Experiment, root: Path | None) -> Score | None:
 
 def _conclude(experiment: Experiment, result: RunResult | SeedsResult, root: Path | None) -> None:
     """Print the table, where the files are and what to type next."""
-    from graphmamba.show.tables import results_table
+    from graphmamba.commands.printing import results_table
 
     runs, best = (
         ((result,), result) if isinstance(result, RunResult) else (result.runs, result.best)

@@ -16,9 +16,9 @@ from graphmamba.errors import UserError
 from graphmamba.figures import new_figure
 from graphmamba.ordering.policy import ABLATIONS, OrderPolicy
 from graphmamba.parse import numbers_in, words_among
-from graphmamba.show.units import metric_title
 from graphmamba.studies import report as write
 from graphmamba.studies.results import finished_run
+from graphmamba.training.console import metric_title
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data

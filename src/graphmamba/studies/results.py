@@ -12,8 +12,8 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.figures import new_figure
 from graphmamba.published import GRAPH_MAMBA, Score, published
-from graphmamba.show.units import bytes_of, metric_title, time_of
 from graphmamba.studies.report import COLOURS, INK, QUIET, markdown_table, save_figure
+from graphmamba.training.console import bytes_of, metric_title, time_of
 from graphmamba.training.experiment import Experiment, RunOptions, changed_entries
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.results import RunResult, deviation_of, mean_of, read_result

@@ -10,9 +10,9 @@ from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.parse import words_among
-from graphmamba.show.units import bytes_of, metric_title, time_of
 from graphmamba.studies.report import markdown_table
 from graphmamba.studies.results import DATA_NOTES, StoredRun, collect
+from graphmamba.training.console import bytes_of, metric_title, time_of
 from graphmamba.training.experiment import changed_entries
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.results import Scores, deviation_of, json_numbers, mean_of, read_scores

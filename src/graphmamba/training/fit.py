@@ -28,6 +28,7 @@ from graphmamba.training.checkpoint import (
     seed_all,
 )
 from graphmamba.training.compile import compile_now, decided, is_captured
+from graphmamba.training.console import following
 from graphmamba.training.distributed import (
     Team,
     move_store,
@@ -40,7 +41,7 @@ from graphmamba.training.evaluate import labels_per_graph
 from graphmamba.training.experiment import Experiment, OptimizerName, Recipe, RunOptions
 from graphmamba.training.graphs import identity_of, open_data
 from graphmamba.training.loop import Loop, forget_peak, peak_memory
-from graphmamba.training.reporter import Reporter, StartRecord, with_loggers
+from graphmamba.training.reporter import Reporter, StartRecord
 from graphmamba.training.results import Ending, RunResult, SeedsResult
 from graphmamba.training.run_dir import (
     RunFolder,
@@ -66,6 +67,8 @@ def fit(
     folder: Path | str | None = None,
     reporter: Reporter | None = None,
     resume: bool = False,
+    *,
+    progress: bool = False,
 ) -> RunResult:
     """Train, score every epoch, keep the best one.
 
@@ -76,6 +79,7 @@ def fit(
         folder: Where the run writes its files; None for a new one under `runs`.
         reporter: Who follows the run; None for nobody.
         resume: Whether to go on with the run in `folder`.
+        progress: Whether to show it: bars on a terminal, a line an epoch elsewhere.
 
     Example:
         >>> fit(load_experiment("pattern"), options=RunOptions(seed=1))  # doctest: +SKIP
@@ -83,12 +87,12 @@ def fit(
     options = options or RunOptions()
     check_run(experiment, store, options)
     check_folder(folder, resume)
-    reporter = with_loggers(reporter, options.loggers)
-    fabric = start_fabric(options)
-    if store is None:
-        experiment, store = open_data(experiment)
-    where = RunFolder(new_folder(experiment, team_of(fabric)) if folder is None else Path(folder))
-    return run_fit(fabric, experiment, store, options, where, reporter, resume)
+    with following(reporter, progress, options.loggers) as listener:
+        fabric = start_fabric(options)
+        if store is None:
+            experiment, store = open_data(experiment)
+        path = new_folder(experiment, team_of(fabric)) if folder is None else Path(folder)
+        return run_fit(fabric, experiment, store, options, RunFolder(path), listener, resume)
 
 
 def fit_seeds(
@@ -100,6 +104,7 @@ def fit_seeds(
     resume: bool = False,
     *,
     seeds: Sequence[int],
+    progress: bool = False,
 ) -> SeedsResult:
     """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
 
@@ -111,6 +116,7 @@ def fit_seeds(
         reporter: Who follows all runs.
         resume: Whether to go on with what is in `folder`: runs that are done stay as they are.
         seeds: One run each; to a series that is resumed they are added.
+        progress: As in `fit`.
 
     Example:
         >>> result = fit_seeds(*take_graphs(graphs), seeds=[0, 1, 2])  # doctest: +SKIP
@@ -119,38 +125,38 @@ def fit_seeds(
     check_run(experiment, store, options)
     _check_seeds(seeds)
     check_folder(folder, resume)
-    reporter = with_loggers(reporter, options.loggers)
-    begin = time.monotonic()
-    fabric = start_fabric(options)
-    if store is None:
-        experiment, store = open_data(experiment)
-    team = team_of(fabric)
-    whole = RunFolder(new_folder(experiment, team) if folder is None else Path(folder))
-    with whole.kept(team, resume, is_series=True):
-        if resume:
-            seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
-        places = {seed: RunFolder(whole.path / f"seed-{seed}") for seed in seeds}
-        # those that are done stay in the table, even where one before them stops
-        found = {seed: place.done() for seed, place in places.items() if resume}
-        for seed, place in places.items():
-            left = max(options.max_time - (time.monotonic() - begin), 0.0)
-            run = run_fit(
-                fabric,
-                experiment,
-                store,
-                replace(options, seed=seed, max_time=left),
-                place,
-                reporter,
-                resume and place.config.exists(),
-                partial(write_config, whole.config, experiment, options, seeds),
-            )
-            found[seed] = run
-            runs = (found.get(each) for each in seeds)
-            result = SeedsResult(whole.path, tuple(each for each in runs if each is not None))
-            if team.is_first:
-                whole.write_results(result)
-            if not run.is_done:
-                break
+    with following(reporter, progress, options.loggers) as listener:
+        begin = time.monotonic()
+        fabric = start_fabric(options)
+        if store is None:
+            experiment, store = open_data(experiment)
+        team = team_of(fabric)
+        whole = RunFolder(new_folder(experiment, team) if folder is None else Path(folder))
+        with whole.kept(team, resume, is_series=True):
+            if resume:
+                seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
+            places = {seed: RunFolder(whole.path / f"seed-{seed}") for seed in seeds}
+            # those that are done stay in the table, even where one before them stops
+            found = {seed: place.done() for seed, place in places.items() if resume}
+            for seed, place in places.items():
+                left = max(options.max_time - (time.monotonic() - begin), 0.0)
+                run = run_fit(
+                    fabric,
+                    experiment,
+                    store,
+                    replace(options, seed=seed, max_time=left),
+                    place,
+                    listener,
+                    resume and place.config.exists(),
+                    partial(write_config, whole.config, experiment, options, seeds),
+                )
+                found[seed] = run
+                runs = (found.get(each) for each in seeds)
+                result = SeedsResult(whole.path, tuple(each for each in runs if each is not None))
+                if team.is_first:
+                    whole.write_results(result)
+                if not run.is_done:
+                    break
     return result
 
 

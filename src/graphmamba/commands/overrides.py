@@ -1,4 +1,4 @@
-"""From words on a command line to entries of a dataclass, by dotted key: `--model.layers 6`."""
+"""Command-line overrides: words become entries of a dataclass by dotted key, `--model.layers 6`."""
 
 import ast
 import dataclasses

@@ -1,4 +1,4 @@
-"""`graphmamba data build` and `graphmamba data info`."""
+"""`graphmamba data build`, `data info` and `data verify`: the graphs before they are trained on."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,9 +6,11 @@ from pathlib import Path
 import torch
 
 from graphmamba.checks import check_choice
+from graphmamba.commands.printing import say
+from graphmamba.data.cache import ABOUT, PARTIAL, DamagedError, verify_store
 from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKind
 from graphmamba.data.custom.labels import Kind
-from graphmamba.data.custom.open import OwnStore, is_own, look_at_own
+from graphmamba.data.custom.open import OWN, OwnStore, is_own, look_at_own
 from graphmamba.data.custom.options import OwnOptions, check_read, names_given
 from graphmamba.data.datasets.sources import build_benchmark, default_root, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
@@ -122,6 +124,30 @@ def info(  # noqa: PLR0913
         from graphmamba.data.plot import plot_summary
 
         plot_summary(summary, title, Path(plot))
+
+
+def verify(name: str, root: str | None = None) -> None:
+    """Compare all that is kept of a data set, byte for byte, with the hashes that it was kept with.
+
+    Args:
+        name: The set, as `graphmamba benchmarks` lists it; or own, for all own graphs.
+        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+    """
+    check_choice("name", name, (*CATALOG, OWN))
+    folder = _root(root) / name
+    places = sorted(file.parent for file in folder.glob(f"*/{ABOUT}"))
+    places = [place for place in places if PARTIAL not in place.name]
+    if not places:
+        raise UserError(f"nothing of {name} is kept in '{folder}'")
+    damaged: list[str] = []
+    for place in places:
+        try:
+            say(f"whole     {place}, {verify_store(place):,} bytes")
+        except (DamagedError, OSError) as mistake:
+            say(f"damaged   {place}")
+            damaged.append(str(mistake))
+    if damaged:
+        raise UserError(f"{len(damaged)} of {len(places)} damaged: {'; '.join(damaged)}")
 
 
 def _root(root: str | None) -> Path:

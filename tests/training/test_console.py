@@ -2,7 +2,9 @@
 
 import io
 import itertools
+import re
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,18 +12,26 @@ import pytest
 import torch
 from rich.console import Console
 
+from graphmamba.commands.printing import results_table, scores_table
 from graphmamba.config import load_experiment
 from graphmamba.published import Score
-from graphmamba.show import reporter_for
-from graphmamba.show.bars import Bars
-from graphmamba.show.follow import bar, follow
-from graphmamba.show.lines import Lines
-from graphmamba.show.tables import results_table, scores_table
-from graphmamba.show.units import bytes_of, metric_title, time_of
+from graphmamba.training.console import (
+    Bars,
+    Lines,
+    bar,
+    bytes_of,
+    follow,
+    following,
+    metric_title,
+    reporter_for,
+    time_of,
+)
 from graphmamba.training.experiment import RunOptions
+from graphmamba.training.fit import fit, fit_seeds
 from graphmamba.training.predict import Predictions
 from graphmamba.training.reporter import EpochRecord, StartRecord, StepRecord
 from graphmamba.training.results import Ending, RunResult, SeedsResult
+from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 
 
 def start() -> StartRecord:
@@ -93,14 +103,37 @@ def shown(table: object) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_lines_are_keys_and_values(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_short_and_count_epochs_from_one(capsys: pytest.CaptureFixture[str]) -> None:
     run(Lines())
-    first, *epochs = capsys.readouterr().out.splitlines()
-    assert first.startswith('run="runs/a b" data=MNIST seed=5 device=cpu processes=2 ')
-    assert len(epochs) == 2
-    entries = dict(word.split("=") for word in epochs[0].split())
-    assert entries["validation_accuracy"] == "0.75"
-    assert (entries["seconds_left"], entries["is_best"]) == ("3", "1")
+    assert capsys.readouterr().out.splitlines() == [
+        "MNIST: 10 + 3 + 4 graphs, 1,234 parameters, 2 epochs scored by accuracy, cpu x 2, seed 5, "
+        "to runs/a b",
+        "epoch 1/2: loss 0.2500, validation 0.7500 (best), lr 1.0e-03, 3 s, 3 s left, 1.0 GiB",
+        "epoch 2/2: loss 0.2500, validation 0.7500, lr 1.0e-03, 3 s, 0 s left, 1.0 GiB",
+        "stopped: max time; validation 0.7500, test 0.5000 at epoch 1",
+    ]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_run_that_goes_on_says_from_where(first: int, capsys: pytest.CaptureFixture[str]) -> None:
+    Lines().on_start(replace(start(), first_epoch=first))
+    assert ("from epoch 2" in capsys.readouterr().out) == (first == 1)
+
+
+@pytest.mark.parametrize("kind", [Lines, Bars])
+def test_the_test_split_is_told_at_the_end_alone(
+    kind: type[Lines] | type[Bars], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(kind())
+    told = [line for line in capsys.readouterr().out.splitlines() if "test" in line]
+    assert [line.strip() for line in told] == [
+        "stopped: max time; validation 0.7500, test 0.5000 at epoch 1"
+    ]
+
+
+def test_a_run_without_scores_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    Lines().on_end(replace(result(), best_epoch=-1, scores={}))
+    assert capsys.readouterr().out == "no epoch has a score\n"
 
 
 def test_bars_name_a_folder_that_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,8 +154,8 @@ def test_bars_leave_a_line_an_epoch(
     assert "10 + 3 + 4 graphs" in told
     lines = [line.strip() for line in told.splitlines() if line.startswith("epoch ")]
     assert lines == [
-        "epoch 1/2 * loss 0.2500 · validation 0.7500 · test 0.6250 · lr 1.0e-03",
-        "epoch 2/2   loss 0.2500 · validation 0.7500 · test 0.6250 · lr 1.0e-03",
+        "epoch 1/2 * loss 0.2500 · validation 0.7500 · lr 1.0e-03",
+        "epoch 2/2   loss 0.2500 · validation 0.7500 · lr 1.0e-03",
     ]
     assert "stopped: max time" in told
 
@@ -131,7 +164,7 @@ def test_speed_is_told_once_it_is_known(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.count(10)
-    monkeypatch.setattr("graphmamba.show.bars.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("graphmamba.training.console.time.monotonic", lambda: float(next(clock)))
     bars = Bars()
     bars.on_start(start())
     assert bars._progress is not None
@@ -148,6 +181,39 @@ def test_bars_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(reporter_for(), Lines)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert isinstance(reporter_for(), Bars)
+
+
+def test_fit_is_silent_unless_it_is_asked_for_progress(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = tiny_experiment(**{"recipe.epochs": 2, "recipe.warmup": 0})
+    store = tiny_store(experiment)
+    fit(experiment, store, folder=tmp_path / "silent")
+    assert capsys.readouterr().out == ""
+    notes = Notes()
+    fit(experiment, store, None, tmp_path / "shown", notes, progress=True)
+    assert len(notes.epochs) == 2
+    first, *epochs, last = capsys.readouterr().out.splitlines()
+    assert first.endswith(f"to {tmp_path / 'shown'}")
+    assert [line.partition(":")[0] for line in epochs] == ["epoch 1/2", "epoch 2/2"]
+    assert re.fullmatch(r"validation [\d.]+, test [\d.]+ at epoch [12]", last)
+    fit_seeds(experiment, store, folder=tmp_path / "both", seeds=[0, 1], progress=True)
+    assert capsys.readouterr().out.count(" at epoch ") == 2
+
+
+def test_bars_are_taken_away_after_a_failure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    bars = Bars()
+    monkeypatch.setattr("graphmamba.training.console.Bars", lambda: bars)
+    with suppress(KeyError), following(None, True, ()) as listener:
+        listener.on_start(start())
+        assert bars._progress is not None
+        assert bars._progress.live.is_started
+        raise KeyError
+    assert not bars._progress.live.is_started
+    capsys.readouterr()
 
 
 def test_predictions_are_handed_on_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from graphmamba.entries import Entries, entries_of, explain, take
+from graphmamba.commands.overrides import Entries, entries_of, explain, take
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, RunOptions
 
