@@ -35,7 +35,7 @@ def test_dropouts_differ_by_process_and_part() -> None:
     other.process = 1
     drawn, same = seed(), other()
     assert torch.equal(drawn, same)
-    together = torch.cat([seed.of_dropouts(drawn, 5), other.of_dropouts(drawn, 5)])
+    together = torch.stack([*seed.of_dropouts(drawn, 5), *other.of_dropouts(drawn, 5)])
     assert len(together.unique()) == 10
 
 
@@ -43,7 +43,8 @@ def test_dropouts_follow_no_order() -> None:
     seed = NoiseSeed(7)
     drawn = seed()
     layers = draw_bits(drawn, torch.arange(20))
-    assert not torch.isin(seed.of_dropouts(drawn, 20), torch.cat([layers, drawn[None]])).any()
+    dropouts = torch.stack(seed.of_dropouts(drawn, 20))
+    assert not torch.isin(dropouts, torch.cat([layers, drawn[None]])).any()
 
 
 def test_runs_differ_by_their_seed() -> None:

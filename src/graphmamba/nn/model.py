@@ -165,7 +165,7 @@ class Backbone(nn.Module):
             x, e = layer(x, e, own if seeds is None else replace(own, drop_seed=seeds[number]))
         return x
 
-    def dropout_seeds(self, topology: Topology) -> Int[Tensor, " parts"] | None:
+    def dropout_seeds(self, topology: Topology) -> list[Int[Tensor, ""]] | None:
         """Return what the dropouts of each layer, and of a head, follow; None in evaluation."""
         if not self.training or topology.seed is None:
             return None

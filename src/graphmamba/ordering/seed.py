@@ -45,11 +45,12 @@ class NoiseSeed(nn.Module):
         self.passes.add_(1)
         return draw_bits(self.seed, self.passes)
 
-    def of_dropouts(self, seed: Int[Tensor, ""], count: int) -> Int[Tensor, " count"]:
+    def of_dropouts(self, seed: Int[Tensor, ""], count: int) -> list[Int[Tensor, ""]]:
         """Return seeds for the dropouts of so many parts of the model, from the seed of a pass."""
         # the other way round, or they would follow the bits that some order is drawn from
-        part = torch.arange(count, device=seed.device)
-        return draw_bits(draw_bits(~seed, self.process), part)
+        own = draw_bits(~seed, self.process)
+        # Each a tensor of its own: torch.compile looks at the whole that a view is taken of.
+        return [draw_bits(own, part) for part in range(count)]
 
 
 class DrawnSeed(nn.Module):

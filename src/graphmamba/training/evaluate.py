@@ -74,7 +74,10 @@ def evaluate(  # noqa: PLR0913
                 prediction, target = predict(chosen)
             else:
                 graphs, target = labelled_batch(store, chosen, task.level, (number, int(chosen[0])))
-                with torch.autocast(store.device.type, torch.bfloat16, enabled=is_mixed):
+                # as a step has it, for which compiled parts are made
+                with torch.autocast(
+                    store.device.type, torch.bfloat16, is_mixed, cache_enabled=False
+                ):
                     prediction = model(graphs).float()
             metric.update(prediction, target)
             mean_loss.update(LOSSES[name](prediction, target), int(counts[chosen].sum()))
