@@ -16,7 +16,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.degree_profile import local_degree_profile
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment
-from graphmamba.training.predict import Predictions, write_predictions
+from graphmamba.training.predict import Predictions, as_text, write_predictions
 from graphmamba.training.predictor import Trained, load, with_read_columns
 from graphmamba.training.weights import save_weights
 from tests.helpers.experiments import small_experiment
@@ -356,3 +356,34 @@ def test_a_place_where_there_is_no_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"file/out\.csv' cannot be written"):
         write_predictions(tmp_path / "file" / "out.csv", [])
     assert (tmp_path / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@home", "'@home"),
+        ("-x", "'-x"),
+        ("-1", "-1"),
+        ("+2.5", "+2.5"),
+        ("", ""),
+    ],
+)
+def test_names_are_no_formulas_of_a_spreadsheet(name: str, written: str) -> None:
+    assert as_text(name) == written
+
+
+def test_names_in_the_file_are_no_formulas(tmp_path: Path) -> None:
+    found = Predictions(
+        kind="classes",
+        names=("=a", "b"),
+        graph=torch.tensor([0]),
+        node=None,
+        pair=None,
+        values=torch.tensor([[0.9, 0.1]]),
+        spread=None,
+    )
+    write_predictions(tmp_path / "out.csv", [found], "=graph{}".format)
+    header, line = (tmp_path / "out.csv").read_text().splitlines()
+    assert header == "graph,class,p_=a,p_b"
+    assert line.startswith("'=graph0,'=a,0.9,0.1")

@@ -291,12 +291,23 @@ def write_predictions(
             for number, part in enumerate(parts):
                 # the first part may have no rows: graphs without pairs
                 if not number:
-                    writer.writerow(header_of(part))
+                    writer.writerow([as_text(name) for name in header_of(part)])
                 writer.writerows(_lines(part, graph_name, node_name))
                 rows += len(part)
 
     write_whole(path, write)
     return rows
+
+
+def as_text(name: str) -> str:
+    """Put an apostrophe before a name that a spreadsheet would take for a formula."""
+    if not name.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return name
+    try:
+        float(name)
+    except ValueError:
+        return f"'{name}"
+    return name
 
 
 def header_of(part: Predictions) -> list[str]:
@@ -329,9 +340,10 @@ def _lines(
     classes, labels = (part.classes.tolist(), part.labels) if is_classes else ([], [])
     for row, graph in enumerate(part.graph.tolist()):
         line = [graph_name(graph), *(node_name(graph, node) for node in nodes[row])]
+        line = [as_text(name) for name in line]
         spread = [] if spreads is None else spreads[row]
         if is_classes:
-            line.append(labels[row])
+            line.append(as_text(labels[row]))
             # of all classes, the doubt about the one that is named; where none is, all are alike
             best = max(classes[row], 0)
             spread = spread[best : best + 1]
