@@ -23,7 +23,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.studies.report import table, write_json
 from graphmamba.training.evaluate import Scorer
-from graphmamba.training.predictor import Trained, find_pretrained, load, with_read_columns
+from graphmamba.training.predictor import Predictor, find_pretrained, load, with_read_columns
 from graphmamba.training.results import deviation_of, mean_of
 from graphmamba.training.weights import load_weights
 
@@ -49,10 +49,10 @@ def main() -> None:
     check_least("--first", options.first, LEAST_SEED)
     device = resolve_device(options.device)
     trained = load(options.weights or find_pretrained(BENCHMARK))
-    check_choice("benchmark of the weights", trained.experiment.benchmark, [BENCHMARK])
+    check_choice("benchmark of the weights", trained.experiment.dataset, [BENCHMARK])
     seeds = range(options.first, options.first + options.sets)
     found = list(measure(trained.to(device), seeds, options.graphs, device))
-    metric = trained.experiment.data.task.metric
+    metric = trained.experiment.dataset_info.task.metric
     spread = spread_of([one[metric] for one in found])
     Console().print(
         table(
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def measure(
-    trained: Trained, seeds: range, graphs: int, device: torch.device
+    trained: Predictor, seeds: range, graphs: int, device: torch.device
 ) -> Iterator[dict[str, Any]]:
     """Score the model on a set of so many graphs for each seed."""
     for seed in seeds:

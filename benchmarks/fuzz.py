@@ -45,7 +45,7 @@ GIBIBYTES = 8
 """Of addresses beyond those at the beginning, after which an input takes memory beyond reason."""
 LONGEST_LINE = 2200
 STATUSES = (0, 2, 75)
-NARROW = ["--model.channels", "8", "--model.layers", "1", "--recipe.batch_size", "4"]
+NARROW = ["--model.channels", "8", "--model.layers", "1", "--train.batch_size", "4"]
 WORDS = (
     b"nan", b"-inf", b"1e999", b"-1", b"0x_", b"\0", b"\xff\xfe", b'"', b"\n", b"\r\n", b",", b"'",
     b"[", b"{", b"}", b"*a", b"&a ", b"!!int x", b"2020-13-45", b"9223372036854775808", b"null",
@@ -378,7 +378,7 @@ def write_small_experiment(folder: Path, _: Path) -> None:
     """All entries of an experiment that takes a moment."""
     from graphmamba.config import load_experiment
 
-    small = {"sizes": [8, 4, 4], "model.channels": 8, "model.layers": 1, "recipe.batch_size": 4}
+    small = {"sizes": [8, 4, 4], "model.channels": 8, "model.layers": 1, "train.batch_size": 4}
     experiment = load_experiment("pattern/default", small)
     (folder / "my.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
 
@@ -388,17 +388,17 @@ def write_weights(folder: Path, root: Path) -> None:
     rings = root / "rings"
     rings.mkdir(parents=True)
     write_folder(rings, root)
-    words = ["train", str(rings), "--own.label", "taste", *NARROW, "--recipe.epochs", "1"]
+    words = ["train", str(rings), "--data.target", "taste", *NARROW, "--train.epochs", "1"]
     with contextlib.redirect_stdout(io.StringIO()):
-        graphmamba([*words, "--folder", str(root / "run"), "--root", str(root)])
+        graphmamba([*words, "--run_dir", str(root / "run"), "--data_dir", str(root)])
     shutil.copy(root / "run" / "best.safetensors", folder)
 
 
 def write_state(folder: Path, root: Path) -> None:
     """A run that was stopped after its first step."""
-    words = ["train", "--sizes", "8,4,4", *NARROW, "--recipe.epochs", "3", "--max-time", "0"]
+    words = ["train", "--sizes", "8,4,4", *NARROW, "--train.epochs", "3", "--max-time", "0"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-        graphmamba([*words, "--folder", str(folder / "run"), "--root", str(root)])
+        graphmamba([*words, "--run_dir", str(folder / "run"), "--data_dir", str(root)])
     for path in (folder / "run").iterdir():
         path.rename(folder / path.name)
     (folder / "run").rmdir()
@@ -412,8 +412,8 @@ Words = Callable[[Path, Path], list[str]]
 def _info(folder: Path, root: Path) -> list[str]:
     files = [*folder.glob("*.npz"), *folder.glob("molecules.csv"), folder]
     label = {"molecules.csv": "toxic", folder.name: "taste"}.get(files[0].name)
-    named = ["--label", label] if label else []
-    return ["data", "info", str(files[0]), *named, "--root", str(root / "sets")]
+    named = ["--target", label] if label else []
+    return ["data", "info", str(files[0]), *named, "--data_dir", str(root / "sets")]
 
 
 FORMATS: dict[str, tuple[Write, Damage, Words]] = {
@@ -429,8 +429,8 @@ FORMATS: dict[str, tuple[Write, Damage, Words]] = {
         write_small_experiment,
         damage_entries,
         lambda folder, root: [
-            "train", str(folder / "my.yaml"), "--max-time", "0", "--root", str(root / "sets"),
-            "--folder", str(folder / "run"),
+            "train", str(folder / "my.yaml"), "--max-time", "0", "--data_dir", str(root / "sets"),
+            "--run_dir", str(folder / "run"),
         ],
     ),
     "weights": (
@@ -438,14 +438,14 @@ FORMATS: dict[str, tuple[Write, Damage, Words]] = {
         damage_header,
         lambda folder, root: [
             "predict", str(folder / "best.safetensors"), "--input", str(root / "rings"),
-            "--output", str(folder / "out.csv"), "--root", str(root),
+            "--output", str(folder / "out.csv"), "--data_dir", str(root),
         ],
     ),
     "state": (
         write_state,
         damage_header,
         lambda folder, root: [
-            "train", "--resume", str(folder), "--max-time", "0", "--root", str(root)
+            "train", "--resume", str(folder), "--max-time", "0", "--data_dir", str(root)
         ],
     ),
 }  # fmt: skip

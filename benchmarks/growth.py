@@ -50,9 +50,9 @@ def main() -> None:
     Console().print(
         table(
             f"Largest entries of graph {found['graph']} in float64",
-            ["layer", "mixer", "rows"],
+            ["layer", "global_model", "rows"],
             [
-                [str(number), *(f"{float(one[name]):.3g}" for name in ("mixer", "rows"))]
+                [str(number), *(f"{float(one[name]):.3g}" for name in ("global_model", "rows"))]
                 for number, one in enumerate(found["layers"])
             ],
         )
@@ -66,7 +66,7 @@ def main() -> None:
 def measure(changes: dict[str, Any], batches: int, graphs: int, seed: int) -> dict[str, Any]:
     """Count graphs without a number, and follow the one with the largest rows."""
     experiment = load_experiment("cluster", changes)
-    size = experiment.recipe.batch_size
+    size = experiment.train.batch_size
     with own_generators(seed):
         model = experiment.build(seed)
     columns = generate_cluster((batches * size, graphs, 0), seed)
@@ -100,13 +100,15 @@ def largest_of_each(model: GraphMamba, store: GraphStore, ids: Tensor) -> Float[
 def growth_of(
     plain: Experiment, model: GraphMamba, store: GraphStore, number: int
 ) -> list[dict[str, float]]:
-    """Return the largest entries of the mixer and of the rows of each layer, in float64."""
+    """Return the largest entries of the global model and of the rows of each layer, in float64."""
     twin = twin_of(plain, model, torch.float64).eval()
     graph = in_type(store.batch(torch.tensor([number])), torch.float64)
     found: list[dict[str, float]] = [{} for _ in twin.backbone.layers]
     for line, layer in zip(found, twin.backbone.layers, strict=True):
         layer.register_forward_hook(_keep_largest(line, "rows"))
-        layer.get_submodule("mixer").register_forward_hook(_keep_largest(line, "mixer"))
+        layer.get_submodule("global_model").register_forward_hook(
+            _keep_largest(line, "global_model")
+        )
     with torch.no_grad():
         twin(graph)
     return found

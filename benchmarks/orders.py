@@ -1,6 +1,6 @@
 """How far each order puts neighbours apart: mean places between the two ends of an edge.
 
-    PYTHONPATH=src python benchmarks/orders.py --root FOLDER --out FILE.json
+    PYTHONPATH=src python benchmarks/orders.py --data_dir FOLDER --out FILE.json
 
 A scan forgets along the line, so that what an order puts near one another is what it can join. The
 second number is how much two line-ups of the same graph agree: the mean size of the correlation of
@@ -23,19 +23,19 @@ from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.topology import Topology
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.environment import describe, resolve_device
-from graphmamba.ordering import ABLATIONS, OrderPolicy, line_up
+from graphmamba.ordering import ABLATIONS, OrderPolicy, order_nodes
 from graphmamba.studies.report import table, write_json
 
 RESULTS = Path(__file__).parent / "results"
-ORDERS = {**ABLATIONS, "smooth": OrderPolicy(key="smooth")}
-ASKED = Precompute(frequencies=10, has_centrality=True, has_clusters=True)
+ORDERS = {**ABLATIONS, "spectral": OrderPolicy(score="spectral")}
+ASKED = Precompute(num_eigenvectors=10, has_centrality=True, has_clusters=True)
 
 
 def main() -> None:
     """Measure, print the table, write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--benchmark", default="peptides-func")
-    parser.add_argument("--root", type=Path, help="where data sets are kept")
+    parser.add_argument("--data_dir", type=Path, help="where data sets are kept")
     parser.add_argument("--graphs", type=int, default=256, help="the first of the set")
     parser.add_argument("--line-ups", type=int, default=8, help="of each graph")
     parser.add_argument("--out", type=Path, default=RESULTS / "orders.json")
@@ -44,7 +44,7 @@ def main() -> None:
     check_least("--graphs", options.graphs, 1)
     check_least("--line-ups", options.line_ups, 2)
 
-    store = open_with_columns(options.benchmark, ASKED, options.root)
+    store = open_with_columns(options.benchmark, ASKED, options.data_dir)
     batch = store.batch(torch.arange(min(options.graphs, len(store))))
     topology = replace(topology_of(batch), seed=torch.tensor(0))
     rows = list(measure(topology, options.line_ups))
@@ -79,7 +79,7 @@ def measure(topology: Topology, line_ups: int) -> Iterator[dict[str, Any]]:
 def _places(policy: OrderPolicy, topology: Topology, line_ups: int) -> Tensor:
     """Place of each node in each line-up, [line-ups, nodes]."""
     nodes = topology.batch.shape[0]
-    order = line_up(policy, topology, samples=line_ups).order
+    order = order_nodes(policy, topology, samples=line_ups).order
     if order is None:
         return torch.arange(nodes).expand(line_ups, -1)
     return torch.stack([line.argsort() for line in (order % nodes).view(line_ups, nodes)])

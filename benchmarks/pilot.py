@@ -1,10 +1,10 @@
 """Train recipes on a part of a set, to see what a model learns before a GPU is spent on it.
 
-    PYTHONPATH=src python benchmarks/pilot.py LIST.jsonl --root FOLDER --out FILE.json
+    PYTHONPATH=src python benchmarks/pilot.py LIST.jsonl --data_dir FOLDER --out FILE.json
 
 Each line of LIST is one recipe; `name` is a config of the package or a YAML file:
 
-    {"label": "GCN+", "name": "peptides-func/gcn-plus", "overrides": {"recipe.epochs": 15}}
+    {"label": "GCN+", "name": "peptides-func/gcn-plus", "overrides": {"train.epochs": 15}}
 
 All train on the same graphs, drawn by a seed, and are scored on the same validation graphs. Few
 graphs tell how fast a recipe learns, and little about how far it comes with all of them.
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=800, help="graphs to learn from")
     parser.add_argument("--validation", type=int, default=300, help="graphs to score")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--root", type=Path, help="where data sets are kept")
+    parser.add_argument("--data_dir", type=Path, help="where data sets are kept")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--out", type=Path, default=RESULTS / "pilot.json")
     parser.add_argument("--commit", help="names the commit where the copy has no history")
@@ -60,7 +60,9 @@ def main() -> None:
         "rows": [],
     }
     lines = [line for line in options.list.read_text(encoding="utf-8").splitlines() if line.strip()]
-    for row in pilots(map(json.loads, lines), graphs, options.seed, options.root, options.device):
+    for row in pilots(
+        map(json.loads, lines), graphs, options.seed, options.data_dir, options.device
+    ):
         content["rows"].append(row)
         write_json(options.out, content)
     texts = [_texts(row) for row in content["rows"]]
@@ -72,19 +74,19 @@ def pilots(
     lines: Iterator[dict[str, Any]],
     graphs: tuple[int, int],
     seed: int,
-    root: Path | None,
+    data_dir: Path | None,
     device: str,
 ) -> Iterator[dict[str, Any]]:
     """Train one recipe after the other."""
     for line in lines:
         experiment = load_experiment(line["name"], line.get("overrides"))
-        experiment, store = open_data(experiment, root)
+        experiment, store = open_data(experiment, data_dir)
         options = RunOptions.of({"seed": seed, "device": device}, "options")
         with tempfile.TemporaryDirectory() as folder:
             result = fit(experiment, some_of(store, graphs, seed), options, Path(folder) / "run")
-            if result.ending in ("signal", "interrupt"):
+            if result.stop_reason in ("signal", "interrupt"):
                 return
-            with (result.folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
+            with (result.run_dir / "metrics.csv").open(newline="", encoding="utf-8") as file:
                 epochs = list(csv.DictReader(file))
         yield {
             **line,

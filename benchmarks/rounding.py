@@ -1,6 +1,6 @@
 """What products in TF32 do to the gradients of trained models: emulated on a CPU, beside float64.
 
-    PYTHONPATH=src python benchmarks/rounding.py --root ROOT --out FILE.json
+    PYTHONPATH=src python benchmarks/rounding.py --data_dir ROOT --out FILE.json
 
 One training step of each model is computed three times with the same graphs, line-ups and weights:
 in float64, in float32, and in float32 with the factors of all matrix products rounded to TF32's ten
@@ -82,13 +82,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("sets", nargs="*", default=SETS, help="data sets whose weights are kept")
     parser.add_argument("--graphs", type=int, default=4, help="of the training part")
-    parser.add_argument("--root", type=Path, help="where data sets are kept")
+    parser.add_argument("--data_dir", type=Path, help="where data sets are kept")
     parser.add_argument("--out", type=Path, default=RESULTS / "rounding_cpu.json")
     parser.add_argument("--commit", help="names the commit where the copy has no history")
     options = parser.parse_args()
 
     check_least("--graphs", options.graphs, 1)
-    rows = list(measure(options.sets, options.root, options.graphs))
+    rows = list(measure(options.sets, options.data_dir, options.graphs))
     Console().print(
         table(
             "Errors against float64",
@@ -100,13 +100,13 @@ def main() -> None:
     write_json(options.out, {"environment": environment, "graphs": options.graphs, "rows": rows})
 
 
-def measure(names: Sequence[str], root: Path | None, graphs: int) -> Iterator[dict[str, Any]]:
+def measure(names: Sequence[str], data_dir: Path | None, graphs: int) -> Iterator[dict[str, Any]]:
     """Compare the three ways for the kept Graph-Mamba of each set."""
     for name in names:
         trained = load(ROOT / "weights" / name / "graph-mamba" / "best.safetensors")
         experiment = trained.experiment
-        store = open_data(experiment, root)[1]
-        ids, level = store.split_ids("train")[:graphs], experiment.data.task.level
+        store = open_data(experiment, data_dir)[1]
+        ids, level = store.split_ids("train")[:graphs], experiment.dataset_info.task.level
         batch, target = labelled_batch(store, ids, level, (0,) * graphs)
         assert isinstance(target, Tensor)  # links have no weights here
         yield {"weights": name, **compare(experiment, trained.model, batch, target)}

@@ -1,14 +1,14 @@
 """Train a list of runs side by side on one device, in the order of the list.
 
-    PYTHONPATH=src python benchmarks/runs.py LIST.jsonl --folder FOLDER --workers 4 --max-time 1500
+    PYTHONPATH=src python benchmarks/runs.py LIST.jsonl --run_dir FOLDER --workers 4 --max-time 1500
 
 While one run imports, compiles or computes scores on the CPU, others have the GPU; with NVIDIA's
 multi-process service (`nvidia-cuda-mps-control -d`) they need not take turns. Given again, finished
 runs stay, and those that were cut off go on where they were. Each line of LIST is one run:
 
     {"name": "cluster/graph-mamba", "seed": 1}
-    {"name": "peptides-func/graph-mamba", "row": "cluster", "folder": "ablation/cluster"}
-    {"name": "my.yaml", "overrides": {"recipe.epochs": 50}, "options": {"tf32": false}}
+    {"name": "peptides-func/graph-mamba", "row": "cluster", "run_dir": "ablation/cluster"}
+    {"name": "my.yaml", "overrides": {"train.epochs": 50}, "options": {"tf32": false}}
 
 `name` is a config of the package or a YAML file; `row` exchanges a piece of it as `study ablation`
 does. A run's folder is FOLDER/`folder`/seed-N, where `folder` is the name unless it is given.
@@ -40,8 +40,8 @@ from graphmamba.studies.results import finished_run
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
-from graphmamba.training.results import Ending
-from graphmamba.training.run_dir import RunFolder
+from graphmamba.training.results import StopReason
+from graphmamba.training.run_dir import RunDir
 
 Opened = tuple[Experiment, GraphStore]
 LEAST = 30.0
@@ -113,7 +113,7 @@ def _read(line: str, where: str) -> Job:
 
 
 def work(
-    jobs: "queue.Queue[Job]", failed: "queue.Queue[str]", folder: Path, root: Path | None,
+    jobs: "queue.Queue[Job]", failed: "queue.Queue[str]", folder: Path, data_dir: Path | None,
     device: str, end: float,
 ) -> None:  # fmt: skip
     """Make runs until none is left or the time is over; one that fails stops no other."""
@@ -124,45 +124,45 @@ def work(
         except queue.Empty:
             return
         try:
-            ending = train(job, folder, root, device, end, opened)
+            stop_reason = train(job, folder, data_dir, device, end, opened)
         except Exception as mistake:
             failed.put(str(job.place))
             what = str(mistake) if isinstance(mistake, UserError) else traceback.format_exc()
             _say(f"{job.place}: failed: {what}")
         else:
-            if ending in ("signal", "interrupt"):
+            if stop_reason in ("signal", "interrupt"):
                 return
 
 
 def train(
-    job: Job, folder: Path, root: Path | None, device: str, end: float,
+    job: Job, folder: Path, data_dir: Path | None, device: str, end: float,
     opened: dict[str, Opened],
-) -> Ending:  # fmt: skip
+) -> StopReason:  # fmt: skip
     """Make one run, or go on with it, and say how it ended; `opened` keeps graphs for others."""
-    place, began = RunFolder(folder / job.place), time.time()
+    place, began = RunDir(folder / job.place), time.time()
     experiment = job.experiment()
     asked = columns_read(experiment.model, experiment.encoder)
-    key = repr((experiment.benchmark, experiment.sizes, experiment.own, asked))
+    key = repr((experiment.dataset, experiment.split_sizes, experiment.data, asked))
     if key not in opened:
         # one set at a time: the largest take gigabytes
         opened.clear()
-        opened[key] = open_data(experiment, root)
+        opened[key] = open_data(experiment, data_dir)
     described, store = opened[key]
     # own graphs have told what they are
-    experiment = replace(experiment, own=described.own)
+    experiment = replace(experiment, data=described.data)
     done = finished_run(place, experiment)
     if done:
         _say(f"{job.place}: finished before")
-        return done.ending
+        return done.stop_reason
     options = job.run_options(device, end - time.time())
     result = fit(experiment, store, options, place.path, resume=place.config.exists())
     found = {split: scores.get(result.metric) for split, scores in result.scores.items()}
     scores = ", ".join(
         f"{split} {score:.4f}" for split, score in found.items() if score is not None
     )
-    made = f"{result.ending} after {result.epochs} epochs"
+    made = f"{result.stop_reason} after {result.epochs} epochs"
     _say(f"{job.place}: {made}, {scores}, {time.time() - began:.0f} s")
-    return result.ending
+    return result.stop_reason
 
 
 def _wait(worker: BaseProcess) -> None:
@@ -181,8 +181,8 @@ def main() -> None:
     """Train what is missing; the exit status is 1 where a run failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("list", type=Path, help="JSON, one run a line")
-    parser.add_argument("--folder", type=Path, default=Path("runs"))
-    parser.add_argument("--root", type=Path, help="where data sets are kept")
+    parser.add_argument("--run_dir", type=Path, default=Path("runs"))
+    parser.add_argument("--data_dir", type=Path, help="where data sets are kept")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--workers", type=int, default=3, help="runs at a time")
     parser.add_argument("--max-time", type=float, default=math.inf, help="seconds in all")
@@ -199,13 +199,13 @@ def main() -> None:
     for job in listed:
         jobs.put(job)
     end = time.time() + options.max_time
-    given = (jobs, failed, options.folder, options.root, options.device, end)
+    given = (jobs, failed, options.folder, options.data_dir, options.device, end)
     workers = [context.Process(target=work, args=given) for _ in range(options.workers)]
     for worker in workers:
         worker.start()
     for worker in workers:
         _wait(worker)
-    done = sum(RunFolder(options.folder / job.place).done() is not None for job in listed)
+    done = sum(RunDir(options.folder / job.place).done() is not None for job in listed)
     _say(f"{done} of {len(listed)} runs are finished in {options.folder}")
     # jobs that nobody took must not keep this process
     jobs.cancel_join_thread()

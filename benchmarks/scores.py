@@ -30,7 +30,7 @@ def main() -> None:
     """Score, print the table, write the JSON; the exit status is 1 where a score differs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("weights", nargs="*", type=Path, help="files; all of the repository else")
-    parser.add_argument("--root", type=Path, help="where data sets are kept")
+    parser.add_argument("--data_dir", type=Path, help="where data sets are kept")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "scores.json")
     parser.add_argument("--commit", help="names the commit where the copy has no history")
@@ -38,7 +38,7 @@ def main() -> None:
 
     device = resolve_device(options.device)
     files = options.weights or sorted(WEIGHTS.glob("*/*/best.safetensors"))
-    rows = list(score(files, options.root, device))
+    rows = list(score(files, options.data_dir, device))
     Console().print(
         table(
             f"scores on {device}",
@@ -52,14 +52,14 @@ def main() -> None:
 
 
 def score(
-    files: Sequence[Path], root: Path | None, device: torch.device
+    files: Sequence[Path], data_dir: Path | None, device: torch.device
 ) -> Iterator[dict[str, Any]]:
     """Score each file's model on the graphs that it was chosen and reported by."""
     for file in files:
         trained = load(file)
         if not trained.reported:
             raise UserError(f"weights must report their scores, got '{file}' without")
-        store = open_data(trained.experiment, root)[1]
+        store = open_data(trained.experiment, data_dir)[1]
         scorer = scorer_of(trained, store, device)
         for split in SPLITS:
             now = scorer.score(split)

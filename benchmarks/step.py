@@ -31,7 +31,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import precomputed
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
-from graphmamba.nn.config import StackConfig
+from graphmamba.nn.config import ModelConfig
 from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.mamba import SelectivePath
@@ -104,13 +104,13 @@ class StepTimes:
 
 def draw_store(shape: StepShape, batch_size: int, seed: int = 0) -> tuple[Experiment, GraphStore]:
     """Draw graphs for some batches, with the columns that the experiment's model reads."""
-    experiment = load_experiment(shape.benchmark, {"recipe.batch_size": batch_size})
-    count, mean = shape.batches * batch_size, experiment.data.mean_nodes
+    experiment = load_experiment(shape.benchmark, {"train.batch_size": batch_size})
+    count, mean = shape.batches * batch_size, experiment.dataset_info.mean_nodes
     drawn = np.random.default_rng(seed).lognormal(-(shape.spread**2) / 2, shape.spread, count)
     sizes = (mean * drawn).round().clip(4, shape.longest).astype(int).tolist()
     # All of them are for training.
     split = torch.zeros(count, dtype=torch.int64)
-    store = GraphStore.from_pyg(sized_graphs(experiment.data, sizes, seed), split)
+    store = GraphStore.from_pyg(sized_graphs(experiment.dataset_info, sizes, seed), split)
     asked = columns_read(experiment.model, experiment.encoder)
     for part in asked.parts().values():
         made = precomputed(store.columns(), part, "cpu")
@@ -133,10 +133,10 @@ def measure_captured(
     gc.collect()
     torch.cuda.empty_cache()
     begin = torch.cuda.memory_reserved()
-    model, recipe = experiment.build().to(device), experiment.recipe
+    model, optim = experiment.build().to(device), experiment.optim
     if compiles:
         compile_parts(model)
-    optimizer = make_optimizer(model, recipe, device, is_captured=True)
+    optimizer = make_optimizer(model, optim, device, is_captured=True)
     batches = list(torch.arange(len(store)).split(batch_size))
     model.train()
     stream = torch.cuda.Stream(device)
@@ -164,9 +164,9 @@ def measure_plain(
     store, model = store.to(device), experiment.build().to(device)
     if is_reference:
         take_references(model)
-    optimizer = make_optimizer(model, experiment.recipe, device, is_captured=False)
+    optimizer = make_optimizer(model, experiment.optim, device, is_captured=False)
     train = TrainStep(model, optimizer, store, experiment).step
-    level = experiment.data.task.level
+    level = experiment.dataset_info.task.level
 
     def predict(ids: Ids) -> None:
         with torch.no_grad():
@@ -180,7 +180,7 @@ def measure_plain(
     peak = _peak_bytes(train, batches) if device.type == "cuda" else None
     model.eval()
     times = train_ms, None if is_reference else clock(predict, batches)
-    kind = "reference" if is_reference else "plain"
+    kind = "reference" if is_reference else "residual"
     return _times(kind, experiment, store, model, times, peak)
 
 
@@ -231,11 +231,11 @@ def _times(
     peak: int | None,
     held: int | None = None,
 ) -> StepTimes:
-    batches = len(store) / experiment.recipe.batch_size
+    batches = len(store) / experiment.train.batch_size
     return StepTimes(
-        benchmark=experiment.benchmark,
+        benchmark=experiment.dataset,
         kind=kind,
-        graphs=experiment.recipe.batch_size,
+        graphs=experiment.train.batch_size,
         nodes=float(store.tables["nodes"].ptr[-1]) / batches,
         edges=float(store.tables["edges"].ptr[-1]) / batches,
         layers=experiment.model.layers,
@@ -273,7 +273,7 @@ def measure_large(nodes: int, device: torch.device, edges_a_node: int = 10) -> L
         y=torch.randint(10, (nodes,), generator=generator, device=device),
     )
     task = Task("node", 10, "cross_entropy", "accuracy", classes=10)
-    stack = StackConfig(channels=64, layers=3)
+    stack = ModelConfig(channels=64, layers=3)
     model = GraphMamba(Features(node_columns=16), task, stack).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     loss_of = LOSSES[task.loss]
@@ -316,7 +316,7 @@ def main() -> None:
     if device.type == "cuda":
         torch.backends.cuda.matmul.fp32_precision = "tf32"
         for name in options.sets:
-            size = load_experiment(name).recipe.batch_size
+            size = load_experiment(name).train.batch_size
             times += [
                 measure_captured(SHAPES[name], device, size, precision=precision)
                 for precision in options.precisions

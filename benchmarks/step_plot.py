@@ -22,7 +22,7 @@ LEAST = 0.3
 def main() -> None:
     """Read the records, draw, save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="path without an ending")
+    parser.add_argument("--out", type=Path, required=True, help="path without an stop_reason")
     parser.add_argument("--record", type=Path, default=RESULTS / "step_h200.json")
     options = parser.parse_args()
     save_figure(draw(json.loads(options.record.read_text())), options.out, ("svg",))

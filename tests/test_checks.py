@@ -4,17 +4,17 @@ from collections.abc import Callable
 
 import pytest
 
-from graphmamba.data.custom.options import OwnOptions
+from graphmamba.data.custom.options import DataOptions
 from graphmamba.errors import UserError
 from graphmamba.nn.config import (
     AttentionConfig,
     EncoderConfig,
     LaplacianConfig,
-    PlainConfig,
-    StackConfig,
+    ModelConfig,
+    ResidualConfig,
 )
 from graphmamba.nn.heads import HeadConfig
-from graphmamba.nn.mamba import MambaOptions
+from graphmamba.nn.mamba import MambaConfig
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.training.experiment import Experiment, Recipe
 from tests.helpers.typecheck import typecheck_off
@@ -23,21 +23,21 @@ from tests.helpers.typecheck import typecheck_off
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Recipe(batch_size="32"), "recipe.batch_size must be int, got '32'"),
-        (lambda: Recipe(loss="hinge"), "recipe.loss must be one of None, 'binary_cross_entropy'"),
-        (lambda: Recipe(average=True), "recipe.average must be a number, got True"),
-        (lambda: StackConfig(order="degree"), "model.order must be OrderPolicy, got 'degree'"),
-        (lambda: StackConfig(layers=2.0), "model.layers must be int, got 2.0"),
+        (lambda: Recipe(batch_size="32"), "train.batch_size must be int, got '32'"),
+        (lambda: Recipe(loss="hinge"), "train.loss must be one of None, 'binary_cross_entropy'"),
+        (lambda: Recipe(average=True), "train.ema_decay must be a number, got True"),
+        (lambda: ModelConfig(order="degree"), "model.ordering must be OrderPolicy, got 'degree'"),
+        (lambda: ModelConfig(layers=2.0), "model.layers must be int, got 2.0"),
         (lambda: AttentionConfig(head_width="8"), "head_width must be int or None, got '8'"),
-        (lambda: PlainConfig(has_residual=1), "plain.has_residual must be bool, got 1"),
+        (lambda: ResidualConfig(has_residual=1), "plain.has_residual must be bool, got 1"),
         (lambda: HeadConfig(pooling="median"), "head.pooling must be one of 'mean', 'max', 'sum'"),
         (lambda: OrderPolicy(bins=None), "bins must be int, got None"),
-        (lambda: MambaOptions(rank=1.5), "rank must be int or None, got 1.5"),
+        (lambda: MambaConfig(rank=1.5), "rank must be int or None, got 1.5"),
         (lambda: LaplacianConfig(form=[]), r"laplacian.form must be one of .*, got \[\]"),
-        (lambda: OwnOptions(fractions=(0.5, 0.5)), "fractions must be tuple of 3 numbers"),
-        (lambda: OwnOptions(is_undirected="no"), "is_undirected must be bool, got 'no'"),
-        (lambda: OwnOptions(label=("a", 1)), r"label must be str or tuple of str, got \('a', 1\)"),
-        (lambda: OwnOptions(level="edge"), "level must be one of None, 'graph', 'node', 'link'"),
+        (lambda: DataOptions(fractions=(0.5, 0.5)), "fractions must be tuple of 3 numbers"),
+        (lambda: DataOptions(is_undirected="no"), "is_undirected must be bool, got 'no'"),
+        (lambda: DataOptions(label=("a", 1)), r"label must be str or tuple of str, got \('a', 1\)"),
+        (lambda: DataOptions(level="edge"), "level must be one of None, 'graph', 'node', 'link'"),
         (lambda: Experiment(sizes=(4, 2)), "sizes must be tuple of 3 int or None, got"),
         (lambda: Experiment(recipe={}), r"recipe must be Recipe, got \{\}"),
         (lambda: Experiment(version="1"), "version must be int, got '1'"),

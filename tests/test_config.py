@@ -76,9 +76,9 @@ def test_a_benchmark_alone_means_graph_mamba() -> None:
 def test_own_file(tmp_path: Path) -> None:
     file = write(tmp_path, "benchmark: mnist\nrecipe:\n  learning_rate: 1e-3\n  clip: 0\n")
     experiment = load_experiment(file)
-    assert experiment.data.title == "MNIST"
-    assert experiment.recipe.learning_rate == 1e-3
-    assert experiment.recipe.clip == 0.0
+    assert experiment.dataset_info.title == "MNIST"
+    assert experiment.optim.lr == 1e-3
+    assert experiment.optim.max_grad_norm == 0.0
 
 
 def test_empty_file_is_all_defaults(tmp_path: Path) -> None:
@@ -106,7 +106,10 @@ def test_overrides_by_dotted_key() -> None:
         ("model: {layers: true}", "model: layers must be int, got True"),
         ("model: {layers: 2.5}", "model: layers must be int, got 2.5"),
         ("model: {layers: 0}", "model.layers must be at least 1, got 0"),
-        ("model: {mixer: mambo}", "model: mixer must be one of 'mamba', .*, got 'mambo'"),
+        (
+            "model: {global model: mambo}",
+            "model: global model must be one of 'mamba', .*, got 'mambo'",
+        ),
         ("model: {dropout: much}", "model: dropout must be a number, got 'much'"),
         ("model: {dropout: true}", "model: dropout must be .*, got True"),
         ("model: 3", "model must hold keys and values, got 3"),
@@ -186,21 +189,21 @@ def test_written_experiments_are_read_again(name: str, tmp_path: Path) -> None:
 
 def test_own_graphs_in_a_file(tmp_path: Path) -> None:
     text = "own: {path: here, label: [a, b], fractions: [0.5, 0.25, 0.25], classes: 3}"
-    own = load_experiment(write(tmp_path, text)).own
+    own = load_experiment(write(tmp_path, text)).data
     assert own is not None
     assert (own.path, own.labels, own.classes) == ("here", ("a", "b"), 3)
     assert own.fractions == (0.5, 0.25, 0.25)
-    named = experiment_of({"own.path": "here", "own.classes": "x,y"}).own
+    named = experiment_of({"data.path": "here", "data.classes": "x,y"}).data
     assert named is not None
     assert named.classes == ("x", "y")
-    bracketed = experiment_of({"own.path": "here", "own.fractions": "[0.5, 0.25, 0.25]"}).own
+    bracketed = experiment_of({"data.path": "here", "data.split_ratios": "[0.5, 0.25, 0.25]"}).data
     assert bracketed is not None
     assert bracketed.fractions == (0.5, 0.25, 0.25)
 
 
 def test_own_graphs_must_be_read_before_a_model_is_built() -> None:
     with pytest.raises(UserError, match="own graphs of 'here' must be read before"):
-        experiment_of({"own.path": "here"}).build()
+        experiment_of({"data.path": "here"}).build()
 
 
 def test_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
@@ -211,7 +214,7 @@ def test_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
 def test_loss_is_the_recipe_s_or_the_benchmark_s() -> None:
     assert load_experiment("pcqm-contact").loss == "link_cross_entropy"
     assert load_experiment("pcqm-contact/exphormer").loss == "link_l1"
-    weighted = {"recipe.loss": "weighted_cross_entropy"}
+    weighted = {"train.loss": "weighted_cross_entropy"}
     assert load_experiment("mnist", weighted).loss == "weighted_cross_entropy"
 
 
@@ -227,9 +230,9 @@ def test_loss_is_the_recipe_s_or_the_benchmark_s() -> None:
     ],
 )
 def test_a_loss_for_other_labels_is_refused(benchmark: str, loss: str, fitting: str) -> None:
-    experiment = load_experiment(benchmark, {"recipe.loss": loss})
+    experiment = load_experiment(benchmark, {"train.loss": loss})
     for refuse in (experiment.check_loss, lambda: experiment.loss, lambda: open_data(experiment)):
-        with pytest.raises(UserError, match=rf"recipe\.loss must be {fitting} .*, got '{loss}'"):
+        with pytest.raises(UserError, match=rf"train\.loss must be {fitting} .*, got '{loss}'"):
             refuse()
 
 

@@ -21,7 +21,7 @@ from torch.export import Dim
 from torch_geometric.data import Batch, Data
 from graphmamba import GraphMamba, GraphMambaBlock, OrderPolicy
 from graphmamba.data.catalog import Features, Task
-from graphmamba.nn.config import StackConfig
+from graphmamba.nn.config import ModelConfig
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.experiments import batch_of, loss_of, small_experiment
 
@@ -49,7 +49,7 @@ def assert_alike(program, module, *examples):
         assert torch.allclose(found, truth, atol=1e-5)
 
 def columns_of(experiment, model, count, seed, nodes):
-    graphs = synthetic_graphs(experiment.data, count, seed=seed, nodes=nodes)
+    graphs = synthetic_graphs(experiment.dataset_info, count, seed=seed, nodes=nodes)
     columns = batch_of(graphs, model.precompute).to_dict()
     return {name: column for name, column in columns.items() if name not in LABELS}
 """
@@ -109,7 +109,7 @@ for name in sys.argv[1:]:
 RECIPE = re.findall(r"## Export\n.*?```python\n(.*?)```", PAGE, flags=re.DOTALL)
 BEFORE_RECIPE = """
 task = Task("graph", outputs=2, loss="cross_entropy", metric="accuracy", classes=2)
-model = GraphMamba(Features(node_columns=5), task, StackConfig(channels=16, layers=2))
+model = GraphMamba(Features(node_columns=5), task, ModelConfig(channels=16, layers=2))
 
 def batch_of_rings(*sizes):
     rings = (torch.stack([torch.arange(size), torch.arange(size).roll(1)]) for size in sizes)
@@ -183,8 +183,8 @@ def test_an_exported_block_serves_small_graphs_too() -> None:
 
 def test_what_the_documented_recipe_saves_runs_elsewhere(tmp_path: Path) -> None:
     (recipe,) = RECIPE
-    run(BEFORE_RECIPE + recipe + AFTER_RECIPE, folder=tmp_path)
-    run(ELSEWHERE, folder=tmp_path)
+    run(BEFORE_RECIPE + recipe + AFTER_RECIPE, run_dir=tmp_path)
+    run(ELSEWHERE, run_dir=tmp_path)
 
 
 def test_compile_of_the_whole_model() -> None:

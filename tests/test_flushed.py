@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from graphmamba.atomic import write_text
 from graphmamba.data.cache import open_or_build
 from graphmamba.training.run_dir import append_row
-from graphmamba.whole_files import write_text
 from tests.data.test_cache import RECIPE, make_rings
 
 Events = list[tuple[str, int]]

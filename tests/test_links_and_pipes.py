@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from graphmamba.atomic import write_text
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit, fit_seeds
-from graphmamba.training.run_dir import RunFolder, append_row, cut_rows, read_rows
-from graphmamba.whole_files import write_text
+from graphmamba.training.run_dir import RunDir, append_row, cut_rows, read_rows
 from tests.helpers.runs import tiny_experiment, tiny_store
 
-EXPERIMENT = tiny_experiment(**{"recipe.epochs": 1})
+EXPERIMENT = tiny_experiment(**{"train.epochs": 1})
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def test_another_name_of_a_file_keeps_what_it_had(tmp_path: Path) -> None:
 
 def test_a_run_that_goes_on_leaves_its_copy_of_links_alone(tmp_path: Path) -> None:
     run, copy, store = tmp_path / "run", tmp_path / "copy", tiny_store(EXPERIMENT)
-    two = tiny_experiment(**{"recipe.epochs": 2})
+    two = tiny_experiment(**{"train.epochs": 2})
     fit(two, store, RunOptions(max_time=0.0), run)
     while len(read_rows(run / "metrics.csv")) < 1:
         fit(two, store, RunOptions(max_time=0.0), run, resume=True)
@@ -39,7 +39,7 @@ def test_a_run_that_goes_on_leaves_its_copy_of_links_alone(tmp_path: Path) -> No
         place.parent.mkdir(parents=True, exist_ok=True)
         os.link(path, place)
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    fit(two, store, folder=run, resume=True)
+    fit(two, store, run_dir=run, resume=True)
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
@@ -50,21 +50,21 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
         append_row(tmp_path / "metrics.csv", {"epoch": 0})
     assert read_rows(tmp_path / "metrics.csv") == []
     cut_rows(tmp_path / "metrics.csv", 3)
-    assert RunFolder(tmp_path).done() is None
+    assert RunDir(tmp_path).done() is None
 
 
 @pytest.mark.parametrize("name", ["best.safetensors", "results.json", "metrics.csv", "last"])
 def test_a_folder_with_parts_of_a_run_is_not_written_over(name: str, tmp_path: Path) -> None:
     store, run = tiny_store(EXPERIMENT), tmp_path / "runs" / "seed-0"
-    fit_seeds(EXPERIMENT, store, folder=run.parent, seeds=[0])
+    fit_seeds(EXPERIMENT, store, run_dir=run.parent, seeds=[0])
     for path in [run / "config.yaml", *run.glob("*")]:
         if path.name != name and path.exists():
             path.rename(tmp_path / path.name)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert before
-    with pytest.raises(UserError, match="folder must hold no run yet"):
-        fit(EXPERIMENT, store, folder=run)
+    with pytest.raises(UserError, match="run_dir must hold no run yet"):
+        fit(EXPERIMENT, store, run_dir=run)
     # a series that goes on must not take it for a seed that has not been begun
     with pytest.raises(UserError):
-        fit_seeds(EXPERIMENT, store, folder=run.parent, resume=True, seeds=[0])
+        fit_seeds(EXPERIMENT, store, run_dir=run.parent, resume=True, seeds=[0])
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

@@ -83,7 +83,7 @@ def test_with_ties_left_as_they_are_both_predict_the_same(
 ) -> None:
     torch.manual_seed(1)
     graphs = doubled([molecule(minimal, tree(n), n) for n in (1, 2, 3, 30, 31, 100)])
-    experiment = graphmamba.load_experiment("peptides-func", {"model.order.noise": "none"})
+    experiment = graphmamba.load_experiment("peptides-func", {"model.ordering.noise": "none"})
     model = experiment.build()
     model.load_state_dict(graphmamba.load(WEIGHTS).model.state_dict())
     monkeypatch.setattr(minimal.torch, "randperm", torch.arange)

@@ -54,7 +54,7 @@ def test_one_step_of_training_and_one_of_evaluation(name: str) -> None:
         if isinstance(module, torch.nn.BatchNorm1d):
             module.momentum = 1.0
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=experiment.recipe.learning_rate)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=experiment.optim.lr)
     loss = loss_of(experiment, model(graphs), graphs)
     loss.backward()
     optimizer.step()
@@ -67,9 +67,9 @@ def test_one_step_of_training_and_one_of_evaluation(name: str) -> None:
         again = model(graphs)
     assert torch.isfinite(prediction).all()
     assert torch.equal(prediction, again)
-    metric = METRICS[experiment.data.task.metric](experiment.data.task)
+    metric = METRICS[experiment.dataset_info.task.metric](experiment.dataset_info.task)
     metric.update(prediction, target_in(experiment, graphs))
-    assert next(iter(metric.compute())) == experiment.data.task.metric
+    assert next(iter(metric.compute())) == experiment.dataset_info.task.metric
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
@@ -118,7 +118,7 @@ def test_odd_graphs_pass_through(name: str, is_alone: bool) -> None:
     torch.manual_seed(0)
     experiment = small_experiment(name)
     model = experiment.build()
-    odd = [odd_graph(experiment.benchmark, case) for case in ODD_EDGES]
+    odd = [odd_graph(experiment.dataset, case) for case in ODD_EDGES]
     for chosen in [[graph] for graph in odd] if is_alone else [odd]:
         graphs = batch_of(chosen, model.precompute)
         loss = loss_of(experiment, model.train()(graphs), graphs)
@@ -139,7 +139,7 @@ def test_a_graph_gets_what_it_gets_alone(name: str) -> None:
     model = experiment.build().eval()
     graphs = generated_batch(experiment, model, count=4, nodes=(1, 9))
     together = model(graphs)
-    rows = graphs.batch if experiment.data.task.level != "graph" else torch.arange(4)
+    rows = graphs.batch if experiment.dataset_info.task.level != "graph" else torch.arange(4)
     for number, graph in enumerate(graphs.to_data_list()):
         alone = model(Batch.from_data_list([graph]))
         assert torch.allclose(alone, together[rows == number], atol=1e-4, rtol=1e-4)

@@ -16,8 +16,8 @@ from torch_geometric.data import Data
 from graphmamba.bench import BATCHES
 from graphmamba.cli import main
 from graphmamba.data.catalog import Features, Task
-from graphmamba.data.custom.options import OwnSource
-from graphmamba.nn.config import StackConfig
+from graphmamba.data.custom.options import DataSource
+from graphmamba.nn.config import ModelConfig
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.weights import save_weights
 from tests.helpers.own_files import write_rings
@@ -63,7 +63,7 @@ def test_the_example_of_training_predicts(tmp_path: Path, monkeypatch: pytest.Mo
     names: dict[str, Any] = {
         "graphs": [Data(x=torch.ones(n, 2), edge_index=ring, y=torch.tensor(n % 2)) for n in sizes]
     }
-    exec(blocks("python")[0].replace('"recipe.epochs": 20', '"recipe.epochs": 1'), names)
+    exec(blocks("python")[0].replace('"train.epochs": 20', '"train.epochs": 1'), names)
     assert set(names["found"].labels) <= {"0", "1"}
     assert names["result"].folder == Path("runs/own")
 
@@ -79,7 +79,7 @@ def test_make_knows_the_target(words: list[str]) -> None:
 
 
 SMALL = {
-    "train": ["--model.channels", "24", "--model.layers", "1", "--recipe.epochs", "1"],
+    "train": ["--model.channels", "24", "--model.layers", "1", "--train.epochs", "1"],
     "cluster": ["--sizes", "4,2,2"],
 }
 """What makes a command short, by a word of it."""
@@ -92,10 +92,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_rings(root / "GRAPHS")
     features = Features(node_columns=1)
     task = Task("graph", 2, "cross_entropy", "accuracy", classes=2)
-    own = OwnSource(
+    own = DataSource(
         path="GRAPHS", label="taste", features=features, task=task, names=("sour", "sweet")
     )
-    experiment = Experiment(own=own, model=StackConfig(channels=8, layers=1))
+    experiment = Experiment(own=own, model=ModelConfig(channels=8, layers=1))
     (root / "RUN").mkdir()
     weights = root / "RUN" / "best.safetensors"
     save_weights(weights, experiment.build(), experiment, class_names=own.names)
@@ -118,7 +118,7 @@ def test_commands_run(
         more for word, extra in SMALL.items() if is_training and word in words for more in extra
     ]
     monkeypatch.chdir(root)
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(root))
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(root))
     small = replace(BATCHES["peptides"], sequences=3, tokens=60, longest=40)
     for name in BATCHES:
         monkeypatch.setitem(BATCHES, name, small)

@@ -64,8 +64,8 @@ DROPLESS = {"model.dropout": 0.0, "model.attention.dropout": 0.0, "head.dropout"
 
 def small_store(experiment: Experiment, model: GraphMamba, dtype: torch.dtype) -> GraphStore:
     """Graphs with what the model reads, in its type; one of them has one node."""
-    drawn = synthetic_graphs(experiment.data, 4, nodes=(6, 12))
-    drawn[2] = synthetic_graphs(experiment.data, 1, nodes=(1, 1))[0]
+    drawn = synthetic_graphs(experiment.dataset_info, 4, nodes=(6, 12))
+    drawn[2] = synthetic_graphs(experiment.dataset_info, 1, nodes=(1, 1))[0]
     generator = torch.Generator().manual_seed(0)
     graphs = [add_columns(graph, model.precompute, generator) for graph in drawn]
     for graph in graphs:
@@ -88,7 +88,7 @@ def results(
     model = deepcopy(model)
     prediction = model(graphs)
     topology = topology_of(graphs)
-    level = experiment.data.task.level
+    level = experiment.dataset_info.task.level
     target = target_of(graphs, level, topology.batch, topology.num_graphs)
     loss = LOSSES[experiment.loss](prediction, target)
     loss.backward()
@@ -111,7 +111,7 @@ def test_ghosts_change_no_number(name: str, training: bool) -> None:
     model = experiment.build().double().train(training)
     store = small_store(experiment, model, torch.float64)
     plain = store.batch(torch.tensor([3, 0, 2]))
-    rows = 3 if experiment.data.task.level == "graph" else plain.num_nodes
+    rows = 3 if experiment.dataset_info.task.level == "graph" else plain.num_nodes
     truth = results(experiment, model, plain, rows)
     for ids, size in SIZES.values():
         ours = results(experiment, model, padded(store, ids, size), rows)
@@ -155,9 +155,9 @@ def test_ghosts_change_no_order(key: str, scope: str) -> None:
         "peptides-func/graph-mamba",
         **DROPLESS,
         **{
-            "model.order.key": key,
-            "model.order.noise": "uniform",
-            "model.order.noise_scope": scope,
+            "model.ordering.score": key,
+            "model.ordering.noise": "uniform",
+            "model.ordering.noise_scope": scope,
         },
     )
     model = experiment.build().double().eval()
@@ -176,7 +176,7 @@ def test_metrics_pass_over_ghosts_as_over_all_that_has_no_label(name: str) -> No
     experiment = small_experiment(f"{name}/graph-mamba", **DROPLESS)
     model = experiment.build().double().eval()
     store = small_store(experiment, model, torch.float64)
-    task, scores = experiment.data.task, []
+    task, scores = experiment.dataset_info.task, []
     for graphs in (store.batch(torch.tensor([3, 0, 2])), padded(store, *SIZES["empty places"])):
         metric = METRICS[task.metric](task)
         with torch.no_grad():
@@ -197,7 +197,9 @@ def run_on_shapes(experiment: Experiment, graphs: Batch) -> None:
         if isinstance(column, Tensor):
             graphs[name] = shapes.from_tensor(column)
     with shapes:
-        target = target_of(graphs, experiment.data.task.level, graphs.batch, graphs.num_graphs)
+        target = target_of(
+            graphs, experiment.dataset_info.task.level, graphs.batch, graphs.num_graphs
+        )
         prediction = functional_call(model, weights, (graphs,), {"check": False})
         LOSSES[experiment.loss](prediction, target).backward()
     assert any(each.grad is not None for each in weights.values())

@@ -18,7 +18,7 @@ and what may be used anywhere:
 
     checks, errors, parse           what is refused, and how it is told
     environment                     machine, versions and commit
-    figures, whole_files            what is written
+    figures, atomic            what is written
 """
 
 from importlib import import_module
@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from graphmamba.config import load_experiment
     from graphmamba.data.catalog import Features, Task
-    from graphmamba.data.custom.options import OwnOptions
+    from graphmamba.data.custom.options import DataOptions
     from graphmamba.data.store import GraphStore
     from graphmamba.data.topology import Topology
     from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaLayer
-    from graphmamba.nn.config import EncoderConfig, StackConfig
+    from graphmamba.nn.config import EncoderConfig, ModelConfig
     from graphmamba.nn.heads import HeadConfig
-    from graphmamba.nn.mamba import MambaOptions
+    from graphmamba.nn.mamba import MambaConfig
     from graphmamba.nn.model import GraphMamba
     from graphmamba.ops import causal_conv1d, selective_scan
     from graphmamba.ordering import OrderPolicy
@@ -41,10 +41,11 @@ if TYPE_CHECKING:
     from graphmamba.training.fit import fit, fit_seeds
     from graphmamba.training.graphs import take_graphs
     from graphmamba.training.predict import Predictions
-    from graphmamba.training.predictor import Trained, load, load_pretrained
+    from graphmamba.training.predictor import Predictor, load, load_pretrained
 
 __version__ = "0.1.0"
 __all__ = [
+    "DataOptions",
     "EncoderConfig",
     "Experiment",
     "Features",
@@ -54,15 +55,14 @@ __all__ = [
     "GraphMambaLayer",
     "GraphStore",
     "HeadConfig",
-    "MambaOptions",
+    "MambaConfig",
+    "ModelConfig",
     "OrderPolicy",
-    "OwnOptions",
     "Predictions",
+    "Predictor",
     "RunOptions",
-    "StackConfig",
     "Task",
     "Topology",
-    "Trained",
     "__version__",
     "causal_conv1d",
     "fit",
@@ -86,15 +86,15 @@ _HOMES = {
     "GraphMambaLayer": "graphmamba.nn",
     "GraphStore": "graphmamba.data.store",
     "HeadConfig": "graphmamba.nn.heads",
-    "MambaOptions": "graphmamba.nn.mamba",
+    "MambaConfig": "graphmamba.nn.mamba",
     "OrderPolicy": "graphmamba.ordering",
-    "OwnOptions": "graphmamba.data.custom.options",
+    "DataOptions": "graphmamba.data.custom.options",
     "Predictions": "graphmamba.training.predict",
     "RunOptions": "graphmamba.training.experiment",
-    "StackConfig": "graphmamba.nn.config",
+    "ModelConfig": "graphmamba.nn.config",
     "Task": "graphmamba.data.catalog",
     "Topology": "graphmamba.data.topology",
-    "Trained": "graphmamba.training.predictor",
+    "Predictor": "graphmamba.training.predictor",
     "causal_conv1d": "graphmamba.ops",
     "fit": "graphmamba.training.fit",
     "fit_seeds": "graphmamba.training.fit",

@@ -11,9 +11,9 @@ from graphmamba.checks import check_is
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.parse import read_yaml, suggest
-from graphmamba.published import Score, published
-from graphmamba.training.experiment import VERSION, Experiment
-from graphmamba.training.run_dir import Started, started_of
+from graphmamba.reported import Score, published
+from graphmamba.training.experiment import VERSION, Experiment, check_version
+from graphmamba.training.run_dir import RunConfig, parse_run_config
 
 __all__ = [
     "DEFAULT",
@@ -23,8 +23,8 @@ __all__ = [
     "config_names",
     "experiment_of",
     "load_experiment",
-    "load_started",
-    "published_for",
+    "load_run_config",
+    "reported_for",
 ]
 
 PRESETS = Path(__file__).parent / "presets"
@@ -48,10 +48,10 @@ def load_experiment(name: str | Path, overrides: Mapping[str, object] | None = N
         name: `BENCHMARK/MODEL`; `BENCHMARK` alone for Graph-Mamba on it; or a YAML file.
         overrides: What replaces entries of the file, by dotted key: `{"model.layers": 6}`.
     """
-    return load_started(name, overrides).experiment
+    return load_run_config(name, overrides).experiment
 
 
-def load_started(name: str | Path, overrides: Mapping[str, object] | None = None) -> Started:
+def load_run_config(name: str | Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
     """Read an experiment, and how a run of it was started where the file says that as well.
 
     Args:
@@ -72,10 +72,10 @@ def load_started(name: str | Path, overrides: Mapping[str, object] | None = None
         raise UserError(f"{path} must be YAML: {mistake}") from mistake
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold keys and values, got {type(content).__name__}")
-    _check_version(content, path)
+    check_version(content.get("version", VERSION), str(path))
     for key, value in (overrides or {}).items():
         _put(content, key, value)
-    return started_of(content, str(name))
+    return parse_run_config(content, str(name))
 
 
 def experiment_of(entries: Mapping[str, object], where: str = "experiment") -> Experiment:
@@ -86,13 +86,13 @@ def experiment_of(entries: Mapping[str, object], where: str = "experiment") -> E
     return Experiment.of(content, where)
 
 
-def published_for(experiment: Experiment) -> Score | None:
+def reported_for(experiment: Experiment) -> Score | None:
     """Find what is reported for this model on this set; None for other models and other data."""
-    if experiment.own is not None or experiment.sizes is not None:
+    if experiment.data is not None or experiment.split_sizes is not None:
         return None
-    for file in sorted((PRESETS / experiment.benchmark).glob("*.yaml")):
+    for file in sorted((PRESETS / experiment.dataset).glob("*.yaml")):
         listed = load_experiment(file)
-        score = published(experiment.benchmark, file.stem)
+        score = published(experiment.dataset, file.stem)
         same = all(
             getattr(listed, part) == getattr(experiment, part)
             for part in ("encoder", "model", "head")
@@ -100,15 +100,6 @@ def published_for(experiment: Experiment) -> Score | None:
         if same and score is not None:
             return score
     return None
-
-
-def _check_version(content: Mapping[str, object], path: Path) -> None:
-    version = content.get("version", VERSION)
-    if isinstance(version, int) and version > VERSION:
-        raise UserError(
-            f"{path} must be of version {VERSION} or older, got version {version}: "
-            "it was written by a newer graphmamba"
-        )
 
 
 def _path_of(name: str | Path) -> Path:

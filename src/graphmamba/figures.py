@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from graphmamba.atomic import atomic_write
 from graphmamba.errors import UserError
-from graphmamba.whole_files import write_whole
 
 DOTS_PER_INCH = 160
 _UNDATED: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -37,4 +37,4 @@ def write_figure(figure: Any, path: Path) -> None:
         with rc_context({"svg.hashsalt": "graphmamba"}):
             figure.savefig(partial, format=ending, dpi=DOTS_PER_INCH, metadata=_UNDATED.get(ending))
 
-    write_whole(path, write)
+    atomic_write(path, write)

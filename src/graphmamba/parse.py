@@ -20,16 +20,15 @@ ALIKE = 0.7
 
 
 OTHER_NAMES = {
-    "lr": "learning_rate",
-    "min_lr": "least_learning_rate",
+    "learning_rate": "lr",
     "wd": "weight_decay",
     "opt": "optimizer",
     "scheduler": "schedule",
     "warmup_epochs": "warmup",
-    "grad_clip": "clip",
-    "max_grad_norm": "clip",
-    "ema": "average",
-    "ema_decay": "average",
+    "clip": "max_grad_norm",
+    "grad_clip": "max_grad_norm",
+    "gradient_clip_val": "max_grad_norm",
+    "ema": "ema_decay",
     "batch": "batch_size",
     "bs": "batch_size",
     "criterion": "loss",
@@ -44,29 +43,26 @@ OTHER_NAMES = {
     "dt_rank": "rank",
     "drop": "dropout",
     "num_heads": "heads",
-    "mpnn": "local",
-    "local_model": "local",
-    "global_model": "mixer",
+    "mpnn": "local_model",
     "random_seed": "seed",
     "gpu": "device",
     "gpus": "devices",
     "amp": "precision",
     "bf16": "precision",
     "fp16": "precision",
-    "grad_accum": "accumulate",
-    "accumulate_grad_batches": "accumulate",
-    "gradient_accumulation_steps": "accumulate",
+    "grad_accum": "accumulate_grad_batches",
+    "gradient_accumulation_steps": "accumulate_grad_batches",
     "model": "name",
     "config": "name",
-    "dataset": "benchmark",
-    "target": "label",
-    "data_dir": "root",
-    "data_root": "root",
+    "benchmark": "dataset",
+    "label": "target",
+    "root": "data_dir",
+    "data_root": "data_dir",
     "out": "output",
-    "out_dir": "folder",
-    "output_dir": "folder",
-    "run_dir": "folder",
-    "save_dir": "folder",
+    "folder": "run_dir",
+    "out_dir": "run_dir",
+    "output_dir": "run_dir",
+    "save_dir": "run_dir",
 }
 """What other programs call our keys, by the last part of each."""
 
@@ -112,7 +108,7 @@ def suggest(word: str, words: Collection[str], otherwise: str | None = None) -> 
 def similar(word: str, words: Iterable[str]) -> str | None:
     """Find what may have been meant: by its last part, by another name for that, by spelling.
 
-    So `optim.lr` is `recipe.learning_rate`, and `layer` is `model.layers`.
+    So `learning_rate` is `optim.lr`, and `layer` is `model.layers`.
     """
     listed, last = list(words), _last(word)
 

@@ -83,7 +83,7 @@ def test_every_layer_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     script, few = load_script("growth", monkeypatch), ["--batches", 1, "--graphs", 3]
     written = run_script(script, monkeypatch, tmp_path / "growth.json", *few, "--layers", 2)
     assert written["asked"] == {"batches": 1, "graphs": 3, "seed": 0}
-    assert [set(line) for line in written["layers"]] == [{"mixer", "rows"}] * 2
+    assert [set(line) for line in written["layers"]] == [{"global_model", "rows"}] * 2
     assert all(value > 0 for line in written["layers"] for value in line.values())
     # sixteen graphs moved the statistics, and came before these
     assert written["graph"] in range(16, 19)
@@ -111,7 +111,7 @@ def test_orders_that_stay_the_same_agree_and_smooth_ones_keep_neighbours_near(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script, topology = load_script("orders", monkeypatch), with_spectrum(path(200), [200])
-    chosen = {name: script.ORDERS[name] for name in ("none", "permutation", "smooth")}
+    chosen = {name: script.ORDERS[name] for name in ("none", "permutation", "spectral")}
     monkeypatch.setattr(script, "ORDERS", chosen)
     none, permutation, smooth = script.measure(topology, line_ups=6)
     assert (none["places"], none["agreement"]) == (1.0, pytest.approx(1.0))
@@ -123,9 +123,9 @@ def test_orders_that_stay_the_same_agree_and_smooth_ones_keep_neighbours_near(
 
 def test_orders_of_a_set_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_malnet(tmp_path)
-    root, script = str(tmp_path / "sets"), load_script("orders", monkeypatch)
-    main(["data", "build", "malnet-tiny", "--from", str(tmp_path), "--root", root])
-    words = ["--benchmark", "malnet-tiny", "--root", root, "--line-ups", 3]
+    data_dir, script = str(tmp_path / "sets"), load_script("orders", monkeypatch)
+    main(["data", "build", "malnet-tiny", "--from", str(tmp_path), "--data_dir", data_dir])
+    words = ["--benchmark", "malnet-tiny", "--data_dir", data_dir, "--line-ups", 3]
     written = run_script(script, monkeypatch, tmp_path / "new" / "orders.json", *words)
     assert (written["graphs"], written["line_ups"]) == (3, 3)
     assert [row["order"] for row in written["rows"]] == [*script.ORDERS]
@@ -148,14 +148,14 @@ def test_a_part_of_a_set_is_drawn_by_its_seed(
 
 
 def test_recipes_are_trained_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = {**SMALL, "sizes": list(SIZES), "recipe.epochs": 2, "recipe.batch_size": 4}
+    small = {**SMALL, "sizes": list(SIZES), "train.epochs": 2, "train.batch_size": 4}
     lines = [
         {"label": str(layers), "name": "pattern/default",
          "overrides": small | {"model.layers": layers}} for layers in (1, 2)
     ]  # fmt: skip
     listed, script = tmp_path / "list.jsonl", load_script("pilot", monkeypatch)
     listed.write_text("\n\n".join(map(json.dumps, lines)))
-    words = ["--train", 8, "--validation", 4, "--root", tmp_path, "--device", "cpu", listed]
+    words = ["--train", 8, "--validation", 4, "--data_dir", tmp_path, "--device", "cpu", listed]
     written = run_script(script, monkeypatch, tmp_path / "new" / "pilot.json", *words)
     assert written["graphs"] == [8, 4]
     one, other = written["rows"]
@@ -222,7 +222,7 @@ def test_weights_are_scored_again_and_a_difference_is_told(
     known = {} if changed is None else {"scores": scores}
     save_weights(weights, model, experiment, **known)
     script, out = load_script("scores", monkeypatch), tmp_path / "new" / "scores.json"
-    words = [weights, "--root", tmp_path / "root", "--device", "cpu"]
+    words = [weights, "--data_dir", tmp_path / "root", "--device", "cpu"]
     if changed is None:
         with pytest.raises(UserError, match="weights must report their scores, got"):
             run_script(script, monkeypatch, out, *words)

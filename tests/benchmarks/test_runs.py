@@ -10,7 +10,7 @@ import pytest
 
 from graphmamba.errors import UserError
 from graphmamba.studies.ablation import row_experiment
-from graphmamba.training.run_dir import RunFolder, read_config
+from graphmamba.training.run_dir import RunDir, read_config
 from tests.helpers.own_files import write_rings
 from tests.helpers.processes import ROOT
 from tests.helpers.scripts import load_script
@@ -21,7 +21,7 @@ SMALL = {
     "encoder.laplacian.channels": 4,
     "model.channels": 16,
     "model.layers": 1,
-    "recipe.epochs": 2,
+    "train.epochs": 2,
 }
 
 
@@ -38,7 +38,7 @@ def write_list(folder: Path, *jobs: dict[str, object]) -> Path:
 
 
 def run(folder: Path, listed: Path) -> subprocess.CompletedProcess[str]:
-    words = [str(listed), "--folder", str(folder / "runs"), "--root", str(folder / "sets")]
+    words = [str(listed), "--run_dir", str(folder / "runs"), "--data_dir", str(folder / "sets")]
     return subprocess.run(
         [sys.executable, "benchmarks/runs.py", *words, "--workers", "2", "--device", "cpu"],
         cwd=ROOT,
@@ -51,8 +51,8 @@ def run(folder: Path, listed: Path) -> subprocess.CompletedProcess[str]:
 
 def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) -> None:
     jobs = [{"name": "pattern/graph-mamba", "seed": seed, "overrides": SMALL} for seed in (0, 3)]
-    own = {"own.path": str(write_rings(tmp_path / "rings")), "own.label": "taste"}
-    small = {name: SMALL[name] for name in ("model.channels", "model.layers", "recipe.epochs")}
+    own = {"data.path": str(write_rings(tmp_path / "rings")), "data.target": "taste"}
+    small = {name: SMALL[name] for name in ("model.channels", "model.layers", "train.epochs")}
     Path(tmp_path / "own.yaml").write_text("benchmark: pattern\n")
     name = str(tmp_path / "own.yaml")
     jobs.append({"name": name, "folder": "own", "overrides": {**own, **small}})
@@ -62,10 +62,10 @@ def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) ->
     assert first.returncode == 1, first.stdout + first.stderr
     assert "else/where/seed-0: failed: mnist is not in" in first.stdout
     assert "3 of 4 runs are finished" in first.stdout
-    assert RunFolder(tmp_path / "runs" / "own" / "seed-0").done()
+    assert RunDir(tmp_path / "runs" / "own" / "seed-0").done()
     for seed in (0, 3):
         place = tmp_path / "runs" / "pattern" / "graph-mamba" / f"seed-{seed}"
-        assert RunFolder(place).done()
+        assert RunDir(place).done()
         assert read_config(place).options.seed == seed
     again = run(tmp_path, write_list(tmp_path, *jobs))
     assert again.returncode == 0
@@ -80,7 +80,7 @@ def test_a_folder_of_another_experiment_is_refused(study: ModuleType, tmp_path: 
 
 
 def test_rows_of_the_ablation_have_their_experiment(study: ModuleType, tmp_path: Path) -> None:
-    name, given = "peptides-func/graph-mamba", {"recipe.epochs": 3}
+    name, given = "peptides-func/graph-mamba", {"train.epochs": 3}
     listed = write_list(tmp_path, {"name": name, "row": "cluster", "overrides": given})
     (job,) = study.read_jobs(listed)
     assert job.experiment() == row_experiment("peptides-func", "order", "cluster", given)

@@ -8,5 +8,5 @@ import pytest
 @pytest.fixture(autouse=True)
 def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "root"))
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path / "root"))
     return tmp_path

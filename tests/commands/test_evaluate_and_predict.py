@@ -128,12 +128,15 @@ def test_pretrained_weights_are_found_by_name(
         (["evaluate", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
         (["predict", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
         (
-            ["evaluate", "RUN", "--label", "taste"],
+            ["evaluate", "RUN", "--target", "taste"],
             "label must be given for an --input alone, got taste",
         ),
-        (["evaluate", "RUN", "--label", "y", "--input", "numbers.npz"], "got y for numbers.npz"),
-        (["evaluate", "RUN", "--label", "tste", "--input", "rings"], "column 'tste' must be there"),
-        (["evaluate", "RUN", "--label", "size", "--input", "rings"], "got 1 number per node"),
+        (["evaluate", "RUN", "--target", "y", "--input", "numbers.npz"], "got y for numbers.npz"),
+        (
+            ["evaluate", "RUN", "--target", "tste", "--input", "rings"],
+            "column 'tste' must be there",
+        ),
+        (["evaluate", "RUN", "--target", "size", "--input", "rings"], "got 1 number per node"),
         (["predict", "RUN", "--input", "absent"], "got no 'absent'"),
         (["predict", "RUN", "--input", "rings"], "rings must have the columns of PATTERN, which"),
         (["predict", "RUN", "--budget", "0"], "budget must be at least 1, got 0"),
@@ -155,8 +158,8 @@ def test_mistakes_give_one_line(
 
 def test_nothing_that_is_read_is_written_over(capsys: pytest.CaptureFixture[str]) -> None:
     write_rings(Path("rings"))
-    words = ["--own.label", "taste", "--model.channels", "8", "--model.layers", "1"]
-    main(["train", "rings", *words, "--recipe.epochs", "1", "--folder", "own"])
+    words = ["--data.target", "taste", "--model.channels", "8", "--model.layers", "1"]
+    main(["train", "rings", *words, "--train.epochs", "1", "--run_dir", "own"])
     before = {
         file: file.read_bytes()
         for file in [*Path("rings").iterdir(), *Path("own").iterdir()]

@@ -96,9 +96,9 @@ def test_mistakes_are_named(words: str, told: str) -> None:
 
 
 def test_other_words_stay_and_groups_are_kept_apart() -> None:
-    words = "mnist --folder here --max-time 5 --model.layers 6 --sizes 4,2,2 --print-config"
+    words = "mnist --run_dir here --max-time 5 --model.layers 6 --sizes 4,2,2 --print-config"
     values, left = take(words.split(), GIVEN, ("folder", "print_config"))
-    assert left == ["mnist", "--folder", "here", "--print_config"]
+    assert left == ["mnist", "--run_dir", "here", "--print_config"]
     assert values == {
         "options": {"max_time": 5},
         "overrides": {"model.layers": 6, "sizes": "4,2,2"},
@@ -110,7 +110,7 @@ def test_every_key_of_the_experiment_is_explained() -> None:
     for key, entry in entries_of(Experiment).items():
         assert f"--{key} " in text
         assert entry.about, key
-    assert "own.features" not in text
+    assert "data.features" not in text
     explanations = [line for line in text.splitlines() if line.startswith("   ")]
     assert max(map(len, explanations)) <= 90
     for entry in entries_of(RunOptions).values():

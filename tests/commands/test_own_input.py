@@ -13,9 +13,9 @@ from graphmamba.cli import main
 from graphmamba.config import load_experiment
 from graphmamba.data.catalog import MOLECULES, PEPTIDE_FUNCTIONS, Features, Task
 from graphmamba.data.custom import read_folder
-from graphmamba.data.custom.options import OwnSource
+from graphmamba.data.custom.options import DataSource
 from graphmamba.data.store import GraphStore
-from graphmamba.nn.config import StackConfig
+from graphmamba.nn.config import ModelConfig
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.predictor import with_read_columns
@@ -31,15 +31,15 @@ pytest.importorskip("jsonargparse")
 def own_model(features: Features, columns: tuple[str, ...] = ()) -> str:
     """A file of weights for own graphs with tastes, whose feature columns may have names."""
     task = Task("graph", 2, "cross_entropy", "accuracy", classes=2)
-    own = OwnSource(
+    own = DataSource(
         path="sweets",
-        label="taste",
+        target="taste",
         features=features,
         task=task,
-        names=("sour", "sweet"),
+        class_names=("sour", "sweet"),
         columns=columns,
     )
-    experiment = Experiment(own=own, model=StackConfig(channels=24, layers=1))
+    experiment = Experiment(own=own, model=ModelConfig(channels=24, layers=1))
     save_weights("own.safetensors", experiment.build(), experiment, class_names=own.names)
     return "own.safetensors"
 
@@ -71,15 +71,15 @@ def test_a_benchmark_s_model_is_scored_on_own_graphs_by_its_own_metric(
     experiment = load_experiment(name, {"model.channels": 24, "model.layers": 1})
     torch.manual_seed(0)
     # as if the recipe of the training had named it
-    loss = experiment.data.task.loss
+    loss = experiment.dataset_info.task.loss
     experiment = replace(experiment, recipe=replace(experiment.recipe, loss=loss))
     model = experiment.build()
     save_weights("model.safetensors", model, experiment)
-    graphs = synthetic_graphs(experiment.data, 5, nodes=(3, 9))
+    graphs = synthetic_graphs(experiment.dataset_info, 5, nodes=(3, 9))
     write_graphs(Path("own"), graphs)
-    told = scored(["model.safetensors", "--input", "own", "--label", "kind"], capsys)
+    told = scored(["model.safetensors", "--input", "own", "--target", "kind"], capsys)
     store = with_read_columns(GraphStore.from_pyg(graphs), model)
-    wanted = evaluate(model, store, torch.arange(5), batch_size=experiment.recipe.batch_size)
+    wanted = evaluate(model, store, torch.arange(5), batch_size=experiment.train.batch_size)
     assert list(wanted) == ["loss", metric]
     assert {key: told[key] for key in wanted} == pytest.approx(wanted, rel=1e-4)
 
@@ -89,14 +89,14 @@ def test_a_benchmark_s_model_is_scored_on_molecules(capsys: pytest.CaptureFixtur
     experiment = load_experiment("peptides-func", {"model.channels": 24, "model.layers": 1})
     torch.manual_seed(0)
     model = experiment.build()
-    save_weights("func.safetensors", model, experiment, class_names=experiment.data.names)
+    save_weights("func.safetensors", model, experiment, class_names=experiment.dataset_info.names)
     answers = [[(row + column) % 3 % 2 for column in range(10)] for row in range(4)]
     rows = [[smiles, *row] for smiles, row in zip(("CCO", "C", "CN", "CC=O"), answers, strict=True)]
     write_rows(Path("new.csv"), ["smiles", *PEPTIDE_FUNCTIONS], rows)
     words = ["func.safetensors", "--input", "new.csv"]
     assert status_of(["evaluate", *words]) == 2
-    assert "label (--label, or --own.label where" in capsys.readouterr().err
-    told = scored([*words, "--label", ",".join(PEPTIDE_FUNCTIONS)], capsys)
+    assert "label (--target, or --data.target where" in capsys.readouterr().err
+    told = scored([*words, "--target", ",".join(PEPTIDE_FUNCTIONS)], capsys)
     assert told["graphs"] == 4
     main(["predict", *words, "--output", "out.csv"])
     found = [*csv.DictReader(Path("out.csv").read_text().splitlines())]
@@ -106,7 +106,7 @@ def test_a_benchmark_s_model_is_scored_on_molecules(capsys: pytest.CaptureFixtur
     wanted = average_precision_score(torch.tensor(answers), scores, average="macro")
     assert told["average_precision"] == pytest.approx(wanted)
     capsys.readouterr()
-    assert status_of(["evaluate", *words, "--label", ",".join(PEPTIDE_FUNCTIONS[::-1])]) == 2
+    assert status_of(["evaluate", *words, "--target", ",".join(PEPTIDE_FUNCTIONS[::-1])]) == 2
     assert (
         "label must name the columns in the order of the model's, anti" in capsys.readouterr().err
     )
@@ -117,7 +117,7 @@ def test_own_labels_may_be_called_otherwise(capsys: pytest.CaptureFixture[str]) 
     write_rings(Path("rings"), 4)
     usual = scored(words, capsys)
     write_rings(Path("rings"), 4, label="flavour")
-    assert scored([*words, "--label", "flavour"], capsys) == usual
+    assert scored([*words, "--target", "flavour"], capsys) == usual
 
 
 def test_a_model_that_reads_no_edges_is_scored_on_graphs_that_have_some(
@@ -222,8 +222,10 @@ def test_targets_that_happen_to_be_whole_are_targets_still(
 ) -> None:
     task = Task("graph", 1, "l1", "mean_absolute_error")
     features = Features(node_columns=1)
-    own = OwnSource(path="old", label="grams", features=features, task=task, names=("grams",))
-    experiment = Experiment(own=own, model=StackConfig(channels=24, layers=1))
+    own = DataSource(
+        path="old", target="grams", features=features, task=task, class_names=("grams",)
+    )
+    experiment = Experiment(own=own, model=ModelConfig(channels=24, layers=1))
     save_weights("grams.safetensors", experiment.build(), experiment)
     folder = write_rings(Path("rings"), 3)
     write_rows(folder / "graphs.csv", ["graph", "grams"], [["g0", 1], ["g1", 2], ["g2", 2]])

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from graphmamba.commands.printing import results_table, say, scores_table
-from graphmamba.published import Score
+from graphmamba.reported import Score
 from graphmamba.training.console import metric_title
 from graphmamba.training.metrics import COLUMNS
 from graphmamba.training.results import RunResult, SeedsResult
@@ -61,7 +61,7 @@ def test_columns_that_do_not_fit_follow_below() -> None:
 
 
 def test_runs_that_are_not_finished_are_named_and_left_out() -> None:
-    stopped = replace(link_run(7), ending="max time", scores={})
+    stopped = replace(link_run(7), stop_reason="max time", scores={})
     runs = SeedsResult(Path("runs"), (stopped, link_run(0), link_run(2)))
     lines = [" ".join(line.split()) for line in printed(results_table(runs), 150)]
     assert any("seeds 0, 2 · without seed 7: stopped by max time" in line for line in lines)

@@ -13,7 +13,7 @@ from tests.commands.test_train import SMALL
 from tests.test_cli import status_of
 
 pytest.importorskip("jsonargparse")
-ENDLESS = ["train", *SMALL, "--recipe.epochs", "100000", "--folder", "run"]
+ENDLESS = ["train", *SMALL, "--train.epochs", "100000", "--run_dir", "run"]
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ def test_a_run_that_a_signal_stops_ends_with_its_number(
 
 
 def test_a_run_out_of_time_is_told_apart_from_one_that_is_finished() -> None:
-    words = ["train", *SMALL, "--recipe.epochs", "1"]
-    assert status_of([*words, "--folder", "run", "--max-time", "0"]) == 75
-    assert status_of([*words, "--folder", "runs", "--seeds", "0,1", "--max-time", "0"]) == 75
+    words = ["train", *SMALL, "--train.epochs", "1"]
+    assert status_of([*words, "--run_dir", "run", "--max-time", "0"]) == 75
+    assert status_of([*words, "--run_dir", "runs", "--seeds", "0,1", "--max-time", "0"]) == 75
     main(["train", "--resume", "run", "--max-time", "1000"])
     # nothing is left to stop
     main(["train", "--resume", "run", "--max-time", "0"])

@@ -22,7 +22,7 @@ from tests.test_cli import status_of
 pytest.importorskip("jsonargparse")
 
 NARROW = ["--model.channels", "8", "--model.layers", "1"]
-SMALL = ["--sizes", "8,4,4", *NARROW, "--recipe.batch_size", "4"]
+SMALL = ["--sizes", "8,4,4", *NARROW, "--train.batch_size", "4"]
 FILES = {
     "config.yaml", "metrics.csv", "results.json", "best.safetensors", "curves.png", "last",
 }  # fmt: skip
@@ -32,7 +32,7 @@ def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("matplotlib")
-    main(["train", *SMALL, "--recipe.epochs", "2", "--seed", "3", "--folder", "run"])
+    main(["train", *SMALL, "--train.epochs", "2", "--seed", "3", "--run_dir", "run"])
     shown = capsys.readouterr().out
     assert {file.name for file in Path("run").iterdir()} == FILES
     lines = shown.splitlines()
@@ -47,7 +47,7 @@ def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
     assert "graphmamba predict run --output predictions.csv" in shown
     assert Path("run/curves.png").read_bytes().startswith(b"\x89PNG")
     experiment, options, _ = read_config("run")
-    assert (experiment.sizes, options.seed) == ((8, 4, 4), 3)
+    assert (experiment.split_sizes, options.seed) == ((8, 4, 4), 3)
     results = json.loads(Path("run/results.json").read_text())
     assert results["metric"] == "accuracy_sbm"
     main(["evaluate", "run", "--json"])
@@ -56,26 +56,26 @@ def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
 
 
 def test_the_file_of_a_run_makes_the_same_one_again() -> None:
-    words = ["--recipe.epochs", "1", "--accumulate", "2"]
-    main(["train", *SMALL, *words, "--seed", "5", "--folder", "first"])
-    main(["train", "first/config.yaml", "--folder", "second"])
+    words = ["--train.epochs", "1", "--accumulate_grad_batches", "2"]
+    main(["train", *SMALL, *words, "--seed", "5", "--run_dir", "first"])
+    main(["train", "first/config.yaml", "--run_dir", "second"])
     assert read_config("second") == read_config("first")
     scores = [
         json.loads(Path(f"{run}/results.json").read_text())["scores"] for run in ("first", "second")
     ]
     assert scores[0] == scores[1]
-    main(["train", "first/config.yaml", "--seed", "6", "--folder", "third"])
+    main(["train", "first/config.yaml", "--seed", "6", "--run_dir", "third"])
     _, options, _ = read_config("third")
-    assert (options.seed, options.accumulate) == (6, 2)
+    assert (options.seed, options.accumulate_grad_batches) == (6, 2)
 
 
 def test_the_file_of_a_series_makes_a_series_unless_a_seed_is_typed() -> None:
-    main(["train", *SMALL, "--recipe.epochs", "1", "--seeds", "3,4", "--folder", "first"])
-    main(["train", "first/config.yaml", "--folder", "second"])
+    main(["train", *SMALL, "--train.epochs", "1", "--seeds", "3,4", "--run_dir", "first"])
+    main(["train", "first/config.yaml", "--run_dir", "second"])
     assert read_config("second").seeds == (3, 4)
-    main(["train", "first/config.yaml", "--seeds", "7", "--folder", "third"])
+    main(["train", "first/config.yaml", "--seeds", "7", "--run_dir", "third"])
     assert read_config("third").seeds == (7,)
-    main(["train", "first/config.yaml", "--seed", "8", "--folder", "fourth"])
+    main(["train", "first/config.yaml", "--seed", "8", "--run_dir", "fourth"])
     began = read_config("fourth")
     assert (began.seeds, began.options.seed) == ((), 8)
 
@@ -85,7 +85,7 @@ def test_a_backend_that_cannot_run_here_is_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     words = ["train", *SMALL, "--model.mamba.backend", "fused", "--device", "cpu"]
-    assert status_of([*words, "--folder", "run"]) != 0
+    assert status_of([*words, "--run_dir", "run"]) != 0
     shown = capsys.readouterr().err
     assert "model.mamba.backend must be one of 'auto', 'reference', 'cpu'" in shown
     assert "Traceback" not in shown
@@ -95,11 +95,11 @@ def test_a_backend_that_cannot_run_here_is_refused_before_anything_is_written(
 def test_printed_config_is_the_experiment(
     capsys: pytest.CaptureFixture[str], somewhere: Path
 ) -> None:
-    words = ["peptides-func", "--encoder.laplacian.frequencies", "8", "--recipe.learning_rate=1e-4"]
+    words = ["peptides-func", "--encoder.laplacian.num_eigenvectors", "8", "--optim.lr=1e-4"]
     main(["train", *words, "--print_config"])
     file = Path("whole.yaml")
     file.write_text(capsys.readouterr().out)
-    changes = {"encoder.laplacian.frequencies": 8, "recipe.learning_rate": 1e-4}
+    changes = {"encoder.laplacian.num_eigenvectors": 8, "optim.lr": 1e-4}
     assert load_experiment(file) == load_experiment("peptides-func", changes)
     main(["train", str(file), "--print-config"])
     assert capsys.readouterr().out == file.read_text()
@@ -115,7 +115,7 @@ def test_no_word_means_the_small_default(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_several_seeds_have_one_table(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["train", *SMALL, "--recipe.epochs", "1", "--seeds", "0,4", "--folder", "runs"])
+    main(["train", *SMALL, "--train.epochs", "1", "--seeds", "0,4", "--run_dir", "runs"])
     shown = capsys.readouterr().out
     assert "±" in shown
     assert "seeds 0, 4" in shown
@@ -130,7 +130,7 @@ def test_several_seeds_have_one_table(capsys: pytest.CaptureFixture[str]) -> Non
 def test_of_several_seeds_validation_chooses_everywhere(
     seeds: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["train", *SMALL, "--recipe.epochs", "1", "--seeds", seeds, "--folder", "runs"])
+    main(["train", *SMALL, "--train.epochs", "1", "--seeds", seeds, "--run_dir", "runs"])
     runs = json.loads(Path("runs/results.json").read_text())["runs"]
     best = max(runs, key=lambda run: run["scores"]["validation"][run["metric"]])
     shown = capsys.readouterr().out
@@ -139,29 +139,29 @@ def test_of_several_seeds_validation_chooses_everywhere(
 
 
 def test_a_stopped_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", *SMALL, "--recipe.epochs", "2", "--folder", "run"]
+    words = ["train", *SMALL, "--train.epochs", "2", "--run_dir", "run"]
     assert status_of([*words, "--max-time", "0"]) == 75
     assert "graphmamba train --resume run" in capsys.readouterr().out
     main(["train", "--resume", "run", "--max_time", "1000"])
     assert len(read_rows(Path("run/metrics.csv"))) == 2
     assert "best epoch" in capsys.readouterr().out
-    assert status_of(["train", *SMALL, "--folder", "run"]) == 2
+    assert status_of(["train", *SMALL, "--run_dir", "run"]) == 2
     assert "must hold no run yet" in capsys.readouterr().err
 
 
 def test_a_run_says_where_it_stopped_and_what_kept_it_from_learning(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    still = ["--early_stopping", "1", "--recipe.learning_rate", "1e-12"]
-    main(["train", *SMALL, "--recipe.epochs", "20", *still, "--folder", "stopped"])
+    still = ["--early_stopping", "1", "--optim.lr", "1e-12"]
+    main(["train", *SMALL, "--train.epochs", "20", *still, "--run_dir", "stopped"])
     shown = capsys.readouterr().out
     assert re.search(r"^stopped       after \d+ of 20 epochs \(early stopping\)$", shown, re.M)
     assert "note" not in shown
-    main(["train", *SMALL, "--recipe.epochs", "3", "--recipe.warmup", "5", "--folder", "short"])
+    main(["train", *SMALL, "--train.epochs", "3", "--optim.warmup", "5", "--run_dir", "short"])
     shown = capsys.readouterr().out
-    assert "note          recipe.warmup is 5 epochs: 3 do not end it" in shown
+    assert "note          optim.warmup is 5 epochs: 3 do not end it" in shown
     assert "stopped" not in shown
-    few = [*SMALL, "--recipe.epochs", "1", "--recipe.warmup", "0", "--folder", "runs"]
+    few = [*SMALL, "--train.epochs", "1", "--optim.warmup", "0", "--run_dir", "runs"]
     main(["train", *few, "--seeds", "0,1"])
     shown = capsys.readouterr().out
     assert "stopped" not in shown
@@ -169,14 +169,14 @@ def test_a_run_says_where_it_stopped_and_what_kept_it_from_learning(
 
 
 def test_published_numbers_stand_beside_own_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    from graphmamba.config import published_for
+    from graphmamba.config import reported_for
 
-    assert str(published_for(load_experiment("mnist"))) == "0.9842 ± 0.0008"
-    trained_less = load_experiment("mnist", {"recipe.epochs": 3})
-    assert published_for(trained_less) == published_for(load_experiment("mnist"))
-    assert published_for(load_experiment("mnist", {"model.layers": 2})) is None
-    assert published_for(load_experiment(DEFAULT)) is None
-    assert published_for(load_experiment("pascalvoc-sp/gps-transformer-tuned")) is not None
+    assert str(reported_for(load_experiment("mnist"))) == "0.9842 ± 0.0008"
+    trained_less = load_experiment("mnist", {"train.epochs": 3})
+    assert reported_for(trained_less) == reported_for(load_experiment("mnist"))
+    assert reported_for(load_experiment("mnist", {"model.layers": 2})) is None
+    assert reported_for(load_experiment(DEFAULT)) is None
+    assert reported_for(load_experiment("pascalvoc-sp/gps-transformer-tuned")) is not None
     assert capsys.readouterr().out == ""
 
 
@@ -184,8 +184,8 @@ def test_published_numbers_do_not_stand_beside_a_part_of_the_set(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_malnet(Path())
-    main(["data", "build", "malnet-tiny", "--from", ".", "--root", "sets"])
-    main(["train", "malnet-tiny", "--recipe.epochs", "1", "--root", "sets", "--folder", "run"])
+    main(["data", "build", "malnet-tiny", "--from", ".", "--data_dir", "sets"])
+    main(["train", "malnet-tiny", "--train.epochs", "1", "--data_dir", "sets", "--run_dir", "run"])
     told, _, shown = capsys.readouterr().out.partition("best epoch")
     assert "has 0.9340 ± 0.0027 on 5,000 graphs; not comparable with 3 here" in told
     assert "test" in shown
@@ -196,19 +196,19 @@ def test_published_numbers_do_not_stand_beside_a_part_of_the_set(
 def test_own_graphs_from_a_folder(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_rings(Path("rings"))
     Path("own.yaml").write_text("own: {path: rings, label: taste, is_undirected: true}\n")
-    own = ["--own.label", "taste", "--own.is_undirected", "true"]
+    own = ["--data.target", "taste", "--data.undirected", "true"]
     words = {
         "word": [str(folder), *own],
-        "option": ["--own.path", str(folder), *own],
+        "option": ["--data.path", str(folder), *own],
         "yaml": ["own.yaml"],
     }[form]
-    small = [*NARROW, "--recipe.epochs", "1"]
-    main(["train", *words, *small, "--folder", "run"])
+    small = [*NARROW, "--train.epochs", "1"]
+    main(["train", *words, *small, "--run_dir", "run"])
     assert "--input GRAPHS" in capsys.readouterr().out
     trained = graphmamba.load("run")
     assert trained.names == ("sour", "sweet")
-    assert trained.experiment.own is not None
-    assert trained.experiment.own.task == trained.model.task
+    assert trained.experiment.data is not None
+    assert trained.experiment.data.labels == trained.model.task
     main(["predict", "run", "--input", "rings", "--output", "tastes.csv"])
     lines = Path("tastes.csv").read_text().splitlines()
     assert lines[0] == "graph,class,p_sour,p_sweet,spread"
@@ -223,8 +223,8 @@ def test_own_graphs_from_a_folder(form: str, capsys: pytest.CaptureFixture[str])
 
 def test_own_graphs_of_the_training_are_predicted_by_their_names() -> None:
     write_rings(Path("rings"))
-    once = ["--recipe.epochs", "1", "--device", "cpu", "--folder", "run"]
-    main(["train", "rings", "--own.label", "taste", *NARROW, *once])
+    once = ["--train.epochs", "1", "--device", "cpu", "--run_dir", "run"]
+    main(["train", "rings", "--data.target", "taste", *NARROW, *once])
     for words in ([], ["--input", "rings"]):
         main(["predict", "run", "--split", "all", *words, "--output", "out.csv"])
         _, *lines = Path("out.csv").read_text().splitlines()
@@ -232,7 +232,7 @@ def test_own_graphs_of_the_training_are_predicted_by_their_names() -> None:
 
 
 def test_a_seed_beside_several_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of(["train", *SMALL, "--seeds", "0,1", "--seed", "5", "--folder", "run"]) == 2
+    assert status_of(["train", *SMALL, "--seeds", "0,1", "--seed", "5", "--run_dir", "run"]) == 2
     told = capsys.readouterr().err
     assert "--seeds must be given in the place of --seed, got both: 0,1 and 5" in told
     assert not Path("run").exists()
@@ -240,24 +240,24 @@ def test_a_seed_beside_several_is_refused(capsys: pytest.CaptureFixture[str]) ->
 
 def test_two_names_for_own_graphs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     write_rings(Path("rings"))
-    assert status_of(["train", "rings", "--own.path", "others", "--print_config"]) == 2
-    assert "own.path must be left out beside 'rings', got 'others'" in capsys.readouterr().err
+    assert status_of(["train", "rings", "--data.path", "others", "--print_config"]) == 2
+    assert "data.path must be left out beside 'rings', got 'others'" in capsys.readouterr().err
 
 
 def test_own_graphs_that_have_changed_are_not_taken_for_those_of_the_training(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = write_rings(Path("rings")) / "graphs.csv"
-    words = ["train", "rings", "--own.label", "taste", *NARROW, "--recipe.epochs", "2"]
-    main([*words, "--folder", "whole"])
-    assert status_of([*words, "--folder", "part", "--max-time", "0"]) == 75
+    words = ["train", "rings", "--data.target", "taste", *NARROW, "--train.epochs", "2"]
+    main([*words, "--run_dir", "whole"])
+    assert status_of([*words, "--run_dir", "part", "--max-time", "0"]) == 75
     first, *rows = file.read_text().splitlines()
     file.write_text("\n".join([first, *reversed(rows)]) + "\n")
     capsys.readouterr()
     for later in (["evaluate", "whole"], ["train", "--resume", "part"]):
         with pytest.raises(SystemExit):
             main(later)
-        assert "own.path must hold the graphs of the training" in capsys.readouterr().err
+        assert "data.path must hold the graphs of the training" in capsys.readouterr().err
     main(["evaluate", "whole", "--input", "rings"])
     file.write_text("\n".join([first, *rows]) + "\n")
     main(["evaluate", "whole"])
@@ -277,8 +277,8 @@ def test_labels_of_nodes_and_of_pairs() -> None:
         "close": "graph,source,target,score,spread",
     }
     for label, header in headers.items():
-        small = [*NARROW, "--recipe.epochs", "1", "--folder", label]
-        main(["train", "rings", "--own.label", label, *small])
+        small = [*NARROW, "--train.epochs", "1", "--run_dir", label]
+        main(["train", "rings", "--data.target", label, *small])
         main(["predict", label, "--input", "rings", "--output", f"{label}.csv"])
         first, *lines = Path(f"{label}.csv").read_text().splitlines()
         assert first == header
@@ -289,7 +289,7 @@ def test_labels_of_nodes_and_of_pairs() -> None:
 
 
 def test_several_seeds_go_on_as_they_are_told_to(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*SMALL, "--recipe.epochs", "1", "--folder", "runs"]
+    words = [*SMALL, "--train.epochs", "1", "--run_dir", "runs"]
     assert status_of(["train", *words, "--seeds", "0,1", "--max-time", "0"]) == 75
     assert "graphmamba train --resume runs" in capsys.readouterr().out
     main(["train", "--resume", "runs", "--max-time", "1000"])
@@ -311,12 +311,12 @@ def test_several_seeds_go_on_as_they_are_told_to(capsys: pytest.CaptureFixture[s
 
 
 def test_commands_that_are_named_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["train", *SMALL, "--recipe.epochs", "1", "--device", "cpu", "--folder", "my run"])
+    main(["train", *SMALL, "--train.epochs", "1", "--device", "cpu", "--run_dir", "my run"])
     assert "graphmamba predict 'my run' --output predictions.csv" in capsys.readouterr().out
 
 
 def test_of_several_processes_one_prints(tmp_path: Path) -> None:
-    words = [*SMALL, "--recipe.epochs", "1", "--device", "cpu", "--folder", "run"]
+    words = [*SMALL, "--train.epochs", "1", "--device", "cpu", "--run_dir", "run"]
     starter = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*starter, "-m", "graphmamba", "train", *words],
@@ -332,8 +332,8 @@ def test_of_several_processes_one_prints(tmp_path: Path) -> None:
 
 def test_targets_from_arrays_and_labels_in_no_file() -> None:
     numbers = write_numbers(Path("numbers.npz"))
-    small = [*NARROW, "--recipe.epochs", "1"]
-    main(["train", str(numbers), *small, "--own.kind", "regression", "--folder", "run"])
+    small = [*NARROW, "--train.epochs", "1"]
+    main(["train", str(numbers), *small, "--data.task", "regression", "--run_dir", "run"])
     main(["predict", "run", "--input", str(numbers), "--output", "sums.csv"])
     header, *lines = Path("sums.csv").read_text().splitlines()
     assert header == "graph,y0,spread"
@@ -343,9 +343,12 @@ def test_targets_from_arrays_and_labels_in_no_file() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--own.is_undirected", "true"], "is_undirected is read for a folder of CSV files alone"),
-        (["--own.label", "y"], "label is read for a folder of CSV files or a CSV of molecules"),
-        (["--own.smiles", "formula"], "smiles is read for a CSV of molecules alone, got 'formula'"),
+        (["--data.undirected", "true"], "is_undirected is read for a folder of CSV files alone"),
+        (["--data.target", "y"], "label is read for a folder of CSV files or a CSV of molecules"),
+        (
+            ["--data.smiles", "formula"],
+            "smiles is read for a CSV of molecules alone, got 'formula'",
+        ),
         (["--sizes", "1,2,3"], "sizes must be null for own graphs, which are not drawn, got (1, 2"),
     ],
 )
@@ -357,9 +360,9 @@ def test_what_is_not_read_for_arrays_is_refused(
 
 
 def test_own_graphs_take_the_place_of_a_set_and_its_sizes() -> None:
-    given = {"own.path": "numbers.npz"}
+    given = {"data.path": "numbers.npz"}
     assert load_experiment("pattern/default").sizes is not None
-    assert choose("pattern/default", given).experiment.sizes is None
+    assert choose("pattern/default", given).experiment.split_sizes is None
 
 
 def test_a_run_whose_scores_are_no_numbers_says_so(
@@ -369,9 +372,9 @@ def test_a_run_whose_scores_are_no_numbers_says_so(
     # where nobody answers yes, the average precision has no value
     answers = [(f"g{number}", 0) for number in range(12)]
     write_rows(folder / "graphs.csv", ["graph", "toxic"], answers)
-    small = [*NARROW, "--recipe.epochs", "1", "--folder", "run"]
+    small = [*NARROW, "--train.epochs", "1", "--run_dir", "run"]
     with pytest.warns(UserWarning, match="labels may be too few, or all alike"):
-        main(["train", "rings", "--own.label", "toxic", "--own.kind", "multi-label", *small])
+        main(["train", "rings", "--data.target", "toxic", "--data.task", "multi-label", *small])
     shown = capsys.readouterr().out
     assert "no epoch has a number for the average_precision of validation" in shown
     assert "--resume" not in shown
@@ -396,10 +399,10 @@ def test_a_config_of_a_newer_version_is_refused(capsys: pytest.CaptureFixture[st
 
 
 def test_the_default_learns_at_a_smaller_size() -> None:
-    words = ["--sizes", "96,4,8", "--model.layers", "2", "--recipe.epochs", "6"]
+    words = ["--sizes", "96,4,8", "--model.layers", "2", "--train.epochs", "6"]
     # shapes are checked elsewhere, and checking them takes longer than training
     with typecheck_off():
-        main(["train", *words, "--recipe.batch_size", "8", "--folder", "run"])
+        main(["train", *words, "--train.batch_size", "8", "--run_dir", "run"])
     results = json.loads(Path("run/results.json").read_text())
     # one class for all nodes scores 0.5
     assert results["scores"]["test"]["accuracy_sbm"] > 0.65

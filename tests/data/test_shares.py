@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from graphmamba.data.datasets.sbm import LARGEST, SMALLEST, generate_cluster
-from graphmamba.data.splits import draw_split
+from graphmamba.data.splits import random_split
 from graphmamba.data.summary import _spread
 
 
@@ -22,7 +22,7 @@ from graphmamba.data.summary import _spread
 def test_graphs_that_are_left_go_where_most_is_missing(
     graphs: int, fractions: tuple[float, float, float], sizes: list[int]
 ) -> None:
-    assert draw_split(graphs, fractions).bincount(minlength=3).tolist() == sizes
+    assert random_split(graphs, fractions).bincount(minlength=3).tolist() == sizes
 
 
 def test_communities_have_all_sizes_of_the_recipe() -> None:

@@ -17,7 +17,7 @@ from graphmamba.ops.edge_layout import lay_out_edges
 from tests.helpers.synthetic import synthetic_graphs
 
 EVERYTHING = Precompute(
-    frequencies=3, walks=2, expander_degree=2, has_centrality=True, has_clusters=True
+    num_eigenvectors=3, walk_length=2, expander_degree=2, has_centrality=True, has_clusters=True
 )
 SETS = ("peptides-func", "pascalvoc-sp", "pattern", "malnet-tiny", "pcqm-contact")
 CASES = {

@@ -27,7 +27,7 @@ from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 
 EVERYTHING = Precompute(
-    frequencies=4, walks=3, expander_degree=2, has_centrality=True, has_clusters=True
+    num_eigenvectors=4, walk_length=3, expander_degree=2, has_centrality=True, has_clusters=True
 )
 
 
@@ -241,7 +241,7 @@ def test_models_see_no_difference(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     graphs = [
         add_columns(graph, model.precompute, generator)
-        for graph in synthetic_graphs(experiment.data, 5)
+        for graph in synthetic_graphs(experiment.dataset_info, 5)
     ]
     ours = GraphStore.from_pyg(graphs).batch(torch.tensor([3, 0, 4]))
     theirs = expected_batch(graphs, [3, 0, 4])

@@ -118,7 +118,7 @@ def test_lower_bounds_are_shown_as_such(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "500")
     folder = write_rings(tmp_path / "rings", graphs=3)
-    command = ["data", "info", str(folder), "--label=taste", f"--root={tmp_path}"]
+    command = ["data", "info", str(folder), "--target=taste", f"--data_dir={tmp_path}"]
     main(command)
     assert "at least" not in capsys.readouterr().out
     monkeypatch.setattr(summary_file, "EXACT_UP_TO", 2)
@@ -132,10 +132,10 @@ def test_diameters_are_of_a_sample() -> None:
 
 def test_commands_build_and_show_a_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_malnet(tmp_path)
-    root = str(tmp_path / "sets")
-    main(["data", "build", "malnet-tiny", "--from", str(tmp_path), "--root", root])
+    data_dir = str(tmp_path / "sets")
+    main(["data", "build", "malnet-tiny", "--from", str(tmp_path), "--data_dir", data_dir])
     assert "built from" in capsys.readouterr().out
-    main(["data", "info", "malnet-tiny", f"--root={root}"])
+    main(["data", "info", "malnet-tiny", f"--data_dir={data_dir}"])
     shown = capsys.readouterr().out
     for told in (
         "MalNet-Tiny",
@@ -151,15 +151,17 @@ def test_commands_build_and_show_a_set(tmp_path: Path, capsys: pytest.CaptureFix
 def test_own_graphs_are_shown_by_their_class_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, root = write_folder(tmp_path / "fruit"), f"--root={tmp_path}"
-    main(["data", "info", str(folder), "--label", "taste", "--undirected", root])
+    folder, data_dir = write_folder(tmp_path / "fruit"), f"--data_dir={tmp_path}"
+    main(["data", "info", str(folder), "--target", "taste", "--undirected", data_dir])
     shown = capsys.readouterr().out
     for told in ("fruit, in", "label sour", "label sweet", "2 classes", "read from fruit", "18"):
         assert told in shown
     assert "published" not in shown
-    main(["data", "info", str(folder), "--label=taste", "--classes=[sweet, sour, bitter]", root])
+    main(
+        ["data", "info", str(folder), "--target=taste", "--classes=[sweet, sour, bitter]", data_dir]
+    )
     assert "label bitter" in capsys.readouterr().out
-    main(["data", "info", str(write_npz(tmp_path / "three.npz")), root])
+    main(["data", "info", str(write_npz(tmp_path / "three.npz")), data_dir])
     assert "target y0" in capsys.readouterr().out
 
 
@@ -168,10 +170,10 @@ def test_own_graphs_are_shown_where_nothing_can_be_kept(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "500")
     folder = write_folder(tmp_path / "fruit")
-    main(["data", "info", str(folder), "--label=taste", f"--root={tmp_path}"])
+    main(["data", "info", str(folder), "--target=taste", f"--data_dir={tmp_path}"])
     _, *kept = capsys.readouterr().out.splitlines()
     (tmp_path / "file").touch()
-    main(["data", "info", str(folder), "--label=taste", f"--root={tmp_path}/file/root"])
+    main(["data", "info", str(folder), "--target=taste", f"--data_dir={tmp_path}/file/root"])
     heading, *shown = capsys.readouterr().out.splitlines()
     assert heading.startswith("fruit, not kept, since nothing can be written to")
     assert shown == kept
@@ -184,9 +186,9 @@ def test_several_labels_are_spelt_as_in_training(
     folder = write_rings(tmp_path / "rings", graphs=3)
     rows = [["g0", "0", "1"], ["g1", "1", "1"], ["g2", "1", "0"]]
     write_rows(folder / "graphs.csv", ["graph", "bitter", "hot"], rows)
-    main(["data", "info", str(folder), "--label", label, "--root", str(tmp_path / "root")])
+    main(["data", "info", str(folder), "--target", label, "--data_dir", str(tmp_path / "root")])
     assert "graph: bitter, hot, average_precision" in capsys.readouterr().out
-    main(["train", str(folder), "--own.label", label, "--print_config"])
+    main(["train", str(folder), "--data.target", label, "--print_config"])
     assert "label:\n  - bitter\n  - hot\n" in capsys.readouterr().out
 
 
@@ -194,8 +196,8 @@ def test_several_labels_are_spelt_as_in_training(
 def test_classes_are_spelt_like_labels(
     classes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [str(write_rings(tmp_path / "rings")), "--label=taste", f"--classes={classes}"]
-    main(["data", "info", *words, "--root", str(tmp_path / "root")])
+    words = [str(write_rings(tmp_path / "rings")), "--target=taste", f"--classes={classes}"]
+    main(["data", "info", *words, "--data_dir", str(tmp_path / "root")])
     assert "label no " in capsys.readouterr().out
 
 
@@ -205,7 +207,7 @@ def test_shares_are_of_the_graphs_that_have_an_answer(
     rows = ("1,1", "1,0", "1,", "0,")
     text = "".join(f"g{graph},{rows[graph % 4]}\n" for graph in range(9))
     folder = write_folder(tmp_path / "fruit", f"graph,sweet,red\n{text}")
-    main(["data", "info", str(folder), "--label=[sweet, red]", f"--root={tmp_path}"])
+    main(["data", "info", str(folder), "--target=[sweet, red]", f"--data_dir={tmp_path}"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "label sweet 7 (77.8%)" in shown
     assert "label red 3 (60.0%)" in shown
@@ -218,7 +220,7 @@ def test_what_is_told_of_own_links_reads_well(
     folder = write_folder(tmp_path / ("fruit_" * 20))
     pairs = "".join(f"g{graph},0,{1 + part},{part}\n" for graph in range(9) for part in range(2))
     (folder / "pairs.csv").write_text(f"graph,source,target,near\n{pairs}")
-    main(["data", "info", str(folder), "--label=near", f"--root={tmp_path}"])
+    main(["data", "info", str(folder), "--target=near", f"--data_dir={tmp_path}"])
     out = capsys.readouterr().out
     shown = " ".join(out.split())
     for told in (
@@ -237,18 +239,24 @@ def test_what_is_told_of_own_links_reads_well(
         (["data", "info", "zinc"], "no such folder, .npz or .csv; there is: peptides-func, "),
         (["data", "info", "patern"], "no such folder, .npz or .csv; did you mean 'pattern'?"),
         (
-            ["data", "info", "cluster", "--root={folder}", "--plot={folder}/none/a.png"],
+            ["data", "info", "cluster", "--data_dir={folder}", "--plot={folder}/none/a.png"],
             "plot must be a file in a folder that exists",
         ),
-        (["data", "info", "mnist", "--root", "{folder}"], "mnist is not in"),
-        (["data", "info", "{folder}", "--label=y", "--root={folder}"], "nodes.csv must be there"),
-        (["data", "info", "{folder}/a.npz", "--root={folder}"], "got no '"),
-        (["data", "info", "cluster", "--label=y"], "label is read for a folder of CSV files or a"),
-        (["data", "info", "cluster", "--kind=classes"], "kind is read for own graphs alone, got"),
+        (["data", "info", "mnist", "--data_dir", "{folder}"], "mnist is not in"),
+        (
+            ["data", "info", "{folder}", "--target=y", "--data_dir={folder}"],
+            "nodes.csv must be there",
+        ),
+        (["data", "info", "{folder}/a.npz", "--data_dir={folder}"], "got no '"),
+        (["data", "info", "cluster", "--target=y"], "label is read for a folder of CSV files or a"),
+        (["data", "info", "cluster", "--task=classes"], "kind is read for own graphs alone, got"),
         (["data", "info", "malnet-tiny", "--seed=7"], "seed must be 0 for malnet-tiny, which is"),
         (["data", "info", "{folder}", "--seed=7"], ", which is not generated, got 7"),
         (["data", "build", "mnist", "--from", "{folder}/none"], "--from must be a folder"),
-        (["data", "build", "mnist", "--from={folder}", "--root={folder}"], "must hold mnist_75sp"),
+        (
+            ["data", "build", "mnist", "--from={folder}", "--data_dir={folder}"],
+            "must hold mnist_75sp",
+        ),
     ],
 )
 def test_mistakes_give_one_line(

@@ -14,8 +14,8 @@ from tests.test_cli import status_of
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "root"))
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path / "root"))
     return tmp_path / "root"
 
 
@@ -73,13 +73,13 @@ def test_where_nothing_can_be_noted_a_set_is_compared_each_time(
 
 
 def test_a_command_compares_all_that_is_kept(
-    root: Path, capsys: pytest.CaptureFixture[str]
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for seed in (0, 1):
         open_benchmark("pattern", seed=seed, sizes=(2, 1, 1))
     main(["data", "verify", "pattern"])
     assert capsys.readouterr().out.count("whole ") == 2
-    place = next(each for each in sorted((root / "pattern").iterdir()) if each.is_dir())
+    place = next(each for each in sorted((data_dir / "pattern").iterdir()) if each.is_dir())
     # even where size and time are as they were
     flip(place, keeps_time=True)
     assert status_of(["data", "verify", "pattern"]) == 2

@@ -34,13 +34,15 @@ def generated_batch(
     experiment: Experiment, model: GraphMamba, count: int = 3, nodes: tuple[int, int] = (3, 7)
 ) -> Batch:
     """A few graphs of the experiment's kind."""
-    return batch_of(synthetic_graphs(experiment.data, count, nodes=nodes), model.precompute)
+    return batch_of(synthetic_graphs(experiment.dataset_info, count, nodes=nodes), model.precompute)
 
 
 def target_in(experiment: Experiment, graphs: Batch) -> Target:
     """The labels of a batch."""
     topology = topology_of(graphs)
-    return target_of(graphs, experiment.data.task.level, topology.batch, topology.num_graphs)
+    return target_of(
+        graphs, experiment.dataset_info.task.level, topology.batch, topology.num_graphs
+    )
 
 
 def loss_of(experiment: Experiment, prediction: Tensor, graphs: Batch) -> Tensor:

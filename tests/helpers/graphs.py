@@ -94,11 +94,11 @@ def one_graph(topology: Topology, graph: int) -> tuple[Topology, Tensor, Tensor]
     return alone, nodes, edges
 
 
-def with_spectrum(edge_index: Tensor, sizes: list[int], frequencies: int = 10) -> Topology:
+def with_spectrum(edge_index: Tensor, sizes: list[int], num_eigenvectors: int = 10) -> Topology:
     """Graphs of these sizes with eigenvectors and eigenvalues of their Laplacians."""
     batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     graphs = Data(edge_index=edge_index, batch=batch, num_nodes=sum(sizes))
-    made = add_columns(graphs, Precompute(frequencies=frequencies))
+    made = add_columns(graphs, Precompute(num_eigenvectors=num_eigenvectors))
     return Topology(
         edge_index=edge_index,
         batch=batch,

@@ -13,10 +13,10 @@ from graphmamba.nn import (
     ExphormerStack,
     GatedGCN,
     GPSLayer,
+    GraphMambaGlobal,
     GraphMambaLayer,
-    GraphMambaMixer,
     Performer,
-    PlainLayer,
+    ResidualLayer,
 )
 from graphmamba.ordering import OrderPolicy
 
@@ -33,19 +33,24 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "exphormer-gate": lambda d: ExphormerStack(d, 1, 2, has_expander=False, has_stable_gate=True),
     "gatedgcn": GatedGCN,
     "gatedgcn-gate": lambda d: GatedGCN(d, has_stable_gate=True),
-    "gcn": lambda d: PlainLayer(
-        d, GCN(d, has_bias=False), norm="batch", has_residual=False, has_unit_rows=True
+    "gcn": lambda d: ResidualLayer(
+        d, GCN(d, has_bias=False), norm="batch", has_residual=False, l2_normalize=True
     ),
-    "gcn-tuned": lambda d: PlainLayer(d, GCN(d), activation="gelu", dropout=0.0),
-    "gcn-plus": lambda d: PlainLayer(
+    "gcn-tuned": lambda d: ResidualLayer(d, GCN(d), activation="gelu", dropout=0.0),
+    "gcn-plus": lambda d: ResidualLayer(
         d, GCNE(d), activation="gelu", norm="batch", has_residual=False
     ),
-    "gcn-plus-mamba": lambda d: PlainLayer(
-        d, GCNE(d), activation="gelu", norm="batch", mixer=GraphMambaMixer(d), has_residual=False
+    "gcn-plus-mamba": lambda d: ResidualLayer(
+        d,
+        GCNE(d),
+        activation="gelu",
+        norm="batch",
+        global_model=GraphMambaGlobal(d),
+        has_residual=False,
     ),
-    "gine": lambda d: PlainLayer(d, GINE(d)),
-    "gine-tuned": lambda d: PlainLayer(d, GINE(d, activation="gelu"), activation="none"),
-    "gin": lambda d: PlainLayer(d, GINE(d, reads_edges=False), norm="batch"),
+    "gine": lambda d: ResidualLayer(d, GINE(d)),
+    "gine-tuned": lambda d: ResidualLayer(d, GINE(d, activation="gelu"), activation="none"),
+    "gin": lambda d: ResidualLayer(d, GINE(d, reads_edges=False), norm="batch"),
     "gps-gcn": lambda d: GPSLayer(d, GCN(d), None, norm="layer"),
     "gps-gcne": lambda d: GPSLayer(d, GCNE(d), Attention(d, 2)),
     "gps-gine": lambda d: GPSLayer(d, GINE(d), Attention(d, 2), norm="none"),

@@ -23,10 +23,10 @@ TINY = {
     "model.channels": 8,
     "model.layers": 1,
     "encoder.laplacian": None,
-    "recipe.batch_size": 4,
-    "recipe.epochs": 3,
-    "recipe.warmup": 1,
-    "recipe.learning_rate": 1e-2,
+    "train.batch_size": 4,
+    "train.epochs": 3,
+    "optim.warmup": 1,
+    "optim.lr": 1e-2,
 }
 TIMES = {"train_seconds", "seconds", "graphs_per_second", "memory"}
 """Columns that differ between two runs that are otherwise the same."""
@@ -41,7 +41,7 @@ def tiny_store(
     experiment: Experiment, train: int = 14, others: int = 5, nodes: tuple[int, int] = (3, 7)
 ) -> GraphStore:
     """Random graphs of the experiment's kind, the training set first, with what its model reads."""
-    graphs = synthetic_graphs(experiment.data, train + 2 * others, nodes=nodes)
+    graphs = synthetic_graphs(experiment.dataset_info, train + 2 * others, nodes=nodes)
     asked = columns_read(experiment.model, experiment.encoder)
     generator = torch.Generator().manual_seed(0)
     split = torch.repeat_interleave(torch.arange(3), torch.tensor([train, others, others]))

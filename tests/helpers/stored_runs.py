@@ -5,21 +5,21 @@ from pathlib import Path
 from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.training.experiment import RunOptions
-from graphmamba.training.results import Ending, RunResult
-from graphmamba.training.run_dir import RunFolder, append_row, write_config
+from graphmamba.training.results import RunResult, StopReason
+from graphmamba.training.run_dir import RunDir, append_row, write_config
 
 EPOCHS = 200
 """What the config of Graph-Mamba on Peptides-func asks for."""
 
 
 def write_run(
-    root: Path,
+    data_dir: Path,
     name: str,
     seed: int,
     score: float,
     *,
     validation: float | None = None,
-    ending: Ending = "finished",
+    stop_reason: StopReason = "finished",
     epochs: int | None = None,
     **overrides: object,
 ) -> Path:
@@ -27,8 +27,8 @@ def write_run(
     benchmark = name.partition("/")[0]
     experiment = load_experiment(name if name in config_names() else benchmark, overrides)
     metric = CATALOG[benchmark].task.metric
-    made = experiment.recipe.epochs if epochs is None else epochs
-    place = RunFolder(root / name / f"seed-{seed}")
+    made = experiment.train.epochs if epochs is None else epochs
+    place = RunDir(data_dir / name / f"seed-{seed}")
     place.begin()
     write_config(place.config, experiment, RunOptions(seed=seed))
     own = score if validation is None else validation
@@ -46,7 +46,7 @@ def write_run(
             best_epoch=min(made, 3) - 1,
             scores=scores if made else {},
             epochs=made,
-            ending=ending,
+            stop_reason=stop_reason,
             parameters=373_018,
             seconds=7300.0,
             peak_memory=10**9,

@@ -25,7 +25,7 @@ from graphmamba.nn.encoders import (
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 
-ASKED = Precompute(frequencies=10, walks=20)
+ASKED = Precompute(num_eigenvectors=10, walk_length=20)
 
 
 def count(module: nn.Module) -> int:
@@ -89,7 +89,7 @@ def test_features_come_first_and_positions_last() -> None:
 
 @pytest.mark.parametrize("name", CATALOG)
 def test_every_set_gets_rows_of_the_width_asked_for(name: str) -> None:
-    config = EncoderConfig(laplacian=LaplacianConfig(), gate_frequencies=8, pre_layers=1)
+    config = EncoderConfig(laplacian=LaplacianConfig(), stable_gate_eigenvectors=8, pre_layers=1)
     graphs = batch_of(name)
     encoded = GraphEncoder(CATALOG[name].features, 24, config)(graphs)
     assert encoded.x.shape == (graphs.num_nodes, 24)
@@ -135,8 +135,11 @@ def test_positions_must_leave_room() -> None:
     [
         (lambda: LaplacianConfig(form="sum"), "laplacian.form must be one of 'deepset'"),
         (lambda: LaplacianConfig(form="transformer", heads=3), "must divide channels=16, got 3"),
-        (lambda: RandomWalkConfig(walks=0), "random_walk.walks must be at least 1, got 0"),
-        (lambda: EncoderConfig(standardization="mnist"), "standardization must be one of"),
+        (
+            lambda: RandomWalkConfig(walk_length=0),
+            "random_walk.walk_length must be at least 1, got 0",
+        ),
+        (lambda: EncoderConfig(normalize_inputs="mnist"), "normalize_inputs must be one of"),
         (lambda: EncoderConfig(pre_layers=-1), "pre_layers must be at least 0, got -1"),
     ],
 )
@@ -148,10 +151,10 @@ def test_wrong_options_are_refused_at_construction(make: object, message: str) -
 FORMS = ["deepset", "transformer"]
 
 
-def spectrum(nodes: int, frequencies: int, missing: int = 0, seed: int = 0) -> Data:
+def spectrum(nodes: int, num_eigenvectors: int, missing: int = 0, seed: int = 0) -> Data:
     generator = torch.Generator().manual_seed(seed)
-    vectors = torch.randn(nodes, frequencies, generator=generator)
-    values = torch.rand(nodes, frequencies, generator=generator)
+    vectors = torch.randn(nodes, num_eigenvectors, generator=generator)
+    values = torch.rand(nodes, num_eigenvectors, generator=generator)
     if missing:
         vectors[:, -missing:] = values[:, -missing:] = torch.nan
     return Data(laplacian_vectors=vectors, laplacian_values=values)
@@ -166,7 +169,7 @@ def test_deepset_sizes(channels: int, layers: int, expected: int) -> None:
 
 
 def test_deepset_by_hand() -> None:
-    encoder = LaplacianEncoder(LaplacianConfig(channels=3, frequencies=2)).eval()
+    encoder = LaplacianEncoder(LaplacianConfig(channels=3, num_eigenvectors=2)).eval()
     graphs = spectrum(4, 2)
     first, _, second, _ = encoder.set_network.mlp
     total = torch.zeros(4, 3)
@@ -178,8 +181,8 @@ def test_deepset_by_hand() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_missing_frequencies_change_nothing(form: str) -> None:
-    """Ten frequencies of which four are missing are worth as much as the six alone."""
-    encoder = LaplacianEncoder(LaplacianConfig(form=form, frequencies=10)).eval()
+    """Ten num_eigenvectors of which four are missing are worth as much as the six alone."""
+    encoder = LaplacianEncoder(LaplacianConfig(form=form, num_eigenvectors=10)).eval()
     padded = spectrum(5, 10, missing=4)
     alone = Data(
         laplacian_vectors=padded.laplacian_vectors[:, :6],
@@ -192,13 +195,13 @@ def test_missing_frequencies_change_nothing(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_nothing_but_missing_frequencies_is_zero(form: str) -> None:
-    encoder = LaplacianEncoder(LaplacianConfig(form=form, frequencies=3)).eval()
+    encoder = LaplacianEncoder(LaplacianConfig(form=form, num_eigenvectors=3)).eval()
     assert not encoder(spectrum(2, 3, missing=3)).any()
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_gradients_are_finite_beside_missing_frequencies(form: str) -> None:
-    encoder = LaplacianEncoder(LaplacianConfig(form=form, frequencies=4))
+    encoder = LaplacianEncoder(LaplacianConfig(form=form, num_eigenvectors=4))
     encoder(spectrum(6, 4, missing=2)).sum().backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in encoder.parameters())
 
@@ -214,13 +217,13 @@ def test_signs_flip_in_training_only() -> None:
 
 
 def test_a_sign_is_shared_by_the_whole_batch() -> None:
-    encoder = LaplacianEncoder(LaplacianConfig(frequencies=10))
+    encoder = LaplacianEncoder(LaplacianConfig(num_eigenvectors=10))
     assert encoder.draw_signs().shape == (10,)
 
 
 def test_signs_are_fair_and_independent() -> None:
     torch.manual_seed(0)
-    encoder = LaplacianEncoder(LaplacianConfig(frequencies=10))
+    encoder = LaplacianEncoder(LaplacianConfig(num_eigenvectors=10))
     signs = torch.stack([encoder.draw_signs() for _ in range(4000)])
     assert set(signs.unique().tolist()) == {-1.0, 1.0}
     # four standard deviations of a mean of 4000 fair signs
@@ -245,7 +248,7 @@ def test_signs_follow_the_seed_and_the_checkpoint() -> None:
 
 
 def test_gate_positions_are_linear_and_never_flipped() -> None:
-    encoder = GateEncoder(frequencies=4, channels=6)
+    encoder = GateEncoder(num_eigenvectors=4, channels=6)
     graphs = spectrum(3, 5, missing=2)
     rows = encoder(graphs)
     vectors = graphs.laplacian_vectors[:, :4].nan_to_num()
@@ -261,7 +264,7 @@ WALKS = Data(random_walk=torch.rand(12, 20, generator=torch.Generator().manual_s
     [
         (RandomWalkConfig(), 40 + 20 * 28 + 28),
         (RandomWalkConfig(has_norm=False), 20 * 28 + 28),
-        (RandomWalkConfig(walks=16, channels=20), 32 + 16 * 20 + 20),
+        (RandomWalkConfig(walk_length=16, channels=20), 32 + 16 * 20 + 20),
         (RandomWalkConfig(form="mlp"), 40 + 20 * 56 + 56 + 56 * 28 + 28),
     ],
 )

@@ -14,11 +14,11 @@ from graphmamba.nn import (
     Attention,
     GatedGCN,
     GPSLayer,
+    GraphMambaGlobal,
     GraphMambaLayer,
-    GraphMambaMixer,
-    PlainLayer,
+    ResidualLayer,
 )
-from graphmamba.nn.config import PlainConfig, StackConfig
+from graphmamba.nn.config import ModelConfig, ResidualConfig
 from graphmamba.nn.model import build_layers
 from graphmamba.nn.norm import GraphLayerNorm, NodeNorm, NormName
 from tests.helpers.graphs import random_rows, random_topology
@@ -30,11 +30,11 @@ def test_layer_with_gated_gcn_is_its_formula() -> None:
     x, e = random_rows(topology)
     layer = GPSLayer(8, GatedGCN(8), Attention(8, 2))
     out, edges = layer(x, e, topology)
-    near, expected_edges = layer.local(x, e, topology)
-    s = layer.local_norm(near, topology)
-    # The mixer reads the layer's input, not what the local model made of it.
-    s = s + layer.mixer_norm(x + layer.mixer(x, topology), topology)
-    expected = layer.norm(s + layer.narrow(torch.relu(layer.widen(s))), topology)
+    near, expected_edges = layer.local_model(x, e, topology)
+    s = layer.norm_local(near, topology)
+    # The global model reads the layer's input, not what the local model made of it.
+    s = s + layer.norm_global(x + layer.global_model(x, topology), topology)
+    expected = layer.norm(s + layer.fc2(torch.relu(layer.fc1(s))), topology)
     assert torch.allclose(out, expected, atol=1e-6)
     assert torch.equal(edges, expected_edges)
 
@@ -43,14 +43,14 @@ def test_local_models_without_residual_get_one() -> None:
     topology = random_topology()
     x, e = random_rows(topology)
     layer = GPSLayer(8, GCN(8), None, norm="none")
-    s = x + layer.local(x, e, topology)[0]
-    expected = s + layer.narrow(torch.relu(layer.widen(s)))
+    s = x + layer.local_model(x, e, topology)[0]
+    expected = s + layer.fc2(torch.relu(layer.fc1(s)))
     assert torch.allclose(layer(x, e, topology)[0], expected, atol=1e-6)
 
 
 def test_activation_reaches_local_model_and_feed_forward() -> None:
     layer = GraphMambaLayer(8, activation="gelu")
-    assert layer.activation is layer.local.activation is torch.nn.functional.gelu
+    assert layer.activation is layer.local_model.activation is torch.nn.functional.gelu
 
 
 def test_dropout_acts_in_training_only() -> None:
@@ -64,17 +64,19 @@ def test_dropout_acts_in_training_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("local", "mixer"), [(GCN(8), None), (None, Attention(8, 2))], ids=["local", "mixer"]
+    ("local_model", "global_model"),
+    [(GCN(8), None), (None, Attention(8, 2))],
+    ids=["local_model", "global_model"],
 )
 def test_what_a_part_without_residual_gives_is_dropped_in_training(
-    local: GCN | None, mixer: Attention | None, monkeypatch: pytest.MonkeyPatch
+    local_model: GCN | None, global_model: Attention | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topology = random_topology((40,))
     x, e = random_rows(topology)
-    layer = GPSLayer(8, local, mixer, dropout=0.5, norm="none")
+    layer = GPSLayer(8, local_model, global_model, dropout=0.5, norm="none")
     monkeypatch.setattr(layer, "feed_forward", lambda s, _: torch.zeros_like(s))
     found = layer(x, e, topology)[0] - x
-    given = mixer(x, topology) if local is None else local(x, e, topology)[0]
+    given = global_model(x, topology) if local_model is None else local_model(x, e, topology)[0]
     is_kept = found != 0
     assert 0.3 < is_kept.double().mean() < 0.7
     assert torch.allclose(found[is_kept], 2 * given[is_kept], atol=1e-5)
@@ -104,7 +106,7 @@ def test_norms_by_name(name: str, count: int) -> None:
 
 
 def test_wrong_arguments_are_refused() -> None:
-    with pytest.raises(UserError, match="local and mixer must not both be None, got None"):
+    with pytest.raises(UserError, match="local and global model must not both be None, got None"):
         GPSLayer(8, None, None)
     with typecheck_off(), pytest.raises(UserError, match=r"norm must be one of .* got 'instance'"):
         GraphMambaLayer(8, norm="instance")
@@ -115,23 +117,23 @@ def test_wrong_arguments_are_refused() -> None:
 
 
 @pytest.mark.parametrize("has_residual", [True, False])
-@pytest.mark.parametrize("has_mixer", [True, False])
-def test_plain_layers_are_their_formula(has_mixer: bool, has_residual: bool) -> None:
+@pytest.mark.parametrize("has_global_model", [True, False])
+def test_plain_layers_are_their_formula(has_global_model: bool, has_residual: bool) -> None:
     topology = random_topology()
     x, e = random_rows(topology)
-    layer = PlainLayer(
+    layer = ResidualLayer(
         8,
         GCNE(8),
         activation="gelu",
         norm="batch",
-        mixer=Attention(8, 2) if has_mixer else None,
+        global_model=Attention(8, 2) if has_global_model else None,
         has_residual=has_residual,
     )
     out, edges = layer(x, e, topology)
-    rows = layer.norm(layer.local(x, e, topology)[0], topology)
-    if layer.mixer is not None:
-        # The mixer reads the layer's input, not what the local model made of it.
-        rows = rows + layer.mixer_norm(layer.mixer(x, topology), topology)
+    rows = layer.norm(layer.local_model(x, e, topology)[0], topology)
+    if layer.global_model is not None:
+        # The global model reads the layer's input, not what the local model made of it.
+        rows = rows + layer.norm_global(layer.global_model(x, topology), topology)
     expected = functional.gelu(rows) + (x if has_residual else 0)
     assert torch.allclose(out, expected, atol=1e-6)
     assert torch.equal(edges, e)
@@ -140,8 +142,8 @@ def test_plain_layers_are_their_formula(has_mixer: bool, has_residual: bool) -> 
 def test_dropout_takes_whole_entries_in_training_only() -> None:
     topology = random_topology((40,))
     x, e = random_rows(topology)
-    layer = PlainLayer(
-        8, GCNE(8), dropout=0.5, norm="batch", mixer=Attention(8, 2), has_residual=False
+    layer = ResidualLayer(
+        8, GCNE(8), dropout=0.5, norm="batch", global_model=Attention(8, 2), has_residual=False
     )
     torch.manual_seed(0)
     dropped = layer(x, e, topology)[0]
@@ -153,45 +155,51 @@ def test_dropout_takes_whole_entries_in_training_only() -> None:
 
 
 @pytest.mark.parametrize("norm", ["batch", "layer", "graph"])
-def test_a_mixer_begins_with_little_to_say(norm: NormName) -> None:
+def test_a_global_model_begins_with_little_to_say(norm: NormName) -> None:
     topology = random_topology()
     x, e = random_rows(topology)
-    layer = PlainLayer(8, GCNE(8), activation="none", norm=norm, mixer=Attention(8, 2))
-    with_mixer = layer(x, e, topology)[0]
-    layer.mixer = None
+    layer = ResidualLayer(8, GCNE(8), activation="none", norm=norm, global_model=Attention(8, 2))
+    with_global_model = layer(x, e, topology)[0]
+    layer.global_model = None
     without = layer(x, e, topology)[0]
-    assert (with_mixer - without).std().item() == pytest.approx(0.1, rel=0.1)
+    assert (with_global_model - without).std().item() == pytest.approx(0.1, rel=0.1)
 
 
-def test_a_plain_stack_has_mixers_that_line_up_anew() -> None:
-    config = StackConfig(8, 2, local="gcne", join="plain", plain=PlainConfig(norm="batch"))
+def test_a_plain_stack_has_global_models_that_line_up_anew() -> None:
+    config = ModelConfig(
+        8, 2, local_model="gcne", layer="residual", plain=ResidualConfig(norm="batch")
+    )
     layers = build_layers(config)
-    assert all(isinstance(layer, PlainLayer) for layer in layers)
-    mixers = [layer.mixer for layer in layers]
-    assert all(isinstance(mixer, GraphMambaMixer) for mixer in mixers)
-    assert [mixer.layer for mixer in mixers] == [0, 1]
+    assert all(isinstance(layer, ResidualLayer) for layer in layers)
+    global_models = [layer.global_model for layer in layers]
+    assert all(isinstance(global_model, GraphMambaGlobal) for global_model in global_models)
+    assert [global_model.layer for global_model in global_models] == [0, 1]
 
 
-def test_without_a_mixer_a_layer_is_plain_whatever_the_entry() -> None:
-    for name in ("gps", "plain"):
-        (layer,) = build_layers(StackConfig(8, 1, local="gcne", mixer="none", join=name))
-        assert isinstance(layer, PlainLayer)
-        assert layer.mixer is None
+def test_without_a_global_model_a_layer_is_plain_whatever_the_entry() -> None:
+    for name in ("gps", "residual"):
+        (layer,) = build_layers(
+            ModelConfig(8, 1, local_model="gcne", global_model="none", layer=name)
+        )
+        assert isinstance(layer, ResidualLayer)
+        assert layer.global_model is None
 
 
 def test_exphormer_is_no_plain_layer() -> None:
-    with pytest.raises(UserError, match=r"model\.join must be 'gps' for Exphormer, got 'plain'"):
-        build_layers(StackConfig(8, 1, mixer="exphormer", join="plain"))
+    with pytest.raises(UserError, match=r"model\.layer must be 'gps' for Exphormer, got 'plain'"):
+        build_layers(ModelConfig(8, 1, global_model="exphormer", layer="residual"))
 
 
 def test_a_plain_layer_is_not_without_messages() -> None:
-    with pytest.raises(UserError, match=r"model\.local must be a local model"):
-        build_layers(StackConfig(8, 1, local="none", join="plain"))
+    with pytest.raises(UserError, match=r"model\.local_model must be a local model"):
+        build_layers(ModelConfig(8, 1, local_model="none", layer="residual"))
 
 
-def test_a_plain_layer_with_a_mixer_adds_its_input_once() -> None:
-    message = r"model\.local must be a model without a residual of its own .* got 'gatedgcn'"
+def test_a_plain_layer_with_a_global_model_adds_its_input_once() -> None:
+    message = r"model\.local_model must be a model without a residual of its own .* got 'gatedgcn'"
     with pytest.raises(UserError, match=message):
-        build_layers(StackConfig(8, 1, local="gatedgcn", join="plain"))
-    (alone,) = build_layers(StackConfig(8, 1, local="gatedgcn", mixer="none", join="plain"))
+        build_layers(ModelConfig(8, 1, local_model="gatedgcn", layer="residual"))
+    (alone,) = build_layers(
+        ModelConfig(8, 1, local_model="gatedgcn", global_model="none", layer="residual")
+    )
     assert isinstance(alone, GatedGCN)

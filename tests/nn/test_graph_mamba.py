@@ -15,17 +15,17 @@ from torch_geometric.data import Data
 from graphmamba import GraphMambaLayer
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
-from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaMixer, MambaBlock, MambaOptions
+from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaGlobal, MambaBlock, MambaConfig
 from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.model import Backbone
 from graphmamba.nn.norm import Dropout
 from graphmamba.ops.random import draw_bits
-from graphmamba.ordering import ABLATIONS, PUBLISHED, OrderPolicy, line_up
+from graphmamba.ordering import ABLATIONS, PUBLISHED, OrderPolicy, order_nodes
 from tests.helpers.graphs import one_graph, random_rows, random_topology
 from tests.helpers.typecheck import typecheck_off
 from tests.nn.test_model import GivenRows
 
-EXACT = MambaOptions(backend="reference")
+EXACT = MambaConfig(backend="reference")
 POLICIES = {
     "degree": OrderPolicy(),
     "bins": OrderPolicy(bins=3),
@@ -36,28 +36,28 @@ POLICIES = {
 }
 
 
-def mixer_of(policy: OrderPolicy, channels: int = 8) -> GraphMambaMixer:
+def global_model_of(policy: OrderPolicy, channels: int = 8) -> GraphMambaGlobal:
     torch.manual_seed(0)
-    return GraphMambaMixer(channels, policy, EXACT).double().eval()
+    return GraphMambaGlobal(channels, policy, EXACT).double().eval()
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_a_graph_gives_alone_what_it_gives_in_a_batch(policy: OrderPolicy) -> None:
-    mixer, topology = mixer_of(policy), random_topology()
+    global_model, topology = global_model_of(policy), random_topology()
     x, _ = random_rows(topology, dtype=torch.float64)
-    together = mixer(x, topology)
+    together = global_model(x, topology)
     for graph in range(topology.num_graphs):
         alone, nodes, _ = one_graph(topology, graph)
-        assert torch.allclose(mixer(x[nodes], alone), together[nodes], atol=1e-12)
+        assert torch.allclose(global_model(x[nodes], alone), together[nodes], atol=1e-12)
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_a_change_in_one_graph_reaches_no_other(policy: OrderPolicy) -> None:
-    mixer, topology = mixer_of(policy), random_topology()
+    global_model, topology = global_model_of(policy), random_topology()
     x, _ = random_rows(topology, dtype=torch.float64)
     is_first = topology.batch == 0
     changed = torch.where(is_first[:, None], x + 1, x)
-    before, after = mixer(x, topology), mixer(changed, topology)
+    before, after = global_model(x, topology), global_model(changed, topology)
     assert torch.equal(before[~is_first], after[~is_first])
     assert not torch.equal(before[is_first], after[is_first])
 
@@ -65,17 +65,17 @@ def test_a_change_in_one_graph_reaches_no_other(policy: OrderPolicy) -> None:
 @pytest.mark.parametrize("bins", [1, 3])
 def test_m_fold_is_the_mean_of_m_passes_with_the_same_draws(bins: int) -> None:
     policy = OrderPolicy(bins=bins)
-    mixer, topology = mixer_of(policy), random_topology()
+    global_model, topology = global_model_of(policy), random_topology()
     x, _ = random_rows(topology, dtype=torch.float64)
     nodes, graphs = topology.batch.shape[0], topology.num_graphs
-    line = line_up(policy, topology, samples=5)
+    line = order_nodes(policy, topology, samples=5)
     passes = []
     for sample in range(5):
         order = line.order[sample * nodes : (sample + 1) * nodes] - sample * nodes
         first = sample * graphs * bins
         cu_seqlens = line.cu_seqlens[first : first + graphs * bins + 1] - sample * nodes
-        passes.append(mixer.mamba(x, cu_seqlens, order))
-    assert torch.allclose(mixer(x, topology), torch.stack(passes).mean(dim=0), atol=1e-12)
+        passes.append(global_model.mamba(x, cu_seqlens, order))
+    assert torch.allclose(global_model(x, topology), torch.stack(passes).mean(dim=0), atol=1e-12)
 
 
 def path_with_distinct_degrees() -> Tensor:
@@ -97,7 +97,10 @@ def test_relabelled_nodes_take_their_outputs_along() -> None:
 def test_nodes_that_keep_their_noise_take_their_outputs_along(
     bins: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mixer, topology = mixer_of(OrderPolicy(bins=bins, eval_samples=2)), random_topology((12,))
+    global_model, topology = (
+        global_model_of(OrderPolicy(bins=bins, eval_samples=2)),
+        random_topology((12,)),
+    )
     x, _ = random_rows(topology, dtype=torch.float64)
     noise = torch.randint(-(2**62), 2**62, (2, 12))
     names = torch.randperm(12)
@@ -110,7 +113,7 @@ def test_nodes_that_keep_their_noise_take_their_outputs_along(
             return bits if drawn.shape == bits.shape else drawn
 
         monkeypatch.setattr(import_module("graphmamba.ordering.permutation"), "draw_bits", draw)
-        return mixer(rows, graphs)
+        return global_model(rows, graphs)
 
     carried = torch.empty_like(noise).index_copy(1, names, noise)
     assert torch.allclose(mix(moved, renamed, carried)[names], mix(x, topology, noise), atol=1e-12)
@@ -147,14 +150,14 @@ def test_every_column_of_a_policy_comes_through_the_door() -> None:
             graph_key=topology.graph_key,
             **columns,
         )
-        inside = block.mixer(x, replace(topology, seed=block.noise_seed.seed))
+        inside = block.global_model(x, replace(topology, seed=block.noise_seed.seed))
         assert torch.equal(through_the_door, inside)
 
 
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])
 def test_blocks_of_one_model_draw_different_line_ups(is_training: bool) -> None:
     first, second = (GraphMambaBlock(8, ABLATIONS["permutation"], EXACT) for _ in range(2))
-    second.mixer.load_state_dict(first.mixer.state_dict())
+    second.global_model.load_state_dict(first.global_model.state_dict())
     x, edges = torch.randn(30, 8), torch.zeros(2, 0, dtype=torch.int64)
     found = [block.train(is_training)(x, edges) for block in (first, second)]
     assert not torch.equal(*found)
@@ -208,10 +211,10 @@ def test_input_norm_is_an_option_with_its_own_parameters() -> None:
 def test_every_published_order_runs_both_ways(name: str) -> None:
     topology = random_topology()
     x, _ = random_rows(topology)
-    mixer = GraphMambaMixer(8, PUBLISHED[name], EXACT)
+    global_model = GraphMambaGlobal(8, PUBLISHED[name], EXACT)
     for is_training in (True, False):
         x.requires_grad_(True)
-        mixer.train(is_training)(x, topology).square().sum().backward()
+        global_model.train(is_training)(x, topology).square().sum().backward()
         assert torch.isfinite(x.grad).all()
 
 
@@ -220,7 +223,7 @@ def test_tiny_batches(sizes: tuple[int, ...]) -> None:
     topology = random_topology(sizes)
     x, _ = random_rows(topology)
     for policy in (OrderPolicy(), OrderPolicy(bins=3), ABLATIONS["none"]):
-        out = GraphMambaMixer(8, policy, EXACT).eval()(x, topology)
+        out = GraphMambaGlobal(8, policy, EXACT).eval()(x, topology)
         assert out.shape == x.shape
         assert torch.isfinite(out).all()
 
@@ -273,7 +276,10 @@ def test_graphs_beyond_their_number_are_refused() -> None:
         ({"random_walk": torch.rand(4, 0)}, "walks of random_walk must be at least 1, got 0"),
         ({"cluster": torch.arange(1)}, r"cluster must have shape \[4\], got \[1\]"),
         ({"cluster": torch.rand(4)}, "cluster must hold integers, got torch.float32"),
-        ({"laplacian_vectors": torch.rand(4, 0)}, "frequencies of laplacian_vectors must be at"),
+        (
+            {"laplacian_vectors": torch.rand(4, 0)},
+            "num_eigenvectors of laplacian_vectors must be at",
+        ),
         (
             {"laplacian_vectors": torch.rand(4, 3), "laplacian_values": torch.rand(4, 2)},
             r"laplacian_values must have shape \[4, 3\], got \[4, 2\]",
@@ -289,16 +295,20 @@ def test_columns_that_do_not_fit_are_refused(columns: dict[str, object], message
 @pytest.mark.parametrize(
     ("policy", "columns", "message"),
     [
-        (OrderPolicy(key="smooth"), {}, "laplacian_vectors must be given for key='smooth', got"),
         (
-            OrderPolicy(key="smooth", frequencies=2),
-            {"laplacian_vectors": torch.rand(4, 2)},
-            "laplacian_values must be given for key='smooth', got None",
+            OrderPolicy(score="spectral"),
+            {},
+            "laplacian_vectors must be given for score='spectral', got",
         ),
         (
-            OrderPolicy(key="smooth"),
+            OrderPolicy(score="spectral", num_eigenvectors=2),
+            {"laplacian_vectors": torch.rand(4, 2)},
+            "laplacian_values must be given for score='spectral', got None",
+        ),
+        (
+            OrderPolicy(score="spectral"),
             {"laplacian_vectors": torch.rand(4, 2), "laplacian_values": torch.rand(4, 2)},
-            "frequencies of laplacian_vectors must be at least 10, got 2",
+            "num_eigenvectors of laplacian_vectors must be at least 10, got 2",
         ),
         (OrderPolicy(clusters="first"), {}, "cluster must be given for clusters='first', got None"),
     ],
@@ -406,7 +416,7 @@ def test_layers_of_one_stack_drop_different_entries() -> None:
     other.load_state_dict(layer.state_dict())
     found, others = (each(ROWS, EDGE_ROWS, TOPOLOGY)[0] for each in (layer, other))
     assert not torch.equal(found, others)
-    other.layer = other.mixer.layer = 0
+    other.layer = other.global_model.layer = 0
     assert torch.equal(found, other(ROWS, EDGE_ROWS, TOPOLOGY)[0])
 
 

@@ -33,12 +33,12 @@ def test_gcn_is_that_of_pyg(topology: Topology) -> None:
 
 def test_gcne_is_its_formula(topology: Topology) -> None:
     x, e = random_rows(topology)
-    local = GCNE(8)
-    local.bias.data.uniform_()
-    expected = local.bias.expand_as(x).clone()
+    local_model = GCNE(8)
+    local_model.bias.data.uniform_()
+    expected = local_model.bias.expand_as(x).clone()
     for edge, (j, i) in enumerate(topology.edge_index.T.tolist()):
-        expected[i] += torch.relu(local.linear.weight @ x[j] + e[edge])
-    out, edges = local(x, e, topology)
+        expected[i] += torch.relu(local_model.linear.weight @ x[j] + e[edge])
+    out, edges = local_model(x, e, topology)
     assert torch.allclose(out, expected, atol=1e-5)
     assert edges is e
 
@@ -83,10 +83,10 @@ def test_gated_gcn_is_its_formula(topology: Topology, has_stable_gate: bool) -> 
 LOCALS = [GatedGCN(8), GINE(8), GCNE(8)]
 
 
-@pytest.mark.parametrize("local", LOCALS, ids=["gatedgcn", "gine", "gcne"])
-def test_missing_edge_rows_are_asked_for(local: nn.Module, topology: Topology) -> None:
+@pytest.mark.parametrize("local_model", LOCALS, ids=["gatedgcn", "gine", "gcne"])
+def test_missing_edge_rows_are_asked_for(local_model: nn.Module, topology: Topology) -> None:
     with pytest.raises(UserError, match=r"e must hold a row for each edge .* got None"):
-        local(random_rows(topology)[0], None, topology)
+        local_model(random_rows(topology)[0], None, topology)
 
 
 def test_missing_gate_encoding_is_asked_for(topology: Topology) -> None:

@@ -8,11 +8,11 @@ from torch.nn import functional
 
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
-from graphmamba.nn import GraphMambaLayer, MambaBlock, MambaOptions
-from graphmamba.ordering import ABLATIONS, line_up
+from graphmamba.nn import GraphMambaLayer, MambaBlock, MambaConfig
+from graphmamba.ordering import ABLATIONS, order_nodes
 from tests.helpers.typecheck import typecheck_off
 
-REFERENCE = MambaOptions(backend="reference")
+REFERENCE = MambaConfig(backend="reference")
 
 
 def count(module: torch.nn.Module) -> int:
@@ -42,7 +42,7 @@ def test_names_and_shapes_are_those_of_the_original() -> None:
 
 
 def test_initial_values() -> None:
-    block = MambaBlock(512, MambaOptions(expand=2))
+    block = MambaBlock(512, MambaConfig(expand=2))
     dt = functional.softplus(block.dt_proj.bias.double())
     assert dt.min() >= 1e-3 * 0.999
     assert dt.max() <= 1e-1 * 1.001
@@ -95,7 +95,7 @@ def test_output_is_the_recurrence_of_the_paper() -> None:
 @pytest.mark.parametrize("inner", [2, 12])
 def test_an_inner_width_is_that_of_the_scan_alone(inner: int) -> None:
     torch.manual_seed(0)
-    block = MambaBlock(8, MambaOptions(inner=inner, expand=3, backend="reference")).double()
+    block = MambaBlock(8, MambaConfig(inner=inner, expand=3, backend="reference")).double()
     assert block.in_proj.weight.shape == (2 * inner, 8)
     assert block.A_log.shape == (inner, 16)
     assert block.out_proj.weight.shape == (8, inner)
@@ -130,7 +130,7 @@ def test_samples_are_averaged() -> None:
 def test_samples_of_an_unchanged_order_give_what_one_gives() -> None:
     topology = Topology(torch.zeros(2, 0).long(), torch.tensor([0, 0, 1, 1, 1, 1]), 2)
     block, rows = MambaBlock(8).double(), torch.randn(6, 8, dtype=torch.float64)
-    one, two = (line_up(ABLATIONS["none"], topology, samples=samples) for samples in (1, 2))
+    one, two = (order_nodes(ABLATIONS["none"], topology, samples=samples) for samples in (1, 2))
     once = block(rows, one.cu_seqlens, one.order)
     twice = block(rows, two.cu_seqlens, two.order, two.samples)
     assert torch.allclose(twice, once, atol=1e-12)
@@ -156,11 +156,11 @@ def test_bidirectional_is_the_mean_of_both_ways() -> None:
     }
     state = both.state_dict()
     back = {
-        name.removeprefix("way_back."): value
+        name.removeprefix("reverse_path."): value
         for name, value in state.items()
-        if name.startswith("way_back.")
+        if name.startswith("reverse_path.")
     }
-    own = {name: value for name, value in state.items() if not name.startswith("way_back.")}
+    own = {name: value for name, value in state.items() if not name.startswith("reverse_path.")}
     ways["forward"].load_state_dict(own)
     ways["reverse"].load_state_dict({**own, **back})
     rows = torch.randn(6, 8, dtype=torch.float64)
@@ -171,7 +171,7 @@ def test_bidirectional_is_the_mean_of_both_ways() -> None:
 
 def test_zero_order_hold_is_what_the_paper_prints() -> None:
     torch.manual_seed(0)
-    block = MambaBlock(8, MambaOptions(discretization="zoh", backend="reference")).double()
+    block = MambaBlock(8, MambaConfig(discretization="zoh", backend="reference")).double()
     # Steps near 1, where both rules are far apart.
     block.dt_proj.bias.data.fill_(1.0)
     rows = torch.randn(6, 8, dtype=torch.float64)
@@ -195,12 +195,12 @@ def test_zero_order_hold_is_what_the_paper_prints() -> None:
 )
 def test_wrong_options_are_refused(arguments: dict[str, object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
-        MambaOptions(**arguments)
+        MambaConfig(**arguments)
 
 
 @pytest.mark.parametrize("door", [MambaBlock, GraphMambaLayer])
 def test_options_of_another_class_are_refused(door: type[MambaBlock | GraphMambaLayer]) -> None:
-    message = "options must be MambaOptions, got 'euler'"
+    message = "options must be MambaConfig, got 'euler'"
     with typecheck_off(), pytest.raises(UserError, match=message):
         door(4, options="euler")
 

@@ -1,4 +1,4 @@
-"""Global mixers against the formulas that they compute, or approximate."""
+"""Global global models against the formulas that they compute, or approximate."""
 
 from dataclasses import replace
 
@@ -51,15 +51,17 @@ def test_known_blocks_take_graphs_by_size_and_leave_the_ghost_out() -> None:
     assert not layout.unpad([long, short])[16:].any()
 
 
-@pytest.mark.parametrize("mixer", [Attention(8, 2), Performer(8, 2)], ids=["softmax", "features"])
-def test_known_blocks_change_no_number(mixer: nn.Module) -> None:
+@pytest.mark.parametrize(
+    "global_model", [Attention(8, 2), Performer(8, 2)], ids=["softmax", "features"]
+)
+def test_known_blocks_change_no_number(global_model: nn.Module) -> None:
     plain = random_topology((5, 9, 0, 2, 40))
     known = replace(plain, dense_blocks=((1, 9), (3, 6)))
     x, _ = random_rows(plain)
     results = []
     for topology in (plain, known):
         rows = x.clone().requires_grad_()
-        out = mixer(rows, topology)
+        out = global_model(rows, topology)
         (grad,) = torch.autograd.grad(out[:16].square().sum(), rows)
         assert out.isfinite().all()
         results.append((out[:16], grad))
@@ -75,13 +77,13 @@ def test_known_blocks_change_no_number(mixer: nn.Module) -> None:
 )
 def test_attention_on_a_gpu_is_that_on_a_cpu(kind: type[nn.Module], channels: int) -> None:
     torch.manual_seed(0)
-    mixer = kind(channels, 4)
+    global_model = kind(channels, 4)
     topology = random_topology((40, 0, 1, 7, 0))
     x, _ = random_rows(topology, channels)
     results = []
     for device in ("cpu", "cuda"):
         rows = x.to(device).requires_grad_()
-        out = mixer.to(device)(rows, replace(topology, batch=topology.batch.to(device)))
+        out = global_model.to(device)(rows, replace(topology, batch=topology.batch.to(device)))
         (grad,) = torch.autograd.grad(out.square().sum(), rows)
         results.append((out.cpu(), grad.cpu()))
     for one, other in zip(*results, strict=True):
@@ -104,10 +106,10 @@ def test_attention_is_that_of_torch() -> None:
 def test_attention_weights_are_dropped_in_training_only() -> None:
     topology = random_topology((12,))
     x, _ = random_rows(topology)
-    mixer = Attention(8, 2, dropout=0.5)
-    assert not torch.equal(mixer(x, topology), mixer(x, topology))
-    mixer.eval()
-    assert torch.equal(mixer(x, topology), mixer(x, topology))
+    global_model = Attention(8, 2, dropout=0.5)
+    assert not torch.equal(global_model(x, topology), global_model(x, topology))
+    global_model.eval()
+    assert torch.equal(global_model(x, topology), global_model(x, topology))
 
 
 def test_performer_nears_softmax_attention(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,12 +118,12 @@ def test_performer_nears_softmax_attention(monkeypatch: pytest.MonkeyPatch) -> N
     torch.manual_seed(0)
     topology = random_topology((6, 1, 9))
     x = 0.5 * random_rows(topology)[0]
-    mixer = Performer(8, 2, features=5_000)
-    query, key, value = mixer.in_proj(x).unflatten(-1, (3, 2, -1)).unbind(1)
+    global_model = Performer(8, 2, features=5_000)
+    query, key, value = global_model.in_proj(x).unflatten(-1, (3, 2, -1)).unbind(1)
     same = topology.batch[:, None] == topology.batch
-    exact = mixer.out_proj(softmax_attention(query, key, value, same).flatten(1))
+    exact = global_model.out_proj(softmax_attention(query, key, value, same).flatten(1))
     # A Monte Carlo estimate: the error falls with the root of the number of features.
-    assert torch.allclose(mixer(x, topology), exact, atol=0.02)
+    assert torch.allclose(global_model(x, topology), exact, atol=0.02)
 
 
 def test_directions_of_features_prefer_no_sign() -> None:
@@ -140,15 +142,15 @@ def test_features_are_as_long_as_normal_vectors() -> None:
 
 def test_padding_shifts_no_key_of_the_performer() -> None:
     torch.manual_seed(0)
-    mixer = Performer(8, 2, features=1).double()
+    global_model = Performer(8, 2, features=1).double()
     # Keys so long that their features vanish beside those of a row of zeros.
-    mixer.in_proj.weight.data *= 20
+    global_model.in_proj.weight.data *= 20
     topology = random_topology((30, *[3] * 20))
     x, _ = random_rows(topology, dtype=torch.float64)
-    together = mixer(x, topology)
+    together = global_model(x, topology)
     for graph in range(1, 21):
         alone, nodes, _ = one_graph(topology, graph)
-        assert torch.allclose(mixer(x[nodes], alone), together[nodes], atol=1e-9)
+        assert torch.allclose(global_model(x[nodes], alone), together[nodes], atol=1e-9)
 
 
 def block_mask(pattern: BlockPattern, head: int) -> Tensor:
@@ -171,35 +173,35 @@ def block_mask(pattern: BlockPattern, head: int) -> Tensor:
 def test_big_bird_attends_as_its_pattern_says(sizes: tuple[int, ...]) -> None:
     topology = random_topology(sizes)
     x, _ = random_rows(topology)
-    mixer = BigBird(8, 2)
+    global_model = BigBird(8, 2)
     pattern = BlockPattern.of(topology, 3, 3, heads=2)
     same = topology.batch[:, None] == topology.batch
     sparse = torch.stack([block_mask(pattern, head) for head in range(2)])
     is_seen = torch.where(pattern.is_global[:, None], same, sparse)
     assert not (is_seen & ~same).any()
-    query, key, value = mixer.in_proj(x).unflatten(-1, (3, 2, -1)).unbind(1)
+    query, key, value = global_model.in_proj(x).unflatten(-1, (3, 2, -1)).unbind(1)
     mixed = softmax_attention(query, key, value, is_seen).flatten(1)
-    hidden = mixer.attention_norm(x + mixer.out_proj(mixed))
-    expected = mixer.norm(hidden + mixer.second(mixer.first(hidden).relu()))
-    assert torch.allclose(mixer(x, topology), expected, atol=1e-5)
+    hidden = global_model.attention_norm(x + global_model.out_proj(mixed))
+    expected = global_model.norm(hidden + global_model.second(global_model.first(hidden).relu()))
+    assert torch.allclose(global_model(x, topology), expected, atol=1e-5)
 
 
 def test_big_bird_is_its_formula_around_the_attention() -> None:
     topology = random_topology((9, 4))
     x, _ = random_rows(topology)
-    mixer = BigBird(8, 2)
+    global_model = BigBird(8, 2)
     # Rows so small that what a norm adds to their variance shows.
-    mixer.attention_norm.weight.data *= 1e-2
-    mixer.second.weight.data *= 1e-3
-    mixer.second.bias.data *= 1e-3
+    global_model.attention_norm.weight.data *= 1e-2
+    global_model.second.weight.data *= 1e-3
+    global_model.second.bias.data *= 1e-3
 
     def norm(rows: Tensor) -> Tensor:
         centred = rows - rows.mean(dim=1, keepdim=True)
         return centred / (centred.square().mean(dim=1, keepdim=True) + 1e-6).sqrt()
 
-    hidden = 1e-2 * norm(x + mixer.out_proj(mixer._attend(x, topology)))
-    expected = norm(hidden + mixer.second(mixer.first(hidden).relu()))
-    assert torch.allclose(mixer(x, topology), expected, atol=1e-4)
+    hidden = 1e-2 * norm(x + global_model.out_proj(global_model._attend(x, topology)))
+    expected = norm(hidden + global_model.second(global_model.first(hidden).relu()))
+    assert torch.allclose(global_model(x, topology), expected, atol=1e-4)
 
 
 def test_big_bird_sees_window_global_and_random_blocks() -> None:

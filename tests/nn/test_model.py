@@ -24,8 +24,8 @@ from graphmamba.nn.config import (
     AttentionConfig,
     EncoderConfig,
     LaplacianConfig,
+    ModelConfig,
     RandomWalkConfig,
-    StackConfig,
 )
 from graphmamba.nn.encoders import Encoded
 from graphmamba.nn.model import GraphMamba, check_parts_fit, columns_read
@@ -190,7 +190,7 @@ def test_autocast_takes_halves_and_singles() -> None:
 @pytest.fixture
 def laid_out(experiment: Experiment, model: GraphMamba) -> Batch:
     """Graphs that know where the edges of each node are, as those that a model is trained on."""
-    drawn = synthetic_graphs(experiment.data, 3, nodes=(3, 7))
+    drawn = synthetic_graphs(experiment.dataset_info, 3, nodes=(3, 7))
     store = GraphStore.from_pyg([add_columns(graph, model.precompute) for graph in drawn])
     return StaticGather(store).batch(torch.arange(3), StaticSize(3, 64, 192), by_source=True)
 
@@ -284,7 +284,7 @@ SCORES_REFUSED = {
 
 @pytest.mark.parametrize(("change", "message"), SCORES_REFUSED.values(), ids=SCORES_REFUSED)
 def test_bad_scores_of_nodes_are_refused(change: Callable[[Data], None], message: str) -> None:
-    order = {"model.order.key": "eigenvector", "model.order.clusters": "ties"}
+    order = {"model.ordering.score": "eigenvector", "model.ordering.clusters": "tie_breaking"}
     experiment = small_experiment("mnist", **order)
     model = experiment.build().eval()
     graphs = generated_batch(experiment, model)
@@ -295,7 +295,7 @@ def test_bad_scores_of_nodes_are_refused(change: Callable[[Data], None], message
 
 def test_any_whole_numbers_name_clusters() -> None:
     # noise is drawn by a cluster's number, and would be other noise
-    order = {"model.order.clusters": "first", "model.order.noise": "none"}
+    order = {"model.ordering.clusters": "first", "model.ordering.noise": "none"}
     experiment = small_experiment("mnist", **order)
     model = experiment.build().eval()
     graphs = generated_batch(experiment, model)
@@ -364,34 +364,44 @@ def test_the_batch_is_left_as_it_was(model: GraphMamba, graphs: Batch) -> None:
 
 
 def test_columns_follow_from_the_configuration() -> None:
-    assert columns_read(StackConfig(), EncoderConfig()) == Precompute()
+    assert columns_read(ModelConfig(), EncoderConfig()) == Precompute()
     encoder = EncoderConfig(
-        laplacian=LaplacianConfig(frequencies=4),
-        random_walk=RandomWalkConfig(walks=7),
-        gate_frequencies=6,
+        laplacian=LaplacianConfig(num_eigenvectors=4),
+        random_walk=RandomWalkConfig(walk_length=7),
+        stable_gate_eigenvectors=6,
     )
-    assert columns_read(StackConfig(), encoder) == Precompute(frequencies=6, walks=7)
-    sparse = StackConfig(mixer="exphormer", attention=AttentionConfig(expander_degree=3))
+    assert columns_read(ModelConfig(), encoder) == Precompute(num_eigenvectors=6, walk_length=7)
+    sparse = ModelConfig(global_model="exphormer", attention=AttentionConfig(expander_degree=3))
     assert columns_read(sparse, EncoderConfig()).expander_degree == 3
     assert columns_read(
-        StackConfig(order=OrderPolicy(key="eigenvector", clusters="ties")), EncoderConfig()
+        ModelConfig(order=OrderPolicy(score="eigenvector", clusters="tie_breaking")),
+        EncoderConfig(),
     ) == Precompute(has_centrality=True, has_clusters=True)
-    by_walks = StackConfig(order=OrderPolicy(key="random_walk"))
+    by_walks = ModelConfig(order=OrderPolicy(score="random_walk"))
     assert columns_read(by_walks, EncoderConfig()).walks == 20
-    smooth = StackConfig(order=OrderPolicy(key="smooth", frequencies=4))
-    assert columns_read(smooth, EncoderConfig()) == Precompute(frequencies=4)
+    smooth = ModelConfig(order=OrderPolicy(score="spectral", num_eigenvectors=4))
+    assert columns_read(smooth, EncoderConfig()) == Precompute(num_eigenvectors=4)
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (
-            {"model.mixer": "transformer", "model.attention.heads": 5},
+            {"model.global_model": "transformer", "model.attention.heads": 5},
             "heads must divide channels=32",
         ),
-        ({"model.mixer": "none", "model.local": "none"}, "must not both be 'none', got 'none'"),
-        ({"model.mixer": "exphormer", "model.local": "gcn"}, "must be 'gatedgcn' for Exphormer"),
-        ({"encoder.gate_frequencies": 4, "model.local": "gine"}, "model.local must be 'gatedgcn'"),
+        (
+            {"model.global_model": "none", "model.local_model": "none"},
+            "must not both be 'none', got 'none'",
+        ),
+        (
+            {"model.global_model": "exphormer", "model.local_model": "gcn"},
+            "must be 'gatedgcn' for Exphormer",
+        ),
+        (
+            {"encoder.stable_gate_eigenvectors": 4, "model.local_model": "gine"},
+            "model.local_model must be 'gatedgcn'",
+        ),
         ({"model.channels": 16}, "channels must be more than the 16"),
     ],
 )
@@ -412,27 +422,29 @@ def test_models_that_cannot_be_are_refused_at_construction(
     ids=str,
 )
 def test_orders_find_their_columns(order: dict[str, object]) -> None:
-    overrides = {f"model.order.{key}": value for key, value in order.items()}
+    overrides = {f"model.ordering.{key}": value for key, value in order.items()}
     experiment = small_experiment("mnist", **overrides)
     model = experiment.build()
     assert model(generated_batch(experiment, model)).shape == (3, 10)
 
 
 VOC = CATALOG["pascalvoc-sp"]
-STANDARD = EncoderConfig(standardization="pascalvoc-sp")
+STANDARD = EncoderConfig(normalize_inputs="pascalvoc-sp")
 
 
-@pytest.mark.parametrize("local", ["gatedgcn", "gine", "gcne"])
-def test_layers_that_read_edges_need_them(local: Any) -> None:
-    message = f"encoder.has_edges must be true for model.local='{local}', .* got False"
+@pytest.mark.parametrize("local_model", ["gatedgcn", "gine", "gcne"])
+def test_layers_that_read_edges_need_them(local_model: Any) -> None:
+    message = f"encoder.has_edges must be true for model.local_model='{local_model}', .* got False"
     bare = EncoderConfig(has_edges=False)
     with pytest.raises(UserError, match=message):
-        GraphMamba(VOC.features, VOC.task, StackConfig(local=local), bare)
+        GraphMamba(VOC.features, VOC.task, ModelConfig(local_model=local_model), bare)
 
 
-@pytest.mark.parametrize("local", ["gcn", "gin", "none"])
-def test_layers_that_read_none_do_without(local: Any) -> None:
-    check_parts_fit(VOC.features, StackConfig(local=local), EncoderConfig(has_edges=False))
+@pytest.mark.parametrize("local_model", ["gcn", "gin", "none"])
+def test_layers_that_read_none_do_without(local_model: Any) -> None:
+    check_parts_fit(
+        VOC.features, ModelConfig(local_model=local_model), EncoderConfig(has_edges=False)
+    )
 
 
 @pytest.mark.parametrize(
@@ -444,23 +456,23 @@ def test_layers_that_read_none_do_without(local: Any) -> None:
     ],
 )
 def test_statistics_of_other_columns_are_refused(features: Features, told: str) -> None:
-    rule = "encoder.standardization must be 'none' for other columns than those of pascalvoc-sp, "
+    rule = "encoder.normalize_inputs must be 'none' for other columns than those of pascalvoc-sp, "
     with pytest.raises(UserError, match=f"{rule}14 numbers a node and 2 an edge, {told}"):
-        check_parts_fit(features, StackConfig(), STANDARD)
+        check_parts_fit(features, ModelConfig(), STANDARD)
 
 
 def test_statistics_fit_columns_of_the_same_number() -> None:
-    check_parts_fit(VOC.features, StackConfig(), STANDARD)
-    check_parts_fit(CATALOG["coco-sp"].features, StackConfig(), STANDARD)
-    check_parts_fit(replace(VOC.features, edges="none", edge_columns=0), StackConfig(), STANDARD)
+    check_parts_fit(VOC.features, ModelConfig(), STANDARD)
+    check_parts_fit(CATALOG["coco-sp"].features, ModelConfig(), STANDARD)
+    check_parts_fit(replace(VOC.features, edges="none", edge_columns=0), ModelConfig(), STANDARD)
 
 
 def test_a_run_that_cannot_be_leaves_no_folder(tmp_path: Path) -> None:
     graphs: list[Data] = synthetic_graphs(CATALOG["mnist"], 12)
-    entries = {"encoder.standardization": "pascalvoc-sp"}
+    entries = {"encoder.normalize_inputs": "pascalvoc-sp"}
     taken = take_graphs(graphs, load_experiment("pattern/default", entries))
-    with pytest.raises(UserError, match="standardization must be 'none'"):
-        fit(*taken, folder=tmp_path / "run")
+    with pytest.raises(UserError, match="normalize_inputs must be 'none'"):
+        fit(*taken, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -549,14 +561,14 @@ def test_recomputed_activations_meet_the_same_line_up() -> None:
     for backbone in (plain, again):
         plain.zero_grad()
         backbone(GRAPHS, TOPOLOGY).square().sum().backward()
-        gradients.append(plain.layers[0].mixer.mamba.in_proj.weight.grad.clone())
+        gradients.append(plain.layers[0].global_model.mamba.in_proj.weight.grad.clone())
     assert torch.allclose(*gradients, atol=1e-5)
 
 
 def test_what_layers_share_is_what_each_would_find() -> None:
     torch.manual_seed(0)
-    mixers = (BigBird(8, 2), BigBird(8, 4, block=2), Attention(8, 2), Performer(8, 2))
-    layers = [GPSLayer(8, None, mixer).eval() for mixer in mixers]
+    global_models = (BigBird(8, 2), BigBird(8, 4, block=2), Attention(8, 2), Performer(8, 2))
+    layers = [GPSLayer(8, None, global_model).eval() for global_model in global_models]
     x, e = GRAPHS.x, GRAPHS.e
     for layer in layers:
         x, e = layer(x, e, TOPOLOGY)

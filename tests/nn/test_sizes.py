@@ -12,10 +12,10 @@ from graphmamba.nn import (
     ExphormerStack,
     GatedGCN,
     GPSLayer,
+    GraphMambaGlobal,
     GraphMambaLayer,
-    GraphMambaMixer,
     Performer,
-    PlainLayer,
+    ResidualLayer,
 )
 
 WIDTHS = [96, 64, 52, 48]
@@ -38,13 +38,13 @@ def test_parts(d: int) -> None:
     assert count(Performer(d, 4, head_width=64)) == 256 * 4 * d + d
     assert count(Performer(d, 4)) == 4 * d * d + d
     assert count(BigBird(d, 4)) == 6 * d * d + 7 * d
-    assert count(PlainLayer(d, GINE(d))) == 2 * (d * d + d)
-    assert count(PlainLayer(d, GCN(d))) == d * d + d
-    assert count(PlainLayer(d, GCNE(d), norm="batch")) == d * d + 3 * d
-    assert count(PlainLayer(d, GCN(d, has_bias=False), norm="batch")) == d * d + 2 * d
-    mixer = GraphMambaMixer(d)
-    both = PlainLayer(d, GCNE(d), norm="batch", mixer=mixer)
-    assert count(both) == count(mixer) + d * d + 5 * d
+    assert count(ResidualLayer(d, GINE(d))) == 2 * (d * d + d)
+    assert count(ResidualLayer(d, GCN(d))) == d * d + d
+    assert count(ResidualLayer(d, GCNE(d), norm="batch")) == d * d + 3 * d
+    assert count(ResidualLayer(d, GCN(d, has_bias=False), norm="batch")) == d * d + 2 * d
+    global_model = GraphMambaGlobal(d)
+    both = ResidualLayer(d, GCNE(d), norm="batch", global_model=global_model)
+    assert count(both) == count(global_model) + d * d + 5 * d
 
 
 @pytest.mark.parametrize("d", WIDTHS)

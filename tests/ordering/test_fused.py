@@ -15,11 +15,11 @@ from tests.helpers.processes import needs_triton, only_interpreted, run_apart
 POLICIES = (
     OrderPolicy(),
     OrderPolicy(bins=3),
-    OrderPolicy(bins=2, deal="modulo"),
+    OrderPolicy(bins=2, bin_assignment="modulo"),
     OrderPolicy(noise="none"),
-    OrderPolicy(key="none"),
-    OrderPolicy(key="none", bins=2, noise="none"),
-    OrderPolicy(key="eigenvector", noise="none"),
+    OrderPolicy(score="none"),
+    OrderPolicy(score="none", bins=2, noise="none"),
+    OrderPolicy(score="eigenvector", noise="none"),
 )
 
 
@@ -39,7 +39,7 @@ def assert_interpreted_kernel_joins_alike() -> None:
 
     for policy, topology in cases():
         [(word, _)] = _join(_keys(policy, topology, 2, range(3, 6)))
-        score = None if policy.key == "none" else node_key(policy, topology)
+        score = None if policy.score == "none" else node_key(policy, topology)
         assert torch.equal(join_words(policy, topology, score, 2, range(3, 6)), word), policy
 
 

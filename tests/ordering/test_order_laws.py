@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import torch
 
-from graphmamba.ordering.permutation import line_up
+from graphmamba.ordering.permutation import order_nodes
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.ordering.scores import _deviation, _smooth, out_degree
 from tests.ordering.test_permutation import path, random_topology, sequences, with_spectrum
 
 
 def test_waves_are_as_large_as_one_over_the_root_of_their_eigenvalue() -> None:
-    topology = with_spectrum(path(12), [12], frequencies=6)
+    topology = with_spectrum(path(12), [12], num_eigenvectors=6)
     drawn = _smooth(6, topology, torch.arange(4000)[:, None])
     vectors, values = topology.laplacian_vectors.double(), topology.laplacian_values[0].double()
     # what all nodes have in common is taken away, which the first wave alone has
@@ -22,7 +22,7 @@ def test_waves_are_as_large_as_one_over_the_root_of_their_eigenvalue() -> None:
 def test_clusters_go_before_the_score() -> None:
     topology = random_topology((60,))
     degree = out_degree(topology)
-    line = line_up(OrderPolicy(key="degree", clusters="first"), topology, samples=4)
+    line = order_nodes(OrderPolicy(score="degree", clusters="first"), topology, samples=4)
     falls = 0
     for slots in sequences(line, 60):
         cluster = topology.cluster[slots % 60]

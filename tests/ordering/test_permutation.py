@@ -14,17 +14,17 @@ from torch_geometric.data import Data
 from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn import Backbone, GraphMambaLayer
-from graphmamba.nn.graph_mamba import GraphMambaMixer
+from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.ordering import (
     ABLATIONS,
     PUBLISHED,
-    LineUp,
+    NodeOrder,
     OrderPolicy,
-    line_up,
-    line_up_layers,
+    order_layers,
+    order_nodes,
     permutation,
 )
-from graphmamba.ordering.permutation import Request, line_ups_of
+from graphmamba.ordering.permutation import Request, node_orders_of
 from graphmamba.ordering.scores import out_degree, score_keys
 from tests.helpers.graphs import one_graph, path, random_rows, random_topology, with_spectrum
 from tests.helpers.typecheck import typecheck_off
@@ -34,13 +34,13 @@ POLICIES = {
     **{f"ablation-{name}": policy for name, policy in ABLATIONS.items()},
     **PUBLISHED,
     "degree-uniform": OrderPolicy(noise="uniform"),
-    "eigenvector-ties": OrderPolicy(key="eigenvector"),
-    "random-walk-graph": OrderPolicy(key="random_walk", noise="normal"),
-    "smooth": OrderPolicy(key="smooth"),
-    "smooth-bins": OrderPolicy(key="smooth", bins=2),
-    "smooth-clusters": OrderPolicy(key="smooth", clusters="first"),
+    "eigenvector-ties": OrderPolicy(score="eigenvector"),
+    "random-walk-graph": OrderPolicy(score="random_walk", noise="normal"),
+    "spectral": OrderPolicy(score="spectral"),
+    "smooth-bins": OrderPolicy(score="spectral", bins=2),
+    "smooth-clusters": OrderPolicy(score="spectral", clusters="first"),
     "clusters-still": OrderPolicy(clusters="first", noise="none"),
-    "clusters-bins": OrderPolicy(key="eigenvector", clusters="first", bins=2),
+    "clusters-bins": OrderPolicy(score="eigenvector", clusters="first", bins=2),
 }
 # A policy that reads the whole batch cannot ignore it, as the published code cannot.
 ALONE = {name: policy for name, policy in POLICIES.items() if policy.noise_scope == "graph"}
@@ -50,14 +50,14 @@ def by_name(policies: dict[str, OrderPolicy]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("policy", policies.values(), ids=policies.keys())
 
 
-def sequences(line: LineUp, nodes: int) -> list[Tensor]:
+def sequences(line: NodeOrder, nodes: int) -> list[Tensor]:
     """Slots of each sequence."""
     steps = line.samples * nodes
     order = torch.arange(steps) if line.order is None else line.order
     return [order[start:end] for start, end in pairwise(line.cu_seqlens.tolist())]
 
 
-def visits(line: LineUp, topology: Topology, graph: int, sample: int) -> list[list[int]]:
+def visits(line: NodeOrder, topology: Topology, graph: int, sample: int) -> list[list[int]]:
     """Nodes that each bin of a graph visits, by their places in the graph."""
     nodes, graphs = topology.batch.shape[0], topology.num_graphs
     slots = sequences(line, nodes)
@@ -74,7 +74,7 @@ def test_is_a_permutation_inside_each_graph(policy: OrderPolicy, samples: int, s
     generator = torch.Generator().manual_seed(seed)
     sizes = torch.randint(10, (1 + seed,), generator=generator).tolist()
     topology = random_topology(sizes, seed=seed)
-    line = line_up(policy, topology, samples=samples)
+    line = order_nodes(policy, topology, samples=samples)
     assert line.cu_seqlens.dtype == torch.int32
     assert line.cu_seqlens[0] == 0
     assert line.cu_seqlens[-1] == samples * sum(sizes)
@@ -89,7 +89,7 @@ def test_is_a_permutation_inside_each_graph(policy: OrderPolicy, samples: int, s
 def test_degree_ascends(bins: int) -> None:
     topology = random_topology((30, 1, 20))
     degree = out_degree(topology)
-    line = line_up(OrderPolicy(bins=bins), topology, samples=4)
+    line = order_nodes(OrderPolicy(bins=bins), topology, samples=4)
     for slots in sequences(line, 51):
         assert (degree[slots % 51].diff() >= 0).all()
 
@@ -103,7 +103,7 @@ def test_out_degree_counts_loops_and_repeats() -> None:
 def test_every_order_of_ties_is_equally_likely() -> None:
     topology = replace(random_topology((3, 3)), edge_index=torch.empty(2, 0, dtype=torch.int64))
     count = 3_000
-    line = line_up(OrderPolicy(), topology, samples=count)
+    line = order_nodes(OrderPolicy(), topology, samples=count)
     for graph in range(2):
         orders = Counter(
             tuple(visits_of.tolist()) for visits_of in (line.order.view(count, 2, 3)[:, graph] % 6)
@@ -115,7 +115,7 @@ def test_every_order_of_ties_is_equally_likely() -> None:
 
 def test_bins_are_dealt_evenly_and_anew() -> None:
     topology = random_topology((3_000,))
-    line = line_up(OrderPolicy(bins=3), topology, samples=2)
+    line = order_nodes(OrderPolicy(bins=3), topology, samples=2)
     sizes = line.cu_seqlens.diff()
     assert sizes.numel() == 6
     assert ((sizes - 1_000).abs() < 130).all()
@@ -127,8 +127,8 @@ def test_the_bin_of_a_node_says_nothing_about_its_noise() -> None:
     topology = replace(random_topology((100,)), centrality=torch.linspace(0, 1, 100))
 
     def swapped(bins: int) -> float:
-        policy = OrderPolicy(key="eigenvector", noise="uniform", bins=bins)
-        line = line_up(policy, topology, samples=10)
+        policy = OrderPolicy(score="eigenvector", noise="uniform", bins=bins)
+        line = order_nodes(policy, topology, samples=10)
         pairs = [pair for slots in sequences(line, 100) for pair in combinations(slots.tolist(), 2)]
         return sum(first > second for first, second in pairs) / len(pairs)
 
@@ -137,19 +137,19 @@ def test_the_bin_of_a_node_says_nothing_about_its_noise() -> None:
 
 def test_modulo_bins_go_by_the_place_in_the_graph() -> None:
     topology = random_topology((5, 4))
-    line = line_up(OrderPolicy(bins=2, deal="modulo"), topology)
+    line = order_nodes(OrderPolicy(bins=2, bin_assignment="modulo"), topology)
     assert [sorted(bin_) for bin_ in visits(line, topology, 1, 0)] == [[0, 2], [1, 3]]
 
 
 def test_no_noise_keeps_ties_in_the_order_of_the_data() -> None:
     topology = random_topology((20,))
     degree = out_degree(topology).tolist()
-    line = line_up(OrderPolicy(noise="none"), topology)
+    line = order_nodes(OrderPolicy(noise="none"), topology)
     assert line.order.tolist() == sorted(range(20), key=lambda node: (degree[node], node))
 
 
 def test_identity_needs_no_order() -> None:
-    line = line_up(ABLATIONS["none"], random_topology((2, 0, 3)), samples=2)
+    line = order_nodes(ABLATIONS["none"], random_topology((2, 0, 3)), samples=2)
     assert line.order is None
     assert line.cu_seqlens.tolist() == [0, 2, 2, 5, 7, 7, 10]
 
@@ -157,10 +157,10 @@ def test_identity_needs_no_order() -> None:
 @by_name(ALONE)
 def test_a_graph_is_lined_up_alike_alone_and_in_a_batch(policy: OrderPolicy) -> None:
     topology = random_topology((7, 1, 12, 0, 3), seed=3)
-    together = line_up(policy, topology, samples=3, layer=2)
+    together = order_nodes(policy, topology, samples=3, layer=2)
     for graph in range(5):
         alone, _, _ = one_graph(topology, graph)
-        single = line_up(policy, alone, samples=3, layer=2)
+        single = order_nodes(policy, alone, samples=3, layer=2)
         for sample in range(3):
             assert visits(single, alone, 0, sample) == visits(together, topology, graph, sample)
 
@@ -168,13 +168,13 @@ def test_a_graph_is_lined_up_alike_alone_and_in_a_batch(policy: OrderPolicy) -> 
 @pytest.mark.parametrize("change", ["seed", "layer", "sample", "graph"])
 def test_draws_depend_on_every_counter(change: str) -> None:
     topology = replace(random_topology((40, 40)), edge_index=torch.empty(2, 0, dtype=torch.int64))
-    line = line_up(OrderPolicy(), topology, samples=2)
+    line = order_nodes(OrderPolicy(), topology, samples=2)
     here = visits(line, topology, 0, 0)
     other = {
         "seed": lambda: visits(
-            line_up(OrderPolicy(), replace(topology, seed=torch.tensor(9))), topology, 0, 0
+            order_nodes(OrderPolicy(), replace(topology, seed=torch.tensor(9))), topology, 0, 0
         ),
-        "layer": lambda: visits(line_up(OrderPolicy(), topology, layer=1), topology, 0, 0),
+        "layer": lambda: visits(order_nodes(OrderPolicy(), topology, layer=1), topology, 0, 0),
         "sample": lambda: visits(line, topology, 0, 1),
         "graph": lambda: visits(line, topology, 1, 0),
     }[change]()
@@ -182,14 +182,14 @@ def test_draws_depend_on_every_counter(change: str) -> None:
 
 
 def test_same_seed_same_order() -> None:
-    lines = [line_up(OrderPolicy(bins=2), random_topology(), samples=3) for _ in range(2)]
+    lines = [order_nodes(OrderPolicy(bins=2), random_topology(), samples=3) for _ in range(2)]
     assert torch.equal(lines[0].order, lines[1].order)
     assert torch.equal(lines[0].cu_seqlens, lines[1].cu_seqlens)
 
 
 def test_clusters_stay_together_in_changing_order() -> None:
     topology = random_topology((60,))
-    line = line_up(ABLATIONS["cluster"], topology, samples=100)
+    line = order_nodes(ABLATIONS["cluster"], topology, samples=100)
     seen = set()
     for slots in sequences(line, 60):
         runs = torch.unique_consecutive(topology.cluster[slots % 60]).tolist()
@@ -200,7 +200,7 @@ def test_clusters_stay_together_in_changing_order() -> None:
 
 def test_clusters_and_nodes_share_no_draws() -> None:
     topology = replace(random_topology((4,)), cluster=torch.tensor([0, 0, 1, 1]))
-    line = line_up(OrderPolicy(key="none", clusters="first"), topology, samples=400)
+    line = order_nodes(OrderPolicy(score="none", clusters="first"), topology, samples=400)
     orders = [visits(line, topology, 0, sample)[0] for sample in range(400)]
     # Whether their cluster is first says nothing about the order of its nodes.
     alike = [(order[0] < 2) == (order.index(0) < order.index(1)) for order in orders]
@@ -212,7 +212,7 @@ def test_any_whole_number_names_a_cluster(policy: OrderPolicy) -> None:
     sizes = 4, 1, 4
     numbers = torch.tensor([0, 5_000_000, 7, -3, 2**62, -(2**62), 900, 1, 1])
     topology = replace(random_topology(sizes), cluster=numbers)
-    line = line_up(policy, topology, samples=2)
+    line = order_nodes(policy, topology, samples=2)
     for sample in range(2):
         for graph, size in enumerate(sizes):
             dealt = visits(line, topology, graph, sample)
@@ -221,20 +221,20 @@ def test_any_whole_number_names_a_cluster(policy: OrderPolicy) -> None:
 
 def test_clusters_without_noise_go_by_their_numbers() -> None:
     topology = replace(random_topology((4,)), cluster=torch.tensor([7, 5_000_000, 7, -3]))
-    line = line_up(OrderPolicy(key="none", clusters="first", noise="none"), topology)
+    line = order_nodes(OrderPolicy(score="none", clusters="first", noise="none"), topology)
     assert line.order.tolist() == [3, 0, 2, 1]
 
 
 def test_clusters_that_are_no_integers_are_refused() -> None:
     message = "topology.cluster must hold integers, got torch.float32"
     with typecheck_off(), pytest.raises(UserError, match=message):
-        line_up(ABLATIONS["cluster"], replace(random_topology((4,)), cluster=torch.rand(4)))
+        order_nodes(ABLATIONS["cluster"], replace(random_topology((4,)), cluster=torch.rand(4)))
 
 
 def test_clusters_part_ties_of_the_degree() -> None:
     topology = random_topology((60,))
     degree = out_degree(topology)
-    line = line_up(OrderPolicy(clusters="ties"), topology)
+    line = order_nodes(OrderPolicy(clusters="tie_breaking"), topology)
     pairs = torch.stack([degree[line.order], topology.cluster[line.order]], dim=1)
     assert (degree[line.order].diff() >= 0).all()
     runs = torch.unique_consecutive(pairs, dim=0)
@@ -243,7 +243,7 @@ def test_clusters_part_ties_of_the_degree() -> None:
 
 def test_noise_of_one_deviation_swaps_near_scores_only() -> None:
     topology = replace(random_topology((400,)), centrality=torch.linspace(0, 1, 400))
-    line = line_up(OrderPolicy(key="eigenvector", noise="uniform"), topology)
+    line = order_nodes(OrderPolicy(score="eigenvector", noise="uniform"), topology)
     moved = (line.order - torch.arange(400)).abs().max()
     # One deviation of evenly spread scores is 0.289 of their range.
     assert 20 < moved <= 0.29 * 400
@@ -254,8 +254,8 @@ def test_normal_noise_is_normal() -> None:
         random_topology((2, 2)),
         random_walk=torch.tensor([[0.0], [1.0], [0.0], [1.0]]),
     )
-    policy = OrderPolicy(key="random_walk", noise="normal")
-    line = line_up(policy, topology, samples=4_000)
+    policy = OrderPolicy(score="random_walk", noise="normal")
+    line = order_nodes(policy, topology, samples=4_000)
     # Scores 0 and -1, deviation 0.707 of noise each: node 1 first with chance Phi(1 / 1).
     share = (line.order.view(4_000, 2, 2)[:, 0, 0] % 4 == 1).double().mean()
     assert abs(share - 0.8413) < 0.03
@@ -264,30 +264,33 @@ def test_normal_noise_is_normal() -> None:
 def test_equal_scores_stay_tied_across_signs_of_zero() -> None:
     walk = torch.tensor([[0.0], [-0.0], [0.0]])
     topology = replace(random_topology((3,)), random_walk=walk)
-    line = line_up(OrderPolicy(key="random_walk", noise="none"), topology)
+    line = order_nodes(OrderPolicy(score="random_walk", noise="none"), topology)
     assert line.order.tolist() == [0, 1, 2]
 
 
 def test_negative_scores_sort_before_positive_ones() -> None:
     centrality = torch.tensor([2.0, -3.0, 0.5, -0.25])
     topology = replace(random_topology((4,)), centrality=centrality)
-    line = line_up(OrderPolicy(key="eigenvector", noise="none"), topology)
+    line = order_nodes(OrderPolicy(score="eigenvector", noise="none"), topology)
     assert line.order.tolist() == [1, 3, 2, 0]
 
 
 def test_keys_too_wide_for_one_word_sort_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = random_topology((30, 20, 9))
     policies = [OrderPolicy(), OrderPolicy(bins=2, clusters="first"), OrderPolicy(noise="none")]
-    wide = [line_up(policy, topology, samples=2).order for policy in policies]
+    wide = [order_nodes(policy, topology, samples=2).order for policy in policies]
     monkeypatch.setattr(import_module("graphmamba.ordering.permutation"), "WORD_BITS", 1)
-    narrow = [line_up(policy, topology, samples=2).order for policy in policies]
+    narrow = [order_nodes(policy, topology, samples=2).order for policy in policies]
     for one, other in zip(wide, narrow, strict=True):
         assert torch.equal(one, other)
 
 
 def test_along_a_smooth_function_neighbours_stay_near_and_orders_differ() -> None:
     topology = with_spectrum(path(300), [300])
-    lines = [line_up(OrderPolicy(key="smooth"), topology, layer=layer).order for layer in range(20)]
+    lines = [
+        order_nodes(OrderPolicy(score="spectral"), topology, layer=layer).order
+        for layer in range(20)
+    ]
     gaps = torch.stack([line.argsort().diff().abs().float().mean() for line in lines])
     # 100 at random; 1 in their order along the path
     assert gaps.mean() < 5
@@ -300,17 +303,19 @@ def test_parts_without_an_edge_between_them_follow_one_another_on_a_smooth_funct
     edges = torch.cat([path(20), path(30, start=20)], dim=1)
     topology = with_spectrum(edges, [50])
     for layer in range(20):
-        line = line_up(OrderPolicy(key="smooth"), topology, layer=layer).order
+        line = order_nodes(OrderPolicy(score="spectral"), topology, layer=layer).order
         changes = ((line < 20).int().diff() != 0).sum()
         assert changes == 1
 
 
 def test_a_smooth_function_reads_no_more_eigenvectors_than_it_is_made_of() -> None:
-    many = with_spectrum(path(60), [60], frequencies=12)
+    many = with_spectrum(path(60), [60], num_eigenvectors=12)
     vectors, values = many.laplacian_vectors, many.laplacian_values
     few = replace(many, laplacian_vectors=vectors[:, :4], laplacian_values=values[:, :4])
     orders = [
-        line_up(OrderPolicy(key="smooth", frequencies=count), topology, samples=3).order
+        order_nodes(
+            OrderPolicy(score="spectral", num_eigenvectors=count), topology, samples=3
+        ).order
         for topology, count in ((few, 4), (many, 4), (many, 12))
     ]
     assert torch.equal(orders[0], orders[1])
@@ -323,7 +328,7 @@ def test_what_all_nodes_have_in_common_costs_a_smooth_function_no_digits() -> No
     edges = torch.tensor(list(graph.edges)).T
     topology = with_spectrum(torch.cat([edges, edges.flip(0)], dim=1), [1000])
     bits, streams = torch.zeros(3, 1000, dtype=torch.int64), torch.arange(3)[:, None]
-    (scores, _), *_ = score_keys(OrderPolicy(key="smooth"), topology, bits, streams)
+    (scores, _), *_ = score_keys(OrderPolicy(score="spectral"), topology, bits, streams)
     assert all(len(row.unique()) > 990 for row in scores)
 
 
@@ -334,7 +339,7 @@ def test_graphs_with_few_eigenvectors_are_lined_up_smoothly() -> None:
     assert topology.laplacian_vectors.isnan().any()
     orders = set()
     for layer in range(40):
-        line = line_up(OrderPolicy(key="smooth"), topology, layer=layer)
+        line = order_nodes(OrderPolicy(score="spectral"), topology, layer=layer)
         orders.add(tuple(visits(line, topology, 0, 0)[0]))
     # the middle of three comes first or last where it is the second eigenvector that decides
     assert {(0, 1, 2), (2, 1, 0)} < orders
@@ -344,16 +349,16 @@ def test_graphs_with_few_eigenvectors_are_lined_up_smoothly() -> None:
     ("policy", "missing"),
     [
         (OrderPolicy(), "seed"),
-        (OrderPolicy(key="eigenvector"), "centrality"),
-        (OrderPolicy(key="random_walk"), "random_walk"),
-        (OrderPolicy(key="smooth"), "laplacian_vectors"),
-        (OrderPolicy(key="smooth"), "laplacian_values"),
+        (OrderPolicy(score="eigenvector"), "centrality"),
+        (OrderPolicy(score="random_walk"), "random_walk"),
+        (OrderPolicy(score="spectral"), "laplacian_vectors"),
+        (OrderPolicy(score="spectral"), "laplacian_values"),
         (OrderPolicy(clusters="first"), "cluster"),
     ],
 )
 def test_what_a_policy_needs_is_asked_for(policy: OrderPolicy, missing: str) -> None:
     with pytest.raises(UserError, match=f"topology.{missing} must be given .* got None"):
-        line_up(policy, replace(random_topology(), **{missing: None}))
+        order_nodes(policy, replace(random_topology(), **{missing: None}))
 
 
 @pytest.mark.gpu
@@ -368,7 +373,7 @@ def test_the_order_is_the_same_on_the_gpu(policy: OrderPolicy) -> None:
             if isinstance(column, Tensor)
         },
     )
-    here, there = (line_up(policy, place, samples=3) for place in (topology, moved))
+    here, there = (order_nodes(policy, place, samples=3) for place in (topology, moved))
     assert torch.equal(here.cu_seqlens, there.cu_seqlens.cpu())
     if here.order is not None:
         assert torch.equal(here.order, there.order.cpu())
@@ -381,7 +386,7 @@ TOPOLOGIES = {
 }
 
 
-def assert_same(ours: LineUp, theirs: LineUp) -> None:
+def assert_same(ours: NodeOrder, theirs: NodeOrder) -> None:
     assert ours.samples == theirs.samples
     assert ours.cu_seqlens.dtype == theirs.cu_seqlens.dtype
     assert torch.equal(ours.cu_seqlens, theirs.cu_seqlens)
@@ -397,17 +402,17 @@ def assert_same(ours: LineUp, theirs: LineUp) -> None:
 def test_layers_lined_up_together_are_as_alone(
     policy: OrderPolicy, samples: int, topology: Topology
 ) -> None:
-    lines = line_up_layers(policy, topology, samples=samples, layers=range(2, 5))
+    lines = order_layers(policy, topology, samples=samples, layers=range(2, 5))
     assert len(lines) == 3
     for layer, line in zip(range(2, 5), lines, strict=True):
-        assert_same(line, line_up(policy, topology, samples=samples, layer=layer))
+        assert_same(line, order_nodes(policy, topology, samples=samples, layer=layer))
 
 
 @by_name(POLICIES)
 def test_what_is_known_of_a_batch_changes_no_order(policy: OrderPolicy) -> None:
     topology = random_topology()
     known = replace(topology, ptr=topology.starts(), edge_layout=topology.lay_out())
-    assert_same(line_up(policy, known, samples=2), line_up(policy, topology, samples=2))
+    assert_same(order_nodes(policy, known, samples=2), order_nodes(policy, topology, samples=2))
 
 
 @pytest.mark.parametrize("most", [1, 60, 1 << 22])
@@ -419,10 +424,10 @@ def test_requests_are_met_whatever_their_layers(most: int, monkeypatch: pytest.M
         *((first, 2, layer) for layer in (0, 1)),
         *((second, 1, layer) for layer in (1, 3)),
     ]
-    made = line_ups_of(requests, topology)
+    made = node_orders_of(requests, topology)
     assert set(made) == set(requests)
     for policy, samples, layer in requests:
-        alone = line_up(policy, topology, samples=samples, layer=layer)
+        alone = order_nodes(policy, topology, samples=samples, layer=layer)
         assert_same(made[policy, samples, layer], alone)
 
 
@@ -434,11 +439,11 @@ def test_runs_are_no_longer_than_asked_for() -> None:
 def test_a_line_up_that_was_made_is_taken() -> None:
     topology, policy = random_topology(), OrderPolicy(noise="none")
     x, _ = random_rows(topology)
-    mixer = GraphMambaMixer(8, policy)
-    other = line_up(OrderPolicy(), topology, layer=7)
-    told = mixer(x, replace(topology, line_up=other))
-    assert torch.equal(told, mixer.mamba(x, other.cu_seqlens, other.order))
-    assert not torch.equal(told, mixer(x, topology))
+    global_model = GraphMambaGlobal(8, policy)
+    other = order_nodes(OrderPolicy(), topology, layer=7)
+    told = global_model(x, replace(topology, node_order=other))
+    assert torch.equal(told, global_model.mamba(x, other.cu_seqlens, other.order))
+    assert not torch.equal(told, global_model(x, topology))
 
 
 class Alone(nn.Module):
@@ -449,7 +454,7 @@ class Alone(nn.Module):
         self.layer = layer
 
     def forward(self, x: torch.Tensor, e: torch.Tensor, topology: Topology) -> object:
-        return self.layer(x, e, replace(topology, line_up=None))
+        return self.layer(x, e, replace(topology, node_order=None))
 
 
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])

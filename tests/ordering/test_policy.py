@@ -22,9 +22,12 @@ from tests.helpers.typecheck import typecheck_off
         ({"eval_samples": -1}, "eval_samples must be at least 1, got -1"),
         ({"noise_width": 0.0}, "noise_width must be positive and finite, got 0.0"),
         ({"noise_width": float("nan")}, "noise_width must be positive and finite, got nan"),
-        ({"key": "none", "noise": "normal"}, "noise must be .* with key='none', got 'normal'"),
-        ({"key": "smooth", "noise": "none"}, "noise must be 'ties' with key='smooth', got 'none'"),
-        ({"frequencies": 0}, "frequencies must be at least 1, got 0"),
+        ({"key": "none", "noise": "normal"}, "noise must be .* with score='none', got 'normal'"),
+        (
+            {"key": "spectral", "noise": "none"},
+            "noise must be 'tie_breaking' with score='spectral', got 'none'",
+        ),
+        ({"num_eigenvectors": 0}, "num_eigenvectors must be at least 1, got 0"),
     ],
 )
 def test_wrong_fields_are_refused(arguments: dict[str, object], message: str) -> None:
@@ -35,7 +38,9 @@ def test_wrong_fields_are_refused(arguments: dict[str, object], message: str) ->
 def test_one_sample_is_enough_where_all_are_alike() -> None:
     assert OrderPolicy(noise="none").samples(is_training=False) == 1
     assert OrderPolicy(noise="none", bins=2).samples(is_training=False) == 5
-    assert OrderPolicy(noise="none", bins=2, deal="modulo").samples(is_training=False) == 1
+    assert (
+        OrderPolicy(noise="none", bins=2, bin_assignment="modulo").samples(is_training=False) == 1
+    )
 
 
 def test_training_and_evaluation_have_their_own_samples() -> None:
@@ -47,7 +52,7 @@ def test_training_and_evaluation_have_their_own_samples() -> None:
 def test_the_defaults_are_the_published_main_variant() -> None:
     main = PUBLISHED["Mamba_Hybrid_Degree_Noise"]
     assert main == OrderPolicy() == ABLATIONS["degree"]
-    assert (main.key, main.noise, main.bins, main.eval_samples) == ("degree", "ties", 1, 5)
+    assert (main.key, main.noise, main.bins, main.eval_samples) == ("degree", "tie_breaking", 1, 5)
 
 
 def test_the_published_tables_are_complete() -> None:

@@ -25,19 +25,19 @@ from graphmamba.studies.ablation import (
 )
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.results import RunResult
-from graphmamba.training.run_dir import RunFolder, write_config
+from graphmamba.training.run_dir import RunDir, write_config
 
 SMALL = {
     "sizes": (3, 1, 1),
     "encoder.laplacian.channels": 4,
     "model.channels": 8,
     "model.layers": 1,
-    "recipe.epochs": 1,
-    "recipe.batch_size": 3,
+    "train.epochs": 1,
+    "train.batch_size": 3,
 }
 
 
-def result(folder: Path, seed: int, score: float, ending: str = "finished") -> RunResult:
+def result(folder: Path, seed: int, score: float, stop_reason: str = "finished") -> RunResult:
     return RunResult(
         folder=folder,
         seed=seed,
@@ -45,7 +45,7 @@ def result(folder: Path, seed: int, score: float, ending: str = "finished") -> R
         best_epoch=3,
         scores={"test": {"loss": 1.0, "average_precision": score}},
         epochs=5,
-        ending=ending,  # type: ignore[arg-type]
+        stop_reason=stop_reason,  # type: ignore[arg-type]
         parameters=373_018,
         seconds=60.0,
         peak_memory=10**9,
@@ -62,7 +62,7 @@ def small_study(folder: Path, rows: tuple[str, ...] = ("degree",), **overrides: 
     return Ablation(experiments, (0,), folder / "study", options, folder / "root")
 
 
-def begin(place: RunFolder, experiment: Experiment) -> None:
+def begin(place: RunDir, experiment: Experiment) -> None:
     """Leave what a run leaves that was killed before its first checkpoint."""
     place.begin()
     write_config(place.config, experiment, RunOptions(device="cpu"))
@@ -73,11 +73,11 @@ def test_rows_differ_from_the_main_model_by_their_order_alone(benchmark: str, bi
     base = load_experiment(f"{benchmark}/graph-mamba")
     rows = {row: row_experiment(benchmark, "order", row) for row in ORDER_ROWS}
     assert rows["degree"] == base
-    assert rows["none"].model.order == PUBLISHED["Mamba"]
-    assert len({str(row.model.order) for row in rows.values()}) == len(ORDER_ROWS)
+    assert rows["none"].model.ordering == PUBLISHED["Mamba"]
+    assert len({str(row.model.ordering) for row in rows.values()}) == len(ORDER_ROWS)
     for name, row in rows.items():
-        assert row.model.order.bins == (1 if name == "none" else bins)
-        assert replace(row, model=replace(row.model, order=base.model.order)) == base
+        assert row.model.ordering.bins == (1 if name == "none" else bins)
+        assert replace(row, model=replace(row.model, order=base.model.ordering)) == base
 
 
 @pytest.mark.parametrize("benchmark", ["peptides-func", "pascalvoc-sp"])
@@ -88,7 +88,7 @@ def test_each_row_puts_back_one_piece_of_the_paper_s_model(benchmark: str) -> No
     assert plus == load_experiment(f"{benchmark}/graph-mamba-plus")
     for name, row in rows.items():
         assert row not in (plus, paper), name
-    assert rows.pop("no-mamba").model == replace(plus.model, mixer="none")
+    assert rows.pop("no-mamba").model == replace(plus.model, global_model="none")
     # all other pieces together make the paper's model again
     together = plus
     for name in rows:
@@ -98,9 +98,9 @@ def test_each_row_puts_back_one_piece_of_the_paper_s_model(benchmark: str) -> No
 
 def test_a_piece_that_is_the_paper_s_already_has_no_row() -> None:
     same: dict[str, object] = {
-        "model.order.key": "smooth",
-        "model.order.direction": "bidirectional",
-        "model.order.bins": 2,
+        "model.ordering.score": "spectral",
+        "model.ordering.direction": "bidirectional",
+        "model.ordering.bins": 2,
     }
     rows = row_experiments("pascalvoc-sp", "plus", PLUS_ROWS, same)
     assert set(PLUS_ROWS) - rows.keys() == {"paper-order", "paper-block", "paper-layer"}
@@ -140,7 +140,7 @@ def test_a_run_that_was_stopped_goes_on(
     has_state: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = small_study(tmp_path)
-    place = RunFolder(tmp_path / "study" / "pattern" / "degree" / "seed-0")
+    place = RunDir(tmp_path / "study" / "pattern" / "degree" / "seed-0")
     begin(place, own.experiments["pattern", "degree"])
     (place.path / "leftover").touch()
     if has_state:
@@ -178,10 +178,10 @@ def test_a_run_that_stops_ends_the_study_and_enters_no_table(
 
 
 def test_runs_of_another_experiment_are_refused(tmp_path: Path) -> None:
-    place = RunFolder(tmp_path / "study" / "pattern" / "degree" / "seed-0")
+    place = RunDir(tmp_path / "study" / "pattern" / "degree" / "seed-0")
     begin(place, small_study(tmp_path).experiments["pattern", "degree"])
     with pytest.raises(ValueError, match="must hold runs of the same experiment"):
-        small_study(tmp_path, **{"recipe.epochs": 2}).run(str, str)
+        small_study(tmp_path, **{"train.epochs": 2}).run(str, str)
 
 
 def test_a_report_trains_nothing_and_reads_runs_that_lie_elsewhere(
@@ -195,16 +195,16 @@ def test_a_report_trains_nothing_and_reads_runs_that_lie_elsewhere(
     given: Any = {"benchmarks": "pattern", "also": kept, "out": out, "report": True}
     with pytest.raises(ValueError, match="folder must hold finished runs for a report"):
         ablation(runs, **given)
-    for place, row, ending in (
+    for place, row, stop_reason in (
         (runs / "pattern" / "none" / "seed-1", "none", "finished"),
         (runs / "pattern" / "cluster" / "seed-0", "cluster", "max time"),
         # the main model under its own name, and another one that is not asked for
         (kept / "pattern" / "graph-mamba" / "seed-2", "degree", "finished"),
         (kept / "pattern" / "other" / "seed-0", "permutation", "signal"),
     ):
-        run = RunFolder(place)
+        run = RunDir(place)
         begin(run, row_experiment("pattern", "order", row))
-        run.write_results(result(place, int(place.name[-1]), 0.5, ending))
+        run.write_results(result(place, int(place.name[-1]), 0.5, stop_reason))
     ablation(runs, **given)
     rows = list(csv.DictReader((out / "ablation.csv").read_text().splitlines()))
     assert [(row["row"], row["seeds"]) for row in rows] == [("none", "1"), ("degree", "2")]
@@ -232,7 +232,7 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
     assert all(number in shown for number in ("0.6100", "0.0082", "0.6834", "permutation + degree"))
     write_ablation(entries, tmp_path / "new")
     assert {path.name for path in (tmp_path / "new").iterdir()} == {
-        f"ablation.{ending}" for ending in ("csv", "json", "md", "png", "svg")
+        f"ablation.{stop_reason}" for stop_reason in ("csv", "json", "md", "png", "svg")
     }
     first = (tmp_path / "new" / "ablation.md").read_text().splitlines()[2]
     assert "neither" in first
@@ -260,10 +260,13 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
         ({"seeds": "one"}, "seeds must be whole numbers"),
         ({"options": {"seed": 3}}, "seeds must be given in the place of seed"),
         ({"overrides": {"benchmark": "mnist"}}, "benchmarks must name the data sets, got benchm"),
-        ({"overrides": {"own.path": "a"}}, "benchmarks must name the data sets, got own.path='a'"),
         (
-            {"overrides": {"model.order.key": "none"}},
-            "rows must name the orders, got model.order.key='none'",
+            {"overrides": {"data.path": "a"}},
+            "benchmarks must name the data sets, got data.path='a'",
+        ),
+        (
+            {"overrides": {"model.ordering.score": "none"}},
+            "rows must name the orders, got model.ordering.score='none'",
         ),
     ],
 )

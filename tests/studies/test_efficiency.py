@@ -81,7 +81,7 @@ def without_memory(row: Row) -> Row:
 
 def test_all_cells_are_measured(findings: Findings) -> None:
     assert list(findings.rows) == cells_by_worth(TINY, "all")
-    for figure in ("fractions", "mixers"):
+    for figure in ("fractions", "models"):
         for _, cost in findings.costs(figure):
             assert cost.peak_bytes is not None
             assert cost.counted_flops == pytest.approx(cost.forward_flops, rel=0.02)
@@ -101,7 +101,9 @@ def test_matched_models_have_graph_mamba_s_width_and_depth() -> None:
                 base.model.channels,
                 base.model.layers,
             )
-            assert own.model.mixer == load_experiment(f"{benchmark}/{model}").model.mixer
+            assert (
+                own.model.global_model == load_experiment(f"{benchmark}/{model}").model.global_model
+            )
             assert own.encoder == base.encoder
             published = experiment_of(benchmark, model, "published")
             if model in ("graph-mamba", "gps-transformer", "gps-bigbird"):
@@ -121,7 +123,7 @@ def test_matched_models_have_graph_mamba_s_width_and_depth() -> None:
 )
 def test_the_order_is_work_for_mamba_alone(model: str, key: str, is_same: bool) -> None:
     name = f"pascalvoc-sp/{model}"
-    other = load_experiment(name, {f"model.{key}": 3, "recipe.epochs": 1})
+    other = load_experiment(name, {f"model.{key}": 3, "train.epochs": 1})
     assert is_the_same_work(load_experiment(name), other) == is_same
 
 
@@ -132,8 +134,8 @@ def test_files_and_tables_hold_every_row(findings: Findings, tmp_path: Path) -> 
     console, folder = Console(record=True, width=160), tmp_path / "q[/b]"
     write_findings(short, folder)
     print_findings(short, folder, console)
-    tables = {"malnet.csv", "largest_batch.csv", "mixers.csv", "efficiency.json"}
-    pictures = {"malnet.png", "malnet.svg", "mixers.png", "mixers.svg"}
+    tables = {"malnet.csv", "largest_batch.csv", "models.csv", "efficiency.json"}
+    pictures = {"malnet.png", "malnet.svg", "global models.png", "global models.svg"}
     assert {path.name for path in folder.iterdir()} == tables | pictures
     rows = list(csv.DictReader((folder / "malnet.csv").read_text().splitlines()))
     assert rows[-1]["peak_bytes"] == "OOM"
@@ -141,7 +143,7 @@ def test_files_and_tables_hold_every_row(findings: Findings, tmp_path: Path) -> 
     assert rows[-1]["held_bytes"] == "67108864"
     assert float(rows[-1]["original_flops"]) > float(rows[-1]["forward_flops"]) > 0
     content = json.loads((folder / "efficiency.json").read_text())
-    assert len(content["mixers"]) == len(findings.of("mixers"))
+    assert len(content["models"]) == len(findings.of("models"))
     assert content["claims"] == claims(findings)
     shown = console.export_text()
     held = "Held before a cell, and in no peak: at most 67.1 MB"
@@ -154,7 +156,7 @@ def test_figures_say_where_no_step_fits_and_what_is_not_measured_yet(
     findings: Findings, tmp_path: Path
 ) -> None:
     write_findings(changed(findings, without_memory), tmp_path)
-    for name in ("malnet", "mixers"):
+    for name in ("malnet", "models"):
         assert (tmp_path / f"{name}.svg").read_text().count("OOM: no step fits") == 2
     begun = {
         cell: row
@@ -162,12 +164,12 @@ def test_figures_say_where_no_step_fits_and_what_is_not_measured_yet(
         if cell.figure != "batches" and cell.sizing == "published"
     }
     write_findings(replace(findings, rows=begun), tmp_path)
-    for name in ("malnet", "mixers"):
+    for name in ("malnet", "models"):
         assert (tmp_path / f"{name}.svg").read_text().count("not measured yet") == 1
 
 
 def test_claims_compare_memory_and_operations(findings: Findings) -> None:
-    measured = findings.costs("mixers")
+    measured = findings.costs("models")
     cost = {cell.model: cost for cell, cost in measured if cell.sizing == "published"}
     first, ours, baseline = claims(findings)[0], cost["graph-mamba"], cost["gps-transformer"]
     assert (first["baseline"], first["sizing"]) == ("gps-transformer", "published")
@@ -186,7 +188,7 @@ def test_the_files_of_the_page_are_those_of_the_record(tmp_path: Path) -> None:
     found = read_findings(tmp_path, begun)
     write_rows(found, tmp_path)
     assert json.loads((tmp_path / "efficiency.json").read_text()).items() <= content.items()
-    for name in ("malnet.csv", "mixers.csv", "largest_batch.csv"):
+    for name in ("malnet.csv", "models.csv", "largest_batch.csv"):
         written = (ROOT / "docs" / "efficiency" / name).read_text()
         assert (tmp_path / name).read_text() == written
 
@@ -195,7 +197,7 @@ def test_the_files_of_the_page_are_those_of_the_record(tmp_path: Path) -> None:
 def test_a_gpu_reports_its_own_peak() -> None:
     begun, device = Findings(TINY, 10**9, {"device": "test"}), torch.device("cuda")
     *_, found = run(Bench(TINY, device, 4 * 10**9), "all", begun, str)
-    for _, cost in (*found.costs("fractions"), *found.costs("mixers")):
+    for _, cost in (*found.costs("fractions"), *found.costs("models")):
         assert cost.memory_measure == "torch.cuda.max_memory_allocated"
         assert cost.counted_flops == pytest.approx(cost.forward_flops, rel=0.02)
 
@@ -229,7 +231,7 @@ def bed(monkeypatch: pytest.MonkeyPatch) -> Bed:
     clock = SimpleNamespace(monotonic=lambda: 10.0 * len(made.measured))
     monkeypatch.setattr(watch, "time", clock)
     # drawing takes longer than all the rest; only the test that looks at the figures has them
-    for name in ("plot_fractions", "plot_mixers"):
+    for name in ("plot_fractions", "plot_models"):
         draw = getattr(report, name)
         monkeypatch.setattr(
             report, name, lambda *given, draw=draw: draw(*given) if made.draws else None
@@ -242,7 +244,7 @@ def content_of(folder: Path) -> dict[str, list[dict[str, object]]]:
 
 
 def rows_in(folder: Path) -> int:
-    return sum(len(content_of(folder)[name]) for name in ("fractions", "batches", "mixers"))
+    return sum(len(content_of(folder)[name]) for name in ("fractions", "batches", "models"))
 
 
 def test_the_most_telling_cells_come_first() -> None:
@@ -255,7 +257,7 @@ def test_the_most_telling_cells_come_first() -> None:
     ]
     assert {cell.benchmark for cell in order[22:34]} == {"peptides-func"}
     assert [cell.figure for cell in order[-2:]] == ["batches", "batches"]
-    assert {cell.figure for cell in cells_by_worth(FULL, "mixers")} == {"mixers"}
+    assert {cell.figure for cell in cells_by_worth(FULL, "models")} == {"models"}
     assert {cell.figure for cell in cells_by_worth(FULL, "malnet")} == {"fractions", "batches"}
 
 
@@ -272,9 +274,9 @@ def test_what_was_measured_outlives_a_crash_and_is_not_measured_again(
     assert len(bed.measured) == len(set(bed.measured)) == len(cells(PLAN)) - TWINS
     assert rows_in(tmp_path) == len(cells(PLAN))
     # in the order of the tables
-    mixers = content_of(tmp_path)["mixers"]
-    assert [row["benchmark"] for row in mixers] == ["cluster"] * 6 + ["peptides-func"] * 6
-    assert [row["sizing"] for row in mixers[:6]] == ["published"] * 3 + ["matched"] * 3
+    global_models = content_of(tmp_path)["models"]
+    assert [row["benchmark"] for row in global_models] == ["cluster"] * 6 + ["peptides-func"] * 6
+    assert [row["sizing"] for row in global_models[:6]] == ["published"] * 3 + ["matched"] * 3
     done = (tmp_path / "efficiency.json").read_bytes()
     bed.study(tmp_path)
     assert (tmp_path / "efficiency.json").read_bytes() == done
@@ -291,7 +293,11 @@ def test_a_budget_ends_the_study_with_files_and_says_what_is_missing(
     bed.study(tmp_path, max_time=45.0)
     bed.draws = False
     assert len(bed.measured) == 5
-    assert {path.name for path in tmp_path.iterdir()} >= {"malnet.svg", "mixers.png", "mixers.csv"}
+    assert {path.name for path in tmp_path.iterdir()} >= {
+        "malnet.svg",
+        "global models.png",
+        "models.csv",
+    }
     told = re.sub(r"\s+", " ", capsys.readouterr().out)
     assert "13 cells are missing, the same command goes on: peptides-func gps-transformer" in told
     bed.study(tmp_path)
@@ -300,7 +306,7 @@ def test_a_budget_ends_the_study_with_files_and_says_what_is_missing(
 
 
 def test_parts_come_together_in_one_folder(bed: Bed, tmp_path: Path) -> None:
-    bed.study(tmp_path, part="mixers")
+    bed.study(tmp_path, part="models")
     assert not (tmp_path / "malnet.csv").exists()
     bed.study(tmp_path, part="malnet")
     assert rows_in(tmp_path) == len(cells(PLAN))

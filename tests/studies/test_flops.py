@@ -39,10 +39,10 @@ SETS = {
 }
 NAMES = [f"{benchmark}/{model}" for model, sets in SETS.items() for benchmark in sets]
 OVERRIDES: dict[str, dict[str, object]] = {
-    "both ways": {"model.order.direction": "bidirectional"},
+    "both ways": {"model.ordering.direction": "bidirectional"},
     "normed": {"model.input_norm": "layer", "model.norm": "layer"},
-    "alone": {"model.local": "none"},
-    "standardised": {"encoder.standardization": "pascalvoc-sp", "head.dropout": 0.1},
+    "alone": {"model.local_model": "none"},
+    "standardised": {"encoder.normalize_inputs": "pascalvoc-sp", "head.dropout": 0.1},
 }
 
 
@@ -74,16 +74,16 @@ def test_formulas_know_the_options(overrides: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("norm", ["batch", "layer"])
-@pytest.mark.parametrize("local", [GatedGCN, None], ids=["gatedgcn", "alone"])
+@pytest.mark.parametrize("local_model", [GatedGCN, None], ids=["gatedgcn", "alone"])
 def test_dropouts_are_counted_wherever_a_layer_drops(
-    local: type[GatedGCN] | None, norm: str
+    local_model: type[GatedGCN] | None, norm: str
 ) -> None:
     topology = random_topology((9, 4))
     x, e = random_rows(topology)
     size = BatchSize(graphs=2, nodes=13, edges=len(e), longest=9)
     found = []
     for rate in (0.0, 0.1):
-        near = None if local is None else local(8, dropout=rate)
+        near = None if local_model is None else local_model(8, dropout=rate)
         layer = GPSLayer(8, near, Attention(8, 2), dropout=rate, norm=norm)
         counted = count_flops(lambda own=layer: own(x, e, topology))
         found.append((layer_flops(layer, size).elementwise, counted.elementwise))

@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from graphmamba.nn import Attention
 from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.exphormer import ExphormerStack
-from graphmamba.nn.graph_mamba import GraphMambaMixer
-from graphmamba.nn.parts import GlobalMixer
+from graphmamba.nn.graph_mamba import GraphMambaGlobal
+from graphmamba.nn.parts import GlobalModel
 from graphmamba.nn.performer import Performer
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.studies.flops import BatchSize, Flops, forward_flops, layer_flops
@@ -132,21 +132,21 @@ def plain_exphormer(virtual: int) -> None:
         narrow(wide(rows[:nodes]))
 
 
-MIXERS: dict[str, tuple[GlobalMixer, Callable[[], None]]] = {
+MIXERS: dict[str, tuple[GlobalModel, Callable[[], None]]] = {
     "attention": (Attention(D, HEADS), plain_attention),
     "performer": (Performer(D, HEADS, head_width=8, features=5), plain_performer),
     "big bird": (BigBird(D, HEADS, block=BLOCK, random_blocks=RANDOM), plain_big_bird),
-    "mamba": (GraphMambaMixer(D), plain_mamba),
+    "mamba": (GraphMambaGlobal(D), plain_mamba),
 }
 
 
-@pytest.mark.parametrize(("mixer", "plain"), MIXERS.values(), ids=MIXERS)
+@pytest.mark.parametrize(("global_model", "residual"), MIXERS.values(), ids=MIXERS)
 def test_original_mixers_have_the_products_of_a_plain_rewrite(
-    mixer: GlobalMixer, plain: Callable[[], None]
+    global_model: GlobalModel, plain: Callable[[], None]
 ) -> None:
-    found = layer_flops(mixer, SIZE, "original")
+    found = layer_flops(global_model, SIZE, "original")
     assert found.products == products(plain)
-    assert found.products > layer_flops(mixer, SIZE).products
+    assert found.products > layer_flops(global_model, SIZE).products
 
 
 @pytest.mark.parametrize("virtual", [0, 2])
@@ -162,9 +162,10 @@ def test_original_exphormer_maps_a_row_for_every_edge(virtual: int) -> None:
 
 
 def test_original_mamba_scans_padding_and_projects_every_line_up() -> None:
-    mixer = GraphMambaMixer(D, OrderPolicy(eval_samples=5))
+    global_model = GraphMambaGlobal(D, OrderPolicy(eval_samples=5))
     training, evaluation = (
-        layer_flops(mixer.train(is_training), SIZE, "original") for is_training in (True, False)
+        layer_flops(global_model.train(is_training), SIZE, "original")
+        for is_training in (True, False)
     )
     # 16 states, skip and gate; four taps and SiLU
     assert training.scan == len(SIZES) * max(SIZES) * D * (9 * 16 + 4 + 2 * 4 + 1)

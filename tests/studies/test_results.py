@@ -20,8 +20,8 @@ from graphmamba.studies.results import (
     results,
 )
 from graphmamba.training.experiment import RunOptions
-from graphmamba.training.results import Ending
-from graphmamba.training.run_dir import RunFolder, write_config
+from graphmamba.training.results import StopReason
+from graphmamba.training.run_dir import RunDir, write_config
 from tests.helpers.stored_runs import write_run
 
 ROOT = Path(__file__).parents[2]
@@ -53,8 +53,8 @@ def test_seeds_are_averaged(tmp_path: Path) -> None:
 
 def test_runs_that_were_stopped_are_never_counted_as_finished(tmp_path: Path) -> None:
     write_run(tmp_path, FUNC, 0, 0.66)
-    write_run(tmp_path, FUNC, 1, 0.5, ending="max time", epochs=150)
-    write_run(tmp_path, FUNC, 2, 0.6, ending="signal", epochs=120)
+    write_run(tmp_path, FUNC, 1, 0.5, stop_reason="max time", epochs=150)
+    write_run(tmp_path, FUNC, 2, 0.6, stop_reason="signal", epochs=120)
     done, stopped = collect(tmp_path).lines
     assert (done.is_done, done.mean) == (True, 0.66)
     assert (stopped.is_done, stopped.mean) == (False, pytest.approx(0.55))
@@ -66,7 +66,7 @@ def test_runs_that_were_stopped_are_never_counted_as_finished(tmp_path: Path) ->
 
 def test_runs_without_a_score_are_named(tmp_path: Path) -> None:
     write_run(tmp_path, FUNC, 0, 0.66)
-    write_run(tmp_path, FUNC, 1, 0.0, ending="signal", epochs=0)
+    write_run(tmp_path, FUNC, 1, 0.0, stop_reason="signal", epochs=0)
     (write_run(tmp_path, FUNC, 2, 0.7) / "results.json").unlink()
     assert only_line(tmp_path).mean == 0.66
     text = page_of(tmp_path)
@@ -125,11 +125,11 @@ def test_rows_come_as_in_the_catalogue_with_graph_mamba_first(tmp_path: Path) ->
 
 
 def test_what_differs_from_the_config_is_said(tmp_path: Path) -> None:
-    write_run(tmp_path, FUNC, 0, 0.6, **{"recipe.epochs": 50})
-    own = RunFolder(write_run(tmp_path, "peptides-func/own", 0, 0.6))
+    write_run(tmp_path, FUNC, 0, 0.6, **{"train.epochs": 50})
+    own = RunDir(write_run(tmp_path, "peptides-func/own", 0, 0.6))
     write_config(own.config, load_experiment(FUNC), RunOptions(precision="bf16-mixed"))
     text = page_of(tmp_path)
-    assert "- Peptides-func, graph-mamba: recipe.epochs 50 instead of 200." in text
+    assert "- Peptides-func, graph-mamba: train.epochs 50 instead of 200." in text
     assert "- Peptides-func, own: no config of the package, see its `config.yaml`; prec" in text
 
 
@@ -141,7 +141,7 @@ def test_what_was_written_by_hand_is_kept(
     results(tmp_path / "runs", out, curves=False)
     out.write_text(out.read_text() + "\n## Findings\n\nOur own words.\n")
     write_run(tmp_path / "runs", "pattern/graph-mamba", 1, 0.7)
-    write_run(tmp_path / "runs", "pattern/graph-mamba", 2, 0.7, ending="signal", epochs=9)
+    write_run(tmp_path / "runs", "pattern/graph-mamba", 2, 0.7, stop_reason="signal", epochs=9)
     results(tmp_path / "runs", out, curves=False)
     text = out.read_text()
     assert text.count(MARK) == 1
@@ -160,7 +160,7 @@ def test_small_files_are_kept_and_make_the_same_page(tmp_path: Path) -> None:
     for seed in (0, 1):
         run = write_run(runs, FUNC, seed, 0.6 + seed / 10)
         (run / "best.safetensors").write_bytes(b"large")
-    write_run(runs, "peptides-func/gcn", 0, 0.5, ending="max time", epochs=2)
+    write_run(runs, "peptides-func/gcn", 0, 0.5, stop_reason="max time", epochs=2)
     results(runs, out, keep=kept)
     files = {path.name for path in kept.rglob("*") if path.is_file()}
     assert files == {"config.yaml", "metrics.csv", "results.json"}
@@ -176,7 +176,7 @@ def test_small_files_are_kept_and_make_the_same_page(tmp_path: Path) -> None:
 
 def test_a_later_state_replaces_an_earlier_one_and_not_the_other_way_round(tmp_path: Path) -> None:
     out, kept = tmp_path / "results.md", tmp_path / "kept"
-    write_run(tmp_path / "first", FUNC, 0, 0.5, ending="signal", epochs=100)
+    write_run(tmp_path / "first", FUNC, 0, 0.5, stop_reason="signal", epochs=100)
     write_run(tmp_path / "second", FUNC, 0, 0.6)
     results(tmp_path / "first", out, kept, curves=False)
     assert not only_line(kept).is_done
@@ -231,12 +231,12 @@ def test_nothing_is_laid_over_another_run_that_is_kept(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     keep_runs(write_run(tmp_path / "first", FUNC, 0, 0.5).parents[2], kept)
     before = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
-    killed = write_run(tmp_path / "killed", FUNC, 0, 0.5, **{"recipe.weight_decay": 0.5})
+    killed = write_run(tmp_path / "killed", FUNC, 0, 0.5, **{"optim.weight_decay": 0.5})
     (killed / "results.json").unlink()
     with pytest.raises(ValueError, match="must not be older than what is kept"):
         keep_runs(tmp_path / "killed", kept)
-    write_run(tmp_path / "other", FUNC, 0, 0.5, **{"recipe.weight_decay": 0.5})
-    with pytest.raises(ValueError, match=r"and has recipe.weight_decay 0.5 instead of 0.01"):
+    write_run(tmp_path / "other", FUNC, 0, 0.5, **{"optim.weight_decay": 0.5})
+    with pytest.raises(ValueError, match=r"and has optim.weight_decay 0.5 instead of 0.01"):
         keep_runs(tmp_path / "other", kept)
     assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == before
 
@@ -290,7 +290,7 @@ def test_the_page_goes_to_a_folder_that_is_made_for_it(tmp_path: Path) -> None:
     out, kept = tmp_path / "new" / "docs" / "results.md", tmp_path / "kept"
     results(tmp_path / "runs", out, kept, curves=False)
     assert "0.5000" in out.read_text()
-    assert RunFolder(kept / "pattern/graph-mamba/seed-0").results.exists()
+    assert RunDir(kept / "pattern/graph-mamba/seed-0").results.exists()
     with pytest.raises(UserError, match=r"out must be a file, got the folder '.*docs'"):
         results(tmp_path / "runs", out.parent)
 
@@ -305,11 +305,11 @@ def test_the_page_in_the_repository_is_that_of_the_runs_in_it() -> None:
     assert not list((ROOT / "results").rglob("*.safetensors"))
 
 
-@pytest.mark.parametrize("ending", ["finished", "signal"])
-def test_runs_of_one_model_are_of_one_experiment(ending: Ending, tmp_path: Path) -> None:
-    write_run(tmp_path, FUNC, 0, 0.5, ending="early stopping", epochs=90)
+@pytest.mark.parametrize("stop_reason", ["finished", "signal"])
+def test_runs_of_one_model_are_of_one_experiment(stop_reason: StopReason, tmp_path: Path) -> None:
+    write_run(tmp_path, FUNC, 0, 0.5, stop_reason="early stopping", epochs=90)
     assert only_line(tmp_path).is_done
     assert "| 0 | 90 of 200 |" in page_of(tmp_path)
-    write_run(tmp_path, FUNC, 1, 0.5, ending=ending, epochs=100, **{"model.layers": 2})
+    write_run(tmp_path, FUNC, 1, 0.5, stop_reason=stop_reason, epochs=100, **{"model.layers": 2})
     with pytest.raises(ValueError, match=r"seed 1 has model\.layers 2 instead of 3"):
         collect(tmp_path)

@@ -26,27 +26,27 @@ SMALL = {
     "sizes": [6, 4, 5],
     "model.channels": 24,
     "model.layers": 1,
-    "recipe.epochs": 2,
-    "recipe.batch_size": 3,
-    "recipe.warmup": 0,
+    "train.epochs": 2,
+    "train.batch_size": 3,
+    "optim.warmup": 0,
 }
 NAME = "pattern/graph-mamba"
 PARTS = ("validation", "test")
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("root")
 
 
 @pytest.fixture(scope="module")
-def runs(root: Path) -> Path:
+def runs(data_dir: Path) -> Path:
     """Runs of two seeds, with their weights."""
-    experiment, store = open_data(load_experiment(NAME, SMALL), root)
+    experiment, store = open_data(load_experiment(NAME, SMALL), data_dir)
     for seed in (0, 1):
-        folder = root / "runs" / NAME / f"seed-{seed}"
+        folder = data_dir / "runs" / NAME / f"seed-{seed}"
         fit(experiment, store, RunOptions(seed=seed, device="cpu"), folder)
-    return root / "runs"
+    return data_dir / "runs"
 
 
 def found_in(runs: Path, seed: int) -> dict[str, dict[str, dict[str, float]]]:
@@ -60,7 +60,7 @@ def better_seed(runs: Path) -> int:
 
 def test_evaluating_published_weights_gives_the_score_on_their_card(
     runs: Path,
-    root: Path,
+    data_dir: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -69,7 +69,7 @@ def test_evaluating_published_weights_gives_the_score_on_their_card(
     from graphmamba.cli import main
 
     out = tmp_path / "weights[a]"
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(root))
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(data_dir))
     main(["study", "weights", str(runs), "--out", str(out)])
     best = better_seed(runs)
     assert f"{out / NAME}: seed {best}, validation" in capsys.readouterr().out
@@ -188,7 +188,7 @@ def test_weights_that_find_no_number_are_passed_over(
 
 def test_an_unfinished_run_is_called_so(runs: Path, tmp_path: Path) -> None:
     runs = copy_of(runs, tmp_path)
-    rescore(runs / NAME / f"seed-{better_seed(runs)}", ending="max time", epochs=1)
+    rescore(runs / NAME / f"seed-{better_seed(runs)}", stop_reason="max time", epochs=1)
     weights(runs, tmp_path)
     card = (tmp_path / NAME / "README.md").read_text()
     assert "Epochs: 1 of 2, stopped by max time before the last epoch." in card
@@ -241,7 +241,7 @@ def test_the_weights_in_the_repository_have_the_scores_on_their_cards() -> None:
     for path in sorted((ROOT / "weights").rglob("*.safetensors")):
         held = load_weights(path)
         build_model(held, path)
-        metric = held.experiment.data.task.metric
+        metric = held.experiment.dataset_info.task.metric
         card = (path.parent / "README.md").read_text()
         assert f"| test | {held.reported['test'][metric]!r} |" in card, path
         assert "Licence of the data: " in card, path

@@ -29,8 +29,8 @@ def peak() -> float:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"recipe.batch_size": 2**63}, "batch_size must be within 2"),
-        ({"recipe.batch_size": 2**62}, "recipe.batch_size must be at most"),
+        ({"train.batch_size": 2**63}, "batch_size must be within 2"),
+        ({"train.batch_size": 2**62}, "train.batch_size must be at most"),
         ({"model.layers": 10**9}, "model.layers must be at most 1000, got 1000000000"),
         ({"model.layers": 10**4000}, "layers must be within 2"),
         ({"model.channels": 10**5}, "must have at most 1,073,741,824 parameters, got"),
@@ -40,7 +40,7 @@ def peak() -> float:
         ({"model.mamba.state": 10**9}, "must have at most"),
         ({"sizes": [8, 4, 10**9]}, "sizes of test must be at most 1000000, got 1000000000"),
         ({"head.layers": 10**9}, "head.layers must be at most 1000"),
-        ({"model.order.eval_samples": 10**9}, "eval_samples must be at most 1000"),
+        ({"model.ordering.eval_samples": 10**9}, "eval_samples must be at most 1000"),
     ],
 )
 def test_sizes_beyond_reason_are_rejected_at_once(
@@ -55,7 +55,7 @@ def test_sizes_beyond_reason_are_rejected_at_once(
 
 def test_steps_of_too_many_batches_are_rejected() -> None:
     with pytest.raises(UserError, match="accumulate must be at most 2147483647"):
-        RunOptions(accumulate=2**63)
+        RunOptions(accumulate_grad_batches=2**63)
 
 
 def test_outlines_take_no_random_numbers() -> None:
@@ -118,7 +118,7 @@ def test_a_deep_header_is_corrupt(tmp_path: Path) -> None:
 
 
 def test_the_command_line_says_it_in_one_line(tmp_path: Path) -> None:
-    words = ["train", "--model.layers", str(10**9), "--folder", str(tmp_path / "run")]
+    words = ["train", "--model.layers", str(10**9), "--run_dir", str(tmp_path / "run")]
     done = subprocess.run(
         [sys.executable, "-m", "graphmamba", *words], capture_output=True, text=True, check=False
     )

@@ -26,7 +26,7 @@ from graphmamba.training.weights import read_tensors, write_tensors
 from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store
 from tests.helpers.typecheck import typecheck_off
 
-EXPERIMENT = tiny_experiment(**{"recipe.schedule": "plateau"})
+EXPERIMENT = tiny_experiment(**{"optim.schedule": "plateau"})
 STATE = Path("last") / "state.safetensors"
 Damage = Callable[[dict[str, Tensor], dict[str, Any]], object]
 
@@ -35,7 +35,7 @@ Damage = Callable[[dict[str, Tensor], dict[str, Any]], object]
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped in its second epoch."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=folder, reporter=Notes({6: send(15)}))
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=folder, reporter=Notes({6: send(15)}))
     return folder
 
 
@@ -111,7 +111,7 @@ def test_a_damaged_state_is_refused_and_nothing_overwritten(
     write_tensors(folder / STATE, tensors, about)
     before = contents(folder)
     with pytest.raises(UserError) as failure, typecheck_off():
-        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=folder, resume=True)
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=folder, resume=True)
     assert "\n" not in str(failure.value)
     assert contents(folder) == before
 
@@ -137,9 +137,9 @@ def test_damaged_rows_are_dropped_and_said(
     path.write_bytes(path.read_bytes().replace(old, new))
     with pytest.raises(UserError, match="must hold a number in each column, not so in line 2"):
         read_rows(path)
-    fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=whole, resume=True)
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=whole, resume=True)
     with pytest.warns(UserWarning, match=f"metrics.csv' is damaged: {dropped}"):
-        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=folder, resume=True)
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=folder, resume=True)
     is_lost = b"nan," in new or b"epo" in new
     assert [row["epoch"] for row in read_rows(path)] == [0, 1, 2][is_lost:]
     if not is_lost:

@@ -9,7 +9,7 @@ from torch import nn
 
 from graphmamba.nn import Attention
 from graphmamba.training.compile import compile_now, decided, why_not_captured
-from graphmamba.training.distributed import Team
+from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
@@ -44,14 +44,14 @@ def test_what_cannot_be_captured_says_why(
 def test_only_runs_that_win_the_time_back_are_compiled(
     device: str, epochs: int, asked: Any, decision: str
 ) -> None:
-    experiment = tiny_experiment(**{"recipe.epochs": epochs})  # four steps an epoch
+    experiment = tiny_experiment(**{"train.epochs": epochs})  # four steps an epoch
     options = RunOptions(compile=asked)
-    team = Team(device=torch.device(device))
+    team = ProcessGroup(device=torch.device(device))
     assert decided(options, experiment, tiny_store(experiment), team).compile == decision
 
 
 def test_the_decision_is_kept_with_the_run(tmp_path: Path) -> None:
-    experiment = tiny_experiment(**{"recipe.epochs": 1})
+    experiment = tiny_experiment(**{"train.epochs": 1})
     fit(experiment, tiny_store(experiment), RunOptions(device="cpu"), tmp_path / "run")
     assert "compile: 'off'" in (tmp_path / "run" / "config.yaml").read_text()
 
@@ -83,7 +83,7 @@ def test_a_compiler_that_fails_leaves_the_model_as_it_was(
 def test_a_run_goes_on_without_a_compiler_after_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiment = tiny_experiment(**{"recipe.epochs": 1})
+    experiment = tiny_experiment(**{"train.epochs": 1})
     notes = {}
     for asked in ("off", "on"):
         notes[asked] = Notes()

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from graphmamba.commands.printing import results_table, scores_table
 from graphmamba.config import load_experiment
-from graphmamba.published import Score
+from graphmamba.reported import Score
 from graphmamba.training.console import (
     Bars,
     Lines,
@@ -30,7 +30,7 @@ from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit, fit_seeds
 from graphmamba.training.predict import Predictions
 from graphmamba.training.reporter import EpochRecord, StartRecord, StepRecord
-from graphmamba.training.results import Ending, RunResult, SeedsResult
+from graphmamba.training.results import RunResult, SeedsResult, StopReason
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 
 
@@ -66,7 +66,7 @@ def epoch(number: int, *, is_best: bool) -> EpochRecord:
     )
 
 
-def result(seed: int = 0, accuracy: float = 0.5, ending: Ending = "finished") -> RunResult:
+def result(seed: int = 0, accuracy: float = 0.5, stop_reason: StopReason = "finished") -> RunResult:
     return RunResult(
         folder=Path("runs/x"),
         seed=seed,
@@ -78,7 +78,7 @@ def result(seed: int = 0, accuracy: float = 0.5, ending: Ending = "finished") ->
             "test": {"loss": 0.6, "accuracy": accuracy},
         },
         epochs=2,
-        ending=ending,
+        stop_reason=stop_reason,
         parameters=1234,
         seconds=61.0,
         peak_memory=5 << 20,
@@ -93,7 +93,7 @@ def run(reporter: Bars | Lines) -> None:
     reporter.on_evaluate("validation", 1, 2)
     reporter.on_epoch(epoch(0, is_best=True))
     reporter.on_epoch(epoch(1, is_best=False))
-    reporter.on_end(result(ending="max time"))
+    reporter.on_end(result(stop_reason="max time"))
     reporter.close()
 
 
@@ -139,7 +139,7 @@ def test_a_run_without_scores_says_so(capsys: pytest.CaptureFixture[str]) -> Non
 def test_bars_name_a_folder_that_looks_like_markup(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("exp[a]", "q[/b]"):
         bars = Bars()
-        bars.on_start(replace(start(), folder=Path(name)))
+        bars.on_start(replace(start(), run_dir=Path(name)))
         bars.close()
         assert f"seed 5 · {name}" in " ".join(capsys.readouterr().out.split())
 
@@ -186,9 +186,9 @@ def test_bars_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fit_is_silent_unless_it_is_asked_for_progress(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    experiment = tiny_experiment(**{"recipe.epochs": 2, "recipe.warmup": 0})
+    experiment = tiny_experiment(**{"train.epochs": 2, "optim.warmup": 0})
     store = tiny_store(experiment)
-    fit(experiment, store, folder=tmp_path / "silent")
+    fit(experiment, store, run_dir=tmp_path / "silent")
     assert capsys.readouterr().out == ""
     notes = Notes()
     fit(experiment, store, None, tmp_path / "shown", notes, progress=True)
@@ -197,7 +197,7 @@ def test_fit_is_silent_unless_it_is_asked_for_progress(
     assert first.endswith(f"to {tmp_path / 'shown'}")
     assert [line.partition(":")[0] for line in epochs] == ["epoch 1/2", "epoch 2/2"]
     assert re.fullmatch(r"validation [\d.]+, test [\d.]+ at epoch [12]", last)
-    fit_seeds(experiment, store, folder=tmp_path / "both", seeds=[0, 1], progress=True)
+    fit_seeds(experiment, store, run_dir=tmp_path / "both", seeds=[0, 1], progress=True)
     assert capsys.readouterr().out.count(" at epoch ") == 2
 
 

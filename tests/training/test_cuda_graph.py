@@ -72,9 +72,9 @@ NAMES = (
     "pattern/gps-bigbird",
 )
 RECIPE = {
-    "recipe.batch_size": 6,
-    "recipe.epochs": 40,
-    "recipe.warmup": 5,
+    "train.batch_size": 6,
+    "train.epochs": 40,
+    "optim.warmup": 5,
     "model.dropout": 0.0,
     "model.attention.dropout": 0.0,
     "head.dropout": 0.0,
@@ -87,7 +87,7 @@ def test_a_captured_step_asked_for_without_a_gpu_is_refused(tmp_path: Path) -> N
         fit(
             tiny_experiment(),
             tiny_store(tiny_experiment()),
-            RunOptions(fast="on"),
+            RunOptions(cuda_graph="on"),
             tmp_path / "run",
         )
 
@@ -96,14 +96,14 @@ def losses_of(
     name: str, fast: str, rate_factor: float, folder: Path, average: float = 0.0
 ) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
     """Losses of 40 epochs of 5 batches, the last of which is not full."""
-    rate = small_experiment(name).recipe.learning_rate * rate_factor
-    changed = RECIPE | {"recipe.learning_rate": rate, "recipe.average": average}
+    rate = small_experiment(name).optim.lr * rate_factor
+    changed = RECIPE | {"optim.lr": rate, "train.ema_decay": average}
     experiment = small_experiment(name, **changed)
     store = tiny_store(experiment, train=28, others=9)
-    options = RunOptions(device="cuda", fast=fast, seed=3)  # type: ignore[arg-type]
+    options = RunOptions(device="cuda", cuda_graph=fast, seed=3)  # type: ignore[arg-type]
     fit(experiment, store, options, folder)
     rows = read_rows(folder / "metrics.csv")
-    assert len(rows) == RECIPE["recipe.epochs"]
+    assert len(rows) == RECIPE["train.epochs"]
     return {
         entry: np.array([float(row[entry]) for row in rows])
         for entry in ("train_loss", "validation_loss")
@@ -116,7 +116,7 @@ def losses_of(
     [*((name, 0.0) for name in NAMES), (NAMES[0], 0.99), ("pattern/graph-mamba", 0.99)],
 )
 def test_captured_runs_go_as_plain_ones(name: str, average: float, tmp_path: Path) -> None:
-    plain = losses_of(name, "off", 1.0, tmp_path / "plain", average)
+    plain = losses_of(name, "off", 1.0, tmp_path / "residual", average)
     captured = losses_of(name, "on", 1.0, tmp_path / "captured", average)
     # Training amplifies what was rounded otherwise; how much, a rate shows that differs as little.
     near = losses_of(name, "off", 1 + 1e-6, tmp_path / "near", average)
@@ -142,24 +142,24 @@ def test_captured_evaluation_scores_as_the_plain_one(name: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("mixer", ["transformer", "performer"])
+@pytest.mark.parametrize("global_model", ["transformer", "performer"])
 def test_captured_attention_drops_anew_at_each_step_and_as_the_seed_says(
-    mixer: str, tmp_path: Path
+    global_model: str, tmp_path: Path
 ) -> None:
     # The same batch again and again, and weights that stay: dropout alone makes a difference.
     still = RECIPE | {
         "encoder.laplacian": None,
-        "recipe.batch_size": 28,
-        "recipe.epochs": 6,
-        "recipe.learning_rate": 1e-12,
-        "recipe.weight_decay": 0.0,
+        "train.batch_size": 28,
+        "train.epochs": 6,
+        "optim.lr": 1e-12,
+        "optim.weight_decay": 0.0,
     }
     losses = {}
     for run, rate in (("one", 0.5), ("same", 0.5), ("none", 0.0)):
         changed = still | {"model.attention.dropout": rate}
-        experiment = small_experiment(f"peptides-func/gps-{mixer}", **changed)
+        experiment = small_experiment(f"peptides-func/gps-{global_model}", **changed)
         store = tiny_store(experiment, train=28, others=9)
-        fit(experiment, store, RunOptions(device="cuda", fast="on", seed=3), tmp_path / run)
+        fit(experiment, store, RunOptions(device="cuda", cuda_graph="on", seed=3), tmp_path / run)
         rows = read_rows(tmp_path / run / "metrics.csv")
         losses[run] = [float(row["train_loss"]) for row in rows]
     assert losses["none"] == pytest.approx([losses["none"][0]] * 6, rel=1e-5)

@@ -18,27 +18,27 @@ from tests.helpers.processes import ROOT
 from tests.helpers.runs import TIMES, assert_same_run, tiny_experiment, tiny_store
 
 NO_BATCH_NORM = {
-    "model.local": "none",
+    "model.local_model": "none",
     "model.norm": "layer",
     "model.dropout": 0.0,
     "encoder.has_edges": False,
 }
 CASES = {
     "graphs": ("mnist/graph-mamba", NO_BATCH_NORM, {}),
-    "nodes": ("cluster/graph-mamba", {**NO_BATCH_NORM, "recipe.loss": "cross_entropy"}, {}),
+    "nodes": ("cluster/graph-mamba", {**NO_BATCH_NORM, "train.loss": "cross_entropy"}, {}),
     "synchronised": ("mnist/graph-mamba", {}, {"sync_batchnorm": True}),
-    "averaged": ("mnist/graph-mamba", {"recipe.average": 0.9}, {"sync_batchnorm": True}),
+    "averaged": ("mnist/graph-mamba", {"train.ema_decay": 0.9}, {"sync_batchnorm": True}),
     # each part of a batch would draw other line-ups
     "in parts": (
         "mnist/graph-mamba",
-        {**NO_BATCH_NORM, "model.order.noise": "none", "recipe.batch_size": 2},
+        {**NO_BATCH_NORM, "model.ordering.noise": "none", "train.batch_size": 2},
         {"accumulate": 2},
     ),
 }
 """Experiments whose loss is a mean over rows, and options."""
 UNLIKE = {
-    "averages": ("mnist/graph-mamba", {"recipe.average": 0.9}),
-    "statistics": ("pattern/gin", {"recipe.statistics": 2, "model.dropout": 0.5}),
+    "averages": ("mnist/graph-mamba", {"train.ema_decay": 0.9}),
+    "statistics": ("pattern/gin", {"train.recalibrate_batch_norm": 2, "model.dropout": 0.5}),
 }
 """Experiments in which each process has statistics of its own, and averages of them."""
 SCORED = ("peptides-func/graph-mamba", "pattern/graph-mamba", "pcqm-contact/graph-mamba",
@@ -49,10 +49,10 @@ import atexit, json, os, sys, time
 from pathlib import Path
 import torch
 from graphmamba.errors import UserError
-from graphmamba.training.distributed import start_fabric, team_of
+from graphmamba.training.distributed import start_fabric, process_group_of
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.fit import fit
-from graphmamba.training.run_dir import FolderLock
+from graphmamba.training.run_dir import RunDirLock
 from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import tiny_experiment, tiny_store
 from tests.training.test_distributed import CASES, SCORED, UNLIKE
@@ -73,26 +73,26 @@ for name, (config, overrides, options) in CASES.items():
     result = fit(experiment, tiny_store(experiment, train=16), stopped, folder / f"{name}-stopped")
     while not result.is_done:
         again = dict(store=tiny_store(experiment, train=16), options=RunOptions(**options))
-        result = fit(experiment, folder=folder / f"{name}-stopped", resume=True, **again)
+        result = fit(experiment, run_dir=folder / f"{name}-stopped", resume=True, **again)
 for unlike, (config, overrides) in UNLIKE.items():
     experiment = tiny_experiment(config, **overrides)
-    fit(experiment, tiny_store(experiment, others=9), folder=folder / unlike)
+    fit(experiment, tiny_store(experiment, others=9), run_dir=folder / unlike)
 os.chdir(folder)
 if os.environ["RANK"] == "1":
     time.time = lambda: 0.0  # the clocks of two machines differ
 result = fit(experiment, tiny_store(experiment, train=16), RunOptions(max_time=0.0))
 (folder / f"folder-{os.environ['RANK']}").write_text(str(result.folder))
-team = team_of(start_fabric(RunOptions()))
+team = process_group_of(start_fabric(RunOptions()))
 try:
-    fit(experiment, tiny_store(experiment), folder=folder / name)
+    fit(experiment, tiny_store(experiment), run_dir=folder / name)
 except UserError as mistake:
     (folder / f"mistake-{team.rank}").write_text(type(mistake).__name__)
 (folder / "held").mkdir(exist_ok=True)
-with FolderLock(folder / "held") as lock:
+with RunDirLock(folder / "held") as lock:
     if team.is_first:
         lock.take()
     try:
-        fit(experiment, tiny_store(experiment), folder=folder / "held")
+        fit(experiment, tiny_store(experiment), run_dir=folder / "held")
     except UserError as mistake:
         (folder / f"held-{team.rank}").write_text(type(mistake).__name__)
 scores = {}
@@ -107,10 +107,10 @@ if team.is_first:
 """
 FAILING = """
 import torch
-from graphmamba.training.distributed import start_fabric, team_of
+from graphmamba.training.distributed import start_fabric, process_group_of
 from graphmamba.training.experiment import RunOptions
 
-team = team_of(start_fabric(RunOptions()))
+team = process_group_of(start_fabric(RunOptions()))
 team.sum(torch.ones(2))
 if not team.is_first:
     raise RuntimeError("the second is broken")
@@ -121,15 +121,15 @@ LET = """
 import sys
 from pathlib import Path
 from graphmamba.errors import UserError
-from graphmamba.training.distributed import start_fabric, team_of
+from graphmamba.training.distributed import start_fabric, process_group_of
 from graphmamba.training.experiment import RunOptions
 
-team = team_of(start_fabric(RunOptions()))
+team = process_group_of(start_fabric(RunOptions()))
 for kind in (UserError, OSError):
     def fail():
         raise kind("no room")
     try:
-        team.let_first(fail)
+        team.rank_zero_first(fail)
     except Exception as mistake:
         (Path(sys.argv[1]) / f"{kind.__name__}-{team.rank}").write_text(type(mistake).__name__)
 """
@@ -167,8 +167,8 @@ def test_two_processes_learn_as_one_with_the_doubled_batch(
     folder: Path, tmp_path: Path, case: str
 ) -> None:
     config, overrides, _ = CASES[case]
-    experiment = tiny_experiment(config, **{**overrides, "recipe.batch_size": 8})
-    fit(experiment, tiny_store(experiment, train=16), folder=tmp_path / "run")
+    experiment = tiny_experiment(config, **{**overrides, "train.batch_size": 8})
+    fit(experiment, tiny_store(experiment, train=16), run_dir=tmp_path / "run")
     ours, theirs = (read_rows(each / "metrics.csv") for each in (tmp_path / "run", folder / case))
     assert len(ours) == len(theirs) == 3
     for one, other in zip(ours, theirs, strict=True):
@@ -192,7 +192,7 @@ def test_two_processes_score_exactly_as_one(folder: Path, config: str) -> None:
 @pytest.mark.parametrize("case", UNLIKE)
 def test_two_processes_score_as_the_one_that_is_kept(folder: Path, case: str) -> None:
     trained = load(folder / case)
-    store, size = tiny_store(trained.experiment, others=9), trained.experiment.recipe.batch_size
+    store, size = tiny_store(trained.experiment, others=9), trained.experiment.train.batch_size
     scores = json.loads((folder / case / "results.json").read_text())["scores"]
     for split in ("validation", "test"):
         again = evaluate(trained.model, store, split, batch_size=size)

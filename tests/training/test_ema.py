@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.ema import WeightAverage
+from graphmamba.training.ema import MovingAverage
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit, make_average
@@ -26,7 +26,7 @@ from tests.helpers.runs import (
 DECAY = 0.4
 STEPS = 8
 """More than it takes until the decay is no longer limited."""
-AVERAGED = {"recipe.average": 0.99, "model.dropout": 0.3}
+AVERAGED = {"train.ema_decay": 0.99, "model.dropout": 0.3}
 
 
 def disturb(model: GraphMamba, number: int) -> None:
@@ -57,7 +57,7 @@ def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize("device", ["cpu", pytest.param("captured", marks=pytest.mark.gpu)])
 def test_it_follows_every_step_by_its_definition(device: str) -> None:
     model = tiny_experiment().build().to("cpu" if device == "cpu" else "cuda")
-    average = WeightAverage(model, DECAY)
+    average = MovingAverage(model, DECAY)
     update = average.update
     means = {name: each.clone() for name, each in model.state_dict().items()}
     assert_same_tensors(average.model.state_dict(), means)
@@ -80,9 +80,9 @@ def test_it_follows_every_step_by_its_definition(device: str) -> None:
 
 
 def test_there_is_none_unless_it_is_asked_for(tmp_path: Path) -> None:
-    experiment = tiny_experiment(**{"recipe.epochs": 1})
+    experiment = tiny_experiment(**{"train.epochs": 1})
     assert make_average(experiment.build(), experiment) is None
-    fit(experiment, tiny_store(experiment), folder=tmp_path / "run")
+    fit(experiment, tiny_store(experiment), run_dir=tmp_path / "run")
     state, _ = read_tensors(tmp_path / "run" / "last" / "state.safetensors")
     assert not under("average.", state)
     best, _ = read_tensors(tmp_path / "run" / "best.safetensors")
@@ -91,7 +91,7 @@ def test_there_is_none_unless_it_is_asked_for(tmp_path: Path) -> None:
 
 def test_a_run_scores_and_keeps_the_average(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    experiment = tiny_experiment(**AVERAGED, **{"recipe.epochs": 1})
+    experiment = tiny_experiment(**AVERAGED, **{"train.epochs": 1})
     store, options = tiny_store(experiment), RunOptions(device="cpu")
     result = fit(experiment, store, options, folder)
     state, _ = read_tensors(folder / "last" / "state.safetensors")
@@ -100,7 +100,7 @@ def test_a_run_scores_and_keeps_the_average(tmp_path: Path) -> None:
 
     def scores(model: GraphMamba, split: str) -> dict[str, float]:
         return evaluate(
-            model, store, split, batch_size=experiment.recipe.batch_size, loss=experiment.loss
+            model, store, split, batch_size=experiment.train.batch_size, loss=experiment.loss
         )
 
     (row,) = read_rows(folder / "metrics.csv")
@@ -114,9 +114,9 @@ def test_a_run_scores_and_keeps_the_average(tmp_path: Path) -> None:
 def test_training_itself_does_not_see_it(tmp_path: Path) -> None:
     states, losses = [], []
     for average in (0.0, 0.9):
-        experiment = tiny_experiment(**{**AVERAGED, "recipe.average": average})
+        experiment = tiny_experiment(**{**AVERAGED, "train.ema_decay": average})
         notes, folder = Notes(), tmp_path / str(average)
-        fit(experiment, tiny_store(experiment), folder=folder, reporter=notes)
+        fit(experiment, tiny_store(experiment), run_dir=folder, reporter=notes)
         states.append(under("model.", read_tensors(folder / "last" / "state.safetensors")[0]))
         losses.append(notes.losses)
     assert losses[0] == losses[1]
@@ -125,12 +125,12 @@ def test_training_itself_does_not_see_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [1, 6, 8])
 def test_a_run_that_was_stopped_goes_on_with_its_average(tmp_path: Path, step: int) -> None:
-    experiment = tiny_experiment(**AVERAGED, **{"recipe.schedule": "plateau"})
+    experiment = tiny_experiment(**AVERAGED, **{"optim.schedule": "plateau"})
     store = tiny_store(experiment)
-    fit(experiment, store, folder=tmp_path / "whole")
+    fit(experiment, store, run_dir=tmp_path / "whole")
     stop = Notes({step: send(15)})
-    assert fit(experiment, store, folder=tmp_path / "run", reporter=stop).ending == "signal"
-    fit(experiment, store, folder=tmp_path / "run", resume=True)
+    assert fit(experiment, store, run_dir=tmp_path / "run", reporter=stop).stop_reason == "signal"
+    fit(experiment, store, run_dir=tmp_path / "run", resume=True)
     state, _ = read_tensors(tmp_path / "run" / "last" / "state.safetensors")
     assert int(state["average.steps"]) == 12
     assert_same_run(tmp_path / "run", tmp_path / "whole")

@@ -33,7 +33,7 @@ NAMES = ["peptides-func", "peptides-struct", "pascalvoc-sp", "mnist", "pattern",
 def test_a_split_is_scored_as_one_batch_of_it(name: str) -> None:
     experiment = tiny_experiment(f"{name}/graph-mamba")
     store, model = tiny_store(experiment), experiment.build()
-    ids, task = store.split_ids("test"), experiment.data.task
+    ids, task = store.split_ids("test"), experiment.dataset_info.task
     graphs, target = labelled_batch(store, ids, task.level, (0,))
     prediction = model.eval()(graphs).detach()
     metric = METRICS[task.metric](task)
@@ -70,7 +70,7 @@ def test_the_size_of_batches_does_not_matter_to_the_loss_where_labels_are_missin
     name: str, loss: LossName | None
 ) -> None:
     experiment = tiny_experiment(f"{name}/graph-mamba")
-    task = experiment.data.task
+    task = experiment.dataset_info.task
     store, model = with_gaps(tiny_store(experiment), task.level), experiment.build().eval()
     ids = store.split_ids("train")
     graphs, target = labelled_batch(store, ids, task.level, (0,))
@@ -172,11 +172,11 @@ def test_training_mode_survives_a_failure() -> None:
 
 
 def assert_scores_come_again(name: str, options: RunOptions, folder: Path) -> None:
-    experiment = tiny_experiment(name, **{"recipe.epochs": 2})
+    experiment = tiny_experiment(name, **{"train.epochs": 2})
     store = tiny_store(experiment, others=9)
     result = fit(experiment, store, options, folder)
     # without a chosen epoch, what was found instead has to be told
-    assert result.ending == "finished"
+    assert result.stop_reason == "finished"
     assert result.best_epoch >= 0, (folder / "metrics.csv").read_text()
     trained = load(folder)
     assert trained.options == replace(options, compile="off")
@@ -209,7 +209,7 @@ def test_scores_come_again_on_a_cpu(name: str, precision: Any, tmp_path: Path) -
     "name", ["peptides-func/graph-mamba", "pascalvoc-sp/graph-mamba", "pattern/gps-transformer"]
 )
 def test_scores_come_again_on_a_gpu(name: str, fast: Any, tmp_path: Path) -> None:
-    options = RunOptions(seed=3, device="cuda", fast=fast)
+    options = RunOptions(seed=3, device="cuda", cuda_graph=fast)
     assert_scores_come_again(name, options, tmp_path / "run")
 
 

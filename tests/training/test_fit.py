@@ -41,21 +41,21 @@ def test_it_learns_the_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "model.channels": 16,
         "model.layers": 2,
         "encoder.laplacian.channels": 8,
-        "encoder.laplacian.frequencies": 8,
+        "encoder.laplacian.num_eigenvectors": 8,
         "sizes": [80, 20, 20],
-        "recipe.batch_size": 4,
-        "recipe.epochs": 4,
-        "recipe.warmup": 0,
-        "recipe.learning_rate": 1e-2,
+        "train.batch_size": 4,
+        "train.epochs": 4,
+        "optim.warmup": 0,
+        "optim.lr": 1e-2,
     }
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "root"))
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path / "root"))
     experiment = load_experiment("pattern", overrides)
     # shapes are checked elsewhere, and checking them takes longer than training
     with typecheck_off():
-        result = fit(experiment, folder=tmp_path / "run")
+        result = fit(experiment, run_dir=tmp_path / "run")
     # guessing scores one half
     assert result.test > 0.7
-    assert result.ending == "finished"
+    assert result.stop_reason == "finished"
 
 
 def test_same_seed_same_run_another_seed_another(tmp_path: Path) -> None:
@@ -72,11 +72,11 @@ def test_same_seed_same_run_another_seed_another(tmp_path: Path) -> None:
 
 
 def test_the_callers_random_numbers_are_left_alone(tmp_path: Path) -> None:
-    experiment = tiny_experiment(**{"recipe.epochs": 1})
+    experiment = tiny_experiment(**{"train.epochs": 1})
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    fit(experiment, tiny_store(experiment), folder=tmp_path / "run")
+    fit(experiment, tiny_store(experiment), run_dir=tmp_path / "run")
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -113,15 +113,15 @@ def test_the_folder_tells_everything(tmp_path: Path) -> None:
 
 
 def test_weights_hold_the_names_of_a_benchmark_s_classes(tmp_path: Path) -> None:
-    experiment = tiny_experiment("cifar10/graph-mamba", **{"recipe.epochs": 1})
-    fit(experiment, tiny_store(experiment), folder=tmp_path / "run")
+    experiment = tiny_experiment("cifar10/graph-mamba", **{"train.epochs": 1})
+    fit(experiment, tiny_store(experiment), run_dir=tmp_path / "run")
     weights = load_weights(tmp_path / "run" / "best.safetensors")
     assert weights.metadata["class_names"] == list(CIFAR_CLASSES)
 
 
 def test_the_reporter_hears_of_every_step_and_epoch(tmp_path: Path) -> None:
     experiment, notes = tiny_experiment(), Notes()
-    result = fit(experiment, tiny_store(experiment), folder=tmp_path / "run", reporter=notes)
+    result = fit(experiment, tiny_store(experiment), run_dir=tmp_path / "run", reporter=notes)
     (start,) = notes.starts
     assert (start.epochs, start.steps, start.graphs["train"]) == (3, 4, 14)
     assert [(each.epoch, each.step) for each in notes.steps] == [
@@ -134,8 +134,8 @@ def test_the_reporter_hears_of_every_step_and_epoch(tmp_path: Path) -> None:
 
 
 def test_validation_chooses_in_the_metrics_own_direction(tmp_path: Path) -> None:
-    experiment = tiny_experiment("peptides-struct/graph-mamba", **{"recipe.epochs": 4})
-    result = fit(experiment, tiny_store(experiment), folder=tmp_path / "run")
+    experiment = tiny_experiment("peptides-struct/graph-mamba", **{"train.epochs": 4})
+    result = fit(experiment, tiny_store(experiment), run_dir=tmp_path / "run")
     rows = read_rows(tmp_path / "run" / "metrics.csv")
     errors = [row["validation_mean_absolute_error"] for row in rows]
     assert result.best_epoch == errors.index(min(errors))
@@ -144,10 +144,10 @@ def test_validation_chooses_in_the_metrics_own_direction(tmp_path: Path) -> None
 
 def test_no_better_score_for_too_long_ends_the_run(tmp_path: Path) -> None:
     # nothing is learned: scores change only as long as BatchNorm gets to know the data
-    experiment = tiny_experiment(**{"recipe.epochs": 30, "recipe.learning_rate": 1e-30})
+    experiment = tiny_experiment(**{"train.epochs": 30, "optim.lr": 1e-30})
     store = tiny_store(experiment)
     result = fit(experiment, store, RunOptions(early_stopping=2), tmp_path / "run")
-    assert result.ending == "early stopping"
+    assert result.stop_reason == "early stopping"
     assert result.epochs == result.best_epoch + 1 + 2 < 30
     again = fit(experiment, store, RunOptions(early_stopping=2), tmp_path / "run", resume=True)
     assert again.epochs == result.epochs
@@ -156,7 +156,7 @@ def test_no_better_score_for_too_long_ends_the_run(tmp_path: Path) -> None:
 def test_several_seeds_make_a_table(tmp_path: Path) -> None:
     experiment = tiny_experiment()
     store = tiny_store(experiment)
-    result = fit_seeds(experiment, store, folder=tmp_path / "runs", seeds=[0, 1])
+    result = fit_seeds(experiment, store, run_dir=tmp_path / "runs", seeds=[0, 1])
     tests = [run.test for run in result.runs]
     assert result.mean("test", "accuracy") == pytest.approx(sum(tests) / 2)
     assert result.deviation("test", "accuracy") == pytest.approx(abs(tests[0] - tests[1]) / 2)
@@ -170,7 +170,7 @@ def test_several_seeds_make_a_table(tmp_path: Path) -> None:
     fit(experiment, store, RunOptions(seed=1), tmp_path / "alone")
     assert_same_run(tmp_path / "alone", tmp_path / "runs" / "seed-1")
 
-    again = fit_seeds(experiment, store, folder=tmp_path / "runs", resume=True, seeds=[0, 1, 2])
+    again = fit_seeds(experiment, store, run_dir=tmp_path / "runs", resume=True, seeds=[0, 1, 2])
     assert [run.test for run in again.runs[:2]] == tests
     assert len(again.runs) == 3
 
@@ -179,17 +179,17 @@ def test_a_series_out_of_time_stops(tmp_path: Path) -> None:
     experiment = tiny_experiment()
     store, options = tiny_store(experiment), RunOptions(max_time=0.0)
     result = fit_seeds(experiment, store, options, tmp_path / "runs", seeds=[0, 1])
-    assert [run.ending for run in result.runs] == ["max time"]
+    assert [run.stop_reason for run in result.runs] == ["max time"]
     assert math.isnan(result.mean("test", "accuracy"))
 
 
 def test_wrong_pairs_are_drawn_where_a_set_has_right_ones_only(tmp_path: Path) -> None:
-    experiment = tiny_experiment("pcqm-contact/graph-mamba", **{"recipe.epochs": 2})
+    experiment = tiny_experiment("pcqm-contact/graph-mamba", **{"train.epochs": 2})
     columns = tiny_store(experiment).columns()
     pairs = columns.pairs["edge_label_index"]
     assert pairs.columns.pop("edge_label") is not None
     store = type(tiny_store(experiment))(columns)
-    result = fit(experiment, store, folder=tmp_path / "run")
+    result = fit(experiment, store, run_dir=tmp_path / "run")
     # without wrong pairs the loss would fall to 0 at once, and stay finite with them
     assert 0.1 < result.scores["train"]["loss"] < 10
     assert 0 < result.test <= 1
@@ -215,9 +215,9 @@ def test_machines_that_are_not_here_are_refused(
 
 
 def test_a_missing_set_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "root"))
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path / "root"))
     with pytest.raises(UserError, match=r"peptides-func is not in .*graphmamba data build"):
-        fit(tiny_experiment("peptides-func/graph-mamba"), folder=tmp_path / "run")
+        fit(tiny_experiment("peptides-func/graph-mamba"), run_dir=tmp_path / "run")
 
 
 def test_a_split_without_graphs_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
@@ -225,14 +225,14 @@ def test_a_split_without_graphs_is_refused_before_anything_is_trained(tmp_path: 
     columns = tiny_store(experiment).columns()
     store = GraphStore(replace(columns, split=columns.split.clamp_max(1)))
     with pytest.raises(UserError, match="test must hold graphs, and all 24 are in other splits"):
-        fit(experiment, store, folder=tmp_path / "run")
+        fit(experiment, store, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_loss_for_other_labels_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    experiment = tiny_experiment("peptides-struct/graph-mamba", **{"recipe.loss": "cross_entropy"})
-    with pytest.raises(UserError, match=r"recipe\.loss must be 'l1' .*, got 'cross_entropy'"):
-        fit(experiment, tiny_store(experiment), folder=tmp_path / "run")
+    experiment = tiny_experiment("peptides-struct/graph-mamba", **{"train.loss": "cross_entropy"})
+    with pytest.raises(UserError, match=r"train\.loss must be 'l1' .*, got 'cross_entropy'"):
+        fit(experiment, tiny_store(experiment), run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -243,7 +243,7 @@ def test_a_split_without_labels_is_refused_before_anything_is_trained(
     experiment = tiny_experiment()
     store = without_labels(tiny_store(experiment), split)
     with pytest.raises(UserError, match=f"{split} must hold labels, and its graphs have none"):
-        fit(experiment, store, folder=tmp_path / "run")
+        fit(experiment, store, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -251,10 +251,10 @@ def test_a_split_without_labels_is_refused_before_anything_is_trained(
 def test_a_test_set_without_labels_has_no_loss_and_does_not_stop_the_run(
     tmp_path: Path, schedule: str
 ) -> None:
-    experiment = tiny_experiment(**{"recipe.schedule": schedule, "recipe.patience": 1})
+    experiment = tiny_experiment(**{"optim.schedule": schedule, "optim.patience": 1})
     store = without_labels(tiny_store(experiment), "test")
-    result = fit(experiment, store, folder=tmp_path / "run")
-    assert (result.ending, result.epochs) == ("finished", 3)
+    result = fit(experiment, store, run_dir=tmp_path / "run")
+    assert (result.stop_reason, result.epochs) == ("finished", 3)
     assert result.best_epoch >= 0
     for row in read_rows(tmp_path / "run" / "metrics.csv"):
         losses = {name: value for name, value in row.items() if name.endswith("_loss")}
@@ -264,13 +264,16 @@ def test_a_test_set_without_labels_has_no_loss_and_does_not_stop_the_run(
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_the_training_loss_is_weighed_by_labels(tmp_path: Path, accumulate: int) -> None:
     """Next to nothing is learned, so that losses of the same weights can be compared."""
-    settings = {"recipe.learning_rate": 1e-30, "model.norm": "layer", "model.local": "none"}
-    still = {"model.dropout": 0.0, "model.order.noise": "none", "model.order.bins": 1}
-    without_edges = {"encoder.has_edges": False, "recipe.epochs": 1}
+    settings = {"optim.lr": 1e-30, "model.norm": "layer", "model.local_model": "none"}
+    still = {"model.dropout": 0.0, "model.ordering.noise": "none", "model.ordering.bins": 1}
+    without_edges = {"encoder.has_edges": False, "train.epochs": 1}
     experiment = tiny_experiment(
         "peptides-struct/graph-mamba", **settings, **still, **without_edges
     )
-    store, options = with_gaps(tiny_store(experiment), "graph"), RunOptions(accumulate=accumulate)
+    store, options = (
+        with_gaps(tiny_store(experiment), "graph"),
+        RunOptions(accumulate_grad_batches=accumulate),
+    )
     notes = Notes()
     fit(experiment, store, options, tmp_path / "run", notes)
     state = load_weights(tmp_path / "run" / "best.safetensors")
@@ -279,11 +282,11 @@ def test_the_training_loss_is_weighed_by_labels(tmp_path: Path, accumulate: int)
 
 
 def test_a_folder_holds_one_run(tmp_path: Path) -> None:
-    experiment = tiny_experiment(**{"recipe.epochs": 1})
+    experiment = tiny_experiment(**{"train.epochs": 1})
     store = tiny_store(experiment)
-    fit(experiment, store, folder=tmp_path / "run")
-    with pytest.raises(UserError, match="folder must hold no run yet"):
-        fit(experiment, store, folder=tmp_path / "run")
+    fit(experiment, store, run_dir=tmp_path / "run")
+    with pytest.raises(UserError, match="run_dir must hold no run yet"):
+        fit(experiment, store, run_dir=tmp_path / "run")
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -292,7 +295,7 @@ def test_places_where_nothing_can_be_written_are_refused(tmp_path: Path, resume:
     experiment = tiny_experiment()
     message = "must hold a run to resume" if resume else "folder must be writable, got '.*file/run'"
     with pytest.raises(UserError, match=message):
-        fit(experiment, tiny_store(experiment), folder=tmp_path / "file" / "run", resume=resume)
+        fit(experiment, tiny_store(experiment), run_dir=tmp_path / "file" / "run", resume=resume)
 
 
 @pytest.mark.parametrize("seeds", [[], [1, 1]])
@@ -308,8 +311,8 @@ def test_resuming_needs_a_folder() -> None:
 
 def test_a_series_that_is_not_there_is_not_begun_in_its_place(tmp_path: Path) -> None:
     experiment, folder = tiny_experiment(), tmp_path / "misspelt"
-    with pytest.raises(UserError, match="folder must hold a run to resume"):
-        fit_seeds(experiment, tiny_store(experiment), folder=folder, resume=True, seeds=[0, 1])
+    with pytest.raises(UserError, match="run_dir must hold a run to resume"):
+        fit_seeds(experiment, tiny_store(experiment), run_dir=folder, resume=True, seeds=[0, 1])
     assert not folder.exists()
 
 
@@ -342,7 +345,7 @@ def test_slips_in_python_are_told_and_leave_nothing(
     assert not [*tmp_path.iterdir()]
 
 
-EXPERIMENT = tiny_experiment(**{"recipe.epochs": 1})
+EXPERIMENT = tiny_experiment(**{"train.epochs": 1})
 STORE = tiny_store(EXPERIMENT)
 
 
@@ -366,7 +369,7 @@ def seeds_in(folder: Path) -> list[int]:
 
 def test_a_refusal_changes_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
-    fit_seeds(EXPERIMENT, STORE, folder=folder, seeds=[0, 1])
+    fit_seeds(EXPERIMENT, STORE, run_dir=folder, seeds=[0, 1])
     before = files_in(folder)
     other = RunOptions(precision="bf16-mixed")
     with pytest.raises(UserError, match="precision must be '32-true', as when the run was started"):
@@ -375,21 +378,23 @@ def test_a_refusal_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="graphs must be the same as in the saved state"):
         fit_seeds(EXPERIMENT, more, RunOptions(max_time=9.0), folder, resume=True, seeds=[2])
     assert files_in(folder) == before
-    fit_seeds(EXPERIMENT, STORE, folder=folder, resume=True, seeds=[0, 1])
+    fit_seeds(EXPERIMENT, STORE, run_dir=folder, resume=True, seeds=[0, 1])
     assert seeds_in(folder) == [0, 1]
 
 
 def test_what_is_refused_at_its_beginning_can_begin_there_later(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="validation must hold graphs"):
-        fit_seeds(EXPERIMENT, tiny_store(EXPERIMENT, others=0), folder=tmp_path / "runs", seeds=[0])
-    fit_seeds(EXPERIMENT, STORE, folder=tmp_path / "runs", seeds=[0])
+        fit_seeds(
+            EXPERIMENT, tiny_store(EXPERIMENT, others=0), run_dir=tmp_path / "runs", seeds=[0]
+        )
+    fit_seeds(EXPERIMENT, STORE, run_dir=tmp_path / "runs", seeds=[0])
     assert seeds_in(tmp_path / "runs") == [0]
 
 
 def test_seeds_are_added_to_those_of_the_series(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
-    first = fit_seeds(EXPERIMENT, STORE, folder=folder, seeds=[4, 1])
-    result = fit_seeds(EXPERIMENT, STORE, folder=folder, resume=True, seeds=[2, 1])
+    first = fit_seeds(EXPERIMENT, STORE, run_dir=folder, seeds=[4, 1])
+    result = fit_seeds(EXPERIMENT, STORE, run_dir=folder, resume=True, seeds=[2, 1])
     assert [run.seed for run in result.runs] == [4, 1, 2]
     assert [run.content() for run in result.runs[:2]] == [run.content() for run in first.runs]
     assert seeds_in(folder) == [4, 1, 2]
@@ -397,35 +402,35 @@ def test_seeds_are_added_to_those_of_the_series(tmp_path: Path) -> None:
 
 def test_a_series_that_goes_on_loses_no_row_when_it_is_stopped(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
-    fit_seeds(EXPERIMENT, STORE, folder=folder, seeds=[0])
+    fit_seeds(EXPERIMENT, STORE, run_dir=folder, seeds=[0])
     notes = Notes({1: send(15)})
-    result = fit_seeds(EXPERIMENT, STORE, folder=folder, reporter=notes, resume=True, seeds=[1, 2])
-    assert [run.ending for run in result.runs] == ["finished", "signal"]
+    result = fit_seeds(EXPERIMENT, STORE, run_dir=folder, reporter=notes, resume=True, seeds=[1, 2])
+    assert [run.stop_reason for run in result.runs] == ["finished", "signal"]
     assert read_config(folder).seeds == (0, 1, 2)
-    fit_seeds(EXPERIMENT, STORE, folder=folder, resume=True, seeds=[0])
+    fit_seeds(EXPERIMENT, STORE, run_dir=folder, resume=True, seeds=[0])
     assert seeds_in(folder) == [0, 1, 2]
 
 
 def test_a_row_that_fails_leaves_those_that_are_done(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
-    fit_seeds(EXPERIMENT, STORE, folder=folder, seeds=[0, 1])
+    fit_seeds(EXPERIMENT, STORE, run_dir=folder, seeds=[0, 1])
     (folder / "seed-1" / "last" / "state.safetensors").write_bytes(b"nothing")
     table = (folder / "results.json").read_bytes()
     with pytest.raises(UserError, match="is corrupt"):
-        fit_seeds(EXPERIMENT, STORE, folder=folder, resume=True, seeds=[0, 1])
+        fit_seeds(EXPERIMENT, STORE, run_dir=folder, resume=True, seeds=[0, 1])
     assert (folder / "results.json").read_bytes() == table
 
 
 def test_a_single_run_is_no_series_and_a_series_no_single_run(tmp_path: Path) -> None:
-    fit(EXPERIMENT, STORE, folder=tmp_path / "one")
-    fit_seeds(EXPERIMENT, STORE, folder=tmp_path / "several", seeds=[0])
+    fit(EXPERIMENT, STORE, run_dir=tmp_path / "one")
+    fit_seeds(EXPERIMENT, STORE, run_dir=tmp_path / "several", seeds=[0])
     before = files_in(tmp_path)
     with pytest.raises(UserError, match=r"seeds must be added to a series .*one' holds a single"):
-        fit_seeds(EXPERIMENT, STORE, folder=tmp_path / "one", resume=True, seeds=[5])
+        fit_seeds(EXPERIMENT, STORE, run_dir=tmp_path / "one", resume=True, seeds=[5])
     with pytest.raises(
-        UserError, match=r"folder must hold a single run, .*several' holds a series"
+        UserError, match=r"run_dir must hold a single run, .*several' holds a series"
     ):
-        fit(EXPERIMENT, STORE, folder=tmp_path / "several", resume=True)
+        fit(EXPERIMENT, STORE, run_dir=tmp_path / "several", resume=True)
     assert files_in(tmp_path) == before
 
 
@@ -441,7 +446,7 @@ def test_the_time_is_that_of_all_seeds_together(
 
     monkeypatch.setattr(fit_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(fit_module, "run_fit", timed)
-    made = tiny_experiment(**{"recipe.epochs": 1})
+    made = tiny_experiment(**{"train.epochs": 1})
     options = RunOptions(max_time=25.0)
     fit_seeds(made, tiny_store(made), options, tmp_path / "runs", seeds=[0, 1, 2, 3])
     assert given == [25.0, 15.0, 5.0, 0.0]

@@ -14,7 +14,7 @@ from torch_geometric.loader import DataLoader
 import graphmamba
 from graphmamba.cli import main
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.custom.options import OwnOptions
+from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, RunOptions
@@ -36,16 +36,16 @@ def rings(count: int = 10) -> list[Data]:
 
 
 def experiment(**overrides: object) -> Experiment:
-    small = {"model.channels": 24, "model.layers": 1, "recipe.epochs": 1}
+    small = {"model.channels": 24, "model.layers": 1, "train.epochs": 1}
     return graphmamba.load_experiment("mnist", {**small, **overrides})
 
 
 def test_graphs_become_a_described_experiment_and_a_store() -> None:
-    made, store = take_graphs(rings(), experiment(), OwnOptions(fractions=(0.6, 0.2, 0.2)))
+    made, store = take_graphs(rings(), experiment(), DataOptions(split_ratios=(0.6, 0.2, 0.2)))
     assert made.data.task.classes == 3
     assert made.data.features.node_columns == 3
-    assert made.own is not None
-    assert made.own.names == ("0", "1", "2")
+    assert made.data is not None
+    assert made.data.class_names == ("0", "1", "2")
     assert [len(store.split_ids(part)) for part in ("train", "validation", "test")] == [6, 2, 2]
     assert "laplacian_vectors" in store.tables["nodes"].columns
 
@@ -62,10 +62,10 @@ def test_parts_that_graphs_name_are_not_drawn() -> None:
 
 
 def test_too_few_graphs_for_the_shares_are_told_with_the_shares(tmp_path: Path) -> None:
-    made, store = take_graphs(rings(2), experiment(), OwnOptions(classes=3))
-    told = r"test must hold graphs, and all 2 .* own\.fractions \(0\.8, 0\.1, 0\.1\) share out"
+    made, store = take_graphs(rings(2), experiment(), DataOptions(classes=3))
+    told = r"test must hold graphs, and all 2 .* data\.split_ratios \(0\.8, 0\.1, 0\.1\) share out"
     with pytest.raises(UserError, match=told):
-        graphmamba.fit(made, store, folder=tmp_path / "run")
+        graphmamba.fit(made, store, run_dir=tmp_path / "run")
 
 
 def test_batches_are_learned_graph_by_graph() -> None:
@@ -77,7 +77,7 @@ def test_batches_are_learned_graph_by_graph() -> None:
 
 def test_what_was_learnt_predicts_without_the_training_data(tmp_path: Path) -> None:
     made, store = take_graphs(rings(), experiment())
-    result = graphmamba.fit(made, store, folder=tmp_path / "run")
+    result = graphmamba.fit(made, store, run_dir=tmp_path / "run")
     trained = graphmamba.load(tmp_path / "run")
     assert trained.experiment == made
     # whoever predicts has no use for parts
@@ -86,12 +86,12 @@ def test_what_was_learnt_predicts_without_the_training_data(tmp_path: Path) -> N
     found = trained.predict(fresh)
     assert found.values.shape == (2, 3)
     assert set(found.labels) <= {"0", "1", "2"}
-    assert result.folder == tmp_path / "run"
+    assert result.run_dir == tmp_path / "run"
 
 
 def test_several_seeds_are_asked_for_as_one_run_is(tmp_path: Path) -> None:
     result = graphmamba.fit_seeds(
-        *take_graphs(rings(), experiment()), folder=tmp_path / "runs", seeds=[0, 1]
+        *take_graphs(rings(), experiment()), run_dir=tmp_path / "runs", seeds=[0, 1]
     )
     assert [run.seed for run in result.runs] == [0, 1]
 
@@ -100,10 +100,10 @@ def test_a_loss_must_fit_the_graphs_and_not_the_benchmark_before_them() -> None:
     numbers = rings()
     for graph in numbers:
         graph.y = graph.y.float()
-    made, _ = take_graphs(numbers, experiment(**{"recipe.loss": "l1"}))
+    made, _ = take_graphs(numbers, experiment(**{"train.loss": "l1"}))
     assert made.loss == "l1"
-    with pytest.raises(UserError, match=r"recipe\.loss must be 'cross_entropy' or .*, got 'l1'"):
-        take_graphs(rings(), experiment(**{"recipe.loss": "l1"}))
+    with pytest.raises(UserError, match=r"train\.loss must be 'cross_entropy' or .*, got 'l1'"):
+        take_graphs(rings(), experiment(**{"train.loss": "l1"}))
 
 
 def test_graphs_of_a_single_class_are_refused() -> None:
@@ -112,30 +112,30 @@ def test_graphs_of_a_single_class_are_refused() -> None:
         graph.y = torch.tensor(0)
     with pytest.raises(UserError, match="y must hold 2 classes at least, got 0 in all rows"):
         take_graphs(same, experiment())
-    made, _ = take_graphs(same, experiment(), OwnOptions(classes=2))
+    made, _ = take_graphs(same, experiment(), DataOptions(classes=2))
     assert made.data.task.classes == 2
 
 
 def test_options_of_files_are_refused() -> None:
     with pytest.raises(UserError, match=r"is_undirected is read for a folder .* True for graphs"):
-        take_graphs(rings(), experiment(), OwnOptions(is_undirected=True))
+        take_graphs(rings(), experiment(), DataOptions(undirected=True))
 
 
 def test_graphs_of_another_kind_are_refused(tmp_path: Path) -> None:
     made, store = take_graphs(rings(), experiment())
-    graphmamba.fit(made, store, folder=tmp_path / "run")
+    graphmamba.fit(made, store, run_dir=tmp_path / "run")
     wide = [Data(x=torch.randn(4, 5), edge_index=RING)]
     with pytest.raises(UserError, match=r"graphs\.x must have shape \[4, 3\], got \[4, 5\]"):
         graphmamba.load(tmp_path / "run").predict(wide)
 
 
 def test_a_run_goes_on_with_the_graphs_it_began_with(tmp_path: Path) -> None:
-    made, store = take_graphs(rings(), experiment(**{"recipe.epochs": 2}))
+    made, store = take_graphs(rings(), experiment(**{"train.epochs": 2}))
     graphmamba.fit(made, store, RunOptions(max_time=0.0), tmp_path / "run")
     others = rings()
     others[0].x += 1
     with pytest.raises(UserError, match=r"^graphs must be those of the training, .* got others"):
-        graphmamba.fit(made, take_graphs(others, made)[1], folder=tmp_path / "run", resume=True)
+        graphmamba.fit(made, take_graphs(others, made)[1], run_dir=tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize("fit", [graphmamba.fit, partial(fit_seeds, seeds=[0])])
@@ -143,8 +143,8 @@ def test_an_empty_name_of_a_folder_is_refused(
     fit: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="folder must be a name, or None for a new one, got ''"):
-        fit(*take_graphs(rings(), experiment()), folder="")
+    with pytest.raises(UserError, match="run_dir must be a name, or None for a new one, got ''"):
+        fit(*take_graphs(rings(), experiment()), run_dir="")
 
 
 def test_graphs_from_python_are_looked_for_in_no_folder(
@@ -152,9 +152,9 @@ def test_graphs_from_python_are_looked_for_in_no_folder(
 ) -> None:
     pytest.importorskip("jsonargparse")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "root"))
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path / "root"))
     made, store = take_graphs(rings(), experiment())
-    graphmamba.fit(made, store, folder="run")
+    graphmamba.fit(made, store, run_dir="run")
     for words in (["evaluate", "run"], ["predict", "run"], ["train", "--resume", "run"]):
         assert status_of(words) == 2
         told = capsys.readouterr().err
@@ -173,19 +173,19 @@ def test_graphs_from_python_are_looked_for_in_no_folder(
     main(["evaluate", "run", "--input", "rings.npz", "--split", "all"])
     main(["predict", "run", "--input", "rings.npz"])
     assert "10 rows written" in capsys.readouterr().out
-    assert graphmamba.fit(made, store, folder="run", resume=True).is_done
+    assert graphmamba.fit(made, store, run_dir="run", resume=True).is_done
 
 
 def test_own_graphs_that_nobody_names_are_asked_for() -> None:
-    with pytest.raises(UserError, match=r"own\.path must name a folder, .npz or .csv .* got ''"):
-        open_data(experiment(**{"own.label": "taste"}))
+    with pytest.raises(UserError, match=r"data\.path must name a folder, .npz or .csv .* got ''"):
+        open_data(experiment(**{"data.target": "taste"}))
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"experiment": "mnist"}, "experiment must be Experiment, got 'mnist': load_experiment"),
-        ({"options": {"label": "y"}}, "options must be OwnOptions, got dict"),
+        ({"options": {"label": "y"}}, "options must be DataOptions, got dict"),
     ],
 )
 def test_what_is_no_experiment_is_refused(given: dict[str, Any], told: str) -> None:
@@ -201,4 +201,4 @@ def test_graphs_in_other_parts_are_other_graphs(tmp_path: Path) -> None:
     assert identity_of(made, store) != identity_of(made, other)
     fit(made, store, RunOptions(max_time=0.0), tmp_path / "run")
     with pytest.raises(UserError, match=r"graphs must be those of the training|must be the same"):
-        fit(made, other, folder=tmp_path / "run", resume=True)
+        fit(made, other, run_dir=tmp_path / "run", resume=True)

@@ -54,7 +54,7 @@ def test_runs_and_scores_leave_the_rounding_of_products_as_it_was(
     for module in (fit_module, scorer_module):
         monkeypatch.setattr(module, "rounded_products", as_on_gpu)
     seen, before = [], PRODUCTS.fp32_precision
-    experiment = tiny_experiment(**{"recipe.epochs": 1})
+    experiment = tiny_experiment(**{"train.epochs": 1})
     store = tiny_store(experiment)
 
     class Seeing(Notes):
@@ -100,7 +100,7 @@ from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 
 compile = torch.nn.Module.compile
 torch.nn.Module.compile = lambda self, **how: compile(self, dynamic=True, backend="eager")
-experiment = tiny_experiment("peptides-struct/graph-mamba", **{"recipe.epochs": 1})
+experiment = tiny_experiment("peptides-struct/graph-mamba", **{"train.epochs": 1})
 store, folder, notes = tiny_store(experiment), Path(mkdtemp()), []
 for number, asked in enumerate(("off", "on")):
     assert not torch._dynamo.utils.counters["frames"]

@@ -10,14 +10,14 @@ import torch
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
-from graphmamba.data.custom.options import OwnSource
+from graphmamba.data.custom.options import DataSource
 from graphmamba.data.datasets.sources import SOURCES
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.degree_profile import local_degree_profile
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.predict import Predictions, as_text, write_predictions
-from graphmamba.training.predictor import Trained, load, with_read_columns
+from graphmamba.training.predictor import Predictor, load, with_read_columns
 from graphmamba.training.weights import save_weights
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs
@@ -38,14 +38,14 @@ KINDS = {
 }
 
 
-def trained(name: str, **overrides: object) -> Trained:
+def trained(name: str, **overrides: object) -> Predictor:
     torch.manual_seed(0)
     experiment = small_experiment(name, **overrides)
-    return Trained(experiment, experiment.build().eval(), NAMES.get(name, ()))
+    return Predictor(experiment, experiment.build().eval(), NAMES.get(name, ()))
 
 
-def graphs_for(model: Trained, count: int = 5) -> list[Data]:
-    return synthetic_graphs(model.experiment.data, count, nodes=(3, 9))
+def graphs_for(model: Predictor, count: int = 5) -> list[Data]:
+    return synthetic_graphs(model.experiment.dataset_info, count, nodes=(3, 9))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -115,7 +115,7 @@ def test_values_are_those_of_the_model_and_spread_is_over_its_line_ups() -> None
 def test_a_model_without_random_order_has_no_spread() -> None:
     for name, overrides in (
         ("mnist/gps-transformer", {}),
-        ("mnist", {"model.order.noise": "none", "model.order.key": "none"}),
+        ("mnist", {"model.ordering.noise": "none", "model.ordering.score": "none"}),
     ):
         model = trained(name, **overrides)
         assert model.predict(graphs_for(model)).spread is None
@@ -203,20 +203,20 @@ def test_graphs_without_features_and_labels() -> None:
     own = small_experiment("mnist")
     task = replace(own.data.task, classes=3, outputs=3)
     features = replace(own.data.features, node_columns=1, edges="none", edge_columns=0)
-    source = OwnSource(path="x", features=features, task=task, names=("r", "g", "b"))
+    source = DataSource(path="x", features=features, task=task, class_names=("r", "g", "b"))
     experiment = Experiment(own=source, model=own.model)
-    model = Trained(experiment, experiment.build(), source.names)
+    model = Predictor(experiment, experiment.build(), source.names)
     ring = torch.tensor([[0, 1, 2], [1, 2, 0]])
     found = model.predict([Data(edge_index=ring, num_nodes=3), Data(edge_index=ring, num_nodes=4)])
     assert set(found.labels) <= {"r", "g", "b"}
 
 
-def model_of_numbers(columns: int) -> Trained:
+def model_of_numbers(columns: int) -> Predictor:
     own = small_experiment("mnist")
     features = replace(own.data.features, node_columns=columns, edges="none", edge_columns=0)
-    source = OwnSource(path="x", features=features, task=own.data.task)
+    source = DataSource(path="x", features=features, task=own.data.task)
     experiment = Experiment(own=source, model=own.model)
-    return Trained(experiment, experiment.build())
+    return Predictor(experiment, experiment.build())
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float64, torch.float16])

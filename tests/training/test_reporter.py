@@ -11,7 +11,7 @@ from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 
-EXPERIMENT = tiny_experiment(**{"recipe.epochs": 2})
+EXPERIMENT = tiny_experiment(**{"train.epochs": 2})
 
 
 def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
@@ -68,4 +68,4 @@ def test_a_missing_library_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"{name} is not installed.*graphmamba\[{extra}\]"):
-        fit(EXPERIMENT, options=RunOptions(loggers=(name,)), folder=tmp_path / "run")
+        fit(EXPERIMENT, options=RunOptions(loggers=(name,)), run_dir=tmp_path / "run")

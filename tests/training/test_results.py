@@ -20,7 +20,7 @@ RUN = RunResult(
     best_epoch=2,
     scores={"train": {"loss": 0.5}, "test": {"loss": math.nan, "accuracy": 0.8}},
     epochs=3,
-    ending="finished",
+    stop_reason="finished",
     parameters=10,
     seconds=1.5,
     peak_memory=100,
@@ -50,7 +50,7 @@ def test_mean_and_deviation_are_those_of_published_tables() -> None:
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_runs_that_are_not_done_do_not_count_beside_others(place: int) -> None:
     runs = [*map(scored, (0.7, 0.9))]
-    for other in (replace(RUN, seed=5, ending="max time"), replace(RUN, seed=5, scores={})):
+    for other in (replace(RUN, seed=5, stop_reason="max time"), replace(RUN, seed=5, scores={})):
         mixed = SeedsResult(Path("runs"), (*runs[:place], other, *runs[place:]))
         assert mixed.mean("test", "accuracy") == pytest.approx(0.8)
         written = json.loads(json.dumps(mixed.content(), allow_nan=False))
@@ -59,7 +59,7 @@ def test_runs_that_are_not_done_do_not_count_beside_others(place: int) -> None:
 
 
 def test_where_no_run_is_done_those_with_scores_count() -> None:
-    stopped = replace(scored(0.7), ending="max time")
+    stopped = replace(scored(0.7), stop_reason="max time")
     none = replace(stopped, scores={})
     assert SeedsResult(Path("runs"), (none, stopped)).counted == (stopped,)
     assert SeedsResult(Path("runs"), (none,)).content()["scores"] == {}
@@ -78,7 +78,7 @@ def test_a_run_without_an_epoch_has_no_score() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "is_done"),
+    ("stop_reason", "is_done"),
     [
         ("finished", True),
         ("early stopping", True),
@@ -87,8 +87,8 @@ def test_a_run_without_an_epoch_has_no_score() -> None:
         ("interrupt", False),
     ],
 )
-def test_what_was_interrupted_is_not_done(ending: str, is_done: bool) -> None:
-    assert replace(RUN, ending=ending).is_done == is_done
+def test_what_was_interrupted_is_not_done(stop_reason: str, is_done: bool) -> None:
+    assert replace(RUN, stop_reason=stop_reason).is_done == is_done
 
 
 def test_deviations_are_divided_by_the_number_of_values() -> None:

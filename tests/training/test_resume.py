@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmamba import whole_files
+from graphmamba import atomic
 from graphmamba.config import Experiment
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
@@ -47,7 +47,7 @@ def crash() -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was never stopped."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=folder)
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=folder)
     return folder
 
 
@@ -67,12 +67,12 @@ def test_a_crash_at_any_step_changes_no_bit(
 
 KILLED = """
 import os, signal, sys
-from graphmamba import whole_files
+from graphmamba import atomic
 from graphmamba.training.fit import fit
 from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import Notes, send, tiny_experiment, tiny_store
 
-kill, flush = send(signal.SIGKILL), whole_files.flush
+kill, flush = send(signal.SIGKILL), atomic.flush
 experiment = tiny_experiment(**{"model.dropout": 0.3})
 store = tiny_store(experiment)
 
@@ -86,7 +86,7 @@ def run(folder, what, number):
             kill()
         flush(path)
 
-    whole_files.flush = flush_or_die
+    atomic.flush = flush_or_die
     notes = Notes({number: kill} if what == "step" else {})
     is_begun = os.path.exists(folder)
     fit(experiment, store, RunOptions(checkpoint_every=0.0), folder, notes, resume=is_begun)
@@ -145,25 +145,25 @@ def test_a_killed_process_changes_no_bit(
 def test_a_signal_is_heard_at_any_step(whole: Path, tmp_path: Path, step: int) -> None:
     """The last step of an epoch included: four make one."""
     store = tiny_store(EXPERIMENT)
-    first = fit(EXPERIMENT, store, folder=tmp_path / "run", reporter=Notes({step: send(15)}))
-    assert (first.ending, first.epochs) == ("signal", step // 4)
-    fit(EXPERIMENT, store, folder=tmp_path / "run", resume=True)
+    first = fit(EXPERIMENT, store, run_dir=tmp_path / "run", reporter=Notes({step: send(15)}))
+    assert (first.stop_reason, first.epochs) == ("signal", step // 4)
+    fit(EXPERIMENT, store, run_dir=tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", whole)
 
 
 @pytest.mark.parametrize(
-    ("number", "ending"), [(signal.SIGTERM, "signal"), (signal.SIGINT, "interrupt")]
+    ("number", "stop_reason"), [(signal.SIGTERM, "signal"), (signal.SIGINT, "interrupt")]
 )
 def test_a_signal_saves_and_ends_cleanly(
-    whole: Path, tmp_path: Path, number: int, ending: str
+    whole: Path, tmp_path: Path, number: int, stop_reason: str
 ) -> None:
     store, notes = tiny_store(EXPERIMENT), Notes({6: send(number)})
     handler = signal.getsignal(number)
-    result = fit(EXPERIMENT, store, folder=tmp_path / "run", reporter=notes)
-    assert (result.ending, result.epochs, result.is_done) == (ending, 1, False)
+    result = fit(EXPERIMENT, store, run_dir=tmp_path / "run", reporter=notes)
+    assert (result.stop_reason, result.epochs, result.is_done) == (stop_reason, 1, False)
     assert signal.getsignal(number) == handler
     again = Notes()
-    fit(EXPERIMENT, store, folder=tmp_path / "run", reporter=again, resume=True)
+    fit(EXPERIMENT, store, run_dir=tmp_path / "run", reporter=again, resume=True)
     assert len(again.steps) == STEPS - 6
     assert_same_run(tmp_path / "run", whole)
 
@@ -171,7 +171,7 @@ def test_a_signal_saves_and_ends_cleanly(
 def test_running_out_of_time_saves_and_ends_cleanly(whole: Path, tmp_path: Path) -> None:
     store, parts = tiny_store(EXPERIMENT), 0
     result = fit(EXPERIMENT, store, RunOptions(max_time=0.0), tmp_path / "run")
-    assert result.ending == "max time"
+    assert result.stop_reason == "max time"
     while not result.is_done and parts < STEPS:
         parts += 1
         result = fit(EXPERIMENT, store, RunOptions(max_time=0.0), tmp_path / "run", resume=True)
@@ -196,7 +196,7 @@ def test_a_run_that_was_killed_before_its_first_state_begins_again(
 ) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_bytes((whole / "config.yaml").read_bytes())
-    fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path / "run", resume=True)
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", whole)
 
 
@@ -209,7 +209,7 @@ def test_a_run_that_is_done_stays_as_it_is(whole: Path) -> None:
     notes, options = Notes(), RunOptions(max_time=100.0)
     store = tiny_store(EXPERIMENT)
     result = fit(EXPERIMENT, store, options, whole, reporter=notes, resume=True)
-    assert result.ending == "finished"
+    assert result.stop_reason == "finished"
     assert notes.results == [result] == [found]
     assert not notes.steps
     assert {name: (whole / name).read_bytes() for name in before} == before
@@ -221,7 +221,7 @@ def test_a_run_without_its_state_is_not_begun_again(whole: Path, tmp_path: Path)
     shutil.rmtree(folder / "last")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(UserError, match=r"state\.safetensors' is missing, so the run in"):
-        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=folder, resume=True)
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=folder, resume=True)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -238,10 +238,10 @@ def test_a_state_with_the_generator_of_a_gpu_goes_on_without_one(
 
 
 def test_the_plateau_goes_on_too(tmp_path: Path) -> None:
-    overrides = {"recipe.schedule": "plateau", "recipe.patience": 1, "recipe.epochs": 5}
+    overrides = {"optim.schedule": "plateau", "optim.patience": 1, "train.epochs": 5}
     experiment = tiny_experiment(**overrides)
     store = tiny_store(experiment)
-    fit(experiment, store, folder=tmp_path / "whole")
+    fit(experiment, store, run_dir=tmp_path / "whole")
     rates = {row["learning_rate"] for row in read_rows(tmp_path / "whole" / "metrics.csv")}
     assert len(rates) > 1
     with pytest.raises(CrashError):
@@ -253,7 +253,7 @@ def test_the_plateau_goes_on_too(tmp_path: Path) -> None:
 def test_a_head_that_drops_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -> None:
     experiment = tiny_experiment(**{"head.dropout": 0.3})
     store = tiny_store(experiment)
-    fit(experiment, store, folder=tmp_path / "whole")
+    fit(experiment, store, run_dir=tmp_path / "whole")
     with pytest.raises(CrashError):
         fit(experiment, store, ALWAYS, tmp_path / "run", Notes({5: crash}))
     fit(experiment, store, ALWAYS, tmp_path / "run", resume=True)
@@ -266,7 +266,7 @@ def test_the_time_of_earlier_parts_counts(tmp_path: Path) -> None:
     path = folder / "last" / "state.safetensors"
     tensors, about = read_tensors(path)
     write_tensors(path, tensors, {**about, "progress": {**about["progress"], "seconds": 1000.0}})
-    assert 1000 < fit(EXPERIMENT, store, folder=folder, resume=True).seconds < 2000
+    assert 1000 < fit(EXPERIMENT, store, run_dir=folder, resume=True).seconds < 2000
 
 
 @pytest.mark.parametrize("writes", [2, 5, 9])
@@ -275,7 +275,7 @@ def test_a_full_disk_leaves_the_saved_state_intact(
 ) -> None:
     folder, store = tmp_path / "run", tiny_store(EXPERIMENT)
     left = [writes]
-    flush = whole_files.flush
+    flush = atomic.flush
 
     def full(path: Path) -> None:
         # by now the file is there, under its other name, and perhaps cut short
@@ -285,7 +285,7 @@ def test_a_full_disk_leaves_the_saved_state_intact(
         flush(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(whole_files, "flush", full)
+        patch.setattr(atomic, "flush", full)
         with pytest.raises(UserError, match=r"No space left on device.*before still is"):
             fit(EXPERIMENT, store, ALWAYS, folder)
     assert [file.name for file in (folder / "last").iterdir()] == ["state.safetensors"]
@@ -301,7 +301,7 @@ def changed(**recipe: object) -> Experiment:
 @pytest.mark.parametrize(
     ("experiment", "options", "message"),
     [
-        (changed(epochs=9), {}, "recipe.epochs must be 3, as when the run was started, got 9"),
+        (changed(epochs=9), {}, "train.epochs must be 3, as when the run was started, got 9"),
         (tiny_experiment(), {}, r"model.dropout must be 0.3, .* got 0.0"),
         (EXPERIMENT, {"seed": 1}, "seed must be 0, as when the run was started, got 1"),
         (EXPERIMENT, {"accumulate": 2}, "accumulate must be 1, .* got 2"),
@@ -316,7 +316,7 @@ def test_resuming_another_run_is_refused(
 
 def test_resuming_on_other_data_is_refused(whole: Path) -> None:
     with pytest.raises(UserError, match="graphs must be the same as in the saved state, 14"):
-        fit(EXPERIMENT, tiny_store(EXPERIMENT, train=20), folder=whole, resume=True)
+        fit(EXPERIMENT, tiny_store(EXPERIMENT, train=20), run_dir=whole, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -335,14 +335,14 @@ def test_a_state_that_lacks_something_is_refused(
     (tmp_path / "last").mkdir()
     write_tensors(tmp_path / "last" / "state.safetensors", tensors, about)
     with pytest.raises(UserError, match="must hold a whole state"):
-        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path, resume=True)
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=tmp_path, resume=True)
 
 
 def test_a_corrupt_state_is_named(tmp_path: Path) -> None:
     (tmp_path / "last").mkdir()
     (tmp_path / "last" / "state.safetensors").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"state\.safetensors' is corrupt"):
-        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path, resume=True)
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=tmp_path, resume=True)
 
 
 def test_wrong_pairs_go_on_where_they_stopped(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_wrong_pairs_go_on_where_they_stopped(tmp_path: Path) -> None:
     columns = tiny_store(made).columns()
     columns.pairs["edge_label_index"].columns.clear()
     store = GraphStore(columns)
-    fit(made, store, folder=tmp_path / "whole")
+    fit(made, store, run_dir=tmp_path / "whole")
     with pytest.raises(CrashError):
         fit(made, store, ALWAYS, tmp_path / "run", Notes({6: crash}))
     fit(made, store, ALWAYS, tmp_path / "run", resume=True)

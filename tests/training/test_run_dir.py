@@ -15,7 +15,7 @@ from graphmamba.errors import UserError
 from graphmamba.training.fit import fit, fit_seeds
 from graphmamba.training.run_dir import (
     LOCK,
-    FolderLock,
+    RunDirLock,
     append_row,
     cut_rows,
     draw_curves,
@@ -25,15 +25,15 @@ from tests.helpers.processes import ROOT
 from tests.helpers.runs import Notes, assert_same_run, tiny_experiment, tiny_store
 from tests.helpers.typecheck import typecheck_off
 
-EXPERIMENT = tiny_experiment(**{"recipe.epochs": 2})
+EXPERIMENT = tiny_experiment(**{"train.epochs": 2})
 STORE = tiny_store(EXPERIMENT)
 USED = "folder must not be in use, and another process trains in '{}'"
 HOLDER = """
 import sys
 from pathlib import Path
-from graphmamba.training.run_dir import FolderLock
+from graphmamba.training.run_dir import RunDirLock
 
-with FolderLock(Path(sys.argv[1])) as lock:
+with RunDirLock(Path(sys.argv[1])) as lock:
     lock.take()
     print("taken", flush=True)
     sys.stdin.read()
@@ -41,18 +41,18 @@ with FolderLock(Path(sys.argv[1])) as lock:
 
 
 def assert_held(folder: Path) -> None:
-    with pytest.raises(UserError, match=USED.format(folder)), FolderLock(folder) as lock:
+    with pytest.raises(UserError, match=USED.format(folder)), RunDirLock(folder) as lock:
         lock.take()
 
 
 def test_one_at_a_time_and_no_file_is_left(tmp_path: Path) -> None:
-    with FolderLock(tmp_path) as lock:
+    with RunDirLock(tmp_path) as lock:
         lock.take()
         assert_held(tmp_path)
         # one that was refused takes nothing away
         assert_held(tmp_path)
     assert not [*tmp_path.iterdir()]
-    with FolderLock(tmp_path) as lock:
+    with RunDirLock(tmp_path) as lock:
         lock.take()
 
 
@@ -68,7 +68,7 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert (tmp_path / LOCK).exists()
-    with FolderLock(tmp_path) as lock:
+    with RunDirLock(tmp_path) as lock:
         lock.take()
         assert_held(tmp_path)
 
@@ -86,7 +86,7 @@ def test_a_file_that_is_removed_meanwhile_is_no_lock(
         flock(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", flock_too_late)
-    with FolderLock(tmp_path) as lock:
+    with RunDirLock(tmp_path) as lock:
         lock.take()
         assert_held(tmp_path)
 
@@ -99,7 +99,7 @@ def test_where_there_are_no_locks_it_goes_on_and_says_so(
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     message = f"'{tmp_path}' lies where files cannot be locked .*No locks available"
-    with FolderLock(tmp_path) as lock, pytest.warns(UserWarning, match=message):
+    with RunDirLock(tmp_path) as lock, pytest.warns(UserWarning, match=message):
         lock.take()
     assert not [*tmp_path.iterdir()]
 
@@ -107,7 +107,7 @@ def test_where_there_are_no_locks_it_goes_on_and_says_so(
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     with (
         pytest.raises(UserError, match=r"folder must be writable, got '.*gone'"),
-        FolderLock(tmp_path / "gone") as lock,
+        RunDirLock(tmp_path / "gone") as lock,
     ):
         lock.take()
 
@@ -119,12 +119,12 @@ def test_a_run_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
     def intrude() -> None:
         for resume in (False, True):
             with pytest.raises(UserError, match=USED.format(folder)):
-                fit(EXPERIMENT, STORE, folder=folder, resume=resume)
+                fit(EXPERIMENT, STORE, run_dir=folder, resume=resume)
             refused.append(resume)
 
     with typecheck_off():
-        fit(EXPERIMENT, STORE, folder=folder, reporter=Notes({1: intrude, 5: intrude}))
-        fit(EXPERIMENT, STORE, folder=tmp_path / "alone")
+        fit(EXPERIMENT, STORE, run_dir=folder, reporter=Notes({1: intrude, 5: intrude}))
+        fit(EXPERIMENT, STORE, run_dir=tmp_path / "alone")
     assert refused == [False, True] * 2
     assert_same_run(folder, tmp_path / "alone")
     assert not [*folder.rglob(LOCK)]
@@ -135,17 +135,17 @@ def test_a_series_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
 
     def intrude() -> None:
         with pytest.raises(UserError, match=USED.format(folder)):
-            fit_seeds(EXPERIMENT, STORE, folder=folder, resume=True, seeds=[7])
+            fit_seeds(EXPERIMENT, STORE, run_dir=folder, resume=True, seeds=[7])
         with pytest.raises(UserError, match=USED.format(folder / "seed-0")):
-            fit(EXPERIMENT, STORE, folder=folder / "seed-0", resume=True)
+            fit(EXPERIMENT, STORE, run_dir=folder / "seed-0", resume=True)
         refused.append(True)
 
     with typecheck_off():
         result = fit_seeds(
-            EXPERIMENT, STORE, folder=folder, reporter=Notes({2: intrude}), seeds=[0]
+            EXPERIMENT, STORE, run_dir=folder, reporter=Notes({2: intrude}), seeds=[0]
         )
     assert refused == [True]
-    assert [run.ending for run in result.runs] == ["finished"]
+    assert [run.stop_reason for run in result.runs] == ["finished"]
     assert not [*folder.rglob(LOCK)]
 
 

@@ -34,7 +34,7 @@ def test_run_of_warmup_alone() -> None:
 
 
 def test_a_plateau_lowers_the_rate_as_pytorch_does() -> None:
-    recipe = Recipe(schedule="plateau", learning_rate=0.1, patience=2, least_learning_rate=0.03)
+    recipe = Recipe(schedule="plateau", learning_rate=0.1, patience=2, min_lr=0.03)
     losses = [1.0, 0.9, 0.9, 0.95, 0.89999, 0.8, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9]
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
@@ -55,7 +55,7 @@ def test_a_plateau_lowers_the_rate_as_pytorch_does() -> None:
 
 
 def test_a_plateau_waits_anew_after_each_fall() -> None:
-    recipe = Recipe(schedule="plateau", learning_rate=0.1, patience=2, least_learning_rate=0.01)
+    recipe = Recipe(schedule="plateau", learning_rate=0.1, patience=2, min_lr=0.01)
     schedule, rates = Schedule(recipe), []
     for epoch in range(8):
         schedule.observe(1.0)

@@ -14,14 +14,16 @@ from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.predictor import load
 from graphmamba.training.run_dir import read_rows
-from graphmamba.training.statistics import FreshStatistics
+from graphmamba.training.statistics import BatchNormRecalibration
 from tests.helpers.runs import assert_same_tensors, tiny_experiment, tiny_store
 
 BATCHES = 3
 
 
 def experiment_of(name: str = "mnist/graph-mamba", **changes: object) -> Experiment:
-    return tiny_experiment(name, **{"recipe.statistics": BATCHES, "model.dropout": 0.2, **changes})
+    return tiny_experiment(
+        name, **{"train.recalibrate_batch_norm": BATCHES, "model.dropout": 0.2, **changes}
+    )
 
 
 def statistics_of(model: GraphMamba) -> list[Tensor]:
@@ -32,7 +34,7 @@ def statistics_of(model: GraphMamba) -> list[Tensor]:
 def test_they_are_the_mean_of_those_of_the_batches() -> None:
     experiment = experiment_of()
     store, model = tiny_store(experiment), experiment.build()
-    fresh = FreshStatistics(model, store, experiment)
+    fresh = BatchNormRecalibration(model, store, experiment)
     model.eval()
     before = {name: each.clone() for name, each in model.state_dict().items()}
     generator = torch.get_rng_state()
@@ -52,7 +54,7 @@ def test_they_are_the_mean_of_those_of_the_batches() -> None:
         norm.momentum = 1.0
     assert len(fresh.batches) == BATCHES
     for number, ids in enumerate(fresh.batches):
-        graphs, _ = labelled_batch(store, ids, experiment.data.task.level, (number,))
+        graphs, _ = labelled_batch(store, ids, experiment.dataset_info.task.level, (number,))
         with torch.no_grad():
             model(graphs)
         sums = [one + other for one, other in zip(sums, statistics_of(model), strict=True)]
@@ -65,7 +67,7 @@ def test_they_are_the_mean_of_those_of_the_batches() -> None:
 
 def test_a_head_that_drops_leaves_the_generator_where_it_was() -> None:
     experiment = experiment_of(**{"head.dropout": 0.2})
-    fresh = FreshStatistics(experiment.build(), tiny_store(experiment), experiment)
+    fresh = BatchNormRecalibration(experiment.build(), tiny_store(experiment), experiment)
     generator = torch.get_rng_state()
     fresh.take()
     assert torch.equal(torch.get_rng_state(), generator)
@@ -74,7 +76,7 @@ def test_a_head_that_drops_leaves_the_generator_where_it_was() -> None:
 def test_what_is_not_finite_in_a_batch_is_left_out_there() -> None:
     experiment = experiment_of(**{"model.dropout": 0.0})
     store, model = tiny_store(experiment), experiment.build()
-    fresh, norm = FreshStatistics(model, store, experiment), norms_of(model)[0]
+    fresh, norm = BatchNormRecalibration(model, store, experiment), norms_of(model)[0]
     seen: list[tuple[Tensor, Tensor]] = []
 
     def spoil(_: object, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -103,17 +105,17 @@ def test_what_is_not_finite_in_a_batch_is_left_out_there() -> None:
 
 
 def test_batches_are_whole_training_batches() -> None:
-    experiment = experiment_of(**{"recipe.statistics": 1000})
+    experiment = experiment_of(**{"train.recalibrate_batch_norm": 1000})
     store = tiny_store(experiment)
-    train, size = store.split_ids("train"), experiment.recipe.batch_size
-    batches = FreshStatistics(experiment.build(), store, experiment).batches
+    train, size = store.split_ids("train"), experiment.train.batch_size
+    batches = BatchNormRecalibration(experiment.build(), store, experiment).batches
     assert len(batches) == len(train) // size
     assert {len(each) for each in batches} == {size}
     seen = torch.cat(list(batches))
     assert len(seen.unique()) == len(seen)
     assert set(seen.tolist()) <= set(train.tolist())
-    few = experiment_of(**{"recipe.batch_size": 1000})
-    (alone,) = FreshStatistics(few.build(), store, few).batches
+    few = experiment_of(**{"train.batch_size": 1000})
+    (alone,) = BatchNormRecalibration(few.build(), store, few).batches
     assert sorted(alone.tolist()) == sorted(train.tolist())
 
 
@@ -123,15 +125,17 @@ def test_training_goes_on_as_without_them_and_the_kept_weights_have_them(
 ) -> None:
     rows = {}
     for count in (0, BATCHES):
-        changes = {"recipe.statistics": count, "recipe.average": average, "recipe.epochs": 3}
+        changes = {
+            "train.recalibrate_batch_norm": count,
+            "train.ema_decay": average,
+            "train.epochs": 3,
+        }
         experiment = experiment_of(**changes)
         store = tiny_store(experiment)
-        result = fit(experiment, store, folder=tmp_path / str(count))
+        result = fit(experiment, store, run_dir=tmp_path / str(count))
         rows[count] = read_rows(tmp_path / str(count) / "metrics.csv")
         trained = load(tmp_path / str(count))
-        again = evaluate(
-            trained.model, store, "validation", batch_size=experiment.recipe.batch_size
-        )
+        again = evaluate(trained.model, store, "validation", batch_size=experiment.train.batch_size)
         metric = result.metric
         assert again[metric] == pytest.approx(result.scores["validation"][metric])
     for plain, fresh in zip(rows[0], rows[BATCHES], strict=True):
@@ -140,8 +144,10 @@ def test_training_goes_on_as_without_them_and_the_kept_weights_have_them(
 
 
 def test_their_number_is_checked() -> None:
-    with pytest.raises(UserError, match=r"recipe\.statistics must be at least 0, got -1"):
-        experiment_of(**{"recipe.statistics": -1})
+    with pytest.raises(
+        UserError, match=r"train\.recalibrate_batch_norm must be at least 0, got -1"
+    ):
+        experiment_of(**{"train.recalibrate_batch_norm": -1})
 
 
 @pytest.mark.gpu
@@ -149,8 +155,8 @@ def test_their_number_is_checked() -> None:
 def test_captured_batches_give_the_same(name: str, tmp_path: Path) -> None:
     found = {}
     for fast in ("off", "on"):
-        experiment = experiment_of(name, **{"recipe.epochs": 2})
-        options = RunOptions(device="cuda", fast=fast)
+        experiment = experiment_of(name, **{"train.epochs": 2})
+        options = RunOptions(device="cuda", cuda_graph=fast)
         fit(experiment, tiny_store(experiment), options, tmp_path / fast)
         found[fast] = read_rows(tmp_path / fast / "metrics.csv")
     for plain, captured in zip(found["off"], found["on"], strict=True):

@@ -8,7 +8,7 @@ from graphmamba.config import Experiment, config_names
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.model import GraphMamba
 from graphmamba.training import step as step_module
-from graphmamba.training.distributed import Team
+from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.evaluate import labelled_batch
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import OPTIMIZERS, make_model
@@ -19,7 +19,7 @@ from tests.helpers.runs import tiny_experiment, tiny_store, with_gaps, without_l
 from tests.helpers.typecheck import typecheck_off
 
 NO_BATCH_NORM = {
-    "model.local": "none",
+    "model.local_model": "none",
     "model.norm": "layer",
     "model.dropout": 0.0,
     "encoder.has_edges": False,
@@ -27,16 +27,16 @@ NO_BATCH_NORM = {
 
 
 # each part of a batch would draw other line-ups
-SETTLED = {**NO_BATCH_NORM, "model.order.noise": "none", "model.order.bins": 1}
+SETTLED = {**NO_BATCH_NORM, "model.ordering.noise": "none", "model.ordering.bins": 1}
 
 
 def make_step(
-    experiment: Experiment, store: GraphStore, team: Team | None = None
+    experiment: Experiment, store: GraphStore, team: ProcessGroup | None = None
 ) -> tuple[GraphMamba, TrainStep]:
     torch.manual_seed(0)
     model = experiment.build()
-    kind = OPTIMIZERS[experiment.recipe.optimizer]
-    optimizer = kind(model.parameters(), lr=experiment.recipe.learning_rate)
+    kind = OPTIMIZERS[experiment.optim.optimizer]
+    optimizer = kind(model.parameters(), lr=experiment.optim.lr)
     return model, TrainStep(model, optimizer, store, experiment, team)
 
 
@@ -63,7 +63,7 @@ def test_every_experiment_takes_two_steps(name: str) -> None:
     [
         ("mnist/graph-mamba", {}),
         ("peptides-func/graph-mamba", {}),
-        ("cluster/graph-mamba", {"recipe.loss": "cross_entropy"}),
+        ("cluster/graph-mamba", {"train.loss": "cross_entropy"}),
         ("pcqm-contact/graph-mamba", {}),
     ],
     ids=["graphs", "answers", "nodes", "pairs"],
@@ -72,10 +72,10 @@ def test_parts_of_a_batch_add_up_to_the_whole(
     name: str, overrides: dict[str, object], has_gaps: bool
 ) -> None:
     def after_two_steps(batch_size: int) -> tuple[list[float], list[Tensor]]:
-        sizes = {"recipe.batch_size": batch_size}
+        sizes = {"train.batch_size": batch_size}
         experiment = tiny_experiment(name, **SETTLED, **overrides, **sizes)
         store = tiny_store(experiment)
-        store = with_gaps(store, experiment.data.task.level) if has_gaps else store
+        store = with_gaps(store, experiment.dataset_info.task.level) if has_gaps else store
         model, step = make_step(experiment, store)
         losses = [float(step.step(torch.arange(14))) for _ in range(2)]
         return losses, [each.detach() for each in model.parameters()]
@@ -88,7 +88,9 @@ def test_parts_of_a_batch_add_up_to_the_whole(
 
 
 def test_processes_are_weighed_by_their_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = tiny_experiment("peptides-struct/graph-mamba", **SETTLED, **{"recipe.clip": 0.0})
+    experiment = tiny_experiment(
+        "peptides-struct/graph-mamba", **SETTLED, **{"optim.max_grad_norm": 0.0}
+    )
     store = with_gaps(tiny_store(experiment), "graph")
 
     def gradients(ids: list[int], others: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -100,7 +102,7 @@ def test_processes_are_weighed_by_their_labels(monkeypatch: pytest.MonkeyPatch) 
             flat.add_(others)
 
         monkeypatch.setattr(step_module.distributed, "all_reduce", all_reduce)
-        team = None if others is None else Team(world=2)
+        team = None if others is None else ProcessGroup(world=2)
         _, step = make_step(experiment, store, team)
         step.step(torch.tensor(ids))
         flat = step._gradients.flat
@@ -121,15 +123,15 @@ def test_a_process_without_graphs_takes_part() -> None:
 
 
 def test_parameters_without_a_gradient_are_left_alone() -> None:
-    experiment = tiny_experiment("pattern/graph-mamba", **{"recipe.weight_decay": 0.5})
+    experiment = tiny_experiment("pattern/graph-mamba", **{"optim.weight_decay": 0.5})
     model, step = make_step(experiment, tiny_store(experiment))
     # nobody reads the last edges, and so nobody their norm
-    norm = model.backbone.layers[-1].local.edge_norm
+    norm = model.backbone.layers[-1].local_model.edge_norm
     before = norm.weight.clone()
     step.step(torch.arange(4))
     assert norm.weight.grad is None
     assert torch.equal(norm.weight, before)
-    assert model.backbone.layers[-1].local.nodes.weight.grad is not None
+    assert model.backbone.layers[-1].local_model.nodes.weight.grad is not None
 
 
 @pytest.mark.parametrize("name", ["mnist/graph-mamba", "peptides-struct/graph-mamba"])
@@ -143,7 +145,7 @@ def test_graphs_without_labels_teach_nothing(name: str) -> None:
 
 def test_the_gradient_is_clipped() -> None:
     def norm_of(clip: float) -> float:
-        experiment = tiny_experiment(**{"recipe.clip": clip})
+        experiment = tiny_experiment(**{"optim.max_grad_norm": clip})
         model, step = make_step(experiment, tiny_store(experiment))
         step.step(torch.arange(8))
         gradients = [each.grad for each in model.parameters() if each.grad is not None]
@@ -156,7 +158,7 @@ def test_the_gradient_is_clipped() -> None:
 
 @pytest.mark.parametrize("clip", [0.0, 1.0])
 def test_a_gradient_that_is_no_number_shows_in_the_loss(clip: float) -> None:
-    experiment = tiny_experiment(**{"recipe.clip": clip})
+    experiment = tiny_experiment(**{"optim.max_grad_norm": clip})
     model, step = make_step(experiment, tiny_store(experiment))
     parameter = model.head.mlp[0].weight
     parameter.register_hook(lambda gradient: gradient * torch.nan)
@@ -200,6 +202,6 @@ def test_processes_line_up_alike_and_drop_apart(rate: float, are_alike: bool) ->
     outputs = []
     for rank in (0, 1):
         torch.manual_seed(0)
-        model = make_model(experiment, RunOptions(), Team(rank=rank, world=2))
+        model = make_model(experiment, RunOptions(), ProcessGroup(rank=rank, world=2))
         outputs.append(model(graphs))
     assert torch.equal(*outputs) == are_alike

@@ -15,12 +15,12 @@ from graphmamba.training import watch
 from graphmamba.training.checkpoint import load_optimizer
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.watch import LossNotFiniteError, Stops
+from graphmamba.training.watch import LossNotFiniteError, StopSignals
 from graphmamba.training.weights import load_state, read_tensors
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 from tests.training.test_step import make_step
 
-EXPERIMENT = tiny_experiment(**{"recipe.warmup": 0})
+EXPERIMENT = tiny_experiment(**{"optim.warmup": 0})
 BAD = int(list(BatchSampler(torch.arange(14), 4))[2][0])
 """A graph of the third batch."""
 
@@ -36,16 +36,16 @@ def poisoned() -> GraphStore:
 def test_a_bad_batch_stops_the_run_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
-    real = watch.Watch.__init__
+    real = watch.NonFiniteCheck.__init__
 
-    def rarely(self: watch.Watch, *arguments: object) -> None:
+    def rarely(self: watch.NonFiniteCheck, *arguments: object) -> None:
         real(self, *arguments)
         self._every = every
 
-    monkeypatch.setattr(watch.Watch, "__init__", rarely)
+    monkeypatch.setattr(watch.NonFiniteCheck, "__init__", rarely)
     notes = Notes()
     with pytest.raises(LossNotFiniteError, match="the loss of step") as failure:
-        fit(EXPERIMENT, poisoned(), folder=tmp_path / "run", reporter=notes)
+        fit(EXPERIMENT, poisoned(), run_dir=tmp_path / "run", reporter=notes)
 
     (dump,) = (tmp_path / "run").glob("failed-step-*/state.safetensors")
     tensors, about = read_tensors(dump)
@@ -80,19 +80,27 @@ def test_the_last_good_state_is_kept(tmp_path: Path) -> None:
     assert about["progress"]["step"] == 2
     # the same run on mended data goes on from there
     result = fit(EXPERIMENT, tiny_store(EXPERIMENT), options, tmp_path / "run", resume=True)
-    assert result.ending == "finished"
+    assert result.stop_reason == "finished"
 
 
 def test_a_finite_run_is_left_alone(tmp_path: Path) -> None:
-    fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path / "run")
+    fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=tmp_path / "run")
     assert not list((tmp_path / "run").glob("failed-*"))
 
 
 @pytest.mark.parametrize(
     ("losses", "metric", "message"),
     [
-        ([0.5, 7.4e24, 0.4], 0.5, r"epoch 1: the validation loss is 7.4e\+24 .* recipe.statistics"),
-        ([0.5, torch.inf, torch.inf], 0.5, "validation loss is inf; .* recipe.statistics"),
+        (
+            [0.5, 7.4e24, 0.4],
+            0.5,
+            r"epoch 1: the validation loss is 7.4e\+24 .* train.recalibrate_batch_norm",
+        ),
+        (
+            [0.5, torch.inf, torch.inf],
+            0.5,
+            "validation loss is inf; .* train.recalibrate_batch_norm",
+        ),
         ([7.4e24, 0.5, 0.5], 0.5, "epoch 0: the validation loss"),
         ([0.5, 0.5, 0.5], torch.nan, "the validation accuracy is nan; its labels may be too few"),
     ],
@@ -110,12 +118,12 @@ def test_scores_beyond_reason_are_told_once(
         lambda *_: {"loss": next(told), "accuracy": metric},
     )
     with pytest.warns(UserWarning, match=message) as found:
-        fit(EXPERIMENT, tiny_store(EXPERIMENT), folder=tmp_path / "run")
+        fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=tmp_path / "run")
     assert len(found) == 1
 
 
 def test_a_loss_that_rises_within_reason_is_no_reason_to_warn() -> None:
-    seen = watch.Watch.saw_scores
+    seen = watch.NonFiniteCheck.saw_scores
     state = type("Seen", (), {"_last_loss": torch.nan, "_has_warned": False})()
     for epoch, loss in enumerate([2.0, 1e-9, 1e-4, 0.09, 5.0]):
         seen(state, epoch, 1.0, {"loss": loss})
@@ -127,7 +135,7 @@ def test_the_first_signal_is_noted_and_the_second_is_not_caught(number: int) -> 
     caught = []
     before = signal.signal(number, lambda *_: caught.append(number))
     try:
-        with Stops(60.0, 60.0) as stops:
+        with StopSignals(60.0, 60.0) as stops:
             assert not stops.is_signalled
             os.kill(os.getpid(), number)
             assert stops.is_signalled
@@ -142,7 +150,7 @@ def test_handlers_are_put_back_after_a_failure() -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def fail() -> None:
-        with Stops(60.0, 60.0):
+        with StopSignals(60.0, 60.0):
             assert signal.getsignal(signal.SIGTERM) != before
             raise ZeroDivisionError
 
@@ -156,7 +164,7 @@ def test_other_threads_may_train_too() -> None:
 
     def enter() -> None:
         try:
-            with Stops(0.0, 60.0) as stops:
+            with StopSignals(0.0, 60.0) as stops:
                 assert stops.is_over
         except BaseException as failure:
             failures.append(failure)
@@ -168,7 +176,7 @@ def test_other_threads_may_train_too() -> None:
 
 
 def test_the_clock_tells_when_to_save() -> None:
-    always, never = Stops(60.0, 0.0), Stops(60.0, 60.0)
+    always, never = StopSignals(60.0, 0.0), StopSignals(60.0, 60.0)
     always.saved()
     assert always.is_save_due
     assert not never.is_save_due

@@ -9,10 +9,10 @@ from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
 from graphmamba.data.cache import ABOUT, PARTIAL, DamagedError, verify_store
 from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKind
-from graphmamba.data.custom.labels import Kind
-from graphmamba.data.custom.open import OWN, OwnStore, is_own, look_at_own
-from graphmamba.data.custom.options import OwnOptions, check_read, names_given
-from graphmamba.data.datasets.sources import build_benchmark, default_root, open_benchmark
+from graphmamba.data.custom.labels import TaskKind
+from graphmamba.data.custom.open import OWN, CustomStore, inspect_custom, is_custom
+from graphmamba.data.custom.options import DataOptions, check_read, names_given
+from graphmamba.data.datasets.sources import build_benchmark, default_data_dir, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.summary import Summary, summarise
 from graphmamba.data.tables import LINKS, GraphColumns, Pairs
@@ -25,7 +25,7 @@ SPLIT_NAMES = ("training", "validation", "test")
 def build(
     name: str,
     from_: str | None = None,
-    root: str | None = None,
+    data_dir: str | None = None,
     seed: int = 0,
     download: bool = False,
 ) -> None:
@@ -44,12 +44,12 @@ def build(
             JPEGImages/, SegmentationClass[Aug]/ and ImageSets/, COCO-SP's train2017/, val2017/ and
             annotations/. Or what PyG's LRGBDataset, GNNBenchmarkDataset or MalNetTiny has fetched.
             See docs/benchmark-files.md.
-        root: Where sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        data_dir: Where sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
         seed: Seed of a set that is generated.
         download: Download also a set that could be generated; not together with --from.
     """
     check_choice("name", name, tuple(CATALOG))
-    place = _root(root)
+    place = _root(data_dir)
     if from_ == "":
         raise UserError("from must name a folder, got ''")
     store = build_benchmark(name, Path(from_) if from_ else None, place, seed, download)
@@ -61,10 +61,10 @@ def info(  # noqa: PLR0913
     name: str,
     *,
     plot: str | None = None,
-    root: str | None = None,
+    data_dir: str | None = None,
     seed: int = 0,
-    label: list[str] | str | None = None,
-    kind: Kind | None = None,
+    target: list[str] | str | None = None,
+    task: TaskKind | None = None,
     classes: list[str] | int | str | None = None,
     level: Level | None = None,
     undirected: bool = False,
@@ -76,10 +76,10 @@ def info(  # noqa: PLR0913
         name: The set, as `graphmamba benchmarks` lists it; or own graphs: a folder of CSV files,
             an .npz, or a .csv of molecules.
         plot: Also draw sizes, degrees, labels and diameters into this file, such as info.png.
-        root: Where sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        data_dir: Where sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
         seed: Seed of a set that is generated.
-        label: Own graphs: the label column, or several as one,two or [one, two].
-        kind: Own graphs: what labels are, where their values should not decide.
+        target: Custom graphs: the target column, or several as one,two or [one, two].
+        task: Custom graphs: what is predicted, where their values should not decide.
         classes: Own graphs: how many classes there are, or their names as one,two or
             [one, two].
         level: Own graphs: what is labelled, where the files should not decide.
@@ -88,16 +88,16 @@ def info(  # noqa: PLR0913
     """
     if plot is not None and not Path(plot).absolute().parent.is_dir():
         raise UserError(f"plot must be a file in a folder that exists, got '{plot}'")
-    place = _root(root)
-    if name not in CATALOG and not is_own(name):
+    place = _root(data_dir)
+    if name not in CATALOG and not is_custom(name):
         told = suggest(name, CATALOG)
         raise UserError(
             f"name must be a data set or own graphs, got '{name}', and there is no such folder, "
             f".npz or .csv; {told}"
         )
-    options = OwnOptions(
-        names_given(label or "", "--label"),
-        kind,
+    options = DataOptions(
+        names_given(target or "", "--target"),
+        task,
         classes
         if classes is None or isinstance(classes, int)
         else names_given(classes, "--classes"),
@@ -114,7 +114,7 @@ def info(  # noqa: PLR0913
     else:
         if seed != 0:
             raise UserError(f"seed must be 0 for {name}, which is not generated, got {seed}")
-        (own, is_kept), title = look_at_own(name, options, place), Path(name).name
+        (own, is_kept), title = inspect_custom(name, options, place), Path(name).name
         summary = summarise(_columns_of(own.store), names=own.names)
         kept = "in" if is_kept else "not kept, since nothing can be written to"
         _print_table(
@@ -126,15 +126,15 @@ def info(  # noqa: PLR0913
         plot_summary(summary, title, Path(plot))
 
 
-def verify(name: str, root: str | None = None) -> None:
+def verify(name: str, data_dir: str | None = None) -> None:
     """Compare all that is kept of a data set, byte for byte, with the hashes that it was kept with.
 
     Args:
         name: The set, as `graphmamba benchmarks` lists it; or own, for all own graphs.
-        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
     """
     check_choice("name", name, (*CATALOG, OWN))
-    folder = _root(root) / name
+    folder = _root(data_dir) / name
     places = sorted(file.parent for file in folder.glob(f"*/{ABOUT}"))
     places = [place for place in places if PARTIAL not in place.name]
     if not places:
@@ -150,10 +150,10 @@ def verify(name: str, root: str | None = None) -> None:
         raise UserError(f"{len(damaged)} of {len(places)} damaged: {'; '.join(damaged)}")
 
 
-def _root(root: str | None) -> Path:
-    place = Path(root) if root else default_root()
+def _root(data_dir: str | None) -> Path:
+    place = Path(data_dir) if data_dir else default_data_dir()
     if place.exists() and not place.is_dir():
-        raise UserError(f"root must be a folder, got the file '{place}'")
+        raise UserError(f"data_dir must be a folder, got the file '{place}'")
     return place
 
 
@@ -173,7 +173,7 @@ def _columns_of(store: GraphStore) -> GraphColumns:
     )
 
 
-def _task_rows(own: OwnStore) -> Iterable[tuple[str, str, str]]:
+def _task_rows(own: CustomStore) -> Iterable[tuple[str, str, str]]:
     """What is predicted from what; benchmarks have it in `graphmamba benchmarks`."""
     labels = f"{own.task.classes} classes" if own.task.classes else ", ".join(own.names)
     yield "task", f"{own.task.level}: {labels or 'pairs'}, {own.task.metric}", ""

@@ -23,14 +23,14 @@ def evaluate(  # noqa: PLR0913
     *,
     benchmark: str | None = None,
     input_: str | None = None,
-    label: list[str] | str | None = None,
+    target: list[str] | str | None = None,
     split: str | None = None,
     pretrained: str | None = None,
     weights: str | None = None,
     device: DeviceName = "auto",
     precision: Precision | None = None,
     batch_size: int | None = None,
-    root: str | None = None,
+    data_dir: str | None = None,
     json: bool = False,
 ) -> None:
     """Score a trained model on a split, by the metrics of its task.
@@ -42,7 +42,7 @@ def evaluate(  # noqa: PLR0913
         checkpoint: A run folder, or a file of weights.
         benchmark: Another data set of the same kind than the one it was trained on.
         input_: Own labelled graphs: a folder, .npz or .csv, read as those it was trained on.
-        label: Label column of an input, or several as one,two or [one, two]; those of the own
+        target: Target column of an input, or several as one,two or [one, two]; those of the own
             graphs that it was trained on by default. Classes of a benchmark are numbers from 0.
         split: Part of the set: train, validation, test, or all of it; by default test, and all of
             an input. The files of an input have to say which graph is in which part.
@@ -52,7 +52,7 @@ def evaluate(  # noqa: PLR0913
         precision: 32-true, or bf16-mixed, which computes in bfloat16 what bears it; that of
             training by default.
         batch_size: Graphs at a time; that of training by default.
-        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
         json: Print one JSON object instead of a table.
     """
     from graphmamba.commands.printing import scores_table
@@ -66,24 +66,24 @@ def evaluate(  # noqa: PLR0913
     part = part_asked(split, input_)
     place = resolve_device(device)
     trained = load_model(checkpoint, pretrained, weights)
-    labels = names_given(label or "", "--label")
+    labels = names_given(target or "", "--target")
     experiment = on_other_data(trained, benchmark, input_, labels)
-    sets = Path(root) if root else None
+    sets = Path(data_dir) if data_dir else None
     experiment, store = open_data(experiment, sets, draws_split=input_ is None)
     check_fits(trained, experiment)
     if input_ is None:
         check_parts(trained, experiment, store)
-    title = experiment.data.title
+    title = experiment.dataset_info.title
     ids = graphs_of(store, part, title)
     # those without a label are read, and not scored
-    count = int((labels_per_graph(store, experiment.data.task.level)[ids] > 0).sum())
+    count = int((labels_per_graph(store, experiment.dataset_info.task.level)[ids] > 0).sum())
     if not count:
         raise UserError(f"{title} must hold labels, and its graphs have none ({len(ids)})")
     scorer = scorer_of(trained, store, place, batch_size=batch_size, precision=precision)
     with bar("evaluating") as tell:
         scores = scorer.score(ids, tell)
-    is_own = benchmark is None and input_ is None
-    reported = trained.reported.get(part, {}) if is_own else {}
+    is_custom = benchmark is None and input_ is None
+    reported = trained.reported.get(part, {}) if is_custom else {}
     if json:
         told = {
             "checkpoint": str(trained.path),

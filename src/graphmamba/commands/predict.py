@@ -17,13 +17,13 @@ from graphmamba.commands.source import (
 )
 from graphmamba.data.custom.csv import FILES
 from graphmamba.data.custom.open import read_unlabelled
-from graphmamba.data.custom.options import OwnSource
+from graphmamba.data.custom.options import DataSource
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import DeviceName
 from graphmamba.training.predict import BUDGET
-from graphmamba.training.predictor import Trained
-from graphmamba.training.run_dir import RunFolder
+from graphmamba.training.predictor import Predictor
+from graphmamba.training.run_dir import RunDir
 
 
 def predict(  # noqa: PLR0913
@@ -38,7 +38,7 @@ def predict(  # noqa: PLR0913
     device: DeviceName = "auto",
     budget: int = BUDGET,
     spread: bool = True,
-    root: str | None = None,
+    data_dir: str | None = None,
 ) -> None:
     """Write a trained model's predictions to a CSV file, with their spread over random line-ups.
 
@@ -55,7 +55,7 @@ def predict(  # noqa: PLR0913
         device: Where to compute; auto is a GPU where there is one.
         budget: Nodes and edges that go through the model at once; less takes less memory.
         spread: Whether to make the further passes that the column spread needs.
-        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
     """
     from graphmamba.environment import resolve_device
     from graphmamba.training.console import follow
@@ -77,33 +77,33 @@ def predict(  # noqa: PLR0913
         names: tuple[Any, ...] = (found.graph_name, found.node_name)
     else:
         experiment = on_other_data(trained, benchmark, input_)
-        experiment, store = open_data(experiment, Path(root) if root else None)
+        experiment, store = open_data(experiment, Path(data_dir) if data_dir else None)
         if input_ is None and part != ALL:
             check_parts(trained, experiment, store)
-        ids = graphs_of(store, part, experiment.data.title)
-        names = _names(experiment.own)
+        ids = graphs_of(store, part, experiment.dataset_info.title)
+        names = _names(experiment.data)
     parts = trained.stream(store, ids, has_spread=spread, budget=budget)
     rows = write_predictions(path, follow(parts, len(ids)), *names)
     say(f"{rows:,} {'row' if rows == 1 else 'rows'} written to {path}")
 
 
-def _check_output(path: Path, trained: Trained, given: str | None) -> None:
+def _check_output(path: Path, trained: Predictor, given: str | None) -> None:
     """Refuse to write over the graphs that are predicted, or over what training has left."""
     if path.is_dir():
         raise UserError(f"output must be a file, got the folder '{path}'")
     if not path.exists():
         return
-    own = trained.experiment.own
+    own = trained.experiment.data
     graphs = [Path(place) for place in (given, own and own.path) if place]
     parts = [place / name for place in graphs for name in FILES]
-    for file in (*graphs, *parts, trained.path, *RunFolder(trained.path.parent).files):
+    for file in (*graphs, *parts, trained.path, *RunDir(trained.path.parent).files):
         if file.exists() and path.samefile(file):
             raise UserError(
                 f"output must not be a file that is read or that a run wrote, got '{path}'"
             )
 
 
-def _names(own: OwnSource | None) -> tuple[Any, ...]:
+def _names(own: DataSource | None) -> tuple[Any, ...]:
     """What the owner of graphs calls them and their nodes; others are numbered."""
     if own is None:
         return ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
 
-from graphmamba.published import Score
+from graphmamba.reported import Score
 from graphmamba.training.console import bytes_of, metric_title, time_of
 from graphmamba.training.results import RunResult, SeedsResult, deviation_of, mean_of
 
@@ -107,7 +107,7 @@ class _FittingTable:
 
 
 def _parts(columns: Sequence[Sequence[str]], room: int) -> list[list[Sequence[str]]]:
-    """Deal out columns to as few tables as have room for them, each beginning with the first."""
+    """Spread columns over as few tables as have room for them, each beginning with the first."""
     names, *others = columns
     parts = [[names]]
     for column in others:
@@ -160,7 +160,7 @@ def _number(value: float) -> str:
 
 
 def _why(run: RunResult) -> str:
-    return "no score" if run.is_done else f"stopped by {run.ending}"
+    return "no score" if run.is_done else f"stopped by {run.stop_reason}"
 
 
 def _listed(numbers: Sequence[int]) -> str:

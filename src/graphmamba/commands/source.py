@@ -18,8 +18,8 @@ from graphmamba.data.catalog import (
 )
 from graphmamba.data.custom.labels import numbers_of
 from graphmamba.data.custom.options import (
-    OwnOptions,
-    OwnSource,
+    DataOptions,
+    DataSource,
     check_names,
     check_read,
     format_of,
@@ -32,13 +32,13 @@ from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.graphs import check_same_graphs, identity_of
 from graphmamba.training.predict import PredictionKind, kind_of
-from graphmamba.training.predictor import Trained, load, load_pretrained
+from graphmamba.training.predictor import Predictor, load, load_pretrained
 
 ALL = "all"
 """What a split is called that holds every graph."""
 
 
-def load_model(checkpoint: str | None, pretrained: str | None, weights: str | None) -> Trained:
+def load_model(checkpoint: str | None, pretrained: str | None, weights: str | None) -> Predictor:
     """Read the model that is meant; words that name none, or two, are refused."""
     if weights is not None and pretrained is None and checkpoint is not None:
         raise UserError(
@@ -58,31 +58,31 @@ def load_model(checkpoint: str | None, pretrained: str | None, weights: str | No
     return load(checkpoint)
 
 
-def options_of(trained: Trained, label: tuple[str, ...] = ()) -> OwnOptions:
+def options_of(trained: Predictor, label: tuple[str, ...] = ()) -> DataOptions:
     """How graphs like those that a model was trained on are read: labels mean what they did.
 
     Args:
         trained: The model.
         label: Label columns of the files; none for those of the training.
     """
-    own, task = trained.experiment.own, trained.model.task
+    own, task = trained.experiment.data, trained.model.task
     kind = kind_of(task)
-    options = own.options if own else OwnOptions()
+    options = own.options if own else DataOptions()
     if kind != "link":
         # few graphs may hold few of the classes, and targets that happen to be whole
-        known = own.names if own else task.classes or None
-        options = replace(options, kind=kind, classes=known if task.classes else None)
+        known = own.class_names if own else task.classes or None
+        options = replace(options, task=kind, classes=known if task.classes else None)
     names = () if task.classes else trained.names
     if any(name in names and names.index(name) != place for place, name in enumerate(label)):
         raise UserError(
-            f"label must name the columns in the order of the model's, {', '.join(names)}; "
+            f"target must name the columns in the order of the model's, {', '.join(names)}; "
             f"got {', '.join(label)}"
         )
-    return replace(options, label=label) if label else options
+    return replace(options, target=label) if label else options
 
 
 def on_other_data(
-    trained: Trained,
+    trained: Predictor,
     benchmark: str | None,
     input_: str | None,
     label: tuple[str, ...] = (),
@@ -98,10 +98,10 @@ def on_other_data(
     if benchmark is not None and input_ is not None:
         raise UserError("only one of --benchmark and --input must be given, got both")
     if label and input_ is None:
-        raise UserError(f"label must be given for an --input alone, got {', '.join(label)}")
+        raise UserError(f"target must be given for an --input alone, got {', '.join(label)}")
     experiment = trained.experiment
     if benchmark is not None:
-        other = replace(experiment, benchmark=benchmark, sizes=None, own=None)
+        other = replace(experiment, dataset=benchmark, split_sizes=None, data=None)
         check_fits(trained, other)
         return other
     if input_ is None:
@@ -109,32 +109,32 @@ def on_other_data(
     task = trained.model.task
     kind = format_of(Path(input_))
     if kind is not None:
-        check_read(OwnOptions(label=label), kind, input_)
+        check_read(DataOptions(target=label), kind, input_)
     options = options_of(trained, label)
     if kind is not None:
         # the graphs of the training may have come in another format
         options = only_read(options, kind)
     options = replace(options, level=options.level or task.level)
-    check_names(Path(input_), options.labels, names_known(trained))
+    check_names(Path(input_), options.targets, names_known(trained))
     # whether the loss fits is for `check_fits` to say, when the labels have been read
-    recipe = replace(experiment.recipe, loss=None)
-    own = OwnSource.of(options, str(Path(input_)))
-    return replace(experiment, sizes=None, own=own, recipe=recipe)
+    train = replace(experiment.train, loss=None)
+    own = DataSource.of(options, str(Path(input_)))
+    return replace(experiment, split_sizes=None, data=own, train=train)
 
 
-def names_known(trained: Trained) -> tuple[str, ...]:
+def names_known(trained: Predictor) -> tuple[str, ...]:
     """Feature columns of the own graphs that a model was trained on, where they had names."""
-    own = trained.experiment.own
+    own = trained.experiment.data
     return own.columns if own else ()
 
 
-def check_fits(trained: Trained, experiment: Experiment) -> None:
+def check_fits(trained: Predictor, experiment: Experiment) -> None:
     """Refuse graphs whose columns or labels the model does not know.
 
     How right and wrong are measured is the model's to say: a folder of classes fits whatever
     metric of classes it was trained by.
     """
-    data, model = experiment.data, trained.model
+    data, model = experiment.dataset_info, trained.model
     is_read = _read_by(model.features, data.features) == model.features
     if not is_read or _answers(data.task) != _answers(model.task):
         raise UserError(
@@ -177,18 +177,18 @@ def graphs_of(store: GraphStore, part: str, where: str) -> Int[Tensor, " graphs"
     return ids
 
 
-def check_parts(trained: Trained, experiment: Experiment, store: GraphStore) -> None:
+def check_parts(trained: Predictor, experiment: Experiment, store: GraphStore) -> None:
     """Refuse own graphs that have changed since the training: their parts are others now."""
     use = "name them by --input, and a part by --split"
     check_same_graphs(experiment, trained.graphs, identity_of(experiment, store), use)
 
 
-def check_features(trained: Trained, columns: GraphColumns, where: str) -> None:
+def check_features(trained: Predictor, columns: GraphColumns, where: str) -> None:
     """Refuse graphs to predict whose columns the model does not know."""
     wanted = trained.model.features
     found = numbers_of(columns) if columns.nodes["x"].is_floating_point() else MOLECULES
     if _read_by(wanted, found) != wanted:
         raise UserError(
-            f"{where} must have the columns of {trained.experiment.data.title}, which the model "
-            f"was trained on: {features_in_words(wanted)}; got {features_in_words(found)}"
+            f"{where} must have the columns of {trained.experiment.dataset_info.title}, which the "
+            f"model was trained on: {features_in_words(wanted)}; got {features_in_words(found)}"
         )

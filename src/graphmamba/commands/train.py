@@ -8,19 +8,19 @@ from typing import Annotated
 
 from graphmamba.commands.overrides import Entries
 from graphmamba.commands.printing import is_first_process, say
-from graphmamba.config import DEFAULT, config_names, experiment_of, load_started, published_for
+from graphmamba.config import DEFAULT, config_names, experiment_of, load_run_config, reported_for
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.custom.open import is_own
+from graphmamba.data.custom.open import is_custom
 from graphmamba.data.datasets.sources import open_benchmark
 from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in
-from graphmamba.published import Score
+from graphmamba.reported import Score
 from graphmamba.training.experiment import Experiment, RunOptions
-from graphmamba.training.results import Ending, RunResult, SeedsResult
-from graphmamba.training.run_dir import RunFolder, Started, read_config
+from graphmamba.training.results import RunResult, SeedsResult, StopReason
+from graphmamba.training.run_dir import RunConfig, RunDir, read_config
 
 Given = Mapping[str, object]
-STATUS: Mapping[Ending, int] = {"signal": 143, "interrupt": 130, "max time": 75}
+STATUS: Mapping[StopReason, int] = {"signal": 143, "interrupt": 130, "max time": 75}
 """How the process ends where the run can be resumed: as one that the signal had ended, or by the
 number that `sysexits.h` has for what is to be tried again."""
 RUN = Entries(RunOptions, "the run")
@@ -33,9 +33,9 @@ EXPERIMENT = Entries(
 def train(
     name: str | None = None,
     seeds: str | None = None,
-    folder: str | None = None,
+    run_dir: str | None = None,
     resume: str | None = None,
-    root: str | None = None,
+    data_dir: str | None = None,
     print_config: bool = False,
     options: Annotated[Given, RUN] = {},  # noqa: B006
     overrides: Annotated[Given, EXPERIMENT] = {},  # noqa: B006
@@ -47,9 +47,9 @@ def train(
             folder, .npz or .csv); without it a small set is drawn that two cores learn in minutes.
             The config.yaml of a run says how it was run as well; what is typed goes before it.
         seeds: Several runs, such as 0,1,2: the table has their mean and standard deviation.
-        folder: Where the run writes; a new folder under runs/ by default.
+        run_dir: Where the run writes; a new folder under runs/ by default.
         resume: Run folder to go on with; its experiment is kept.
-        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
         print_config: Print the whole experiment as YAML instead of training it.
         options: See below.
         overrides: See below.
@@ -57,7 +57,7 @@ def train(
     if resume is not None and print_config:
         raise UserError(f"--print_config must not be given to --resume: see {resume}/config.yaml")
     if resume is not None:
-        _resume(Path(resume), name, seeds, folder, root, options, overrides)
+        _resume(Path(resume), name, seeds, run_dir, data_dir, options, overrides)
         return
     if seeds is not None and "seed" in options:
         raise UserError(
@@ -70,43 +70,45 @@ def train(
     # the file of a run says how it was run, and whoever types something else means it
     run = RunOptions.of(chosen.options.content() | dict(options), "options")
     numbers = [] if seeds is None and "seed" in options else _seeds(seeds) or [*chosen.seeds]
-    _train(chosen.experiment, run, numbers, folder, root, is_resumed=False)
+    _train(chosen.experiment, run, numbers, run_dir, data_dir, is_resumed=False)
 
 
-def choose(name: str | None, overrides: Given) -> Started:
+def choose(name: str | None, overrides: Given) -> RunConfig:
     """Find the experiment that the first word and the options name, and how its file runs it."""
     given = dict(overrides)
     is_known = name is None or name in CATALOG or name in config_names()
-    if name is not None and not is_known and is_own(name):
-        if given.setdefault("own.path", name) != name:
-            raise UserError(f"own.path must be left out beside '{name}', got {given['own.path']!r}")
+    if name is not None and not is_known and is_custom(name):
+        if given.setdefault("data.path", name) != name:
+            raise UserError(
+                f"data.path must be left out beside '{name}', got {given['data.path']!r}"
+            )
         name = None
-    if "own.path" in given:
+    if "data.path" in given:
         # those of a file are of the set that own graphs take the place of
-        given.setdefault("sizes", None)
-    if name is None and "own.path" in given:
-        return Started(experiment_of(given), RunOptions(), ())
-    return load_started(name or DEFAULT, given)
+        given.setdefault("split_sizes", None)
+    if name is None and "data.path" in given:
+        return RunConfig(experiment_of(given), RunOptions(), ())
+    return load_run_config(name or DEFAULT, given)
 
 
 def _resume(
     run: Path,
     name: str | None,
     seeds: str | None,
-    folder: str | None,
-    root: str | None,
+    run_dir: str | None,
+    data_dir: str | None,
     options: Given,
     overrides: Given,
 ) -> None:
-    if name is not None or folder is not None or overrides:
-        what = name or folder or f"--{next(iter(overrides))}"
+    if name is not None or run_dir is not None or overrides:
+        what = name or run_dir or f"--{next(iter(overrides))}"
         raise UserError(f"--resume goes on with what '{run}' holds, and must not be given '{what}'")
     began = read_config(run)
     changed = RunOptions.of(began.options.content() | dict(options), "options")
     numbers = _seeds(seeds) or [*began.seeds]
     if numbers and "seed" in options:
         raise UserError(f"seeds must be added by --seeds to a series, got --seed {options['seed']}")
-    _train(began.experiment, changed, numbers, str(run), root, is_resumed=True)
+    _train(began.experiment, changed, numbers, str(run), data_dir, is_resumed=True)
 
 
 def _seeds(text: str | None) -> list[int]:
@@ -117,42 +119,47 @@ def _train(
     experiment: Experiment,
     options: RunOptions,
     seeds: list[int],
-    folder: str | None,
-    root: str | None,
+    run_dir: str | None,
+    data_dir: str | None,
     is_resumed: bool,
 ) -> None:
     from graphmamba.training.fit import fit, fit_seeds
     from graphmamba.training.graphs import open_data
 
     store = None
-    if root is not None:
-        experiment, store = open_data(experiment, Path(root))
-    where = folder, None, is_resumed
+    if data_dir is not None:
+        experiment, store = open_data(experiment, Path(data_dir))
+    where = run_dir, None, is_resumed
     result: RunResult | SeedsResult
     if seeds:
         result = fit_seeds(experiment, store, options, *where, seeds=seeds, progress=True)
     else:
         result = fit(experiment, store, options, *where, progress=True)
     if is_first_process():
-        _conclude(experiment, result, Path(root) if root else None)
+        _conclude(experiment, result, Path(data_dir) if data_dir else None)
     for run in (result,) if isinstance(result, RunResult) else result.runs:
         if not run.is_done:
-            sys.exit(STATUS[run.ending])
+            sys.exit(STATUS[run.stop_reason])
 
 
-def _published(experiment: Experiment, root: Path | None) -> Score | None:
+def _published(experiment: Experiment, data_dir: Path | None) -> Score | None:
     """What is reported for it, where the set is whole: scores of a part say nothing beside it."""
-    score = published_for(experiment)
+    score = reported_for(experiment)
     if score is None:
         return None
-    graphs, whole = len(open_benchmark(experiment.benchmark, root)), experiment.data.graphs
+    graphs, whole = (
+        len(open_benchmark(experiment.dataset, data_dir)),
+        experiment.dataset_info.graphs,
+    )
     if graphs != whole:
         say(f"{score.source} has {score} on {whole:,} graphs; not comparable with {graphs:,} here")
         return None
     return score
 
 
-def _conclude(experiment: Experiment, result: RunResult | SeedsResult, root: Path | None) -> None:
+def _conclude(
+    experiment: Experiment, result: RunResult | SeedsResult, data_dir: Path | None
+) -> None:
     """Print the table, where the files are and what to type next."""
     from graphmamba.commands.printing import results_table
 
@@ -163,29 +170,31 @@ def _conclude(experiment: Experiment, result: RunResult | SeedsResult, root: Pat
         say(f"no epoch has a number for the {best.metric} of validation: no weights were kept")
         return
     if best.best_epoch < 0:
-        say(f"no epoch was finished; go on with: graphmamba train --resume {_typed(result.folder)}")
+        say(
+            f"no epoch was finished; go on with: graphmamba train --resume {_typed(result.run_dir)}"
+        )
         return
-    say(results_table(result, _published(experiment, root)))
-    files = RunFolder(best.folder)
+    say(results_table(result, _published(experiment, data_dir)))
+    files = RunDir(best.run_dir)
     say(f"best weights  {files.best}")
     if files.curves.exists():
         say(f"curves        {files.curves}")
-    recipe = experiment.recipe
-    if recipe.schedule == "cosine" and recipe.epochs <= recipe.warmup:
+    optim, train = experiment.optim, experiment.train
+    if optim.schedule == "cosine" and train.epochs <= optim.warmup:
         # what makes of a short trial one that hardly learns
-        say(f"note          recipe.warmup is {recipe.warmup} epochs: {recipe.epochs} do not end it")
+        say(f"note          optim.warmup is {optim.warmup} epochs: {train.epochs} do not end it")
     for run in runs:
-        if run.ending != "finished":
+        if run.stop_reason != "finished":
             whose = "" if run is result else f"seed {run.seed} "
-            told = f"{run.epochs} of {recipe.epochs} epochs ({run.ending})"
+            told = f"{run.epochs} of {train.epochs} epochs ({run.stop_reason})"
             say(f"stopped       {whose}after {told}")
     if not all(run.is_done for run in runs):
-        say(f"go on with    graphmamba train --resume {_typed(result.folder)}")
-    graphs = " --input GRAPHS" if experiment.own else ""
-    words = f"{_typed(best.folder)}{graphs} --output predictions.csv"
+        say(f"go on with    graphmamba train --resume {_typed(result.run_dir)}")
+    graphs = " --input GRAPHS" if experiment.data else ""
+    words = f"{_typed(best.run_dir)}{graphs} --output predictions.csv"
     say(f"predict with  graphmamba predict {words}")
 
 
-def _typed(folder: Path) -> str:
+def _typed(run_dir: Path) -> str:
     """A folder as it has to be typed: its name may hold spaces."""
-    return shlex.quote(str(folder))
+    return shlex.quote(str(run_dir))

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmamba.atomic import DAY, cannot_read, cannot_write, flush, write_text
 from graphmamba.data.store import GraphStore, check_ptr, check_split
 from graphmamba.data.tables import HIDDEN, NARROW, Column, GraphColumns, Table, is_pairs
 from graphmamba.errors import UnwritableError, UserError
-from graphmamba.whole_files import DAY, cannot_read, cannot_write, flush, write_text
 
 FORMAT = "graphmamba columns"
 VERSION = 2
@@ -222,10 +222,10 @@ def _note_of(path: Path) -> str:
 
 def _notes_of(path: Path) -> Path:
     """Where it is noted that a file is whole: folders of sets may be shared, or read-only."""
-    from graphmamba.data.datasets.sources import default_root
+    from graphmamba.data.datasets.sources import default_data_dir
 
     name = sha256(f"{platform.node()} {path.resolve()}".encode()).hexdigest()[:16]
-    return default_root() / "verified" / name
+    return default_data_dir() / "verified" / name
 
 
 def file_hash(path: Path) -> str:
@@ -295,10 +295,10 @@ def _remove_leftovers(place: Path) -> None:
     for leftover in place.parent.glob(f"*{PARTIAL}*"):
         # whoever writes another set may be done with it by now
         with suppress(OSError):
-            is_own = leftover.name.startswith(f"{place.name}{PARTIAL}")
+            is_custom = leftover.name.startswith(f"{place.name}{PARTIAL}")
             # a set that is being replaced is old, and may still be put back
             is_set = leftover.name.endswith(OLD)
-            if is_own or (not is_set and time.time() - leftover.stat().st_mtime > DAY):
+            if is_custom or (not is_set and time.time() - leftover.stat().st_mtime > DAY):
                 shutil.rmtree(leftover, ignore_errors=True)
 
 

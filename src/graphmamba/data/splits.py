@@ -13,7 +13,7 @@ from graphmamba.ops.random import draw_bits
 SPLITS = {"train": 0, "validation": 1, "test": 2}
 Split = Int[Tensor, " graphs"] | Mapping[str, Collection[int]]
 """Split of each graph by number, or the graphs of each split by name."""
-Fractions = tuple[float, float, float]
+SplitRatios = tuple[float, float, float]
 """Shares of training, validation and test."""
 
 
@@ -36,7 +36,7 @@ def split_numbers(split: Split | None, graphs: int) -> Int[Tensor, " graphs"] | 
     return numbers
 
 
-def draw_split(graphs: int, fractions: Fractions, seed: int = 0) -> Int[Tensor, " graphs"]:
+def random_split(graphs: int, fractions: SplitRatios, seed: int = 0) -> Int[Tensor, " graphs"]:
     """Assign graphs to training (0), validation (1) and test (2) at random.
 
     A split that is to have a share gets at least one graph, training first, as far as graphs go.

@@ -26,17 +26,17 @@ class Topology:
     """What names a graph for the random numbers, such as its place in the data set; 0 if absent."""
     seed: Int[Tensor, ""] | None = None
     """Seed of this forward pass, which random orders need (see `ordering.NoiseSeed`)."""
-    drop_seed: Int[Tensor, ""] | None = None
+    dropout_seed_override: Int[Tensor, ""] | None = None
     """Seed of its dropouts, where it is another one: see `dropout_seed`."""
     centrality: Float[Tensor, " nodes"] | None = None
     """Eigenvector centrality, where an order asks for it."""
-    random_walk: Float[Tensor, "nodes walks"] | None = None
+    random_walk: Float[Tensor, "nodes steps"] | None = None
     """Return probabilities of random walks (RWSE), where an order or an encoder asks for them."""
     cluster: Int[Tensor, " nodes"] | None = None
     """Louvain community of each node within its graph, where an order asks for it."""
-    laplacian_vectors: Float[Tensor, "nodes frequencies"] | None = None
+    laplacian_vectors: Float[Tensor, "nodes eigenvectors"] | None = None
     """Eigenvectors of each graph's Laplacian, where an order or an encoder asks for them."""
-    laplacian_values: Float[Tensor, "nodes frequencies"] | None = None
+    laplacian_values: Float[Tensor, "nodes eigenvectors"] | None = None
     """Their eigenvalues, given to each node."""
     expander_index: Int[Tensor, "2 expanders"] | None = None
     """Edges of a random regular graph over each graph's nodes (Exphormer)."""
@@ -58,8 +58,8 @@ class Topology:
     """Which edges meet at each node; `Backbone` looks it up once for all layers."""
     ptr: Int[Tensor, " boundaries"] | None = None
     """First node of each graph, and the number of nodes, where somebody knows them already."""
-    line_up: Any = None
-    """Order of the nodes in this layer, an `ordering.LineUp`; None where the layer finds it."""
+    node_order: Any = None
+    """Order of the nodes in this layer, an `ordering.NodeOrder`; None where the layer finds it."""
     dense_blocks: Blocks | None = None
     """Room for all graphs but the ghost in padded blocks; None where it has to be found."""
     dense_layout: Any = None
@@ -77,7 +77,7 @@ class Topology:
     @property
     def dropout_seed(self) -> Int[Tensor, ""] | None:
         """What dropouts of this pass follow, with the place of a row in the batch."""
-        return self.seed if self.drop_seed is None else self.drop_seed
+        return self.seed if self.dropout_seed_override is None else self.dropout_seed_override
 
     def lay_out(self) -> EdgeLayout:
         """Return the layout of the edges, looked up now where nobody has done it before."""

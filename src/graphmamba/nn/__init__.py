@@ -6,9 +6,9 @@ from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN, GatedGCNConv
 from graphmamba.nn.gcn import GCN, GCNE
 from graphmamba.nn.gin import GINE
-from graphmamba.nn.gps import GPSLayer, PlainLayer
-from graphmamba.nn.graph_mamba import GraphMambaBlock, GraphMambaLayer, GraphMambaMixer
-from graphmamba.nn.mamba import MambaBlock, MambaOptions
+from graphmamba.nn.gps import GPSLayer, ResidualLayer
+from graphmamba.nn.graph_mamba import GraphMambaBlock, GraphMambaGlobal, GraphMambaLayer
+from graphmamba.nn.mamba import MambaBlock, MambaConfig
 from graphmamba.nn.model import Backbone
 from graphmamba.nn.performer import Performer
 
@@ -24,10 +24,10 @@ __all__ = [
     "GatedGCN",
     "GatedGCNConv",
     "GraphMambaBlock",
+    "GraphMambaGlobal",
     "GraphMambaLayer",
-    "GraphMambaMixer",
     "MambaBlock",
-    "MambaOptions",
+    "MambaConfig",
     "Performer",
-    "PlainLayer",
+    "ResidualLayer",
 ]

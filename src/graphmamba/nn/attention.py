@@ -12,13 +12,13 @@ from torch.nn import functional
 from graphmamba.checks import check_divides, check_fraction
 from graphmamba.data.dense_blocks import Blocks
 from graphmamba.data.topology import Topology
-from graphmamba.nn.parts import GlobalMixer
+from graphmamba.nn.parts import GlobalModel
 
 ALIGNED = 16
 """Bytes that rows of a head must be a multiple of for the kernels that keep no weights."""
 
 
-class Attention(GlobalMixer):
+class Attention(GlobalModel):
     """Multi-head scaled dot-product attention, https://arxiv.org/abs/1706.03762.
 
     Graphs are laid out in padded blocks, and padding is masked. Dropout is drawn from torch's

@@ -10,12 +10,12 @@ from torch.nn import functional
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.nn.norm import Dropout, number_dropouts
-from graphmamba.nn.parts import GlobalMixer
+from graphmamba.nn.parts import GlobalModel
 from graphmamba.ops.random import draw_bits, take_bits
 from graphmamba.ops.segments import softmax_at, sum_at
 
 
-class BigBird(GlobalMixer):
+class BigBird(GlobalModel):
     """One encoder layer of BigBird over the nodes as the data set lists them.
 
     Nodes are cut into blocks. A block attends to itself, the blocks beside it, some random ones

@@ -5,17 +5,17 @@ from typing import Literal
 
 from graphmamba.checks import check_divides, check_fraction, check_least, check_types
 from graphmamba.nn.graph_mamba import InputNorm
-from graphmamba.nn.mamba import MambaOptions
+from graphmamba.nn.mamba import MambaConfig
 from graphmamba.nn.norm import NormName
 from graphmamba.ops.activation import Activation
 from graphmamba.ordering.policy import OrderPolicy
 
-LocalName = Literal["gatedgcn", "gcn", "gcne", "gine", "gin", "none"]
-JoinName = Literal["gps", "plain"]
-MixerName = Literal["mamba", "transformer", "performer", "bigbird", "exphormer", "none"]
+LocalModelName = Literal["gatedgcn", "gcn", "gcne", "gine", "gin", "none"]
+LayerName = Literal["gps", "residual"]
+GlobalModelName = Literal["mamba", "transformer", "performer", "bigbird", "exphormer", "none"]
 LaplacianForm = Literal["deepset", "transformer"]
 RandomWalkForm = Literal["linear", "mlp"]
-StandardizationName = Literal["none", "pascalvoc-sp", "coco-sp"]
+NormalizeInputsName = Literal["none", "pascalvoc-sp", "coco-sp"]
 
 
 @dataclass(frozen=True)
@@ -44,26 +44,26 @@ class AttentionConfig:
 
 
 @dataclass(frozen=True)
-class PlainConfig:
-    """What surrounds local model and mixer of a plain layer."""
+class ResidualConfig:
+    """What surrounds local model and global model of a plain layer."""
 
     activation: Activation = "relu"
-    """After local model and mixer; GatedGCN alone has its own."""
+    """After local model and global model; GatedGCN alone has its own."""
     norm: NormName = "none"
     """Before that activation, one for each of both."""
     has_residual: bool = True
     """Whether a layer adds its input."""
-    has_unit_rows: bool = False
+    l2_normalize: bool = False
     """Whether rows are scaled to length 1 after each layer."""
     has_bias: bool = True
     """Whether GCN adds a bias."""
 
     def __post_init__(self) -> None:
-        check_types(self, "plain.")
+        check_types(self, "residual.")
 
 
 @dataclass(frozen=True)
-class StackConfig:
+class ModelConfig:
     """The layers between encoder and head; the defaults are Graph-Mamba's."""
 
     channels: int = 96
@@ -72,28 +72,28 @@ class StackConfig:
     """Number of layers."""
     dropout: float = 0.0
     """Rate of the dropouts in each layer."""
-    local: LocalName = "gatedgcn"
+    local_model: LocalModelName = "gatedgcn"
     """Message passing along the edges."""
-    mixer: MixerName = "mamba"
+    global_model: GlobalModelName = "mamba"
     """Exchange among all nodes of a graph; `none` makes a stack of the local model alone."""
-    join: JoinName = "gps"
-    """What local model and mixer are joined by: `gps` adds residuals, norms and a feed-forward
-    network, `plain` what the entries of `plain` say, around any local model but GatedGCN, which
-    has a residual of its own. Without a mixer all layers are plain."""
+    layer: LayerName = "gps"
+    """`gps`: residuals, norms and a feed-forward network (GraphGPS); `residual`: what the keys of
+    `residual` say, around any local model but GatedGCN, which has a residual of its own. Without a
+    global model all layers are `residual`."""
     norm: NormName = "batch"
     """Norms of a layer of GPS."""
     activation: Activation = "relu"
     """Inside the local model and the feed-forward network."""
-    order: OrderPolicy = field(default_factory=OrderPolicy)
-    """How nodes are lined up, where `mixer` is `mamba`."""
-    mamba: MambaOptions = field(default_factory=MambaOptions)
-    """Sizes of the Mamba block, where `mixer` is `mamba`."""
+    ordering: OrderPolicy = field(default_factory=OrderPolicy)
+    """How nodes are lined up, where `global_model` is `mamba`."""
+    mamba: MambaConfig = field(default_factory=MambaConfig)
+    """Sizes of the Mamba block, where `global_model` is `mamba`."""
     input_norm: InputNorm = "none"
     """Before the Mamba block: `none` as in the published numbers, `layer` as in the paper."""
     attention: AttentionConfig = field(default_factory=AttentionConfig)
-    """Where `mixer` attends."""
-    plain: PlainConfig = field(default_factory=PlainConfig)
-    """Where `mixer` is `none` or `join` is `plain`."""
+    """Where `global_model` attends."""
+    residual: ResidualConfig = field(default_factory=ResidualConfig)
+    """Where `global_model` is `none` or `layer` is `plain`."""
 
     def __post_init__(self) -> None:
         check_types(self, "model.")
@@ -108,7 +108,7 @@ class LaplacianConfig:
 
     channels: int = 16
     """Width of the encoding."""
-    frequencies: int = 10
+    num_eigenvectors: int = 10
     """Eigenvectors read, from the smallest eigenvalue upwards."""
     form: LaplacianForm = "deepset"
     """What turns the pairs (entry, eigenvalue) into one vector."""
@@ -119,7 +119,7 @@ class LaplacianConfig:
 
     def __post_init__(self) -> None:
         check_types(self, "laplacian.")
-        for name in ("channels", "frequencies", "layers"):
+        for name in ("channels", "num_eigenvectors", "layers"):
             check_least(f"laplacian.{name}", getattr(self, name), 1)
         if self.form == "transformer":
             check_divides("laplacian.heads", self.heads, "channels", self.channels)
@@ -131,7 +131,7 @@ class RandomWalkConfig:
 
     channels: int = 28
     """Width of the encoding."""
-    walks: int = 20
+    walk_length: int = 20
     """Steps of the longest walk."""
     form: RandomWalkForm = "linear"
     """What turns the return probabilities into one vector."""
@@ -142,7 +142,7 @@ class RandomWalkConfig:
 
     def __post_init__(self) -> None:
         check_types(self, "random_walk.")
-        for name in ("channels", "walks", "layers"):
+        for name in ("channels", "walk_length", "layers"):
             check_least(f"random_walk.{name}", getattr(self, name), 1)
 
 
@@ -154,9 +154,9 @@ class EncoderConfig:
     """Laplacian positions, appended to the node features; none if null."""
     random_walk: RandomWalkConfig | None = None
     """Random-walk structure, appended to the node features; none if null."""
-    gate_frequencies: int = 0
+    stable_gate_eigenvectors: int = 0
     """Eigenvectors that modulate the gates of GatedGCN (equivariant-stable LapPE); 0 for none."""
-    standardization: StandardizationName = "none"
+    normalize_inputs: NormalizeInputsName = "none"
     """Data set whose mean and deviation standardise the raw numbers, which must be its columns, or
     such as mean the same."""
     has_edges: bool = True
@@ -170,7 +170,7 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        check_least("gate_frequencies", self.gate_frequencies, 0)
+        check_least("stable_gate_eigenvectors", self.stable_gate_eigenvectors, 0)
         check_least("pre_layers", self.pre_layers, 0)
 
     @property

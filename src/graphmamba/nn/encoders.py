@@ -15,8 +15,8 @@ from graphmamba.errors import UserError
 from graphmamba.nn.config import (
     EncoderConfig,
     LaplacianConfig,
+    NormalizeInputsName,
     RandomWalkConfig,
-    StandardizationName,
 )
 from graphmamba.nn.norm import BatchNorm, NoNorm
 from graphmamba.ops.random import draw_signs
@@ -84,7 +84,9 @@ class GraphEncoder(nn.Module):
             norm = BatchNorm(channels) if config.has_edge_norm else NoNorm()
             self.edges = RowEncoder(encoder, norm)
         self.gate = (
-            GateEncoder(config.gate_frequencies, channels) if config.gate_frequencies else None
+            GateEncoder(config.stable_gate_eigenvectors, channels)
+            if config.stable_gate_eigenvectors
+            else None
         )
 
     def forward(self, graphs: Data) -> Encoded:
@@ -118,7 +120,7 @@ class NodeFeatures(nn.Module):
             CategoryEncoder(ATOM_VOCABULARY, channels)
             if features.nodes == "atoms"
             else NumberEncoder(
-                features.node_columns, channels, NODE_STATISTICS.get(config.standardization)
+                features.node_columns, channels, NODE_STATISTICS.get(config.normalize_inputs)
             )
         )
 
@@ -136,7 +138,7 @@ class EdgeFeatures(nn.Module):
             CategoryEncoder(BOND_VOCABULARY, channels)
             if features.edges == "bonds"
             else NumberEncoder(
-                features.edge_columns, channels, EDGE_STATISTICS.get(config.standardization)
+                features.edge_columns, channels, EDGE_STATISTICS.get(config.normalize_inputs)
             )
         )
 
@@ -254,19 +256,19 @@ class RandomWalkEncoder(nn.Module):
 
     def __init__(self, config: RandomWalkConfig) -> None:
         super().__init__()
-        self.walks = config.walks
+        self.walk_length = config.walk_length
         self.channels = config.channels
-        self.norm = BatchNorm(config.walks) if config.has_norm else NoNorm()
+        self.norm = BatchNorm(config.walk_length) if config.has_norm else NoNorm()
         self.network = (
-            nn.Linear(config.walks, config.channels)
+            nn.Linear(config.walk_length, config.channels)
             if config.form == "linear"
-            else relu_mlp(config.walks, config.channels, config.layers)
+            else relu_mlp(config.walk_length, config.channels, config.layers)
         )
 
     def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
         """Encode every node of the batch."""
-        walks = graphs.random_walk[:, : self.walks]
-        return self.network(self.norm(walks, column(graphs, "num_real_nodes")))
+        returns = graphs.random_walk[:, : self.walk_length]
+        return self.network(self.norm(returns, column(graphs, "num_real_nodes")))
 
 
 class LaplacianEncoder(nn.Module):
@@ -279,30 +281,30 @@ class LaplacianEncoder(nn.Module):
     """
 
     flips: Int[Tensor, ""]
-    places: Int[Tensor, " frequencies"]
+    places: Int[Tensor, " eigenvectors"]
 
     def __init__(self, config: LaplacianConfig) -> None:
         super().__init__()
-        self.frequencies = config.frequencies
+        self.num_eigenvectors = config.num_eigenvectors
         self.channels = config.channels
         self.set_network = FORMS[config.form](config)
         # The signs are a function of this number alone, which is counted up in place: they are
         # the same on every device, survive a checkpoint, and can be replayed in a CUDA graph.
         self.register_buffer("flips", torch.randint(2**31, ()))
-        self.register_buffer("places", torch.arange(config.frequencies), persistent=False)
+        self.register_buffer("places", torch.arange(config.num_eigenvectors), persistent=False)
 
     def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
         """Encode every node of the batch."""
-        vectors = graphs.laplacian_vectors[:, : self.frequencies]
-        values = graphs.laplacian_values[:, : self.frequencies]
+        vectors = graphs.laplacian_vectors[:, : self.num_eigenvectors]
+        values = graphs.laplacian_values[:, : self.num_eigenvectors]
         signs = self.draw_signs() if self.training else None
         is_missing = torch.isnan(vectors)
         vectors = vectors if signs is None else vectors * signs
         pairs = torch.stack([vectors, values], dim=-1)
-        pairs = pairs.masked_fill(is_missing[:, :, None], 0.0)  # [nodes, frequencies, 2]
+        pairs = pairs.masked_fill(is_missing[:, :, None], 0.0)  # [nodes, num_eigenvectors, 2]
         return self.set_network(pairs, is_missing)
 
-    def draw_signs(self) -> Float[Tensor, " frequencies"]:
+    def draw_signs(self) -> Float[Tensor, " eigenvectors"]:
         """One random sign per frequency, new at each call."""
         self.flips.add_(1)
         return draw_signs(self.flips, self.places)
@@ -317,15 +319,15 @@ class DeepSet(nn.Module):
 
     def forward(
         self,
-        pairs: Float[Tensor, "nodes frequencies 2"],
-        is_missing: Bool[Tensor, "nodes frequencies"],
+        pairs: Float[Tensor, "nodes eigenvectors 2"],
+        is_missing: Bool[Tensor, "nodes eigenvectors"],
     ) -> Float[Tensor, "nodes channels"]:
-        """Sum over the frequencies that exist."""
+        """Sum over the eigenvectors that exist."""
         return self.mlp(pairs).masked_fill(is_missing[:, :, None], 0.0).sum(dim=1)
 
 
 class SetTransformer(nn.Module):
-    """Self-attention among the frequencies of a node, then a sum."""
+    """Self-attention among the eigenvectors of a node, then a sum."""
 
     def __init__(self, config: LaplacianConfig) -> None:
         super().__init__()
@@ -335,10 +337,10 @@ class SetTransformer(nn.Module):
 
     def forward(
         self,
-        pairs: Float[Tensor, "nodes frequencies 2"],
-        is_missing: Bool[Tensor, "nodes frequencies"],
+        pairs: Float[Tensor, "nodes eigenvectors 2"],
+        is_missing: Bool[Tensor, "nodes eigenvectors"],
     ) -> Float[Tensor, "nodes channels"]:
-        """Attend to the frequencies that exist and sum them."""
+        """Attend to the eigenvectors that exist and sum them."""
         # a node without any frequency would have a softmax over nothing
         is_hidden = is_missing & ~is_missing.all(dim=1, keepdim=True)
         rows = self.attend(self.lift(pairs), src_key_padding_mask=is_hidden)
@@ -355,18 +357,18 @@ class GateEncoder(nn.Module):
     See https://arxiv.org/abs/2203.00199.
 
     Args:
-        frequencies: Eigenvectors read.
+        num_eigenvectors: Eigenvectors read.
         channels: Width of the positions.
     """
 
-    def __init__(self, frequencies: int, channels: int) -> None:
+    def __init__(self, num_eigenvectors: int, channels: int) -> None:
         super().__init__()
-        self.frequencies = frequencies
-        self.linear = nn.Linear(frequencies, channels)
+        self.num_eigenvectors = num_eigenvectors
+        self.linear = nn.Linear(num_eigenvectors, channels)
 
     def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
         """Project the eigenvectors, missing ones as zeros."""
-        vectors = graphs.laplacian_vectors[:, : self.frequencies]
+        vectors = graphs.laplacian_vectors[:, : self.num_eigenvectors]
         return self.linear(vectors.masked_fill(torch.isnan(vectors), 0.0))
 
 
@@ -383,7 +385,7 @@ def relu_mlp(columns: int, channels: int, layers: int) -> nn.Sequential:
 # centre in pixels. Columns of an edge: Sobel value on the shared boundary, pixels in it. Numbers
 # from "Where did the gap go?", https://arxiv.org/abs/2309.00367.
 # fmt: off
-NODE_STATISTICS: dict[StandardizationName, Statistics] = {
+NODE_STATISTICS: dict[NormalizeInputsName, Statistics] = {
     "pascalvoc-sp": Statistics(
         mean=(
             0.45824501, 0.43857411, 0.40561178, 0.067938097, 0.065604292, 0.065742709,
@@ -410,7 +412,7 @@ NODE_STATISTICS: dict[StandardizationName, Statistics] = {
     ),
 }
 # fmt: on
-EDGE_STATISTICS: dict[StandardizationName, Statistics] = {
+EDGE_STATISTICS: dict[NormalizeInputsName, Statistics] = {
     "pascalvoc-sp": Statistics(mean=(0.07640745, 33.73478), deviation=(0.0868775, 20.945076)),
     "coco-sp": Statistics(mean=(0.07848548, 43.68736), deviation=(0.08902349, 28.473562)),
 }

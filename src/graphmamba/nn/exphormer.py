@@ -130,7 +130,7 @@ class ExphormerStack(nn.Module):
         virtual = self.virtual.repeat_interleave(topology.num_graphs, dim=0)
         for module in self.layers:
             layer = cast(GPSLayer, module)
-            mixed = cast(nn.Module, layer.mixer)(torch.cat([x, virtual]), edges)
+            mixed = cast(nn.Module, layer.global_model)(torch.cat([x, virtual]), edges)
             mixed, virtual = mixed.split([x.shape[0], virtual.shape[0]])
             is_read = topology.wants_edges or module is not self.layers[-1]
             reading = replace(topology, wants_edges=is_read)

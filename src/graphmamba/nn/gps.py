@@ -16,7 +16,7 @@ class GPSLayer(nn.Module):
     r"""Local and global exchange, both from the layer's input, added up.
 
     .. math::
-        s = N_1(\mathrm{local}(x, e)) + N_2(x + \mathrm{mixer}(x)), \quad
+        s = N_1(\mathrm{local}(x, e)) + N_2(x + \mathrm{global}(x)), \quad
         x' = N_3(s + W_2 \sigma(W_1 s))
 
     https://arxiv.org/abs/2205.12454. A norm follows each residual sum. (The paper of Graph-Mamba
@@ -25,8 +25,8 @@ class GPSLayer(nn.Module):
     Args:
         channels: Width of node and edge rows.
         local: Message passing, or None.
-        mixer: Global exchange, called `mixer(x, topology)`, or None.
-        dropout: Rate after the mixer, a local model without residual, and both linear maps.
+        global model: Global exchange, called `global_model(x, topology)`, or None.
+        dropout: Rate after the global model, a local model without residual, and both linear maps.
         norm: Kind of all three norms.
         activation: Of the feed-forward network.
     """
@@ -34,25 +34,25 @@ class GPSLayer(nn.Module):
     def __init__(
         self,
         channels: int,
-        local: LocalModel | None,
-        mixer: nn.Module | None,
+        local_model: LocalModel | None,
+        global_model: nn.Module | None,
         *,
         dropout: float = 0.0,
         norm: NormName = "batch",
         activation: Activation = "relu",
     ) -> None:
         super().__init__()
-        if local is None and mixer is None:
-            raise UserError("local and mixer must not both be None, got None for each")
+        if local_model is None and global_model is None:
+            raise UserError("local and global model must not both be None, got None for each")
         check_fraction("dropout", dropout)
-        self.local, self.mixer = local, mixer
-        self.local_norm = None if local is None else NodeNorm(norm, channels)
-        self.mixer_norm = None if mixer is None else NodeNorm(norm, channels)
-        self.widen = nn.Linear(channels, 2 * channels)
-        self.narrow = nn.Linear(2 * channels, channels)
+        self.local_model, self.global_model = local_model, global_model
+        self.norm_local = None if local_model is None else NodeNorm(norm, channels)
+        self.norm_global = None if global_model is None else NodeNorm(norm, channels)
+        self.fc1 = nn.Linear(channels, 2 * channels)
+        self.fc2 = nn.Linear(2 * channels, channels)
         self.norm = NodeNorm(norm, channels)
         self.activation = activation_function(activation)
-        self.local_dropout, self.mixer_dropout = Dropout(dropout), Dropout(dropout)
+        self.local_dropout, self.global_dropout = Dropout(dropout), Dropout(dropout)
         self.wide_dropout, self.narrow_dropout = Dropout(dropout), Dropout(dropout)
         number_dropouts(self)
 
@@ -69,18 +69,18 @@ class GPSLayer(nn.Module):
             x: Node rows.
             e: Edge rows.
             topology: The graphs.
-            mixed: What the mixer returned for `x`, where it was called before.
+            mixed: What the global model returned for `x`, where it was called before.
         """
         seed = topology.dropout_seed
         parts = []
-        if self.local is not None and self.local_norm is not None:
-            near, e = self.local(x, e, topology)
-            if not self.local.has_residual:
+        if self.local_model is not None and self.norm_local is not None:
+            near, e = self.local_model(x, e, topology)
+            if not self.local_model.has_residual:
                 near = x + self.local_dropout(near, seed)
-            parts.append(self.local_norm(near, topology))
-        if self.mixer is not None and self.mixer_norm is not None:
-            far = self.mixer(x, topology) if mixed is None else mixed
-            parts.append(self.mixer_norm(x + self.mixer_dropout(far, seed), topology))
+            parts.append(self.norm_local(near, topology))
+        if self.global_model is not None and self.norm_global is not None:
+            far = self.global_model(x, topology) if mixed is None else mixed
+            parts.append(self.norm_global(x + self.global_dropout(far, seed), topology))
         s = sum(parts[1:], start=parts[0])
         return self.norm(s + self.feed_forward(s, seed), topology), e
 
@@ -88,20 +88,20 @@ class GPSLayer(nn.Module):
         self, s: Float[Tensor, "nodes channels"], seed: Int[Tensor, ""] | None
     ) -> Float[Tensor, "nodes channels"]:
         """Map each node by itself."""
-        wide = self.wide_dropout(self.activation(self.widen(s)), seed)  # [nodes, 2 channels]
-        return self.narrow_dropout(self.narrow(wide), seed)
+        wide = self.wide_dropout(self.activation(self.fc1(s)), seed)  # [nodes, 2 channels]
+        return self.narrow_dropout(self.fc2(wide), seed)
 
 
-MIXER_WEIGHT = 0.1
-"""What the weights of a mixer's norm start with. There is no residual sum that its first, random
-rows would be small in, and a norm would make them as large as the messages."""
+GLOBAL_NORM_WEIGHT = 0.1
+"""What the weights of a global model's norm start with. There is no residual sum that its first,
+random rows would be small in, and a norm would make them as large as the messages."""
 
 
-class PlainLayer(nn.Module):
-    r"""One local model, a mixer beside it or none, and what follows both.
+class ResidualLayer(nn.Module):
+    r"""One local model, a global model beside it or none, and what follows both.
 
     .. math::
-        x' = x + \sigma(N_1(\mathrm{local}(x, e)) + N_2(\mathrm{mixer}(x)))
+        x' = x + \sigma(N_1(\mathrm{local}(x, e)) + N_2(\mathrm{global}(x)))
 
     What the published stacks are made of (GatedGCN is a layer by itself):
 
@@ -121,30 +121,32 @@ class PlainLayer(nn.Module):
         activation: After the norm.
         dropout: Rate after the activation.
         norm: Before the activation.
-        mixer: Global exchange, called `mixer(x, topology)`, or None.
+        global model: Global exchange, called `global_model(x, topology)`, or None.
         has_residual: Whether the input is added.
-        has_unit_rows: Whether each row of the result is scaled to length 1.
+        l2_normalize: Whether each row of the result is scaled to length 1.
     """
 
     def __init__(
         self,
         channels: int,
-        local: LocalModel,
+        local_model: LocalModel,
         *,
         activation: Activation = "relu",
         dropout: float = 0.0,
         norm: NormName = "none",
-        mixer: nn.Module | None = None,
+        global_model: nn.Module | None = None,
         has_residual: bool = True,
-        has_unit_rows: bool = False,
+        l2_normalize: bool = False,
     ) -> None:
         super().__init__()
         check_fraction("dropout", dropout)
-        self.local, self.mixer = local, mixer
+        self.local_model, self.global_model = local_model, global_model
         self.norm = NodeNorm(norm, channels)
-        self.mixer_norm = None if mixer is None else NodeNorm(norm, channels, MIXER_WEIGHT)
+        self.norm_global = (
+            None if global_model is None else NodeNorm(norm, channels, GLOBAL_NORM_WEIGHT)
+        )
         self.activation, self.dropout = activation_function(activation), Dropout(dropout)
-        self.has_residual, self.has_unit_rows = has_residual, has_unit_rows
+        self.has_residual, self.l2_normalize = has_residual, l2_normalize
         number_dropouts(self)
 
     def forward(
@@ -154,10 +156,10 @@ class PlainLayer(nn.Module):
         topology: Topology,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Return new node rows, and what the local model made of the edge rows."""
-        near, e = self.local(x, e, topology)
+        near, e = self.local_model(x, e, topology)
         rows = self.norm(near, topology)
-        if self.mixer is not None and self.mixer_norm is not None:
-            rows = rows + self.mixer_norm(self.mixer(x, topology), topology)
+        if self.global_model is not None and self.norm_global is not None:
+            rows = rows + self.norm_global(self.global_model(x, topology), topology)
         rows = self.dropout(self.activation(rows), topology.dropout_seed)
         new = x + rows if self.has_residual else rows
-        return normalize(new, dim=-1) if self.has_unit_rows else new, e
+        return normalize(new, dim=-1) if self.l2_normalize else new, e

@@ -12,20 +12,20 @@ from graphmamba.data.columns import count_up_to
 from graphmamba.data.topology import Topology
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.gps import GPSLayer
-from graphmamba.nn.mamba import MambaBlock, MambaOptions
+from graphmamba.nn.mamba import MambaBlock, MambaConfig
 from graphmamba.nn.norm import NormName
-from graphmamba.nn.parts import GlobalMixer, required_edges
+from graphmamba.nn.parts import GlobalModel, required_edges
 from graphmamba.ops.activation import Activation
 from graphmamba.ops.random import draw_bits
 from graphmamba.ops.tensor_checks import check_float_type, check_membership, check_rows
-from graphmamba.ordering.permutation import Request, check_given, line_up
+from graphmamba.ordering.permutation import Request, check_given, order_nodes
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.ordering.seed import DrawnSeed
 
 InputNorm = Literal["none", "layer"]
 
 
-class GraphMambaMixer(GlobalMixer):
+class GraphMambaGlobal(GlobalModel):
     """Mamba over the nodes of each graph, sorted by importance.
 
     https://arxiv.org/abs/2402.00789. All graphs, bins and samples go through one scan.
@@ -43,7 +43,7 @@ class GraphMambaMixer(GlobalMixer):
         self,
         channels: int,
         policy: OrderPolicy | None = None,
-        options: MambaOptions | None = None,
+        options: MambaConfig | None = None,
         input_norm: InputNorm = "none",
         layer: int = 0,
     ) -> None:
@@ -61,10 +61,10 @@ class GraphMambaMixer(GlobalMixer):
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
         """Return what each node takes from those before it."""
-        line = topology.line_up
+        line = topology.node_order
         if line is None:
             policy, samples, layer = self.request()
-            line = line_up(policy, topology, samples=samples, layer=layer)
+            line = order_nodes(policy, topology, samples=samples, layer=layer)
         walk = line.cu_seqlens, line.order, line.samples
         return self.mamba(self.norm(x), *walk, check=False)
 
@@ -106,7 +106,7 @@ class GraphMambaLayer(GPSLayer):
         self,
         channels: int,
         policy: OrderPolicy | None = None,
-        options: MambaOptions | None = None,
+        options: MambaConfig | None = None,
         *,
         layer: int = 0,
         dropout: float = 0.0,
@@ -119,7 +119,7 @@ class GraphMambaLayer(GPSLayer):
         super().__init__(
             channels,
             GatedGCN(channels, dropout=dropout, activation=activation),
-            GraphMambaMixer(channels, policy, options, input_norm, layer),
+            GraphMambaGlobal(channels, policy, options, input_norm, layer),
             dropout=dropout,
             norm=norm,
             activation=activation,
@@ -140,23 +140,25 @@ class GraphMambaLayer(GPSLayer):
             e: Edge rows.
             topology: Which nodes are whose, and who is joined to whom; its values are looked at
                 on the CPU alone, since a look at the GPU has to wait for it.
-            mixed: What the mixer returned for `x`, where it was called before.
+            mixed: What the global model returned for `x`, where it was called before.
         """
         check_is(
             "topology", topology, Topology, "Topology(edge_index, batch, num_graphs) makes one"
         )
         check_rows("x", x, (topology.batch.shape[0], self.channels))
-        check_float_type("x", x, self.widen.weight)
+        check_float_type("x", x, self.fc1.weight)
         e = required_edges(e, "GatedGCN")
         check_rows("e", e, (topology.edge_index.shape[1], self.channels))
-        check_float_type("e", e, self.widen.weight)
+        check_float_type("e", e, self.fc1.weight)
         # whoever laid out the edges has looked at them
         is_new = topology.edge_layout is None and topology.batch.device.type == "cpu"
         if is_new and not torch.compiler.is_compiling():
             check_membership(topology.edge_index, topology.batch, topology.num_graphs)
         if topology.dropout_seed is not None:
             # Layers that share a seed must drop different entries.
-            topology = replace(topology, drop_seed=draw_bits(topology.dropout_seed, self.layer))
+            topology = replace(
+                topology, dropout_seed_override=draw_bits(topology.dropout_seed, self.layer)
+            )
         return super().forward(x, e, topology, mixed)
 
 
@@ -186,13 +188,13 @@ class GraphMambaBlock(nn.Module):
         self,
         channels: int,
         policy: OrderPolicy | None = None,
-        options: MambaOptions | None = None,
+        options: MambaConfig | None = None,
         input_norm: InputNorm = "none",
         seed: int | None = None,
     ) -> None:
         super().__init__()
         self.channels = channels
-        self.mixer = GraphMambaMixer(channels, policy, options, input_norm)
+        self.global_model = GraphMambaGlobal(channels, policy, options, input_norm)
         self.noise_seed = DrawnSeed(seed)
 
     def forward(  # noqa: PLR0913 - one for each column that a policy may read
@@ -204,10 +206,10 @@ class GraphMambaBlock(nn.Module):
         num_graphs: int | None = None,
         graph_key: Int[Tensor, " graphs"] | None = None,
         centrality: Float[Tensor, " nodes"] | None = None,
-        random_walk: Float[Tensor, "nodes walks"] | None = None,
+        random_walk: Float[Tensor, "nodes steps"] | None = None,
         cluster: Int[Tensor, " nodes"] | None = None,
-        laplacian_vectors: Float[Tensor, "nodes frequencies"] | None = None,
-        laplacian_values: Float[Tensor, "nodes frequencies"] | None = None,
+        laplacian_vectors: Float[Tensor, "nodes eigenvectors"] | None = None,
+        laplacian_values: Float[Tensor, "nodes eigenvectors"] | None = None,
         check: bool | None = None,
     ) -> Float[Tensor, "nodes width"]:
         """Mix the nodes of each graph.
@@ -230,7 +232,7 @@ class GraphMambaBlock(nn.Module):
                 on the CPU only, since a look at the GPU has to wait for it.
         """
         check_rows("x", x, ("nodes", self.channels))
-        check_float_type("x", x, self.mixer.mamba.in_proj.weight)
+        check_float_type("x", x, self.global_model.mamba.in_proj.weight)
         check_rows("edge_index", edge_index, (2, "edges"), is_integer=True)
         if batch is None:
             batch = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
@@ -255,12 +257,12 @@ class GraphMambaBlock(nn.Module):
             laplacian_vectors=laplacian_vectors,
             laplacian_values=laplacian_values,
         )
-        _check_columns(self.mixer.policy, topology)
+        _check_columns(self.global_model.policy, topology)
         if is_checked:
             check_is("num_graphs", num_graphs, int)
             check_membership(edge_index, batch, num_graphs)
         # a call that is refused draws nothing
-        return self.mixer(x, replace(topology, seed=self.noise_seed()))
+        return self.global_model(x, replace(topology, seed=self.noise_seed()))
 
 
 def _read_num_graphs(batch: Tensor) -> int:
@@ -280,9 +282,9 @@ def _check_columns(policy: OrderPolicy, topology: Topology) -> None:
         check_least("walks of random_walk", topology.random_walk.shape[1], 1)
     vectors, values = topology.laplacian_vectors, topology.laplacian_values
     if vectors is not None:
-        least = policy.frequencies if policy.key == "smooth" else 1
-        check_rows("laplacian_vectors", vectors, (nodes, "frequencies"))
-        check_least("frequencies of laplacian_vectors", vectors.shape[1], least)
+        least = policy.num_eigenvectors if policy.score == "spectral" else 1
+        check_rows("laplacian_vectors", vectors, (nodes, "eigenvectors"))
+        check_least("columns of laplacian_vectors", vectors.shape[1], least)
     if values is not None:
-        shape = (nodes, "frequencies") if vectors is None else vectors.shape
+        shape = (nodes, "eigenvectors") if vectors is None else vectors.shape
         check_rows("laplacian_values", values, shape)

@@ -22,7 +22,7 @@ DT_MIN, DT_MAX = 1e-3, 1e-1
 
 
 @dataclass(frozen=True)
-class MambaOptions:
+class MambaConfig:
     """Sizes and choices of a Mamba block; the defaults are those of every published number."""
 
     state: int = 16
@@ -64,7 +64,7 @@ class SelectivePath(nn.Module):
         options: Sizes and choices.
     """
 
-    def __init__(self, channels: int, options: MambaOptions) -> None:
+    def __init__(self, channels: int, options: MambaConfig) -> None:
         super().__init__()
         check_is("channels", channels, int)
         check_least("channels", channels, 1)
@@ -136,18 +136,20 @@ class MambaBlock(SelectivePath):
     def __init__(
         self,
         channels: int,
-        options: MambaOptions | None = None,
+        options: MambaConfig | None = None,
         direction: Direction = "forward",
     ) -> None:
-        options = options or MambaOptions()
-        check_is("options", options, MambaOptions)
+        options = options or MambaConfig()
+        check_is("options", options, MambaConfig)
         check_choice("direction", direction, get_args(Direction))
         super().__init__(channels, options)
         inner = options.inner_width(channels)
         self.direction = direction
         self.in_proj = nn.Linear(channels, 2 * inner, bias=False)
         self.out_proj = nn.Linear(inner, channels, bias=False)
-        self.way_back = SelectivePath(channels, options) if direction == "bidirectional" else None
+        self.reverse_path = (
+            SelectivePath(channels, options) if direction == "bidirectional" else None
+        )
 
     def forward(
         self,
@@ -173,8 +175,8 @@ class MambaBlock(SelectivePath):
             order = torch.arange(samples * x.shape[0], device=x.device)
         u, z = self.in_proj(x).chunk(2, dim=-1)  # [nodes, inner] each
         y = self.scan(u, z, cu_seqlens, order, reverse=self.direction == "reverse")
-        if self.way_back is not None:
-            y = (y + self.way_back.scan(u, z, cu_seqlens, order, reverse=True)) / 2
+        if self.reverse_path is not None:
+            y = (y + self.reverse_path.scan(u, z, cu_seqlens, order, reverse=True)) / 2
         if samples > 1:  # The out-projection is linear: averaging before it spares all but one.
             y = y.view(samples, x.shape[0], y.shape[1]).mean(dim=0)
         return self.out_proj(y)

@@ -17,20 +17,20 @@ from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention, DenseLayout
 from graphmamba.nn.bigbird import BigBird, BlockPattern
-from graphmamba.nn.config import EncoderConfig, LocalName, MixerName, StackConfig
+from graphmamba.nn.config import EncoderConfig, GlobalModelName, LocalModelName, ModelConfig
 from graphmamba.nn.encoders import EDGE_STATISTICS, NODE_STATISTICS, GraphEncoder
 from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.gcn import GCN, GCNE
 from graphmamba.nn.gin import GINE
-from graphmamba.nn.gps import GPSLayer, PlainLayer
-from graphmamba.nn.graph_mamba import GraphMambaMixer
+from graphmamba.nn.gps import GPSLayer, ResidualLayer
+from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.heads import HEADS, HeadConfig
-from graphmamba.nn.parts import GlobalMixer, LocalModel
+from graphmamba.nn.parts import GlobalModel, LocalModel
 from graphmamba.nn.performer import Performer
 from graphmamba.ops.edge_layout import lay_out_edges
 from graphmamba.ops.tensor_checks import check_float_type, check_membership, check_pairs, check_rows
-from graphmamba.ordering.permutation import LineUp, line_ups_of
+from graphmamba.ordering.permutation import NodeOrder, node_orders_of
 from graphmamba.ordering.seed import NoiseSeed
 
 ORDER_WALKS = 20
@@ -53,7 +53,7 @@ class GraphMamba(nn.Module):
 
     Example:
         >>> task = Task("graph", outputs=2, loss="cross_entropy", metric="accuracy", classes=2)
-        >>> model = GraphMamba(Features(node_columns=5), task, StackConfig(channels=16, layers=2))
+        >>> model = GraphMamba(Features(node_columns=5), task, ModelConfig(channels=16, layers=2))
         >>> graph = Data(x=torch.randn(4, 5), edge_index=torch.tensor([[0, 1], [1, 2]]))
         >>> model(graph).shape
         torch.Size([1, 2])
@@ -63,7 +63,7 @@ class GraphMamba(nn.Module):
         self,
         features: Features,
         task: Task,
-        model: StackConfig | None = None,
+        model: ModelConfig | None = None,
         encoder: EncoderConfig | None = None,
         head: HeadConfig | None = None,
         *,
@@ -72,13 +72,13 @@ class GraphMamba(nn.Module):
         super().__init__()
         check_is("features", features, Features)
         check_is("task", task, Task)
-        model, encoder = model or StackConfig(), encoder or EncoderConfig()
+        model, encoder = model or ModelConfig(), encoder or EncoderConfig()
         check_parts_fit(features, model, encoder)
         self.features, self.task = features, task
         self.precompute = columns_read(model, encoder)
         self.backbone = Backbone(
             GraphEncoder(features, model.channels, encoder),
-            build_layers(model, has_stable_gate=encoder.gate_frequencies > 0),
+            build_layers(model, has_stable_gate=encoder.stable_gate_eigenvectors > 0),
             seed=seed,
         )
         self.head = HEADS[task.level](model.channels, task, head or HeadConfig())
@@ -103,22 +103,24 @@ class GraphMamba(nn.Module):
         topology = replace(topology, seed=self.backbone.noise_seed())
         x = self.backbone(graphs, topology)
         seeds = self.backbone.dropout_seeds(topology)
-        return self.head(x, topology if seeds is None else replace(topology, drop_seed=seeds[-1]))
+        return self.head(
+            x, topology if seeds is None else replace(topology, dropout_seed_override=seeds[-1])
+        )
 
 
-def columns_read(model: StackConfig, encoder: EncoderConfig) -> Precompute:
+def columns_read(model: ModelConfig, encoder: EncoderConfig) -> Precompute:
     """Pre-computed columns that such a model reads."""
     laplacian, walks = encoder.laplacian, encoder.random_walk
-    ordered_by = model.order.columns if model.mixer == "mamba" else {}
-    is_sparse = model.mixer == "exphormer"
+    ordered_by = model.ordering.columns if model.global_model == "mamba" else {}
+    is_sparse = model.global_model == "exphormer"
     return Precompute(
-        frequencies=max(
-            laplacian.frequencies if laplacian else 0,
-            encoder.gate_frequencies,
-            model.order.frequencies if "laplacian_vectors" in ordered_by else 0,
+        num_eigenvectors=max(
+            laplacian.num_eigenvectors if laplacian else 0,
+            encoder.stable_gate_eigenvectors,
+            model.ordering.num_eigenvectors if "laplacian_vectors" in ordered_by else 0,
         ),
-        walks=max(
-            walks.walks if walks else 0,
+        walk_length=max(
+            walks.walk_length if walks else 0,
             ORDER_WALKS if "random_walk" in ordered_by else 0,
         ),
         expander_degree=model.attention.expander_degree if is_sparse else 0,
@@ -161,8 +163,10 @@ class Backbone(nn.Module):
         for number, layer in enumerate(self.layers):
             # Heads read nodes alone, so that nobody misses the last edges.
             wants_edges = number + 1 < len(self.layers)
-            own = replace(topology, line_up=line_ups[number], wants_edges=wants_edges)
-            x, e = layer(x, e, own if seeds is None else replace(own, drop_seed=seeds[number]))
+            own = replace(topology, node_order=line_ups[number], wants_edges=wants_edges)
+            x, e = layer(
+                x, e, own if seeds is None else replace(own, dropout_seed_override=seeds[number])
+            )
         return x
 
     def dropout_seeds(self, topology: Topology) -> list[Int[Tensor, ""]] | None:
@@ -186,29 +190,29 @@ class Backbone(nn.Module):
             block_patterns=patterns,
         )
 
-    def _line_ups(self, topology: Topology) -> list[LineUp | None]:
+    def _line_ups(self, topology: Topology) -> list[NodeOrder | None]:
         """Order the nodes for all layers together; None for a layer that does not ask for one."""
         requests = []
         for layer in self.layers:
             asked = [
-                part.request() for part in layer.modules() if isinstance(part, GraphMambaMixer)
+                part.request() for part in layer.modules() if isinstance(part, GraphMambaGlobal)
             ]
             requests.append(asked[0] if len(asked) == 1 else None)
         # A compiler fuses what the layers do by themselves, and cannot look into a table.
         if torch.compiler.is_compiling():
             return [None] * len(requests)
-        made = line_ups_of([request for request in requests if request], topology)
+        made = node_orders_of([request for request in requests if request], topology)
         return [made[request] if request else None for request in requests]
 
 
-LOCALS: dict[LocalName, Callable[[StackConfig, bool], LocalModel | None]] = {
+LOCALS: dict[LocalModelName, Callable[[ModelConfig, bool], LocalModel | None]] = {
     "gatedgcn": lambda config, has_gate: GatedGCN(
         config.channels,
         dropout=config.dropout,
         activation=config.activation,
         has_stable_gate=has_gate,
     ),
-    "gcn": lambda config, _: GCN(config.channels, has_bias=config.plain.has_bias),
+    "gcn": lambda config, _: GCN(config.channels, has_bias=config.residual.has_bias),
     "gcne": lambda config, _: GCNE(config.channels),
     "gine": lambda config, _: GINE(
         config.channels, activation=config.activation, dropout=config.dropout
@@ -218,9 +222,9 @@ LOCALS: dict[LocalName, Callable[[StackConfig, bool], LocalModel | None]] = {
     ),
     "none": lambda _config, _has_gate: None,
 }
-MIXERS: dict[MixerName, Callable[[StackConfig, int], GlobalMixer]] = {
-    "mamba": lambda config, layer: GraphMambaMixer(
-        config.channels, config.order, config.mamba, config.input_norm, layer
+MIXERS: dict[GlobalModelName, Callable[[ModelConfig, int], GlobalModel]] = {
+    "mamba": lambda config, layer: GraphMambaGlobal(
+        config.channels, config.ordering, config.mamba, config.input_norm, layer
     ),
     "transformer": lambda config, _: Attention(
         config.channels, config.attention.heads, dropout=config.attention.dropout
@@ -237,67 +241,75 @@ MIXERS: dict[MixerName, Callable[[StackConfig, int], GlobalMixer]] = {
 }
 
 
-def build_layers(config: StackConfig, has_stable_gate: bool = False) -> list[nn.Module]:
+def build_layers(config: ModelConfig, has_stable_gate: bool = False) -> list[nn.Module]:
     """Make the layers, each called `layer(x, e, topology) -> (x, e)`.
 
     Args:
         config: Which layers.
         has_stable_gate: Whether GatedGCN reads `topology.gate_encoding`.
     """
-    if has_stable_gate and config.local != "gatedgcn":
+    if has_stable_gate and config.local_model != "gatedgcn":
         raise UserError(
-            f"model.local must be 'gatedgcn' where positions modulate its gates, "
-            f"got {config.local!r}"
+            f"model.local_model must be 'gatedgcn' where positions modulate its gates, "
+            f"got {config.local_model!r}"
         )
-    if config.mixer == "exphormer":
+    if config.global_model == "exphormer":
         return [_exphormer(config, has_stable_gate)]
-    is_plain = config.mixer == "none" or config.join == "plain"
+    is_plain = config.global_model == "none" or config.layer == "residual"
     layer_of = _plain_layer if is_plain else _gps_layer
     return [layer_of(config, has_stable_gate, number) for number in range(config.layers)]
 
 
-def _gps_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.Module:
+def _gps_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Module:
     return GPSLayer(
         config.channels,
-        LOCALS[config.local](config, has_stable_gate),
-        MIXERS[config.mixer](config, number),
+        LOCALS[config.local_model](config, has_stable_gate),
+        MIXERS[config.global_model](config, number),
         dropout=config.dropout,
         norm=config.norm,
         activation=config.activation,
     )
 
 
-def _plain_layer(config: StackConfig, has_stable_gate: bool, number: int) -> nn.Module:
-    local = LOCALS[config.local](config, has_stable_gate)
-    mixer = None if config.mixer == "none" else MIXERS[config.mixer](config, number)
-    if local is None and mixer is None:
-        raise UserError("model.local and model.mixer must not both be 'none', got 'none' for each")
-    if local is None:
-        raise UserError("model.local must be a local model where model.join='plain', got 'none'")
-    if local.has_residual and mixer is None:
-        return local
-    if local.has_residual:
+def _plain_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Module:
+    local_model = LOCALS[config.local_model](config, has_stable_gate)
+    global_model = (
+        None if config.global_model == "none" else MIXERS[config.global_model](config, number)
+    )
+    if local_model is None and global_model is None:
         raise UserError(
-            "model.local must be a model without a residual of its own where model.join='plain' "
-            f"puts a mixer beside it, got {config.local!r}"
+            "model.local_model and model.global_model must not both be 'none', got 'none' for each"
         )
-    return PlainLayer(
+    if local_model is None:
+        raise UserError(
+            "model.local_model must be a local model where model.layer='residual', got 'none'"
+        )
+    if local_model.has_residual and global_model is None:
+        return local_model
+    if local_model.has_residual:
+        raise UserError(
+            "model.local_model must be a model without a residual of its own where "
+            f"model.layer='residual' puts a global model beside it, got {config.local_model!r}"
+        )
+    return ResidualLayer(
         config.channels,
-        local,
-        activation=config.plain.activation,
+        local_model,
+        activation=config.residual.activation,
         dropout=config.dropout,
-        norm=config.plain.norm,
-        mixer=mixer,
-        has_residual=config.plain.has_residual,
-        has_unit_rows=config.plain.has_unit_rows,
+        norm=config.residual.norm,
+        global_model=global_model,
+        has_residual=config.residual.has_residual,
+        l2_normalize=config.residual.l2_normalize,
     )
 
 
-def _exphormer(config: StackConfig, has_stable_gate: bool) -> nn.Module:
-    if config.local != "gatedgcn":
-        raise UserError(f"model.local must be 'gatedgcn' for Exphormer, got {config.local!r}")
-    if config.join != "gps":
-        raise UserError(f"model.join must be 'gps' for Exphormer, got {config.join!r}")
+def _exphormer(config: ModelConfig, has_stable_gate: bool) -> nn.Module:
+    if config.local_model != "gatedgcn":
+        raise UserError(
+            f"model.local_model must be 'gatedgcn' for Exphormer, got {config.local_model!r}"
+        )
+    if config.layer != "gps":
+        raise UserError(f"model.layer must be 'gps' for Exphormer, got {config.layer!r}")
     return ExphormerStack(
         config.channels,
         config.layers,
@@ -311,18 +323,18 @@ def _exphormer(config: StackConfig, has_stable_gate: bool) -> nn.Module:
     )
 
 
-READ_EDGES: frozenset[LocalName] = frozenset({"gatedgcn", "gcne", "gine"})
+READ_EDGES: frozenset[LocalModelName] = frozenset({"gatedgcn", "gcne", "gine"})
 """Local models that need a row for each edge."""
 
 
-def check_parts_fit(features: Features, model: StackConfig, encoder: EncoderConfig) -> None:
+def check_parts_fit(features: Features, model: ModelConfig, encoder: EncoderConfig) -> None:
     """Refuse statistics of other columns, and layers that would look for rows nobody makes."""
-    if model.local in READ_EDGES and not encoder.has_edges:
+    if model.local_model in READ_EDGES and not encoder.has_edges:
         raise UserError(
-            f"encoder.has_edges must be true for model.local={model.local!r}, which reads a row "
-            "for each edge, got False"
+            f"encoder.has_edges must be true for model.local_model={model.local_model!r}, which "
+            "reads a row for each edge, got False"
         )
-    name = encoder.standardization
+    name = encoder.normalize_inputs
     if name == "none":
         return
     wanted = [len(table[name].mean) for table in (NODE_STATISTICS, EDGE_STATISTICS)]
@@ -333,7 +345,7 @@ def check_parts_fit(features: Features, model: StackConfig, encoder: EncoderConf
     ]
     if found != wanted:
         raise UserError(
-            f"encoder.standardization must be 'none' for other columns than those of {name}, "
+            f"encoder.normalize_inputs must be 'none' for other columns than those of {name}, "
             f"{wanted[0]} numbers a node and {wanted[1]} an edge, got {name!r} for "
             f"{found[0]} and {found[1]}"
         )
@@ -446,9 +458,9 @@ def _check_layout(topology: Topology, source_order: Int[Tensor, " edges"]) -> No
 
 def _check_precomputed(graphs: Data, nodes: int, precompute: Precompute) -> None:
     for name, least in (
-        ("laplacian_vectors", precompute.frequencies),
-        ("laplacian_values", precompute.frequencies),
-        ("random_walk", precompute.walks),
+        ("laplacian_vectors", precompute.num_eigenvectors),
+        ("laplacian_values", precompute.num_eigenvectors),
+        ("random_walk", precompute.walk_length),
     ):
         if least:
             rows = required(graphs, name, MADE_BY)

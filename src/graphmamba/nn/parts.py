@@ -37,8 +37,8 @@ class LocalModel(nn.Module):
         raise NotImplementedError
 
 
-class GlobalMixer(nn.Module):
-    """Exchange among all nodes of a graph: `mixer(x, topology) -> x`, without residual."""
+class GlobalModel(nn.Module):
+    """Exchange among all nodes of a graph: `global_model(x, topology) -> x`, without residual."""
 
     def forward(
         self, x: Float[Tensor, "nodes channels"], topology: Topology

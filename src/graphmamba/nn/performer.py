@@ -10,13 +10,13 @@ from graphmamba.checks import check_divides, check_least
 from graphmamba.data.topology import Topology
 from graphmamba.nn.attention import DenseLayout
 from graphmamba.nn.norm import Dropout
-from graphmamba.nn.parts import GlobalMixer
+from graphmamba.nn.parts import GlobalModel
 
 EPSILON = 1e-4
 """Added to each random feature, as published, so that no query finds nothing but zeros."""
 
 
-class Performer(GlobalMixer):
+class Performer(GlobalModel):
     r"""Attention whose kernel is a product of positive random features (FAVOR+).
 
     .. math::
@@ -31,7 +31,7 @@ class Performer(GlobalMixer):
         heads: Attention heads.
         dropout: Rate on the output.
         head_width: Width of each head. None is channels / heads, which matches the size of the
-            other mixers; 64 is published, and makes the model far larger than its rivals.
+            other global models; 64 is published, and makes the model far larger than its rivals.
         features: Random features of each head; `head_width * ln(head_width)` if None, which is
             266 at the published width. They are drawn once.
     """

@@ -1,6 +1,6 @@
 """Scores of the nodes -> sequences: which node comes when, and where each sequence ends."""
 
-from graphmamba.ordering.permutation import LineUp, line_up, line_up_layers
+from graphmamba.ordering.permutation import NodeOrder, order_layers, order_nodes
 from graphmamba.ordering.policy import ABLATIONS, PUBLISHED, OrderPolicy
 from graphmamba.ordering.seed import DrawnSeed, NoiseSeed
 
@@ -8,9 +8,9 @@ __all__ = [
     "ABLATIONS",
     "PUBLISHED",
     "DrawnSeed",
-    "LineUp",
+    "NodeOrder",
     "NoiseSeed",
     "OrderPolicy",
-    "line_up",
-    "line_up_layers",
+    "order_layers",
+    "order_nodes",
 ]

@@ -45,8 +45,8 @@ def join_words(
                 BINS=policy.bins,
                 HAS_KEY=topology.graph_key is not None,
                 HAS_SCORE=score is not None,
-                HAS_NOISE=policy.noise == "ties",
-                IS_DEALT=policy.bins > 1 and policy.deal == "random",
+                HAS_NOISE=policy.noise == "tie_breaking",
+                IS_DEALT=policy.bins > 1 and policy.bin_assignment == "random",
                 BLOCK=WORD_BLOCK,
             )
     return words

@@ -33,7 +33,7 @@ MOST_STEPS = 1 << 22
 
 
 @dataclass(frozen=True)
-class LineUp:
+class NodeOrder:
     """Sequences laid end to end: sequence `i` is steps `cu_seqlens[i]` to `cu_seqlens[i + 1]`."""
 
     order: Int[Tensor, " steps"] | None
@@ -48,25 +48,27 @@ Request = tuple[OrderPolicy, int, int]
 """Policy, samples and layer."""
 
 
-def line_up(policy: OrderPolicy, topology: Topology, *, samples: int = 1, layer: int = 0) -> LineUp:
+def order_nodes(
+    policy: OrderPolicy, topology: Topology, *, samples: int = 1, layer: int = 0
+) -> NodeOrder:
     """Line up every graph's nodes `samples` times.
 
     The draws depend on the seed, the layer, the sample, the graph's key and the node's place in
     its graph, on nothing else: neither the device nor the other graphs of the batch matter. No
     shape depends on the data, and nothing is read back from the device.
     """
-    return line_up_layers(policy, topology, samples=samples, layers=range(layer, layer + 1))[0]
+    return order_layers(policy, topology, samples=samples, layers=range(layer, layer + 1))[0]
 
 
-def line_up_layers(
+def order_layers(
     policy: OrderPolicy, topology: Topology, *, samples: int = 1, layers: range
-) -> list[LineUp]:
-    """Line up for several layers by one sort; each gets what `line_up` would give it."""
+) -> list[NodeOrder]:
+    """Line up for several layers by one sort; each gets what `order_nodes` would give it."""
     check_given(policy, topology)
     starts = topology.starts()
     topology = replace(topology, ptr=starts)
     if policy.is_identity:
-        return [LineUp(None, _repeat(starts, samples), samples)] * len(layers)
+        return [NodeOrder(None, _repeat(starts, samples), samples)] * len(layers)
     groups = len(layers) * samples * topology.num_graphs * policy.bins
     words = _fused_words(policy, topology, samples, layers)
     if words is None:
@@ -79,19 +81,19 @@ def line_up_layers(
         # The group is the first digit: each begins where the other digits can only be 0.
         boundaries = _find_groups(word, groups, words[0][1] // max(groups, 1), steps, len(layers))
     orders = order.view(len(layers), steps).unbind()
-    return [LineUp(*each, samples) for each in zip(orders, boundaries, strict=True)]
+    return [NodeOrder(*each, samples) for each in zip(orders, boundaries, strict=True)]
 
 
-def line_ups_of(requests: Iterable[Request], topology: Topology) -> dict[Request, LineUp]:
+def node_orders_of(requests: Iterable[Request], topology: Topology) -> dict[Request, NodeOrder]:
     """Make the line-ups that layers will ask for."""
     layers: dict[tuple[OrderPolicy, int], set[int]] = defaultdict(set)
     for policy, samples, layer in requests:
         layers[policy, samples].add(layer)
-    made: dict[Request, LineUp] = {}
+    made: dict[Request, NodeOrder] = {}
     for (policy, samples), numbers in layers.items():
         most = max(MOST_STEPS // max(samples * topology.batch.shape[0], 1), 1)
         for run in _runs(sorted(numbers), most):
-            lines = line_up_layers(policy, topology, samples=samples, layers=run)
+            lines = order_layers(policy, topology, samples=samples, layers=run)
             for layer, line in zip(run, lines, strict=True):
                 made[policy, samples, layer] = line
     return made
@@ -129,8 +131,8 @@ def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) 
     score = score_keys(policy, topology, bits, streams)
     cluster = _cluster_keys(policy, topology, streams)
     inner = [*cluster, *score] if policy.clusters == "first" else [*score, *cluster]
-    parted = TIE_BITS.get(policy.key, NOISE_BITS)
-    ties = [noise_key(bits, parted)] if policy.noise == "ties" else []
+    parted = TIE_BITS.get(policy.score, NOISE_BITS)
+    ties = [noise_key(bits, parted)] if policy.noise == "tie_breaking" else []
     return [(group, groups), *inner, *ties]
 
 
@@ -160,7 +162,7 @@ def _deal(
     policy: OrderPolicy, place: Int[Tensor, "lines nodes"], bits: Int[Tensor, "lines nodes"]
 ) -> Int[Tensor, "lines nodes"]:
     """Bin of each node; random ones come from bits that the noise does not read."""
-    if policy.deal == "modulo":
+    if policy.bin_assignment == "modulo":
         return place % policy.bins
     return (take_bits(bits, 0, BIN_BITS) * policy.bins) >> BIN_BITS
 
@@ -204,14 +206,14 @@ def _fused_words(
     policy: OrderPolicy, topology: Topology, samples: int, layers: range
 ) -> list[SortKey] | None:
     """Return what `_join` makes of `_keys`, by one kernel; None where that cannot be."""
-    is_plain = policy.clusters == "none" and policy.key != "smooth" and not policy.is_blurred
+    is_plain = policy.clusters == "none" and policy.score != "spectral" and not policy.is_blurred
     if not is_plain or not is_fused(topology.batch.device):
         return None
     _seed(policy, topology)
-    score = None if policy.key == "none" else node_key(policy, topology)
+    score = None if policy.score == "none" else node_key(policy, topology)
     numbers = len(layers) * samples * topology.num_graphs * policy.bins
     numbers *= score[1] if score else 1
-    numbers <<= NOISE_BITS if policy.noise == "ties" else 0
+    numbers <<= NOISE_BITS if policy.noise == "tie_breaking" else 0
     if numbers >= 1 << WORD_BITS:
         return None
     from graphmamba.ordering.fused import join_words

@@ -6,19 +6,19 @@ from typing import Literal
 from graphmamba.checks import check_least, check_types
 from graphmamba.errors import UserError
 
-Key = Literal["degree", "eigenvector", "random_walk", "smooth", "none"]
-Noise = Literal["none", "ties", "uniform", "normal"]
+ScoreName = Literal["degree", "eigenvector", "random_walk", "spectral", "none"]
+Noise = Literal["none", "tie_breaking", "uniform", "normal"]
 NoiseScope = Literal["graph", "batch"]
-Clusters = Literal["none", "first", "ties"]
-Deal = Literal["random", "modulo"]
+Clusters = Literal["none", "first", "tie_breaking"]
+BinAssignment = Literal["random", "modulo"]
 Direction = Literal["forward", "reverse", "bidirectional"]
 
 MOST_BINS = 1 << 16
 """Each graph has so many sequences, most of them empty where it has fewer nodes."""
-COLUMNS_OF: dict[Key, tuple[str, ...]] = {
+COLUMNS_OF: dict[ScoreName, tuple[str, ...]] = {
     "eigenvector": ("centrality",),
     "random_walk": ("random_walk",),
-    "smooth": ("laplacian_vectors", "laplacian_values"),
+    "spectral": ("laplacian_vectors", "laplacian_values"),
 }
 """What a score is read from, beside the edges."""
 
@@ -32,13 +32,13 @@ class OrderPolicy:
     pass and sample. At evaluation the outputs over several line-ups are averaged.
     """
 
-    key: Key = "degree"
+    score: ScoreName = "degree"
     """Node score: out-degree, eigenvector centrality, minus the summed return probabilities of
-    random walks, `smooth` for a random function that is drawn anew for each line-up and changes
+    random walks, `spectral` for a random function that is drawn anew for each line-up and changes
     little along an edge, or none."""
-    noise: Noise = "ties"
-    """`ties` shuffles nodes of equal score only; `uniform` and `normal` add noise to the score;
-    `none` keeps equal nodes in the order of the data set."""
+    noise: Noise = "tie_breaking"
+    """`tie_breaking` shuffles nodes of equal score only; `uniform` and `normal` add noise to the
+    score; `none` keeps equal nodes in the order of the data set."""
     noise_width: float = 1.0
     """Width of `uniform` or `normal` noise, in standard deviations of the score."""
     noise_scope: NoiseScope = "graph"
@@ -46,10 +46,10 @@ class OrderPolicy:
     the order of a graph depend on its neighbours in the batch."""
     clusters: Clusters = "none"
     """`first`: clusters stay together, in random order, and the score rules inside of them;
-    `ties`: clusters only decide between nodes of equal score."""
+    `tie_breaking`: clusters only decide between nodes of equal score."""
     bins: int = 1
     """Sequences that the nodes of one graph are dealt to."""
-    deal: Deal = "random"
+    bin_assignment: BinAssignment = "random"
     """How they are dealt: at random, or by the node's number modulo `bins`."""
     train_samples: int = 1
     """Line-ups averaged over in training."""
@@ -57,31 +57,35 @@ class OrderPolicy:
     """Line-ups averaged over at evaluation."""
     direction: Direction = "forward"
     """Along the line-up, against it, or the mean of both (the way back has its own weights)."""
-    frequencies: int = 10
-    """Eigenvectors that a `smooth` function is made of, from the smallest eigenvalue upwards."""
+    num_eigenvectors: int = 10
+    """Eigenvectors that a `spectral` function is made of, from the smallest eigenvalue upwards."""
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("bins", "train_samples", "eval_samples", "frequencies"):
+        for name in ("bins", "train_samples", "eval_samples", "num_eigenvectors"):
             check_least(name, getattr(self, name), 1)
         if self.bins > MOST_BINS:
             raise UserError(f"bins must be at most {MOST_BINS}, got {self.bins}")
         if not 0 < self.noise_width < float("inf"):
             raise UserError(f"noise_width must be positive and finite, got {self.noise_width!r}")
-        if self.key == "none" and self.is_blurred:
-            raise UserError(f"noise must be 'ties' or 'none' with key='none', got {self.noise!r}")
-        if self.key == "smooth" and self.noise != "ties":
-            raise UserError(f"noise must be 'ties' with key='smooth', got {self.noise!r}")
+        if self.score == "none" and self.is_blurred:
+            raise UserError(
+                f"noise must be 'tie_breaking' or 'none' with score='none', got {self.noise!r}"
+            )
+        if self.score == "spectral" and self.noise != "tie_breaking":
+            raise UserError(
+                f"noise must be 'tie_breaking' with score='spectral', got {self.noise!r}"
+            )
 
     @property
     def is_random(self) -> bool:
         """Whether two line-ups of the same graph can differ."""
-        return self.noise != "none" or (self.bins > 1 and self.deal == "random")
+        return self.noise != "none" or (self.bins > 1 and self.bin_assignment == "random")
 
     @property
     def columns(self) -> dict[str, str]:
         """Pre-computed columns of the nodes that the rule reads, and which part of it does."""
-        read = dict.fromkeys(COLUMNS_OF.get(self.key, ()), f"key={self.key!r}")
+        read = dict.fromkeys(COLUMNS_OF.get(self.score, ()), f"score={self.score!r}")
         if self.clusters != "none":
             read["cluster"] = f"clusters={self.clusters!r}"
         return read
@@ -94,7 +98,7 @@ class OrderPolicy:
     @property
     def is_identity(self) -> bool:
         """Whether every graph keeps the order of the data set, in one sequence."""
-        unsorted = self.key == "none" and self.clusters == "none"
+        unsorted = self.score == "none" and self.clusters == "none"
         return unsorted and self.noise == "none" and self.bins == 1
 
     def samples(self, is_training: bool) -> int:
@@ -105,36 +109,36 @@ class OrderPolicy:
 
 
 ABLATIONS = {
-    "none": OrderPolicy(key="none", noise="none"),
-    "permutation": OrderPolicy(key="none"),
-    "cluster": OrderPolicy(key="none", clusters="first"),
-    "eigenvector": OrderPolicy(key="eigenvector", noise="uniform", noise_scope="batch"),
+    "none": OrderPolicy(score="none", noise="none"),
+    "permutation": OrderPolicy(score="none"),
+    "cluster": OrderPolicy(score="none", clusters="first"),
+    "eigenvector": OrderPolicy(score="eigenvector", noise="uniform", noise_scope="batch"),
     "degree": OrderPolicy(),
 }
 """The five rows of the paper's ablation table; each takes its bins with `dataclasses.replace`."""
 
 PUBLISHED = {
-    "Mamba": OrderPolicy(key="none", noise="none"),
-    "Mamba_Permute": OrderPolicy(key="none", eval_samples=1),
+    "Mamba": OrderPolicy(score="none", noise="none"),
+    "Mamba_Permute": OrderPolicy(score="none", eval_samples=1),
     "Mamba_Degree": OrderPolicy(noise="none"),
-    "Mamba_Hybrid": OrderPolicy(key="none"),
+    "Mamba_Hybrid": OrderPolicy(score="none"),
     "Mamba_Hybrid_Degree": OrderPolicy(),
     "Mamba_Hybrid_Degree_Noise": OrderPolicy(),
     "Mamba_Hybrid_Degree_Noise_Bucket": OrderPolicy(bins=3),
     # These two do what their published bodies do, which is not what their names say.
-    "Mamba_Hybrid_Noise": OrderPolicy(key="none", bins=3),
-    "Mamba_Hybrid_Noise_Bucket": OrderPolicy(key="none"),
-    "Mamba_Hybrid_Degree_Bucket": OrderPolicy(bins=3, deal="modulo"),
-    "Mamba_Eigen": OrderPolicy(key="eigenvector", noise="uniform", noise_scope="batch"),
+    "Mamba_Hybrid_Noise": OrderPolicy(score="none", bins=3),
+    "Mamba_Hybrid_Noise_Bucket": OrderPolicy(score="none"),
+    "Mamba_Hybrid_Degree_Bucket": OrderPolicy(bins=3, bin_assignment="modulo"),
+    "Mamba_Eigen": OrderPolicy(score="eigenvector", noise="uniform", noise_scope="batch"),
     "Mamba_Eigen_Bucket": OrderPolicy(
-        key="eigenvector", noise="uniform", noise_scope="batch", bins=3
+        score="eigenvector", noise="uniform", noise_scope="batch", bins=3
     ),
     # The published code draws one order of the clusters' numbers for a whole batch and, at
     # evaluation, the order inside of them once; here each graph and sample has its own draws, which
     # follow the same law for a graph by itself.
-    "Mamba_Cluster": OrderPolicy(key="none", clusters="first"),
-    "Mamba_Cluster_Bucket": OrderPolicy(clusters="ties", bins=3, deal="modulo"),
-    "Mamba_RWSE": OrderPolicy(key="random_walk", noise="normal", noise_scope="batch"),
+    "Mamba_Cluster": OrderPolicy(score="none", clusters="first"),
+    "Mamba_Cluster_Bucket": OrderPolicy(clusters="tie_breaking", bins=3, bin_assignment="modulo"),
+    "Mamba_RWSE": OrderPolicy(score="random_walk", noise="normal", noise_scope="batch"),
 }
 """The variants of the published code by their names there, with its constant of three bins.
 

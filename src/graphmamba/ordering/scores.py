@@ -18,7 +18,7 @@ FLATTEST = 1e-8
 """Eigenvalues below it count as 0. Theirs are functions that are constant on each part of a graph,
 with coefficients so large that parts without an edge between them nearly always follow one
 another."""
-TIE_BITS = {"smooth": 20}
+TIE_BITS = {"spectral": 20}
 """Bits that shuffle tied nodes, fewer where ties are rare: so all keys fit into one word."""
 SMOOTH_STREAM = -3
 """Sets the draws of smooth functions apart from those of nodes and clusters."""
@@ -39,7 +39,7 @@ def out_degree(topology: Topology) -> Int[Tensor, " nodes"]:
 
 def node_key(policy: OrderPolicy, topology: Topology) -> NodeKey:
     """Sort key for the score of `policy` as it is, without noise."""
-    if policy.key == "degree":
+    if policy.score == "degree":
         # No float holds degree and noise exactly: they stay two keys.
         degree, number = out_degree(topology), topology.edge_index.shape[1] + 1
         if torch.compiler.is_exporting() and not is_sure(number <= MOST_DEGREES):
@@ -62,10 +62,10 @@ def score_keys(
         bits: Random bits of each node in each line.
         streams: What random bits of each graph are drawn from.
     """
-    if policy.key == "none":
+    if policy.score == "none":
         return []
-    if policy.key == "smooth":
-        smooth = _smooth(policy.frequencies, topology, streams)
+    if policy.score == "spectral":
+        smooth = _smooth(policy.num_eigenvectors, topology, streams)
         return [(_as_sortable(smooth.float()), 1 << FLOAT_BITS)]
     if not policy.is_blurred:
         values, number = node_key(policy, topology)
@@ -77,9 +77,9 @@ def score_keys(
 
 
 def _score(policy: OrderPolicy, topology: Topology) -> Float64[Tensor, " nodes"]:
-    if policy.key == "degree":
+    if policy.score == "degree":
         return out_degree(topology).double()
-    if policy.key == "eigenvector":
+    if policy.score == "eigenvector":
         assert topology.centrality is not None
         return topology.centrality.double()
     assert topology.random_walk is not None
@@ -89,7 +89,7 @@ def _score(policy: OrderPolicy, topology: Topology) -> Float64[Tensor, " nodes"]
 
 
 def _smooth(
-    frequencies: int, topology: Topology, streams: Int[Tensor, "lines graphs"]
+    num_eigenvectors: int, topology: Topology, streams: Int[Tensor, "lines graphs"]
 ) -> Float64[Tensor, "lines nodes"]:
     """A random function on each graph, drawn anew for each line.
 
@@ -100,8 +100,8 @@ def _smooth(
     """
     assert topology.laplacian_vectors is not None
     assert topology.laplacian_values is not None
-    vectors = topology.laplacian_vectors[:, :frequencies]
-    values = topology.laplacian_values[:, :frequencies]
+    vectors = topology.laplacian_vectors[:, :num_eigenvectors]
+    values = topology.laplacian_values[:, :num_eigenvectors]
     # graphs of few nodes have fewer vectors than columns
     waves = (vectors.double() / values.double().clamp_min(FLATTEST).sqrt()).nan_to_num(0.0)
     apart = draw_bits(streams, SMOOTH_STREAM)
@@ -124,7 +124,7 @@ def _deviation(
     Sums are taken over integers, which, unlike floats, add up to the same number in any order.
     Nodes of a ghost graph do not count.
     """
-    resolution = 1 if policy.key == "degree" else 1 << 16
+    resolution = 1 if policy.score == "degree" else 1 << 16
     whole = (score * resolution).round().long()
     over_batch = policy.noise_scope == "batch"
     group = torch.zeros_like(topology.batch) if over_batch else topology.batch

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from graphmamba.atomic import write_text
 from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
 from graphmamba.commands.train import EXPERIMENT, RUN
@@ -23,8 +24,7 @@ from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
 from graphmamba.training.results import RunResult, deviation_of, mean_of
-from graphmamba.training.run_dir import RunFolder, read_config
-from graphmamba.whole_files import write_text
+from graphmamba.training.run_dir import RunDir, read_config
 
 Given = Mapping[str, object]
 Make = Callable[[Experiment, Experiment], Experiment]
@@ -47,10 +47,10 @@ class Row:
 
 
 def _with_order(own: Experiment, _paper: Experiment, *, order: str) -> Experiment:
-    kept = {name: getattr(own.model.order, name) for name in KEPT}
+    kept = {name: getattr(own.model.ordering, name) for name in KEPT}
     # The paper's row without permutation has the order of the data set, and no bins.
     changed = replace(ABLATIONS[order], **kept | ({"bins": 1} if order == "none" else {}))
-    return replace(own, model=replace(own.model, order=changed))
+    return replace(own, model=replace(own.model, ordering=changed))
 
 
 def _order_row(title: str, order: str, peptides: float, voc: float) -> Row:
@@ -87,19 +87,21 @@ PLUS_ROWS = {
     "plus": Row("all of it", lambda own, _: own),
     "no-mamba": Row(
         "without Mamba, and smaller by it",
-        lambda own, _: replace(own, model=replace(own.model, mixer="none")),
+        lambda own, _: replace(own, model=replace(own.model, global_model="none")),
     ),
     "paper-encoder": Row(
         "the paper's encoder", lambda own, paper: replace(own, encoder=paper.encoder)
     ),
     "paper-order": _of_paper("order", "order"),
     "paper-block": _of_paper("Mamba block", "mamba", "input_norm"),
-    "paper-layer": _of_paper("layer around it", "local", "join", "plain"),
+    "paper-layer": _of_paper("layer around it", "local_model", "layer", "residual"),
     "paper-size": _of_paper("width and depth", "channels", "layers"),
     "paper-activation": _of_paper("activation", "activation"),
     "paper-dropout": Row("the paper's dropout", _without_dropout),
     "paper-head": Row("the paper's head", lambda own, paper: replace(own, head=paper.head)),
-    "paper-recipe": Row("the paper's recipe", lambda own, paper: replace(own, recipe=paper.recipe)),
+    "paper-recipe": Row(
+        "the paper's recipe", lambda own, paper: replace(own, optim=paper.optim, train=paper.train)
+    ),
 }
 """What each piece of `graph-mamba-plus` is worth: in each row one of them is gone, or the paper's
 again."""
@@ -171,7 +173,7 @@ class Ablation:
     seeds: Sequence[int]
     folder: Path
     options: RunOptions
-    root: Path | None = None
+    data_dir: Path | None = None
     also: Path | None = None
     """Holds BENCHMARK/MODEL/seed-N; a run there of the same experiment is not made again."""
     is_complete: bool = True
@@ -184,7 +186,8 @@ class Ablation:
         for name, result in self._results(tell):
             if not result.is_done:
                 raise UserError(
-                    f"stopped by {result.ending} in '{result.folder}': the same command goes on"
+                    f"stopped by {result.stop_reason} in '{result.run_dir}': "
+                    "the same command goes on"
                 )
             before = done.get(name, Entry(*name, ()))
             done[name] = replace(before, runs=(*before.runs, result))
@@ -201,7 +204,7 @@ class Ablation:
         for seed in self.seeds:
             for name, experiment in self.experiments.items():
                 benchmark, row = name
-                place = RunFolder(self.folder / benchmark / row / f"seed-{seed}")
+                place = RunDir(self.folder / benchmark / row / f"seed-{seed}")
                 found = self._finished(place, experiment, seed)
                 missing = "" if found or self.is_complete else ": no finished run"
                 tell(f"{benchmark}, {ROWS[row].title}, seed {seed}{missing}")
@@ -209,17 +212,17 @@ class Ablation:
                     yield name, found
                 elif not missing:
                     if name not in opened:
-                        opened[name] = open_data(experiment, self.root)[1]
+                        opened[name] = open_data(experiment, self.data_dir)[1]
                     options, goes_on = replace(self.options, seed=seed), place.config.exists()
                     yield name, fit(experiment, opened[name], options, place.path, resume=goes_on)
 
-    def _finished(self, place: RunFolder, experiment: Experiment, seed: int) -> RunResult | None:
+    def _finished(self, place: RunDir, experiment: Experiment, seed: int) -> RunResult | None:
         """Read a run that came to its end, from its own folder or from another's."""
         found = finished_run(place, experiment)
         if found or self.also is None:
             return found
-        for config in sorted((self.also / experiment.benchmark).glob(f"*/seed-{seed}/config.yaml")):
-            run = RunFolder(config.parent)
+        for config in sorted((self.also / experiment.dataset).glob(f"*/seed-{seed}/config.yaml")):
+            run = RunDir(config.parent)
             if read_config(run.path).experiment == experiment and (found := run.done()):
                 return found
         return None
@@ -232,7 +235,7 @@ def ablation(  # noqa: PLR0913
     table: TableName = "order",
     rows: str = "all",
     seeds: str = "0,1,2",
-    root: Path | None = None,
+    data_dir: Path | None = None,
     also: Path | None = None,
     out: Path | None = None,
     report: bool = False,
@@ -250,7 +253,7 @@ def ablation(  # noqa: PLR0913
             graph-mamba-plus, where a data set has it.
         rows: Some of the table's rows, with commas between.
         seeds: One run of each row for each seed.
-        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
         also: Holds BENCHMARK/MODEL/seed-N, such as runs that are kept: one of the same experiment
             is read and not made again.
         out: Where the table and the figure go; the folder of the runs by default.
@@ -283,7 +286,7 @@ def ablation(  # noqa: PLR0913
         seeds=numbers_in(seeds, "seeds"),
         folder=folder,
         options=RunOptions.of(dict(options), "options"),
-        root=root,
+        data_dir=data_dir,
         also=also,
         is_complete=not report,
     )
@@ -300,7 +303,7 @@ def _check_overrides(table: TableName, overrides: Given) -> None:
     for name, value in overrides.items():
         if name == "benchmark" or name.startswith("own."):
             raise UserError(f"benchmarks must name the data sets, got {name}={value!r}")
-        if table == "order" and name.removeprefix("model.order.") in EXCHANGED:
+        if table == "order" and name.removeprefix("model.ordering.") in EXCHANGED:
             raise UserError(f"rows must name the orders, got {name}={value!r}")
 
 

@@ -103,7 +103,7 @@ class Subject:
         self, experiment: Experiment, graphs: PrecomputedGraphs, device: torch.device, seed: int = 0
     ) -> None:
         torch.manual_seed(seed)
-        self.device, self.task = device, experiment.data.task
+        self.device, self.task = device, experiment.dataset_info.task
         self.loss = LOSSES[experiment.loss]
         self.model = experiment.build(seed).to(device).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters())
@@ -273,14 +273,14 @@ class StudyGraphs:
 
 
 def study_graphs(
-    name: str, count: int, root: Path | None = None, seed: int = 0, scale: float = 1.0
+    name: str, count: int, data_dir: Path | None = None, seed: int = 0, scale: float = 1.0
 ) -> StudyGraphs:
     """Choose training graphs of a benchmark at random, or make up graphs of its kind and size.
 
     Args:
         name: The benchmark, one of `SPREADS`.
         count: Number of graphs.
-        root: Where sets are kept; None for the default place.
+        data_dir: Where sets are kept; None for the default place.
         seed: Of the choice and of what is drawn.
         scale: Size of the graphs over the benchmark's own; any but 1 is always made up.
     """
@@ -288,8 +288,8 @@ def study_graphs(
     if name not in SPREADS:
         raise UserError(f"name must be one of {', '.join(SPREADS)}, got {name!r}")
     if scale == 1 and name not in ALWAYS_GENERATED:
-        if place_of(name, root, 0).exists():
-            return _chosen(open_benchmark(name, root, 0), count, seed)
+        if place_of(name, data_dir, 0).exists():
+            return _chosen(open_benchmark(name, data_dir, 0), count, seed)
         draw = SOURCES[name].generate
         if draw is not None:
             return _chosen(GraphStore(draw((count, 1, 1), seed)), count, seed)

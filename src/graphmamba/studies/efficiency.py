@@ -29,15 +29,19 @@ from graphmamba.studies.memory import capped, parse_bytes, released_bytes, settl
 from graphmamba.studies.report import page
 from graphmamba.training.distributed import rounded_products
 from graphmamba.training.experiment import RunOptions
-from graphmamba.training.watch import Stops
+from graphmamba.training.watch import StopSignals
 
-Part = Literal["all", "malnet", "mixers"]
-Figure = Literal["fractions", "mixers", "batches"]
+Part = Literal["all", "malnet", "models"]
+Figure = Literal["fractions", "models", "batches"]
 """Tables of the study, the most telling first."""
-PART_OF: dict[Figure, Part] = {"fractions": "malnet", "mixers": "mixers", "batches": "malnet"}
+PART_OF: dict[Figure, Part] = {
+    "fractions": "malnet",
+    "models": "models",
+    "batches": "malnet",
+}
 Sizing = Literal["published", "matched"]
-"""`published`: each model's own config; `matched`: Graph-Mamba's config with the mixer exchanged,
-so that width and depth are the same. The published baselines differ in both."""
+"""`published`: each model's own config; `matched`: Graph-Mamba's config with the global model
+exchanged, so that width and depth are the same. The published baselines differ in both."""
 SIZINGS: dict[Sizing, str] = {"published": "as published", "matched": "same width and depth"}
 """What figures and tables call them."""
 
@@ -120,19 +124,21 @@ def experiment_of(benchmark: str, model: str, sizing: Sizing) -> Experiment:
     base = load_experiment(f"{benchmark}/{OURS}")
     # Performer's published heads are as wide as if the model were far larger.
     attention = replace(own.model.attention, head_width=None)
-    return replace(base, model=replace(base.model, mixer=own.model.mixer, attention=attention))
+    return replace(
+        base, model=replace(base.model, global_model=own.model.global_model, attention=attention)
+    )
 
 
 def is_the_same_work(one: Experiment, other: Experiment) -> bool:
     """Tell whether a step of both costs the same.
 
-    The recipe only says how they are trained, and Mamba alone reads how nodes are ordered.
+    `optim` and `train` only say how they are trained, and Mamba alone reads how nodes are ordered.
     """
     model = one.model
-    if model.mixer != "mamba":
+    if model.global_model != "mamba":
         same = other.model
-        model = replace(model, order=same.order, mamba=same.mamba, input_norm=same.input_norm)
-    return replace(one, model=model, recipe=other.recipe) == other
+        model = replace(model, ordering=same.ordering, mamba=same.mamba, input_norm=same.input_norm)
+    return replace(one, model=model, optim=other.optim, train=other.train) == other
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,7 @@ class Cell:
 
     def __str__(self) -> str:
         about = {"fractions": f"at {self.fraction:g} {self.model}",
-                 "mixers": f"{self.model} {self.sizing}",
+                 "models": f"{self.model} {self.sizing}",
                  "batches": f"{self.model} largest batch"}  # fmt: skip
         return f"{self.benchmark} {about[self.figure]}"
 
@@ -155,7 +161,7 @@ class Cell:
 NAMES: dict[Figure, tuple[str, ...]] = {
     "fractions": ("model", "fraction"),
     "batches": ("model",),
-    "mixers": ("benchmark", "model", "sizing"),
+    "models": ("benchmark", "model", "sizing"),
 }
 """Entries of a cell that a row of its table has in the files."""
 
@@ -169,7 +175,7 @@ def cells(plan: Plan) -> list[Cell]:
             for model in FIRST_FIGURE
         ),
         *(
-            Cell("mixers", benchmark, model, sizing)
+            Cell("models", benchmark, model, sizing)
             for benchmark in plan.sets
             for sizing in SIZINGS
             for model in plan.models
@@ -238,7 +244,7 @@ class Findings:
 
     def content(self) -> dict[str, object]:
         """All of it, as JSON can write it."""
-        figures: tuple[Figure, ...] = ("fractions", "batches", "mixers")
+        figures: tuple[Figure, ...] = ("fractions", "batches", "models")
         return {
             "plan": asdict(self.plan),
             "memory_cap": self.memory_cap,
@@ -309,7 +315,7 @@ class Bench:
     plan: Plan
     device: torch.device
     memory_cap: int
-    root: Path | None = None
+    data_dir: Path | None = None
     seed: int = 0
     _graphs: dict[tuple[str, int], StudyGraphs] = field(
         default_factory=dict, compare=False, repr=False
@@ -352,15 +358,15 @@ class Bench:
         key = cell.benchmark, size
         if key not in self._graphs:
             self._graphs[key] = study_graphs(
-                cell.benchmark, size * self.plan.batches, self.root, self.seed, self.plan.scale
+                cell.benchmark, size * self.plan.batches, self.data_dir, self.seed, self.plan.scale
             )
         return self._graphs[key]
 
     def _batch_size(self, cell: Cell) -> int:
         """That of the plan in the first figure, that of Graph-Mamba's recipe in the second."""
-        if cell.figure != "mixers":
+        if cell.figure != "models":
             return self.plan.batch_size
-        size = experiment_of(cell.benchmark, OURS, "published").recipe.batch_size
+        size = experiment_of(cell.benchmark, OURS, "published").train.batch_size
         return min(size, self.plan.largest_batch_size or size)
 
 
@@ -370,7 +376,7 @@ def efficiency(  # noqa: PLR0913
     memory_cap: str = "24GB",
     quick: bool = False,
     part: Part = "all",
-    root: Path | None = None,
+    data_dir: Path | None = None,
     seed: int = 0,
     commit: str | None = None,
     *,
@@ -385,8 +391,8 @@ def efficiency(  # noqa: PLR0913
         device: auto, cpu or cuda.
         memory_cap: What a training step may take, such as 24GB; beyond it a cell says OOM.
         quick: Small generated graphs and few of them.
-        part: malnet is the first figure, mixers the second.
-        root: Where data sets are kept; $GRAPHMAMBA_ROOT or ~/.cache/graphmamba by default.
+        part: malnet is the first figure, global models the second.
+        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
         seed: Of the choice of graphs, the nodes kept and the weights.
         commit: Names the commit where the copy has no history.
         max_time: Seconds after which no further cell is begun; the most telling ones come first.
@@ -404,10 +410,13 @@ def efficiency(  # noqa: PLR0913
     if where.type == "cpu":
         # a GPU refuses by itself; a study on a CPU stays within half of the machine's memory
         cap = min(cap, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
-    bench = Bench(QUICK if quick else FULL, where, cap, root, seed)
+    bench = Bench(QUICK if quick else FULL, where, cap, data_dir, seed)
     begun = Findings(bench.plan, cap, describe(where, commit), seed=seed)
     findings = read_findings(folder, begun)
-    with Stops(max_time, math.inf) as stops, Console(stderr=True).status("measuring") as status:
+    with (
+        StopSignals(max_time, math.inf) as stops,
+        Console(stderr=True).status("measuring") as status,
+    ):
         for found in run(bench, part, findings, status.update, stops):
             # whatever ends the study later, what there is stays
             write_rows(found, folder)
@@ -426,7 +435,7 @@ def run(
     part: Part,
     begun: Findings,
     tell: Callable[[str], object],
-    stops: Stops | None = None,
+    stops: StopSignals | None = None,
 ) -> Iterator[Findings]:
     """Measure all rows that are missing, telling each; yields what there is after each of them.
 
@@ -454,10 +463,10 @@ def run(
 
 def _measured_before(cell: Cell, begun: Findings) -> Row | None:
     """Find the same model under its other sizing: many are published as large as Graph-Mamba."""
-    if cell.figure != "mixers":
+    if cell.figure != "models":
         return None
     own = experiment_of(cell.benchmark, cell.model, cell.sizing)
-    for row in begun.of("mixers"):
+    for row in begun.of("models"):
         same = row.cell.benchmark == cell.benchmark and row.cell.model == cell.model
         if same and is_the_same_work(
             own, experiment_of(cell.benchmark, cell.model, row.cell.sizing)
@@ -471,6 +480,6 @@ def _check_source(source: str, cell: Cell, begun: Findings) -> None:
     for known, row in begun.rows.items():
         if known.benchmark == cell.benchmark and row.source != source:
             raise UserError(
-                f"root must hold the graphs of '{cell.benchmark}' that folder was begun with "
+                f"data_dir must hold the graphs of '{cell.benchmark}' that folder was begun with "
                 f"({row.source}), got others ({source}): name another folder"
             )

@@ -42,8 +42,8 @@ def write_findings(findings: Findings, folder: Path) -> None:
     write_rows(findings, folder)
     if findings.of("fractions"):
         plot_fractions(findings, folder)
-    if findings.of("mixers"):
-        plot_mixers(findings, folder)
+    if findings.of("models"):
+        plot_models(findings, folder)
 
 
 def write_rows(findings: Findings, folder: Path) -> None:
@@ -52,7 +52,7 @@ def write_rows(findings: Findings, folder: Path) -> None:
     write_json(folder / FILE, {**findings.content(), "claims": claims(findings)})
     write_csv(folder / "malnet.csv", [_cells(row) for row in findings.of("fractions")])
     write_csv(folder / "largest_batch.csv", [_cells(row) for row in findings.of("batches")])
-    write_csv(folder / "mixers.csv", [_cells(row) for row in findings.of("mixers")])
+    write_csv(folder / "models.csv", [_cells(row) for row in findings.of("models")])
 
 
 def _cells(row: Row) -> dict[str, object]:
@@ -85,7 +85,7 @@ def claims(findings: Findings) -> list[dict[str, object]]:
 def _compared(findings: Findings, claim: Claim, sizing: Sizing) -> Iterator[dict[str, object]]:
     cost = {
         cell.model: cost
-        for cell, cost in findings.costs("mixers")
+        for cell, cost in findings.costs("models")
         if (cell.benchmark, cell.sizing) == (claim.benchmark, sizing)
     }
     if not {OURS, claim.baseline} <= cost.keys():
@@ -140,7 +140,7 @@ def print_findings(
         title = f"Largest batch of whole MalNet-Tiny graphs in {cap} (paper: Graph-Mamba "
         columns = ["model", "ended by", "batch", "peak GB"]
         console.print(table(f"{title}{PAPER_BATCH})", columns, rows))
-    costs = findings.costs("mixers")
+    costs = findings.costs("models")
     for sizing, means in SIZINGS.items() if costs else ():
         rows = [
             [CATALOG[cell.benchmark].title, TITLES[cell.model], *_shown(cost)]
@@ -303,9 +303,9 @@ def _draw_largest(panel: Any, findings: Findings) -> None:
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
-def plot_mixers(findings: Findings, folder: Path) -> None:
+def plot_models(findings: Findings, folder: Path) -> None:
     """Draw the second figure: operations against memory of each model on each set."""
-    costs = findings.costs("mixers")
+    costs = findings.costs("models")
     sets = list(dict.fromkeys(cell.benchmark for cell, _ in costs))
     figure = new_figure(3.3 * len(sets), 6.4)
     panels = figure.subplots(2, len(sets), squeeze=False)
@@ -326,7 +326,7 @@ def plot_mixers(findings: Findings, folder: Path) -> None:
     handles, labels = max(found, key=lambda each: len(each[1]))
     figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=len(TITLES),
                   frameon=False, fontsize=9)  # fmt: skip
-    save_figure(figure, folder / "mixers")
+    save_figure(figure, folder / "models")
 
 
 def _draw_trade(panel: Any, costs: list[tuple[str, Cost]]) -> None:

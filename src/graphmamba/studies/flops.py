@@ -40,7 +40,7 @@ from graphmamba.nn.encoders import (
 from graphmamba.nn.exphormer import ExphormerAttention, ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.gps import GPSLayer
-from graphmamba.nn.graph_mamba import GraphMambaMixer
+from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.heads import GraphHead, UnitLength
 from graphmamba.nn.mamba import MambaBlock, SelectivePath
 from graphmamba.nn.model import GraphMamba
@@ -426,7 +426,7 @@ def _number_columns(part: NumberEncoder, rows: int, _: int) -> Flops:
 def _laplacian(part: LaplacianEncoder, rows: int, _: int) -> Flops:
     if not isinstance(part.set_network, DeepSet):
         raise UserError("laplacian.form must be 'deepset' to be counted, got 'transformer'")
-    pairs = rows * part.frequencies
+    pairs = rows * part.num_eigenvectors
     signs = _pointwise(pairs if part.training else 0)
     return signs + _in_turn(part.set_network.mlp, pairs) + _pointwise(pairs * part.channels)
 
@@ -462,17 +462,17 @@ PARTS: dict[type[nn.Module], Callable[[Any, int, int], Flops]] = {
 """What a part of an encoder or a head costs for so many rows, and numbers that come in."""
 
 
-def _gated_gcn_flops(local: GatedGCN, size: BatchSize, _: Form) -> Flops:
-    d = local.edges.in_features
+def _gated_gcn_flops(local_model: GatedGCN, size: BatchSize, _: Form) -> Flops:
+    d = local_model.edges.in_features
     nodes, edges = size.nodes * d, size.edges * d
     # Edges: two sums, sigmoid, product with what is sent, two sums at the target. Nodes: quotient
     # with epsilon, sum. Both: norm, activation, residual.
-    flops = _linear(size.nodes, local.nodes) + _linear(size.edges, local.edges)
+    flops = _linear(size.nodes, local_model.nodes) + _linear(size.edges, local_model.edges)
     follow = nodes + edges if size.wants_edges else nodes
-    flops += _pointwise(6 * edges, 3 * nodes, (_batch_norm(local) + 2) * follow)
-    flops += _dropped(follow, local.node_dropout)
-    if local.stable_gate is not None:
-        first, last = local.stable_gate[0], local.stable_gate[2]
+    flops += _pointwise(6 * edges, 3 * nodes, (_batch_norm(local_model) + 2) * follow)
+    flops += _dropped(follow, local_model.node_dropout)
+    if local_model.stable_gate is not None:
+        first, last = local_model.stable_gate[0], local_model.stable_gate[2]
         flops += _linear(size.edges, first) + _linear(size.edges, last)
         # Squared distance, ReLU, sigmoid, product with the gate.
         flops += _pointwise(3 * edges, edges, size.edges, edges)
@@ -490,15 +490,15 @@ def _mamba_flops(block: MambaBlock, nodes: int, samples: int = 1) -> Flops:
     """Both projections once for each node, what is between them once for each order."""
     positions, inner = nodes * samples, block.D.shape[0]
     flops = _linear(nodes, block.in_proj) + _selective_path(block, positions)
-    if block.way_back is not None:
-        flops += _selective_path(block.way_back, positions) + _pointwise(2 * positions * inner)
+    if block.reverse_path is not None:
+        flops += _selective_path(block.reverse_path, positions) + _pointwise(2 * positions * inner)
     average = _pointwise(positions * inner if samples > 1 else 0)
     return flops + average + _linear(nodes, block.out_proj)
 
 
-def _graph_mamba_flops(mixer: GraphMambaMixer, size: BatchSize, form: Form) -> Flops:
-    samples, block = mixer.policy.samples(mixer.training), mixer.mamba
-    norm = NORM * block.in_proj.in_features if isinstance(mixer.norm, nn.LayerNorm) else 0
+def _graph_mamba_flops(global_model: GraphMambaGlobal, size: BatchSize, form: Form) -> Flops:
+    samples, block = global_model.policy.samples(global_model.training), global_model.mamba
+    norm = NORM * block.in_proj.in_features if isinstance(global_model.norm, nn.LayerNorm) else 0
     if form == "here":
         return _pointwise(norm * size.nodes) + _mamba_flops(block, size.nodes, samples)
     # Every order is padded and goes through the whole block; the average is over nodes. Bins are
@@ -509,36 +509,44 @@ def _graph_mamba_flops(mixer: GraphMambaMixer, size: BatchSize, form: Form) -> F
     return sum([once] * samples, Flops()) + _pointwise(average if samples > 1 else 0)
 
 
-def _attention_flops(mixer: Attention, size: BatchSize, form: Form) -> Flops:
+def _attention_flops(global_model: Attention, size: BatchSize, form: Form) -> Flops:
     """Nodes attend in the padded batch; the original code projects its padding too."""
-    d, scores = mixer.out_proj.in_features, size.slots * size.longest
+    d, scores = global_model.out_proj.in_features, size.slots * size.longest
     rows = size.nodes if form == "here" else size.slots
-    flops = _linear(rows, mixer.in_proj) + _linear(rows, mixer.out_proj)
-    flops += Flops(products=4 * scores * d) + _pointwise(SCORE * scores * mixer.heads)
-    drops = DROPOUT * scores * mixer.heads if mixer.dropout and mixer.training else 0
+    flops = _linear(rows, global_model.in_proj) + _linear(rows, global_model.out_proj)
+    flops += Flops(products=4 * scores * d) + _pointwise(SCORE * scores * global_model.heads)
+    drops = (
+        DROPOUT * scores * global_model.heads
+        if global_model.dropout and global_model.training
+        else 0
+    )
     return flops + _pointwise(drops)
 
 
-def _performer_flops(mixer: Performer, size: BatchSize, form: Form) -> Flops:
+def _performer_flops(global_model: Performer, size: BatchSize, form: Form) -> Flops:
     """Nodes meet in the padded batch; the original code projects its padding too."""
-    features, width = mixer.projection.shape
-    mapped, rows = size.nodes if form == "here" else size.slots, size.slots * mixer.heads
-    flops = _linear(mapped, mixer.in_proj) + _linear(mapped, mixer.out_proj)
+    features, width = global_model.projection.shape
+    mapped, rows = size.nodes if form == "here" else size.slots, size.slots * global_model.heads
+    flops = _linear(mapped, global_model.in_proj) + _linear(mapped, global_model.out_proj)
     # Features of queries and keys; keys with values, queries with both sums.
     flops += Flops(products=2 * rows * features * (4 * width + 1))
     # Scaling, square and its sum, twice, and the quotient; maximum and four more for the
     # exponential of each feature, twice, and the keys' sum.
     flops += _pointwise(7 * rows * width, 11 * rows * features, 2 * rows)
-    return flops + _dropped(mapped * mixer.out_proj.out_features, mixer.dropout)
+    return flops + _dropped(mapped * global_model.out_proj.out_features, global_model.dropout)
 
 
-def _big_bird_flops(mixer: BigBird, size: BatchSize, form: Form) -> Flops:
+def _big_bird_flops(global_model: BigBird, size: BatchSize, form: Form) -> Flops:
     """Here every graph has blocks of its own, and those at its ends attend node by node.
 
     In the original code the padded batch is filled up to whole blocks, and all of it goes through
     the layer.
     """
-    d, block, near = mixer.out_proj.in_features, mixer.block, SPARSE_BLOCKS + mixer.random_blocks
+    d, block, near = (
+        global_model.out_proj.in_features,
+        global_model.block,
+        SPARSE_BLOCKS + global_model.random_blocks,
+    )
     if form == "here":
         rows, far = size.nodes, size.nodes * 2 * block
         blocks = (size.nodes + (block - 1) * size.graphs) // block
@@ -550,25 +558,32 @@ def _big_bird_flops(mixer: BigBird, size: BatchSize, form: Form) -> Flops:
         listed = (blocks - OUTER_BLOCKS) * near + 2 * (near - 1) + 2 * blocks
         scores = size.graphs * block * block * listed
     flops = Flops(products=4 * scores * d + 2 * far * d)
-    for layer in (mixer.in_proj, mixer.out_proj, mixer.first, mixer.second):
+    for layer in (
+        global_model.in_proj,
+        global_model.out_proj,
+        global_model.first,
+        global_model.second,
+    ):
         flops += _linear(rows, layer)
     # Scores near and far, values of the far ones weighed and summed; norms, residuals, ReLU.
     flops += _pointwise(
-        SCORE * scores * mixer.heads, (SOFTMAX + 1) * far * mixer.heads, 2 * far * d
+        SCORE * scores * global_model.heads, (SOFTMAX + 1) * far * global_model.heads, 2 * far * d
     )
     flops += _pointwise((2 * NORM + 3) * rows * d)
-    return flops + _dropped(2 * rows * d, mixer.dropout)
+    return flops + _dropped(2 * rows * d, global_model.dropout)
 
 
 def _edge_attention_flops(
-    mixer: ExphormerAttention, rows: int, pairs: int, edge_rows: int
+    global_model: ExphormerAttention, rows: int, pairs: int, edge_rows: int
 ) -> Flops:
     """Attention of `rows` along `pairs`, for which `edge_rows` are mapped."""
-    d = mixer.edges.in_features
-    flops = _linear(rows, mixer.nodes) + _linear(edge_rows, mixer.edges)
+    d = global_model.edges.in_features
+    flops = _linear(rows, global_model.nodes) + _linear(edge_rows, global_model.edges)
     # Two products and a sum for the score, weighing and summing the values; scaling, clamp,
     # exponential and sum of the weights; the quotient.
-    return flops + _pointwise(5 * pairs * d, 4 * pairs * mixer.heads, rows * (d + mixer.heads))
+    return flops + _pointwise(
+        5 * pairs * d, 4 * pairs * global_model.heads, rows * (d + global_model.heads)
+    )
 
 
 def _exphormer_flops(stack: ExphormerStack, size: BatchSize, form: Form) -> Flops:
@@ -579,7 +594,7 @@ def _exphormer_flops(stack: ExphormerStack, size: BatchSize, form: Form) -> Flop
     rows, flops = size.nodes + stack.virtual_nodes * size.graphs, Flops()
     for module in stack.layers:
         layer = cast(GPSLayer, module)
-        attends = cast(ExphormerAttention, layer.mixer)
+        attends = cast(ExphormerAttention, layer.global_model)
         flops += _edge_attention_flops(attends, rows, size.edges + others, edge_rows)
         is_read = size.wants_edges or module is not stack.layers[-1]
         flops += _combine(layer, replace(size, wants_edges=is_read))
@@ -587,25 +602,25 @@ def _exphormer_flops(stack: ExphormerStack, size: BatchSize, form: Form) -> Flop
 
 
 def _gps_flops(layer: GPSLayer, size: BatchSize, form: Form) -> Flops:
-    mixed = Flops() if layer.mixer is None else layer_flops(layer.mixer, size, form)
+    mixed = Flops() if layer.global_model is None else layer_flops(layer.global_model, size, form)
     return mixed + _combine(layer, size)
 
 
 def _combine(layer: GPSLayer, size: BatchSize) -> Flops:
-    """All of a layer but the mixer."""
-    rows = size.nodes * layer.widen.in_features
-    flops = _linear(size.nodes, layer.widen) + _linear(size.nodes, layer.narrow)
+    """All of a layer but the global model."""
+    rows = size.nodes * layer.fc1.in_features
+    flops = _linear(size.nodes, layer.fc1) + _linear(size.nodes, layer.fc2)
     # The activation of twice as many channels, and the residual of the feed-forward network.
     flops += _pointwise(3 * rows) + _norm(layer.norm, rows)
     flops += _dropped(3 * rows, layer.wide_dropout)
-    if layer.local is not None:
-        flops += layer_flops(layer.local, size) + _norm(layer.local_norm, rows)
-        if not layer.local.has_residual:
+    if layer.local_model is not None:
+        flops += layer_flops(layer.local_model, size) + _norm(layer.norm_local, rows)
+        if not layer.local_model.has_residual:
             flops += _pointwise(rows) + _dropped(rows, layer.local_dropout)
-    if layer.mixer is not None:
-        flops += _pointwise(rows) + _norm(layer.mixer_norm, rows)
-        flops += _dropped(rows, layer.mixer_dropout)
-    has_both = layer.local is not None and layer.mixer is not None
+    if layer.global_model is not None:
+        flops += _pointwise(rows) + _norm(layer.norm_global, rows)
+        flops += _dropped(rows, layer.global_dropout)
+    has_both = layer.local_model is not None and layer.global_model is not None
     return flops + _pointwise(rows if has_both else 0)
 
 
@@ -618,7 +633,7 @@ def _norm(norm: NodeNorm | None, numbers: int) -> Flops:
 
 LAYERS: dict[type[nn.Module], Callable[[Any, BatchSize, Form], Flops]] = {
     GatedGCN: _gated_gcn_flops,
-    GraphMambaMixer: _graph_mamba_flops,
+    GraphMambaGlobal: _graph_mamba_flops,
     Attention: _attention_flops,
     Performer: _performer_flops,
     BigBird: _big_bird_flops,

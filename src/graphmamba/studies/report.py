@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from graphmamba.atomic import write_text
 from graphmamba.figures import write_figure
-from graphmamba.whole_files import write_text
 
 WIDE = 140
 """Characters in a line where nobody says how many there may be."""

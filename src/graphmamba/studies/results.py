@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from graphmamba.atomic import write_json, write_text
 from graphmamba.commands.printing import say
 from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.figures import new_figure
-from graphmamba.published import GRAPH_MAMBA, Score, published
+from graphmamba.reported import GRAPH_MAMBA, Score, published
 from graphmamba.studies.report import COLOURS, INK, QUIET, markdown_table, save_figure
 from graphmamba.training.console import bytes_of, metric_title, time_of
 from graphmamba.training.experiment import Experiment, RunOptions, changed_entries
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.results import RunResult, deviation_of, mean_of, read_result
-from graphmamba.training.run_dir import RunFolder, read_config, read_rows
-from graphmamba.whole_files import write_json, write_text
+from graphmamba.training.run_dir import RunDir, read_config, read_rows
 
 
 class StoredRun(NamedTuple):
@@ -31,18 +31,18 @@ class StoredRun(NamedTuple):
     @property
     def epochs(self) -> str:
         """Epochs that were made, and of how many where some are missing."""
-        made, planned = self.found.epochs, self.experiment.recipe.epochs
+        made, planned = self.found.epochs, self.experiment.train.epochs
         return str(made) if made == planned else f"{made} of {planned}"
 
 
 def read_stored(folder: Path) -> StoredRun:
     """Read a run folder, or what is kept of one: `config.yaml` and `results.json`."""
     started = read_config(folder)
-    found = read_result(RunFolder(folder).results)
+    found = read_result(RunDir(folder).results)
     return StoredRun(started.experiment, started.options, found)
 
 
-def finished_run(place: RunFolder, experiment: Experiment) -> RunResult | None:
+def finished_run(place: RunDir, experiment: Experiment) -> RunResult | None:
     """Read a run of this experiment that came to its end; a folder of another one's is refused."""
     if not place.config.exists():
         return None
@@ -239,12 +239,12 @@ def collect(folder: Path) -> Collected:
     scoreless: list[str] = []
     for place in run_folders(folder):
         benchmark, model, seed = place.parts[-3:]
-        if not RunFolder(place).results.exists():
+        if not RunDir(place).results.exists():
             scoreless.append(f"{benchmark}/{model}/{seed}: killed, it has no results.json")
             continue
         run = read_placed(place)
         if math.isnan(run.found.test):
-            why = f"{run.epochs} epochs, ended by {run.found.ending}"
+            why = f"{run.epochs} epochs, ended by {run.found.stop_reason}"
             scoreless.append(f"{benchmark}/{model}/{seed}: {why}")
         else:
             runs.setdefault((benchmark, model, run.found.is_done), []).append(run)
@@ -291,7 +291,7 @@ def read_placed(place: Path) -> StoredRun:
     if benchmark not in CATALOG:
         raise UserError(f"'{place}' must lie in a folder named as a data set, got '{benchmark}'")
     run = read_stored(place)
-    trained_on = "own graphs" if run.experiment.own else run.experiment.benchmark
+    trained_on = "own graphs" if run.experiment.data else run.experiment.dataset
     if trained_on != benchmark:
         raise UserError(f"'{place}' must hold a run on '{benchmark}', got one on {trained_on}")
     if run.found.seed != _seed_of(place):
@@ -327,7 +327,7 @@ def keep_runs(folder: Path, into: Path) -> None:
     for place in places:
         _check_keep(folder / place, into / place)
     for place in places:
-        run, kept = RunFolder(folder / place), RunFolder(into / place)
+        run, kept = RunDir(folder / place), RunDir(into / place)
         for source, copy in ((run.config, kept.config), (run.metrics, kept.metrics)):
             if source.exists():
                 write_text(copy, source.read_text(encoding="utf-8"))
@@ -340,8 +340,8 @@ def keep_runs(folder: Path, into: Path) -> None:
 
 def _check_keep(place: Path, kept: Path) -> None:
     """Refuse to lay something else over a run, or what the page could not be made with."""
-    has_result = RunFolder(place).results.exists()
-    if RunFolder(kept).results.exists():
+    has_result = RunDir(place).results.exists()
+    if RunDir(kept).results.exists():
         before = read_stored(kept)
         if not has_result or read_stored(place).found.epochs < before.found.epochs:
             raise UserError(f"'{place}' must not be older than what is kept in '{kept}'")
@@ -354,7 +354,7 @@ def _check_keep(place: Path, kept: Path) -> None:
     if has_result:
         found = read_placed(place)
         for other in sorted(kept.parent.glob("seed-*")):
-            if RunFolder(other).results.exists():
+            if RunDir(other).results.exists():
                 check_same("/".join(place.parts[-3:-1]), [read_placed(other), found])
 
 
@@ -423,7 +423,7 @@ INTRO = f"""\
 Test scores of the epoch with the best validation score, mean ± standard deviation over
 the seeds (divided by their number, as in the published tables). Epochs were chosen by
 validation alone; no test score had a part in any choice. `paper` has what is reported:
-the {GRAPH_MAMBA} unless another is named (`graphmamba.published`). {FLAG} marks rows
+the {GRAPH_MAMBA} unless another is named (`graphmamba.reported`). {FLAG} marks rows
 more than {SHORT:g} published standard deviations worse than that, {ABOVE} rows as much
 better. Runs that were stopped before their last epoch stand in rows of their own, called
 unfinished."""
@@ -461,7 +461,7 @@ def page(found: Collected, pictures: Mapping[str, str]) -> str:
         "Unfinished runs": [
             *(
                 f"- {line.name}/seed-{run.found.seed}: {run.epochs} epochs, ended by "
-                f"{run.found.ending}."
+                f"{run.found.stop_reason}."
                 for line, run in runs
                 if not line.is_done
             ),
@@ -509,7 +509,7 @@ def _run_cells(line: Line, run: StoredRun) -> list[str]:
     found = run.found
     return [
         *(CATALOG[line.benchmark].title, line.label, str(found.seed), f"{found.validation:.4f}"),
-        *(f"{found.test:.4f}", str(found.best_epoch + 1), run.epochs, found.ending),
+        *(f"{found.test:.4f}", str(found.best_epoch + 1), run.epochs, found.stop_reason),
         *(time_of(found.seconds), bytes_of(found.peak_memory)),
     ]
 
@@ -551,7 +551,7 @@ def draw_sets(lines: Sequence[Line], folder: Path) -> dict[str, str]:
 
 def _draw_run(panel: Any, run: StoredRun, model: str, number: int) -> list[float]:
     """Draw validation scores by epoch, counted from 1; those after it was resumed too."""
-    path = RunFolder(run.found.folder).metrics
+    path = RunDir(run.found.run_dir).metrics
     rows, column = read_rows(path), f"validation_{run.found.metric}"
     if not rows or column not in rows[0]:
         raise UserError(f"'{path}' must have a row an epoch with '{column}'")

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from graphmamba.atomic import write_text
 from graphmamba.commands.printing import say
 from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
@@ -16,9 +17,8 @@ from graphmamba.training.console import bytes_of, metric_title, time_of
 from graphmamba.training.experiment import changed_entries
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.results import Scores, deviation_of, json_numbers, mean_of, read_scores
-from graphmamba.training.run_dir import RunFolder
+from graphmamba.training.run_dir import RunDir
 from graphmamba.training.weights import Weights, load_weights, read_tensors, write_tensors
-from graphmamba.whole_files import write_text
 
 CARD = "README.md"
 MAIN = "graph-mamba"
@@ -27,11 +27,11 @@ ONLY_FOR = {
     "warmup": "cosine",
     "patience": "plateau",
     "factor": "plateau",
-    "least_learning_rate": "plateau",
+    "min_lr": "plateau",
 }
-"""Entries of a recipe that mean something for one schedule alone."""
-OFF = {"average": 0.0, "statistics": 0}
-"""Entries of a recipe that have no part in it when they are so."""
+"""Keys of `optim` that mean something for one schedule alone."""
+OFF = {"ema_decay": 0.0, "recalibrate_batch_norm": 0}
+"""Keys of `train` that change nothing at these values."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def export(
     """
     ranked = sorted(runs, key=lambda run: run.found.rank)
     best = ranked[0]
-    source = RunFolder(best.found.folder).best
+    source = RunDir(best.found.run_dir).best
     tensors, about = read_tensors(source)
     held = load_weights(source)
     for what, own, told in (
@@ -113,7 +113,7 @@ def export(
     ):
         if own != told:
             raise UserError(f"'{source}' must be of the {what} in results.json, {told}, got {own}")
-    place = RunFolder(out / name)
+    place = RunDir(out / name)
     # weights of an older run may not say how it computed
     known = {"options": best.options.content(), "environment": dict(best.found.environment)}
     later = {"scored_again": again.content()} if again else {}
@@ -155,10 +155,10 @@ def index(out: Path) -> str:
 
 
 def _index_scores(held: Weights) -> list[str]:
-    metric = held.experiment.data.task.metric
+    metric = held.experiment.dataset_info.task.metric
     scores = [held.reported.get(split, {}).get(metric) for split in ("validation", "test")]
     values = ["" if score is None else f"{score:.4f}" for score in scores]
-    return [metric_title(metric), *values, DATA_NOTES[held.experiment.benchmark].licence]
+    return [metric_title(metric), *values, DATA_NOTES[held.experiment.dataset].licence]
 
 
 def card(name: str, runs: Sequence[StoredRun], again: Rescored | None = None) -> str:
@@ -283,13 +283,13 @@ def _training(name: str, run: StoredRun) -> list[str]:
     config = f"the config `{name}` of the package" if is_shipped else "a config of its own"
     changed = f", but for {'; '.join(changes)}" if changes else ""
     found, where = run.found, run.found.environment
-    schedule = run.experiment.recipe.schedule
+    schedule = run.experiment.optim.schedule
     recipe = ", ".join(
         f"{key} {value}"
-        for key, value in asdict(run.experiment.recipe).items()
+        for key, value in {**asdict(run.experiment.train), **asdict(run.experiment.optim)}.items()
         if value not in (None, OFF.get(key)) and ONLY_FOR.get(key, schedule) == schedule
     )
-    ended = "" if found.is_done else f", stopped by {found.ending} before the last epoch"
+    ended = "" if found.is_done else f", stopped by {found.stop_reason} before the last epoch"
     # only a CPU is described by its threads
     is_rounded = run.options.tf32 and where.get("threads") is None
     rounded = ", products of matrices in TF32" if is_rounded else ""
@@ -298,7 +298,7 @@ def _training(name: str, run: StoredRun) -> list[str]:
     used = f"{time_of(found.seconds)}, {bytes_of(found.peak_memory)} at most"
     return [
         f"- By {config}{changed}; the header of the file holds all of it.",
-        f"- Recipe: {recipe}.",
+        f"- Training: {recipe}.",
         f"- Epochs: {run.epochs}{ended}.",
         f"- Precision: {run.options.precision}{rounded}.",
         f"- Machine: {where.get('device', 'unknown')}; {used}.",

@@ -17,9 +17,9 @@ from graphmamba.data.sampler import BatchSampler
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.random import draw_bits
-from graphmamba.training.distributed import Team
-from graphmamba.training.ema import WeightAverage
-from graphmamba.training.experiment import FREE, Experiment, RunOptions, flat_entries
+from graphmamba.training.distributed import ProcessGroup
+from graphmamba.training.ema import MovingAverage
+from graphmamba.training.experiment import FREE, VERSION, Experiment, RunOptions, flat_entries
 from graphmamba.training.graphs import check_same_graphs
 from graphmamba.training.results import Scores, read_scores
 from graphmamba.training.schedule import Schedule
@@ -104,8 +104,6 @@ class Progress:
 
 
 KIND = "state"
-FORMAT = 1
-"""Counts changes after which older programs would misread the file."""
 DAMAGED = (
     ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
@@ -123,8 +121,8 @@ class RunState:
     schedule: Schedule
     sampler: BatchSampler
     progress: Progress
-    team: Team
-    average: WeightAverage | None = None
+    team: ProcessGroup
+    average: MovingAverage | None = None
     graphs: str = ""
     """What tells own graphs from others; see `identity_of`."""
 
@@ -137,7 +135,7 @@ class RunState:
         """Write the state, whole or not at all; every process has to call it."""
         tensors, about = self._tensors(), self._about()
         # nobody may go on and read an older state than the others
-        self.team.let_first(lambda: write_tensors(path, tensors, about))
+        self.team.rank_zero_first(lambda: write_tensors(path, tensors, about))
 
     def _tensors(self) -> dict[str, Tensor]:
         best = self.progress.best
@@ -167,7 +165,7 @@ class RunState:
     def _about(self) -> dict[str, object]:
         return {
             "kind": KIND,
-            "format": FORMAT,
+            "format": VERSION,
             **self.about(),
             "graphs": self.graphs,
             "progress": self.progress.content(),
@@ -179,7 +177,7 @@ class RunState:
     def load(self, path: Path) -> None:
         """Go on where the state was saved; a run that was started otherwise is refused."""
         tensors, about = read_tensors(path)
-        check_kind(path, about, KIND, FORMAT)
+        check_kind(path, about, KIND)
         state: Any = about
         try:
             _refuse_changes(path, state, self.experiment, self.options)

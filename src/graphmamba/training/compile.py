@@ -13,7 +13,7 @@ from graphmamba.nn.attention import Attention
 from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.performer import Performer
-from graphmamba.training.distributed import Team
+from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.experiment import Experiment, RunOptions
 
 PADDED = Attention, Performer, BigBird
@@ -23,24 +23,24 @@ step of the paper's model is some 6 ms shorter than one that is captured alone."
 
 
 def decided(
-    options: RunOptions, experiment: Experiment, store: GraphStore, team: Team
+    options: RunOptions, experiment: Experiment, store: GraphStore, team: ProcessGroup
 ) -> RunOptions:
     """Return the options with `compile` decided, once for a run and all that goes on with it."""
     why_not = why_not_captured(options, team.device, team.world)
-    if options.fast == "on" and why_not:
+    if options.cuda_graph == "on" and why_not:
         raise UserError(f"fast must be 'auto' or 'off', since a captured step {why_not}, got 'on'")
     if options.compile != "auto":
         return options
     graphs = len(store.split_ids("train"))
-    batch = experiment.recipe.batch_size * options.accumulate * team.world
-    steps = experiment.recipe.epochs * -(-graphs // batch)
+    batch = experiment.train.batch_size * options.accumulate_grad_batches * team.world
+    steps = experiment.train.epochs * -(-graphs // batch)
     pays = team.device.type == "cuda" and steps >= LEAST_STEPS
     return replace(options, compile="on" if pays else "off")
 
 
 def is_captured(options: RunOptions, device: torch.device, processes: int) -> bool:
     """Whether such a run has its step, and its evaluation, captured."""
-    return options.fast != "off" and why_not_captured(options, device, processes) is None
+    return options.cuda_graph != "off" and why_not_captured(options, device, processes) is None
 
 
 def why_not_captured(options: RunOptions, device: torch.device, processes: int) -> str | None:

@@ -75,11 +75,11 @@ class Bars(Silent):
         self._start = start
         told = (
             f"  {_graphs(start)} graphs · {start.parameters:,} parameters · {_device(start)} · "
-            f"seed {start.options.seed} · {start.folder}\n"
+            f"seed {start.options.seed} · {start.run_dir}\n"
             f"validation: {metric_title(start.metric)}"
         )
         # own graphs and folders have names that may look like markup
-        self._console.print(Text.assemble((start.experiment.data.title, "bold"), told))
+        self._console.print(Text.assemble((start.experiment.dataset_info.title, "bold"), told))
         self._progress = Progress(
             TextColumn("{task.description:>12}"),
             BarColumn(bar_width=24),
@@ -167,10 +167,10 @@ class Lines(Silent):
         is_resumed = 0 < start.first_epoch < start.epochs
         at = f" (from epoch {start.first_epoch + 1})" if is_resumed else ""
         _write(
-            f"{start.experiment.data.title}: {_graphs(start)} graphs, "
+            f"{start.experiment.dataset_info.title}: {_graphs(start)} graphs, "
             f"{start.parameters:,} parameters, {start.epochs} {epochs}{at} scored by "
             f"{metric_title(start.metric)}, {_device(start)}, seed {start.options.seed}, "
-            f"to {start.folder}"
+            f"to {start.run_dir}"
         )
 
     def on_epoch(self, record: EpochRecord) -> None:
@@ -207,7 +207,7 @@ def _device(start: StartRecord) -> str:
 
 def _outcome(result: RunResult) -> str:
     """The scores of the best epoch, and what stopped a run that is not done."""
-    stopped = "" if result.is_done else f"stopped: {result.ending}; "
+    stopped = "" if result.is_done else f"stopped: {result.stop_reason}; "
     if result.best_epoch < 0:
         return f"{stopped}no epoch has a score"
     scores = [

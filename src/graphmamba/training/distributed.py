@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Team:
+class ProcessGroup:
     """This process among all of a run; a run of one process talks to nobody."""
 
     rank: int = 0
@@ -70,7 +70,7 @@ class Team:
         total = self.sum(torch.tensor(votes, dtype=torch.int64, device=self.device))
         return [bool(count) for count in total.tolist()]
 
-    def let_first(self, do: Callable[[], None]) -> None:
+    def rank_zero_first(self, do: Callable[[], None]) -> None:
         """Have the first process do something, the others wait; where it cannot, all of them fail.
 
         All have to call it at the same time.
@@ -194,9 +194,9 @@ def move_store(store: GraphStore, device: torch.device) -> GraphStore:
     return store.to(device)
 
 
-def team_of(fabric: Any) -> Team:
+def process_group_of(fabric: Any) -> ProcessGroup:
     """This process among all."""
-    return Team(fabric.global_rank, fabric.world_size, fabric.device)
+    return ProcessGroup(fabric.global_rank, fabric.world_size, fabric.device)
 
 
 def _have_met() -> bool:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from graphmamba.nn.model import GraphMamba
 
 
-class WeightAverage(nn.Module):
+class MovingAverage(nn.Module):
     """A second model whose weights follow those of the first: their exponential moving average.
 
     Parameters are averaged, and so are the running statistics of norms, which belong to the

@@ -21,7 +21,7 @@ from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.random import draw_bits
 from graphmamba.training.cuda_graph import CapturedForward
-from graphmamba.training.distributed import Team, rounded_products
+from graphmamba.training.distributed import ProcessGroup, rounded_products
 from graphmamba.training.experiment import Experiment, Precision
 from graphmamba.training.losses import LOSSES, Target, check_fits, target_of
 from graphmamba.training.metrics import METRICS
@@ -35,7 +35,7 @@ def evaluate(  # noqa: PLR0913
     batch_size: int = 128,
     loss: LossName | None = None,
     precision: Precision = "32-true",
-    team: Team | None = None,
+    team: ProcessGroup | None = None,
     on_batch: Callable[[int, int], None] | None = None,
     predict: Callable[[Ids], tuple[Float[Tensor, "_ _"], Target]] | None = None,
 ) -> dict[str, float]:
@@ -58,7 +58,7 @@ def evaluate(  # noqa: PLR0913
             `CapturedForward.predict`.
     """
     check_least("batch_size", batch_size, 1)
-    team = team or Team(device=store.device)
+    team = team or ProcessGroup(device=store.device)
     ids = store.split_ids(split) if isinstance(split, str) else split
     if not len(ids):
         raise UserError(f"split must hold graphs, got none in '{split}'")
@@ -116,7 +116,7 @@ class Scorer:
     precision: Precision = "32-true"
     is_captured: bool = False
     """Whether batches run as CUDA graphs, whose padded shapes round otherwise."""
-    team: Team | None = None
+    team: ProcessGroup | None = None
     """All processes; None for this one."""
     tf32: bool | None = None
     """Whether products on a GPU round to TF32; None as they do wherever it is asked to score."""
@@ -138,7 +138,7 @@ class Scorer:
                 self.model,
                 self.store,
                 split,
-                batch_size=self.experiment.recipe.batch_size,
+                batch_size=self.experiment.train.batch_size,
                 loss=self.experiment.loss,
                 precision=self.precision,
                 team=self.team,
@@ -151,7 +151,7 @@ class Scorer:
         if isinstance(split, str) and split in self._forwards:
             return self._forwards[split]
         ids = self.store.split_ids(split) if isinstance(split, str) else split
-        size = self.experiment.recipe.batch_size
+        size = self.experiment.train.batch_size
         self._stream = self._stream or torch.cuda.Stream(self.store.device)
         forward = CapturedForward(self.model, self.store, ids, size, self.precision, self._stream)
         if isinstance(split, str):

@@ -9,11 +9,11 @@ import torch
 
 from graphmamba.checks import check_choice, check_fraction, check_least, check_seed, check_types
 from graphmamba.data.catalog import CATALOG, Benchmark, LossName
-from graphmamba.data.custom.options import OwnSource
+from graphmamba.data.custom.options import DataSource
 from graphmamba.data.datasets.sbm import Sizes
 from graphmamba.data.splits import SPLITS
 from graphmamba.errors import UserError
-from graphmamba.nn.config import EncoderConfig, StackConfig
+from graphmamba.nn.config import EncoderConfig, ModelConfig
 from graphmamba.nn.heads import HeadConfig
 from graphmamba.nn.model import GraphMamba, check_parts_fit
 from graphmamba.parse import parse
@@ -23,72 +23,81 @@ OptimizerName = Literal["adamw", "adam"]
 ScheduleName = Literal["cosine", "plateau", "constant"]
 DeviceName = Literal["auto", "cpu", "cuda"]
 Precision = Literal["32-true", "bf16-mixed"]
-FastName = Literal["auto", "on", "off"]
+CudaGraphName = Literal["auto", "on", "off"]
 CompileName = Literal["auto", "on", "off"]
 LoggerName = Literal["tensorboard", "wandb"]
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Optimiser, schedule and batches of one run."""
+class OptimConfig:
+    """Optimizer and schedule of the learning rate."""
 
-    batch_size: int = 32
-    """Graphs in a batch."""
-    epochs: int = 100
-    """Passes over the training set."""
-    learning_rate: float = 1e-3
+    lr: float = 1e-3
     """Highest learning rate."""
     weight_decay: float = 0.0
     """Pull of all parameters towards 0, biases and norms included."""
     optimizer: OptimizerName = "adamw"
     """`adamw` decays the weights themselves, `adam` through the gradient."""
-    clip: float = 1.0
-    """Largest norm of the gradient of all parameters together; 0 leaves it as it is."""
+    max_grad_norm: float = 1.0
+    """Largest norm of the gradient of all parameters together; 0 does not clip."""
     schedule: ScheduleName = "cosine"
-    """`cosine`: a line up over `warmup`, then half a cosine down; `plateau`: times `factor` where
-    the validation loss has not improved for `patience` epochs; `constant`."""
+    """`cosine`: linear warm-up over `warmup` epochs, then half a cosine down; `plateau`: times
+    `factor` where the validation loss has not improved for `patience` epochs; `constant`."""
     warmup: int = 5
-    """Epochs on the way up, where `schedule` is `cosine`."""
+    """Epochs of linear warm-up, for `cosine`."""
     patience: int = 10
-    """Epochs without progress, where `schedule` is `plateau`."""
+    """Epochs without a better validation loss, for `plateau`."""
     factor: float = 0.5
-    """What the learning rate is multiplied by then."""
-    least_learning_rate: float = 1e-5
-    """Where a `plateau` schedule stops lowering it."""
-    loss: LossName | None = None
-    """What is minimised, one of those that fit the labels; null takes the benchmark's own. Weighted
-    ones balance the classes of a batch: one whose labels are all the same teaches nothing."""
-    average: float = 0.0
-    """How much of the moving average of the weights is left after a step; it is scored, chosen and
-    kept in the place of the weights themselves. 0 averages nothing."""
-    statistics: int = 0
-    """Batches of training graphs over which norms take their statistics anew before each epoch is
-    scored; 0 scores with the running ones."""
+    """What `plateau` multiplies the learning rate by."""
+    min_lr: float = 1e-5
+    """Lowest learning rate of `plateau`."""
 
     def __post_init__(self) -> None:
-        check_types(self, "recipe.")
-        for name in ("batch_size", "epochs", "patience"):
-            check_least(f"recipe.{name}", getattr(self, name), 1)
-        for name in ("warmup", "weight_decay", "clip", "least_learning_rate", "statistics"):
-            check_least(f"recipe.{name}", getattr(self, name), 0)
-        check_fraction("recipe.average", self.average)
-        if not 0 < self.learning_rate < float("inf"):
-            raise UserError(
-                f"recipe.learning_rate must be positive and finite, got {self.learning_rate!r}"
-            )
+        check_types(self, "optim.")
+        check_least("optim.patience", self.patience, 1)
+        for name in ("warmup", "weight_decay", "max_grad_norm", "min_lr"):
+            check_least(f"optim.{name}", getattr(self, name), 0)
+        if not 0 < self.lr < float("inf"):
+            raise UserError(f"optim.lr must be positive and finite, got {self.lr!r}")
         if not 0 < self.factor < 1:
-            raise UserError(f"recipe.factor must be between 0 and 1, got {self.factor!r}")
+            raise UserError(f"optim.factor must be between 0 and 1, got {self.factor!r}")
 
 
-VERSION = 1
-"""Counts changes after which older programs would misread an experiment."""
+@dataclass(frozen=True)
+class TrainConfig:
+    """Batches, epochs and loss."""
+
+    batch_size: int = 32
+    """Graphs per batch."""
+    epochs: int = 100
+    """Passes over the training set."""
+    loss: LossName | None = None
+    """One of those that fit the labels; null takes the data set's own. Weighted losses balance the
+    classes of a batch: one whose labels are all the same teaches nothing."""
+    ema_decay: float = 0.0
+    """Decay per step of the moving average of the weights, which is then what is scored, chosen and
+    kept in place of the weights themselves; 0 for none."""
+    recalibrate_batch_norm: int = 0
+    """Batches of training graphs from which BatchNorm statistics are computed before each epoch is
+    scored; 0 scores with the running statistics."""
+
+    def __post_init__(self) -> None:
+        check_types(self, "train.")
+        for name in ("batch_size", "epochs"):
+            check_least(f"train.{name}", getattr(self, name), 1)
+        check_least("train.recalibrate_batch_norm", self.recalibrate_batch_norm, 0)
+        check_fraction("train.ema_decay", self.ema_decay)
+
+
+VERSION = 2
+"""Of the form that experiments, states and weights are written in."""
 MOST = {
     "layers": 1000,
     "pre_layers": 1000,
     "train_samples": 1000,
     "eval_samples": 1000,
-    "frequencies": 10**5,
-    "walks": 10**5,
+    "num_eigenvectors": 10**5,
+    "walk_length": 10**5,
     "expander_degree": 10**5,
     "virtual_nodes": 10**5,
     "batch_size": 2**31 - 1,
@@ -101,64 +110,76 @@ MOST_PARAMETERS = 2**30
 """Parameters of a model, which together with its optimiser take 16 GiB."""
 
 
+def check_version(version: object, where: str) -> None:
+    """Reject what was written in another form than today's."""
+    if version == VERSION or not isinstance(version, int):
+        return  # what is no number is told with its type
+    if version > VERSION:
+        raise UserError(
+            f"{where} must be of version {VERSION}, got {version}: a newer graphmamba wrote it"
+        )
+    raise UserError(
+        f"{where} must be of version {VERSION}, got {version}, whose keys have other names: "
+        "`python benchmarks/migrate.py` of the source code brings it to today's"
+    )
+
+
 @dataclass(frozen=True)
 class Experiment:
     """Everything that makes one row of a table; machine, paths and seeds are not part of it."""
 
     version: int = VERSION
     """Of the form that the experiment is written in."""
-    benchmark: str = "pattern"
-    """Data set, by its name in the catalogue."""
-    sizes: Sizes | None = None
-    """Graphs of training, validation and test, where the set is drawn; null takes the published
-    sizes."""
-    own: OwnSource | None = None
-    """Own graphs in the place of the benchmark."""
+    dataset: str = "pattern"
+    """One of the ten benchmarks, by its name."""
+    split_sizes: Sizes | None = None
+    """Numbers of training, validation and test graphs, where the set is generated; null takes the
+    published ones."""
+    data: DataSource | None = None
+    """Your own graphs in place of `dataset`."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     """From raw columns to rows."""
-    model: StackConfig = field(default_factory=StackConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
     """The layers."""
     head: HeadConfig = field(default_factory=HeadConfig)
     """From rows to predictions."""
-    recipe: Recipe = field(default_factory=Recipe)
-    """How it is trained."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimizer and schedule of the learning rate."""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """Batches, epochs and loss."""
 
     def __post_init__(self) -> None:
         check_types(self)
-        if self.version > VERSION:
-            raise UserError(
-                f"version must be {VERSION} or older, got {self.version}: "
-                "it was written by a newer graphmamba"
-            )
-        check_choice("benchmark", self.benchmark, tuple(CATALOG))
+        check_version(self.version, "version")
+        check_choice("dataset", self.dataset, tuple(CATALOG))
         for key, value in flat_entries(asdict(self)).items():
             most = MOST.get(key.rpartition(".")[2])
             if most is not None and isinstance(value, int) and value > most:
                 raise UserError(f"{key} must be at most {most}, got {value}")
-        for name, size in zip(SPLITS, self.sizes or (), strict=False):
-            check_least(f"sizes of {name}", size, 1)
+        for name, size in zip(SPLITS, self.split_sizes or (), strict=False):
+            check_least(f"split_sizes of {name}", size, 1)
             if size > MOST_GRAPHS:
-                raise UserError(f"sizes of {name} must be at most {MOST_GRAPHS}, got {size}")
+                raise UserError(f"split_sizes of {name} must be at most {MOST_GRAPHS}, got {size}")
 
     @property
-    def data(self) -> Benchmark:
-        """The benchmark's entry in the catalogue, or what stands in its place for own graphs."""
-        return CATALOG[self.benchmark] if self.own is None else self.own.as_benchmark()
+    def dataset_info(self) -> Benchmark:
+        """The entry of the catalog, or what stands in its place for custom graphs."""
+        return CATALOG[self.dataset] if self.data is None else self.data.as_benchmark()
 
     @property
     def loss(self) -> LossName:
-        """What is minimised: the recipe's choice, or else the benchmark's own."""
+        """What is minimised: `train.loss`, or else the data set's own."""
         self.check_loss()
-        return self.recipe.loss or self.data.task.loss
+        return self.train.loss or self.dataset_info.task.loss
 
     def check_loss(self) -> None:
-        """Refuse a recipe whose loss does not fit the data; own graphs must have been read."""
-        if self.recipe.loss is not None:
-            check_fits("recipe.loss", self.recipe.loss, self.data.task)
+        """Reject a loss that does not fit the data; custom graphs must have been read."""
+        if self.train.loss is not None:
+            check_fits("train.loss", self.train.loss, self.dataset_info.task)
 
     def check_parts(self) -> None:
         """Refuse an encoder that fits neither the data nor the layers; own graphs must be read."""
-        check_parts_fit(self.data.features, self.model, self.encoder)
+        check_parts_fit(self.dataset_info.features, self.model, self.encoder)
 
     def build(self, seed: int = 0) -> GraphMamba:
         """Make the model; its random line-ups follow `seed`, its weights torch's generator."""
@@ -183,7 +204,7 @@ class Experiment:
         return model
 
     def _build(self, seed: int) -> GraphMamba:
-        data = self.data
+        data = self.dataset_info
         return GraphMamba(data.features, data.task, self.model, self.encoder, self.head, seed=seed)
 
     def content(self) -> dict[str, object]:
@@ -199,6 +220,7 @@ class Experiment:
     @classmethod
     def of(cls, content: Mapping[str, object], where: str) -> "Experiment":
         """Make the experiment again from its content; `where` is what a message calls it."""
+        check_version(content.get("version", VERSION), where)
         return parse(cls, content, where)
 
 
@@ -227,9 +249,9 @@ class RunOptions:
     compile: CompileName = "auto"
     """Whether torch.compile makes the model's forward and backward pass; `auto` does so on a GPU
     for runs of 5,000 steps or more, which win the time back that it takes."""
-    fast: FastName = "auto"
+    cuda_graph: CudaGraphName = "auto"
     """Whether the step is captured as CUDA graphs; `auto` does so on a GPU where it can be."""
-    accumulate: int = 1
+    accumulate_grad_batches: int = 1
     """Batches whose gradients make one step."""
     early_stopping: int = 0
     """Epochs without a better validation score after which to stop; 0 never does."""
@@ -244,10 +266,13 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("devices", "nodes", "accumulate"):
+        for name in ("devices", "nodes", "accumulate_grad_batches"):
             check_least(name, getattr(self, name), 1)
-        if self.accumulate > MOST_BATCHES:
-            raise UserError(f"accumulate must be at most {MOST_BATCHES}, got {self.accumulate}")
+        if self.accumulate_grad_batches > MOST_BATCHES:
+            raise UserError(
+                f"accumulate_grad_batches must be at most {MOST_BATCHES}, "
+                f"got {self.accumulate_grad_batches}"
+            )
         for name in ("early_stopping", "max_time", "checkpoint_every"):
             check_least(name, getattr(self, name), 0)
         check_seed("seed", self.seed)
@@ -264,9 +289,6 @@ class RunOptions:
         entries = dict(content)
         if entries.get("max_time", 0.0) is None:
             del entries["max_time"]
-        if isinstance(entries.get("compile"), bool):
-            # Runs of before 2026-11-19 wrote it so.
-            entries["compile"] = "on" if entries["compile"] else "off"
         return parse(cls, entries, where)
 
 

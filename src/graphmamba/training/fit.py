@@ -30,31 +30,31 @@ from graphmamba.training.checkpoint import (
 from graphmamba.training.compile import compile_now, decided, is_captured
 from graphmamba.training.console import following
 from graphmamba.training.distributed import (
-    Team,
+    ProcessGroup,
     move_store,
+    process_group_of,
     rounded_products,
     start_fabric,
-    team_of,
 )
-from graphmamba.training.ema import WeightAverage
+from graphmamba.training.ema import MovingAverage
 from graphmamba.training.evaluate import labels_per_graph
-from graphmamba.training.experiment import Experiment, OptimizerName, Recipe, RunOptions
+from graphmamba.training.experiment import Experiment, OptimConfig, OptimizerName, RunOptions
 from graphmamba.training.graphs import identity_of, open_data
 from graphmamba.training.loop import Loop, forget_peak, peak_memory
 from graphmamba.training.reporter import Reporter, StartRecord
-from graphmamba.training.results import Ending, RunResult, SeedsResult
+from graphmamba.training.results import RunResult, SeedsResult, StopReason
 from graphmamba.training.run_dir import (
-    RunFolder,
+    RunDir,
     can_draw,
     cut_rows,
     draw_curves,
-    new_folder,
+    new_run_dir,
     read_config,
     write_config,
 )
 from graphmamba.training.schedule import Schedule
 from graphmamba.training.step import CapturedStep, TrainStep
-from graphmamba.training.watch import Stops, Watch
+from graphmamba.training.watch import NonFiniteCheck, StopSignals
 
 LABELLED = ("train", "validation")
 """Splits without whose labels no epoch could be taken or chosen."""
@@ -64,7 +64,7 @@ def fit(
     experiment: Experiment,
     store: GraphStore | None = None,
     options: RunOptions | None = None,
-    folder: Path | str | None = None,
+    run_dir: Path | str | None = None,
     reporter: Reporter | None = None,
     resume: bool = False,
     *,
@@ -76,9 +76,9 @@ def fit(
         experiment: What is trained on what.
         store: Graphs with the columns that the model reads; None opens the experiment's own.
         options: Seed, device, when to stop; None for the defaults.
-        folder: Where the run writes its files; None for a new one under `runs`.
+        run_dir: Where the run writes its files; None for a new one under `runs`.
         reporter: Who follows the run; None for nobody.
-        resume: Whether to go on with the run in `folder`.
+        resume: Whether to go on with the run in `run_dir`.
         progress: Whether to show it: bars on a terminal, a line an epoch elsewhere.
 
     Example:
@@ -86,20 +86,22 @@ def fit(
     """
     options = options or RunOptions()
     check_run(experiment, store, options)
-    check_folder(folder, resume)
+    check_run_dir(run_dir, resume)
     with following(reporter, progress, options.loggers) as listener:
         fabric = start_fabric(options)
         if store is None:
             experiment, store = open_data(experiment)
-        path = new_folder(experiment, team_of(fabric)) if folder is None else Path(folder)
-        return run_fit(fabric, experiment, store, options, RunFolder(path), listener, resume)
+        path = (
+            new_run_dir(experiment, process_group_of(fabric)) if run_dir is None else Path(run_dir)
+        )
+        return run_fit(fabric, experiment, store, options, RunDir(path), listener, resume)
 
 
 def fit_seeds(
     experiment: Experiment,
     store: GraphStore | None = None,
     options: RunOptions | None = None,
-    folder: Path | str | None = None,
+    run_dir: Path | str | None = None,
     reporter: Reporter | None = None,
     resume: bool = False,
     *,
@@ -112,9 +114,9 @@ def fit_seeds(
         experiment: What is trained on what.
         store: As in `fit`.
         options: As in `fit`; their seed is not used, and `max_time` is that of all runs together.
-        folder: Where sub-folders `seed-N` and the table of all seeds go.
+        run_dir: Where sub-folders `seed-N` and the table of all seeds go.
         reporter: Who follows all runs.
-        resume: Whether to go on with what is in `folder`: runs that are done stay as they are.
+        resume: Whether to go on with what is in `run_dir`: runs that are done stay as they are.
         seeds: One run each; to a series that is resumed they are added.
         progress: As in `fit`.
 
@@ -124,18 +126,18 @@ def fit_seeds(
     options = options or RunOptions()
     check_run(experiment, store, options)
     _check_seeds(seeds)
-    check_folder(folder, resume)
+    check_run_dir(run_dir, resume)
     with following(reporter, progress, options.loggers) as listener:
         begin = time.monotonic()
         fabric = start_fabric(options)
         if store is None:
             experiment, store = open_data(experiment)
-        team = team_of(fabric)
-        whole = RunFolder(new_folder(experiment, team) if folder is None else Path(folder))
+        team = process_group_of(fabric)
+        whole = RunDir(new_run_dir(experiment, team) if run_dir is None else Path(run_dir))
         with whole.kept(team, resume, is_series=True):
             if resume:
                 seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
-            places = {seed: RunFolder(whole.path / f"seed-{seed}") for seed in seeds}
+            places = {seed: RunDir(whole.path / f"seed-{seed}") for seed in seeds}
             # those that are done stay in the table, even where one before them stops
             found = {seed: place.done() for seed, place in places.items() if resume}
             for seed, place in places.items():
@@ -165,7 +167,7 @@ def run_fit(
     experiment: Experiment,
     store: GraphStore,
     options: RunOptions,
-    folder: RunFolder,
+    run_dir: RunDir,
     reporter: Reporter,
     resume: bool,
     before: Callable[[], None] | None = None,
@@ -178,46 +180,46 @@ def run_fit(
     _check_splits(experiment, store)
     experiment.check_loss()
     experiment.check_parts()
-    team = team_of(fabric)
+    team = process_group_of(fabric)
     options = decided(options, experiment, store, team)
     fast = is_captured(options, team.device, team.world)
     with (
         own_generators(options.seed),
         rounded_products(team.device, options.tf32),
-        Stops(options.max_time, options.checkpoint_every) as stops,
-        folder.kept(team, resume) as check_folder_stays,
+        StopSignals(options.max_time, options.checkpoint_every) as stops,
+        run_dir.kept(team, resume) as check_folder_stays,
     ):
         # a run that was killed before its first state begins once more
-        is_resumed = resume and folder.has_state()
+        is_resumed = resume and run_dir.has_state()
         forget_peak(team.device)
         model = make_model(experiment, options, team)
         team.share(model)
-        optimizer = make_optimizer(model, experiment.recipe, team.device, fast)
+        optimizer = make_optimizer(model, experiment.optim, team.device, fast)
         # from here on dropout must differ from process to process
         seed_all(process_seed(options.seed, team.rank))
         store = move_store(store, team.device)
         state = make_state(experiment, options, model, optimizer, store, team)
         if is_resumed:
-            state.load(folder.state)
+            state.load(run_dir.state)
         step = _step(state, store, fast)
         if options.compile == "on":
             _compile(state, step)
-        watch = Watch(model, optimizer, team, folder.dump, state.about())
-        loop = Loop(state, store, step, watch, stops, folder, reporter, check_folder_stays, fast)
+        watch = NonFiniteCheck(model, optimizer, team, run_dir.dump, state.about())
+        loop = Loop(state, store, step, watch, stops, run_dir, reporter, check_folder_stays, fast)
         # one that is done keeps its files: what it took, where and when
-        done = folder.done() if is_resumed else None
+        done = run_dir.done() if is_resumed else None
         if before is not None:
-            team.let_first(before)
+            team.rank_zero_first(before)
         if not is_resumed:
             loop.begin()
         if done is None:
             loop.write_best()
         if team.is_first:
-            cut_rows(folder.metrics, state.progress.epoch)
-            reporter.on_start(_start(state, store, folder))
-        result = done or _found(loop, state, folder)
+            cut_rows(run_dir.metrics, state.progress.epoch)
+            reporter.on_start(_start(state, store, run_dir))
+        result = done or _found(loop, state, run_dir)
         if team.is_first:
-            _draw(folder, experiment, result)
+            _draw(run_dir, experiment, result)
             reporter.on_end(result)
         return result
 
@@ -231,28 +233,31 @@ def check_run(experiment: Experiment, store: GraphStore | None, options: RunOpti
     if store is not None:
         check_is("store", store, GraphStore, "take_graphs(graphs) makes an experiment and a store")
     check_is("options", options, RunOptions)
-    if experiment.own is not None and experiment.sizes is not None:
+    if experiment.data is not None and experiment.split_sizes is not None:
         raise UserError(
-            f"sizes must be null for own graphs, which are not drawn, got {experiment.sizes}"
+            f"split_sizes must be null for custom graphs, which are not generated, "
+            f"got {experiment.split_sizes}"
         )
-    if experiment.model.mixer == "mamba":
+    if experiment.model.global_model == "mamba":
         device = resolve_device(options.device)
         choose_backend(experiment.model.mamba.backend, device, "model.mamba.backend")
 
 
-def check_folder(folder: Path | str | None, resume: bool) -> None:
+def check_run_dir(run_dir: Path | str | None, resume: bool) -> None:
     """Refuse a folder without a name, and to go on with what is in none."""
-    if folder == "":
-        raise UserError("folder must be a name, or None for a new one, got ''")
-    if resume and folder is None:
-        raise UserError("folder must be given to resume a run, got None")
+    if run_dir == "":
+        raise UserError("run_dir must be a name, or None for a new one, got ''")
+    if resume and run_dir is None:
+        raise UserError("run_dir must be given to resume a run, got None")
 
 
 def _check_splits(experiment: Experiment, store: GraphStore) -> None:
     """Refuse what could be trained on but not scored, before an epoch is lost on it."""
-    labels = labels_per_graph(store, experiment.data.task.level)
-    own = experiment.own
-    shares = f"; own.fractions {own.fractions} share out graphs that name no split" if own else ""
+    labels = labels_per_graph(store, experiment.dataset_info.task.level)
+    own = experiment.data
+    shares = (
+        f"; data.split_ratios {own.split_ratios} share out graphs that name no split" if own else ""
+    )
     for split in SPLITS:
         ids = store.split_ids(split)
         if not len(ids):
@@ -272,11 +277,11 @@ def _check_seeds(seeds: Sequence[int]) -> None:
         RunOptions(seed=seed)
 
 
-def _found(loop: Loop, state: RunState, folder: RunFolder) -> RunResult:
+def _found(loop: Loop, state: RunState, run_dir: RunDir) -> RunResult:
     """Train to the end, and write what was found."""
-    result = _result(state, folder, loop.run())
+    result = _result(state, run_dir, loop.run())
     if state.team.is_first:
-        folder.write_results(result)
+        run_dir.write_results(result)
     return result
 
 
@@ -285,7 +290,7 @@ def _compile(state: RunState, step: TrainStep) -> None:
     why_not = compile_now(models, step.warm_up)
     if why_not is None:
         return
-    if state.options.fast == "on":
+    if state.options.cuda_graph == "on":
         raise UserError(f"fast must be 'auto' or 'off', since torch.compile failed: {why_not}")
     warnings.warn(f"torch.compile failed, and the run goes on without: {why_not}", stacklevel=2)
 
@@ -299,43 +304,43 @@ def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:
         "average": state.average,
     }
     if is_captured:
-        return CapturedStep(*parts, is_required=state.options.fast == "on", **shared)
+        return CapturedStep(*parts, is_required=state.options.cuda_graph == "on", **shared)
     return TrainStep(*parts, **shared)
 
 
-def _draw(folder: RunFolder, experiment: Experiment, result: RunResult) -> None:
+def _draw(run_dir: RunDir, experiment: Experiment, result: RunResult) -> None:
     # the rows of a run that is done may be lost
-    if folder.metrics.exists() and can_draw():
-        title = f"{experiment.data.title}, seed {result.seed}"
-        draw_curves(folder.metrics, folder.curves, title, result.metric)
+    if run_dir.metrics.exists() and can_draw():
+        title = f"{experiment.dataset_info.title}, seed {result.seed}"
+        draw_curves(run_dir.metrics, run_dir.curves, title, result.metric)
 
 
-def _start(state: RunState, store: GraphStore, folder: RunFolder) -> StartRecord:
+def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
     return StartRecord(
         experiment=state.experiment,
         options=state.options,
-        folder=folder.path,
+        run_dir=run_dir.path,
         metric=state.model.task.metric,
         device=str(state.team.device),
         processes=state.team.world,
         parameters=_parameters(state.model),
         graphs={split: len(store.split_ids(split)) for split in SPLITS},
-        epochs=state.experiment.recipe.epochs,
+        epochs=state.experiment.train.epochs,
         steps=len(state.sampler),
         first_epoch=state.progress.epoch,
     )
 
 
-def _result(state: RunState, folder: RunFolder, ending: Ending) -> RunResult:
+def _result(state: RunState, run_dir: RunDir, stop_reason: StopReason) -> RunResult:
     progress = state.progress
     return RunResult(
-        folder=folder.path,
+        run_dir=run_dir.path,
         seed=state.options.seed,
         metric=state.model.task.metric,
         best_epoch=progress.best_epoch,
         scores=progress.best.scores if progress.best else {},
         epochs=progress.epoch,
-        ending=ending,
+        stop_reason=stop_reason,
         parameters=_parameters(state.model),
         seconds=progress.seconds,
         peak_memory=peak_memory(state.team.device),
@@ -353,7 +358,7 @@ OPTIMIZERS: dict[OptimizerName, type[torch.optim.AdamW] | type[torch.optim.Adam]
 }
 
 
-def make_model(experiment: Experiment, options: RunOptions, team: Team) -> GraphMamba:
+def make_model(experiment: Experiment, options: RunOptions, team: ProcessGroup) -> GraphMamba:
     """Build the model as the options ask: BatchNorm over all processes, on the device, compiled."""
     model = experiment.build(seed=options.seed)
     model.backbone.noise_seed.process = team.rank
@@ -362,25 +367,25 @@ def make_model(experiment: Experiment, options: RunOptions, team: Team) -> Graph
     return model.to(team.device)
 
 
-def make_average(model: GraphMamba, experiment: Experiment) -> WeightAverage | None:
-    """Begin the average of a model that lies on its device; None where the recipe has none."""
-    if not experiment.recipe.average:
+def make_average(model: GraphMamba, experiment: Experiment) -> MovingAverage | None:
+    """Begin the average of a model that lies on its device; None where `train.ema_decay` is 0."""
+    if not experiment.train.ema_decay:
         return None
-    return WeightAverage(model, experiment.recipe.average)
+    return MovingAverage(model, experiment.train.ema_decay)
 
 
 def make_optimizer(
-    model: GraphMamba, recipe: Recipe, device: torch.device, is_captured: bool
+    model: GraphMamba, optim: OptimConfig, device: torch.device, is_captured: bool
 ) -> Optimizer:
-    """Make the recipe's optimiser; a captured step needs one that the GPU runs by itself."""
-    kind, rate = OPTIMIZERS[recipe.optimizer], recipe.learning_rate
+    """Make the optimizer; a captured step needs one that the GPU runs by itself."""
+    kind, rate = OPTIMIZERS[optim.optimizer], optim.lr
     if not is_captured:
-        return kind(model.parameters(), lr=rate, weight_decay=recipe.weight_decay)
+        return kind(model.parameters(), lr=rate, weight_decay=optim.weight_decay)
     # A captured graph reads the rate where it lies; a number would be part of the graph.
     return kind(
         model.parameters(),
         lr=torch.tensor(rate, device=device),
-        weight_decay=recipe.weight_decay,
+        weight_decay=optim.weight_decay,
         fused=True,
         capturable=True,
     )
@@ -392,18 +397,18 @@ def make_state(
     model: GraphMamba,
     optimizer: Optimizer,
     store: GraphStore,
-    team: Team,
+    team: ProcessGroup,
 ) -> RunState:
     """Put together what is saved, at the beginning of the first epoch."""
     sampler = BatchSampler(
         store.split_ids("train"),
-        experiment.recipe.batch_size * options.accumulate,
+        experiment.train.batch_size * options.accumulate_grad_batches,
         options.seed,
         rank=team.rank,
         world=team.world,
     )
     progress = Progress(loss_sum=torch.zeros((), dtype=torch.float64, device=team.device))
-    schedule = Schedule(experiment.recipe)
+    schedule = Schedule(experiment.optim, experiment.train.epochs)
     average = make_average(model, experiment)
     return RunState(
         experiment,

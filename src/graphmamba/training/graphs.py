@@ -5,12 +5,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from graphmamba.checks import check_is
-from graphmamba.data.custom.open import open_own
-from graphmamba.data.custom.options import OwnOptions, OwnSource, check_read
+from graphmamba.data.custom.open import open_custom
+from graphmamba.data.custom.options import DataOptions, DataSource, check_read
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.from_pyg import Graphs
-from graphmamba.data.splits import draw_split
+from graphmamba.data.splits import random_split
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
 from graphmamba.data.transforms.precompute import add_precomputed
@@ -20,36 +20,36 @@ from graphmamba.training.experiment import Experiment
 
 
 def open_data(
-    experiment: Experiment, root: Path | None = None, *, draws_split: bool = True
+    experiment: Experiment, data_dir: Path | None = None, *, draws_split: bool = True
 ) -> tuple[Experiment, GraphStore]:
     """Open the experiment's graphs; own ones tell it their columns, task and names.
 
     Args:
         experiment: Which graphs, and which columns its model reads.
-        root: Where sets are kept; None for the default place.
+        data_dir: Where sets are kept; None for the default place.
         draws_split: Whether own graphs get a part where their files do not say which.
     """
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     asked = columns_read(experiment.model, experiment.encoder)
-    if experiment.own is None:
+    if experiment.data is None:
         experiment.check_loss()
         return experiment, open_with_columns(
-            experiment.benchmark, asked, root, sizes=experiment.sizes
+            experiment.dataset, asked, data_dir, sizes=experiment.split_sizes
         )
-    if not experiment.own.path:
+    if not experiment.data.path:
         # it would mean the folder that one happens to be in
-        if experiment.own.task is None:
-            raise UserError("own.path must name a folder, .npz or .csv of graphs, got ''")
+        if experiment.data.labels is None:
+            raise UserError("data.path must name a folder, .npz or .csv of graphs, got ''")
         raise UserError(
-            "own.path must name the graphs, and the model was trained on graphs given from Python: "
+            "data.path must name the graphs: the model was trained on graphs given from Python; "
             "give others to evaluate or predict with --input, "
             "and resume from Python, with fit(*take_graphs(graphs), folder=..., resume=True)"
         )
-    options = experiment.own.options
-    found = open_own(experiment.own.path, options, root, draws_split=draws_split)
+    options = experiment.data.options
+    found = open_custom(experiment.data.path, options, data_dir, draws_split=draws_split)
     found = found.with_columns(asked)
-    own = experiment.own.described(found.features, found.task, found.names)
-    experiment = replace(experiment, own=own)
+    data = experiment.data.described(found.features, found.task, found.names)
+    experiment = replace(experiment, data=data)
     experiment.check_loss()
     return experiment, found.store
 
@@ -57,32 +57,32 @@ def open_data(
 def take_graphs(
     graphs: Graphs,
     experiment: Experiment | None = None,
-    options: OwnOptions | None = None,
+    options: DataOptions | None = None,
 ) -> tuple[Experiment, GraphStore]:
     """Make a model's experiment about these graphs, and compute the columns that it reads.
 
     Args:
         graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, labels `y`, and perhaps their
             part as a word in `split`; in a list, a `DataLoader` or a `Batch`.
-        experiment: Model and recipe; None for Graph-Mamba with its defaults.
+        experiment: Model and training; None for Graph-Mamba with its defaults.
         options: What labels are, and how graphs that name no part are split; None reads it off
             the graphs.
 
     Example:
         >>> result = fit(*take_graphs(graphs))  # doctest: +SKIP
     """
-    experiment, options = experiment or Experiment(), options or OwnOptions()
+    experiment, options = experiment or Experiment(), options or DataOptions()
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
-    check_is("options", options, OwnOptions)
+    check_is("options", options, DataOptions)
     check_read(options, "graphs", "graphs")
     found = from_graphs(graphs, options.rule, options.level)
-    own = OwnSource.of(options).described(found.features, found.task, found.names)
-    experiment = replace(experiment, own=own, sizes=None)
+    data = DataSource.of(options).described(found.features, found.task, found.names)
+    experiment = replace(experiment, data=data, split_sizes=None)
     experiment.check_loss()
     columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))
     split = columns.split
     if split is None:
-        split = draw_split(len(columns.node_ptr) - 1, options.fractions, options.split_seed)
+        split = random_split(len(columns.node_ptr) - 1, options.split_ratios, options.split_seed)
     return experiment, GraphStore(replace(columns, split=split))
 
 
@@ -91,8 +91,8 @@ READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y"}
 
 
 def identity_of(experiment: Experiment, store: GraphStore) -> str:
-    """Tell own graphs from others; empty for benchmarks, which are known by their recipe."""
-    if experiment.own is None:
+    """Tell own graphs from others; empty for benchmarks, which are known by how they are built."""
+    if experiment.data is None:
         return ""
     digest = sha256()
     for kind, table in sorted(store.tables.items()):
@@ -116,8 +116,8 @@ def check_same_graphs(experiment: Experiment, known: object, found: str, use: st
         use: What to do about it.
     """
     if known and found and known != found:
-        is_in_files = experiment.own is not None and experiment.own.path
-        rule = "own.path must hold the graphs" if is_in_files else "graphs must be those"
+        is_in_files = experiment.data is not None and experiment.data.path
+        rule = "data.path must hold the graphs" if is_in_files else "graphs must be those"
         raise UserError(
             f"{rule} of the training, with the same parts and labels, got others: {use}"
         )

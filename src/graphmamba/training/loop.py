@@ -15,12 +15,12 @@ from graphmamba.training.checkpoint import Best, RunState
 from graphmamba.training.evaluate import Scorer, labels_per_graph
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.reporter import EpochRecord, Reporter, StepRecord
-from graphmamba.training.results import Ending, Scores
-from graphmamba.training.run_dir import RunFolder, append_row, write_config
+from graphmamba.training.results import Scores, StopReason
+from graphmamba.training.run_dir import RunDir, append_row, write_config
 from graphmamba.training.schedule import set_rate
-from graphmamba.training.statistics import FreshStatistics
+from graphmamba.training.statistics import BatchNormRecalibration
 from graphmamba.training.step import TrainStep
-from graphmamba.training.watch import Stops, Watch
+from graphmamba.training.watch import NonFiniteCheck, StopSignals
 from graphmamba.training.weights import save_weights
 
 VOTE_EVERY = 16
@@ -34,9 +34,9 @@ class Loop:
     state: RunState
     store: GraphStore
     step: TrainStep
-    watch: Watch
-    stops: Stops
-    folder: RunFolder
+    watch: NonFiniteCheck
+    stops: StopSignals
+    run_dir: RunDir
     reporter: Reporter
     check_folder_stays: Callable[[], None]
     """Every process has to call it."""
@@ -57,11 +57,11 @@ class Loop:
         self._labels = labels_per_graph(self.store, state.model.task.level)
         self._earlier = state.progress.seconds
 
-    def _fresh_statistics(self) -> FreshStatistics | None:
+    def _fresh_statistics(self) -> BatchNormRecalibration | None:
         state = self.state
-        if not state.experiment.recipe.statistics:
+        if not state.experiment.train.recalibrate_batch_norm:
             return None
-        return FreshStatistics(
+        return BatchNormRecalibration(
             state.scored,
             self.store,
             state.experiment,
@@ -72,30 +72,30 @@ class Loop:
 
     def begin(self) -> None:
         """Write what is run, and the state before the first step: from now on it can be resumed."""
-        state, config = self.state, self.folder.config
-        state.team.let_first(lambda: write_config(config, state.experiment, state.options))
+        state, config = self.state, self.run_dir.config
+        state.team.rank_zero_first(lambda: write_config(config, state.experiment, state.options))
         self._save()
 
-    def run(self) -> Ending:
+    def run(self) -> StopReason:
         """Train until there is a reason to end; the state is saved then."""
-        progress, recipe = self.state.progress, self.state.experiment.recipe
-        ending: Ending | None = None
-        while ending is None:
-            if progress.epoch >= recipe.epochs:
-                ending = "finished"
+        progress, train = self.state.progress, self.state.experiment.train
+        stop_reason: StopReason | None = None
+        while stop_reason is None:
+            if progress.epoch >= train.epochs:
+                stop_reason = "finished"
             elif self._is_stale():
-                ending = "early stopping"
+                stop_reason = "early stopping"
             else:
-                ending = self._train_epoch() or self._score_epoch()
+                stop_reason = self._train_epoch() or self._score_epoch()
         self._save()
-        return ending
+        return stop_reason
 
     def _is_stale(self) -> bool:
         patience, progress = self.state.options.early_stopping, self.state.progress
         return 0 < patience < progress.epoch - progress.best_epoch
 
-    def _train_epoch(self) -> Ending | None:
-        """Make the steps that are left of this epoch; an ending where it was interrupted."""
+    def _train_epoch(self) -> StopReason | None:
+        """Make the steps that are left of this epoch; the stop reason where it was interrupted."""
         progress, sampler = self.state.progress, self.state.sampler
         set_rate(self.state.optimizer, self.state.schedule.rate(progress.epoch))
         self.state.model.train()
@@ -110,13 +110,13 @@ class Loop:
                 graphs = len(ids) * self.state.team.world
                 self.reporter.on_step(StepRecord(epoch, progress.step, steps, graphs, loss))
             # between the last step and the scores there is nothing that could be resumed
-            if progress.step < steps and (ending := self._interruption()):
-                return ending
+            if progress.step < steps and (stop_reason := self._interruption()):
+                return stop_reason
         self.watch.check()
         progress.train_seconds = before + time.monotonic() - begin
         return None
 
-    def _interruption(self) -> Ending | None:
+    def _interruption(self) -> StopReason | None:
         """Save the state if it is time to, and say whether to stop."""
         team, stops = self.state.team, self.stops
         if team.world > 1 and self.state.progress.step % VOTE_EVERY:
@@ -130,7 +130,7 @@ class Loop:
             self._save()
         return None
 
-    def _score_epoch(self) -> Ending | None:
+    def _score_epoch(self) -> StopReason | None:
         """Evaluate, choose, write and report; then the next epoch can begin, or there is none."""
         state, progress = self.state, self.state.progress
         begin = time.monotonic()
@@ -149,7 +149,7 @@ class Loop:
         state.schedule.observe(validation["loss"])
         record = EpochRecord(
             epoch=progress.epoch,
-            epochs=state.experiment.recipe.epochs,
+            epochs=state.experiment.train.epochs,
             learning_rate=float(state.optimizer.param_groups[0]["lr"]),
             train_loss=train_loss,
             validation=validation,
@@ -162,7 +162,7 @@ class Loop:
             memory=peak_memory(state.team.device),
         )
         progress.next_epoch()
-        state.team.let_first(lambda: append_row(self.folder.metrics, record.row()))
+        state.team.rank_zero_first(lambda: append_row(self.run_dir.metrics, record.row()))
         # a chosen epoch is worth a state: on a GPU it would not come again to the last bit
         if is_best:
             self._save()
@@ -198,26 +198,26 @@ class Loop:
             return
         write = partial(
             save_weights,
-            self.folder.best,
+            self.run_dir.best,
             self.state.model,
             self.state.experiment,
             state=best.weights,
-            class_names=self.state.experiment.data.names,
+            class_names=self.state.experiment.dataset_info.names,
             options=self.state.options,
             epoch=best.epoch,
             scores=best.scores,
             graphs=self.state.graphs,
         )
-        self.state.team.let_first(write)
+        self.state.team.rank_zero_first(write)
 
     def _save(self) -> None:
         self.watch.check()
         self.check_folder_stays()
         self.state.progress.seconds = self._earlier + self.stops.seconds
-        self.state.save(self.folder.state)
+        self.state.save(self.run_dir.state)
         self.stops.saved()
         if self.state.team.is_first:
-            self.reporter.on_checkpoint(self.folder.state)
+            self.reporter.on_checkpoint(self.run_dir.state)
 
 
 def peak_memory(device: torch.device) -> int:

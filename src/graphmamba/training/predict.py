@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from graphmamba.atomic import atomic_write
 from graphmamba.checks import check_least
 from graphmamba.data.catalog import LossName, Task
 from graphmamba.data.columns import column
@@ -19,12 +20,11 @@ from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
-from graphmamba.nn.graph_mamba import GraphMambaMixer
+from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.heads import pair_scores
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.random import draw_bits
 from graphmamba.training.evaluate import evaluating
-from graphmamba.whole_files import write_whole
 
 PredictionKind = Literal["classes", "multi-label", "regression", "link"]
 
@@ -158,7 +158,7 @@ def stream_predictions(
         return
     task, device = model.task, next(model.parameters()).device
     kind, columns = kind_of(task), names_of(task, names)
-    single = one_line_up(model) if has_spread else None
+    single = single_order(model) if has_spread else None
 
     def predict(chosen: Int[Tensor, " graphs"]) -> Predictions:
         graphs = store.batch(chosen, by_source=True).to(device)
@@ -193,14 +193,14 @@ def _in_pieces(
         yield from _in_pieces(predict, half)
 
 
-def one_line_up(model: GraphMamba) -> GraphMamba | None:
+def single_order(model: GraphMamba) -> GraphMamba | None:
     """Copy a model, to visit nodes in one order a pass; None where its order is never random."""
     single = deepcopy(model).eval()
-    mixers = [part for part in single.modules() if isinstance(part, GraphMambaMixer)]
-    if all(mixer.policy.samples(is_training=False) == 1 for mixer in mixers):
+    global_models = [part for part in single.modules() if isinstance(part, GraphMambaGlobal)]
+    if all(global_model.policy.samples(is_training=False) == 1 for global_model in global_models):
         return None
-    for mixer in mixers:
-        mixer.policy = replace(mixer.policy, eval_samples=1)
+    for global_model in global_models:
+        global_model.policy = replace(global_model.policy, eval_samples=1)
     return single
 
 
@@ -215,7 +215,7 @@ def _outputs(
         samples = max(
             part.policy.samples(is_training=False)
             for part in model.modules()
-            if isinstance(part, GraphMambaMixer)
+            if isinstance(part, GraphMambaGlobal)
         )
         for sample in range(samples):
             single.backbone.noise_seed.seed.copy_(draw_bits(seed, sample))
@@ -295,7 +295,7 @@ def write_predictions(
                 writer.writerows(_lines(part, graph_name, node_name))
                 rows += len(part)
 
-    write_whole(path, write)
+    atomic_write(path, write)
     return rows
 
 

@@ -27,14 +27,14 @@ from graphmamba.training.evaluate import Scorer
 from graphmamba.training.experiment import Experiment, Precision, RunOptions
 from graphmamba.training.predict import BUDGET, Predictions, stream_predictions
 from graphmamba.training.results import Scores
-from graphmamba.training.run_dir import RunFolder
+from graphmamba.training.run_dir import RunDir
 from graphmamba.training.weights import build_model, load_weights
 
 READ = frozenset({"x", "edge_index", "edge_attr", LINKS})
 """Columns of PyG graphs that a model may read; others stay behind."""
 
 
-class Trained:
+class Predictor:
     """A model with its weights and with what it was trained for.
 
     Args:
@@ -61,7 +61,7 @@ class Trained:
         self.options, self.graphs = options or RunOptions(), graphs
         self.reported = reported or {}
 
-    def to(self, device: torch.device | str) -> "Trained":
+    def to(self, device: torch.device | str) -> "Predictor":
         """Move the model to a device; predictions are made there."""
         self.model.to(device)
         return self
@@ -127,7 +127,7 @@ class Trained:
     def _has_profiles(self) -> bool:
         """Whether nodes had their degrees for features, since the set has none."""
         experiment = self.experiment
-        return experiment.own is None and not SOURCES[experiment.benchmark].has_features
+        return experiment.data is None and not SOURCES[experiment.dataset].has_features
 
 
 def _as_trained(graph: Data, number: int, kinds: Mapping[str, str]) -> Data:
@@ -142,7 +142,7 @@ def _as_trained(graph: Data, number: int, kinds: Mapping[str, str]) -> Data:
     return Data.from_dict({**graph.to_dict(), **numbers}) if numbers else graph
 
 
-def load(path: Path | str) -> Trained:
+def load(path: Path | str) -> Predictor:
     """Read a trained model; nothing in the file is ever run.
 
     Args:
@@ -152,7 +152,7 @@ def load(path: Path | str) -> Trained:
     path = weights_in(Path(path))
     weights = load_weights(path)
     model = build_model(weights, path)
-    return Trained(
+    return Predictor(
         weights.experiment,
         model,
         weights.class_names,
@@ -169,7 +169,7 @@ def weights_in(path: Path) -> Path:
         if not path.exists():
             raise UserError(f"a run folder or file of weights must be there, got no '{path}'")
         return path
-    best = RunFolder(path).best
+    best = RunDir(path).best
     if best.is_file():
         return best
     series = {file: load_weights(file) for file in path.glob(f"seed-*/{best.name}")}
@@ -208,7 +208,7 @@ def with_read_columns(
 
 
 def scorer_of(
-    trained: Trained,
+    trained: Predictor,
     store: GraphStore,
     device: torch.device,
     *,
@@ -217,7 +217,7 @@ def scorer_of(
 ) -> Scorer:
     """Make a scorer that computes as the run of a trained model did.
 
-    Whatever the graphs are, the model's own task and recipe say how it is scored.
+    Whatever the graphs are, the model's own task and loss say how it is scored.
 
     Args:
         trained: The model, which is moved to the device.
@@ -228,8 +228,8 @@ def scorer_of(
     """
     experiment, options = trained.experiment, trained.options
     if batch_size is not None:
-        recipe = replace(experiment.recipe, batch_size=batch_size)
-        experiment = replace(experiment, recipe=recipe)
+        train = replace(experiment.train, batch_size=batch_size)
+        experiment = replace(experiment, train=train)
     if options.compile == "on" and device.type == resolve_device(options.device).type:
         compile_parts(trained.model)
     return Scorer(
@@ -257,7 +257,7 @@ def weights_folder(folder: Path | str | None = None) -> Path:
     return Path(folder or os.environ.get("GRAPHMAMBA_WEIGHTS") or own)
 
 
-def load_pretrained(name: str, folder: Path | str | None = None) -> Trained:
+def load_pretrained(name: str, folder: Path | str | None = None) -> Predictor:
     """Read a model that was trained for the reader, ready for use.
 
     Args:
@@ -277,7 +277,7 @@ def find_pretrained(name: str, folder: Path | str | None = None) -> Path:
     check_is("name", name, str)
     where = weights_folder(folder)
     for full in (name, f"{name}{MAIN}"):
-        for place in (RunFolder(where / full).best, where / f"{full}{SUFFIX}"):
+        for place in (RunDir(where / full).best, where / f"{full}{SUFFIX}"):
             if place.is_file():
                 return place
     found = sorted(

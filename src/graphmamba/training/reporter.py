@@ -18,7 +18,7 @@ class StartRecord:
 
     experiment: Experiment
     options: RunOptions
-    folder: Path
+    run_dir: Path
     metric: str
     """What the best epoch is chosen by."""
     device: str
@@ -148,7 +148,7 @@ class TensorBoardLog(Silent):
 
     def on_start(self, start: StartRecord) -> None:
         """Open the files; what is after a resumed epoch is hidden."""
-        place = start.folder / "tensorboard"
+        place = start.run_dir / "tensorboard"
         self._writer = self._open(place, purge_step=start.first_epoch or None)
 
     def on_epoch(self, record: EpochRecord) -> None:
@@ -177,9 +177,9 @@ class WandbLog(Silent):
         """Open a run, or the same one again."""
         config = {**start.experiment.content(), "options": start.options.content()}
         # the same folder is the same run, so that a resumed one goes on there too
-        name = f"{start.folder.parent.name}-{start.folder.name}"
+        name = f"{start.run_dir.parent.name}-{start.run_dir.name}"
         self._run = self._wandb.init(
-            project="graphmamba", id=name, name=name, dir=start.folder, config=config,
+            project="graphmamba", id=name, name=name, dir=start.run_dir, config=config,
             resume="allow",
         )  # fmt: skip
 

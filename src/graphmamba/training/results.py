@@ -12,7 +12,7 @@ from graphmamba.training.metrics import LOWER_IS_BETTER
 
 Scores = Mapping[str, float]
 """`loss`, and the metrics by their names."""
-Ending = Literal["finished", "early stopping", "max time", "signal", "interrupt"]
+StopReason = Literal["finished", "early stopping", "max time", "signal", "interrupt"]
 """`interrupt` is Ctrl-C, `signal` that of a system that ends a process, SIGTERM."""
 Rank = tuple[bool, float, int]
 
@@ -36,7 +36,7 @@ def rank_of(scores: Mapping[str, Scores], metric: str, seed: int) -> Rank:
 class RunResult:
     """One run of one seed."""
 
-    folder: Path
+    run_dir: Path
     """Where its files are."""
     seed: int
     metric: str
@@ -47,7 +47,7 @@ class RunResult:
     """Scores of `train`, `validation` and `test` in the best epoch; of `train` the loss alone."""
     epochs: int
     """Epochs that were finished."""
-    ending: Ending
+    stop_reason: StopReason
     """Why it ended; after `max time`, `signal` and `interrupt` it can be resumed."""
     parameters: int
     seconds: float
@@ -80,12 +80,12 @@ class RunResult:
     @property
     def is_done(self) -> bool:
         """Whether nothing is left to resume."""
-        return self.ending in ("finished", "early stopping")
+        return self.stop_reason in ("finished", "early stopping")
 
     def content(self) -> dict[str, object]:
         """All entries as JSON can write them; numbers that are none become null."""
         return asdict(self) | {
-            "folder": str(self.folder),
+            "run_dir": str(self.run_dir),
             "scores": {split: json_numbers(scores) for split, scores in self.scores.items()},
             "environment": dict(self.environment),
         }
@@ -105,7 +105,7 @@ def read_result(path: Path) -> RunResult:
         scores = read_scores(known["scores"])
     except UserError as mistake:
         raise UserError(f"'{path}' must be the results of one run: {mistake}") from mistake
-    return RunResult(**known | {"folder": path.parent, "scores": scores})
+    return RunResult(**known | {"run_dir": path.parent, "scores": scores})
 
 
 def read_scores(splits: Any) -> dict[str, dict[str, float]]:
@@ -123,7 +123,7 @@ def read_scores(splits: Any) -> dict[str, dict[str, float]]:
 class SeedsResult:
     """Runs that differ by their seed alone."""
 
-    folder: Path
+    run_dir: Path
     runs: tuple[RunResult, ...]
 
     @property

@@ -15,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from graphmamba.atomic import cannot_write, write_json, write_text
 from graphmamba.errors import UserError
 from graphmamba.figures import new_figure, write_figure
 from graphmamba.parse import convert, read_yaml
-from graphmamba.training.distributed import Team
+from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.results import RunResult, SeedsResult, read_result
-from graphmamba.whole_files import cannot_write, write_json, write_text
 
 RUNS = Path("runs")
 """Where runs go that were given no folder."""
@@ -31,15 +31,15 @@ SEEDS = "seeds"
 """Key of `config.yaml` under which a series of runs has its seeds."""
 
 
-def new_folder(experiment: Experiment, team: Team) -> Path:
+def new_run_dir(experiment: Experiment, team: ProcessGroup) -> Path:
     """Name a folder for a run by its data set and the time; the same one in all processes."""
-    name = Path(experiment.own.path).stem or "own" if experiment.own else experiment.benchmark
+    name = Path(experiment.data.path).stem or "own" if experiment.data else experiment.dataset
     moment = time.localtime(team.first_of(time.time()))
     return RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S', moment)}"
 
 
 @dataclass(frozen=True)
-class RunFolder:
+class RunDir:
     """The files of a run."""
 
     path: Path
@@ -85,7 +85,7 @@ class RunFolder:
 
     @contextmanager
     def kept(
-        self, team: Team, resume: bool, is_series: bool = False
+        self, team: ProcessGroup, resume: bool, is_series: bool = False
     ) -> Iterator[Callable[[], None]]:
         """Keep the folder for one run, or series of runs; others are refused until it is left.
 
@@ -96,7 +96,7 @@ class RunFolder:
             resume: Whether to go on with what the folder holds; or else it must hold no run.
             is_series: Whether it is the folder of several seeds.
         """
-        with FolderLock(self.path) as lock:
+        with RunDirLock(self.path) as lock:
 
             def take() -> None:
                 if resume:
@@ -107,24 +107,24 @@ class RunFolder:
                 # only now nobody else can begin one
                 if not resume and any(each.exists() for each in self.files):
                     raise UserError(
-                        f"folder must hold no run yet, got '{self.path}': resume it, "
+                        f"run_dir must hold no run yet, got '{self.path}': resume it, "
                         "or name another"
                     )
 
-            team.let_first(take)
-            yield lambda: team.let_first(lock.check)
+            team.rank_zero_first(take)
+            yield lambda: team.rank_zero_first(lock.check)
 
     def begin(self) -> None:
         """Make the folder, or refuse one that cannot be made."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as mistake:
-            raise UserError(f"folder must be writable, got '{self.path}': {mistake}") from mistake
+            raise UserError(f"run_dir must be writable, got '{self.path}': {mistake}") from mistake
 
     def _check_run(self, is_series: bool) -> None:
         """Refuse a folder that holds no run, or series of runs, to resume."""
         if not (self.config.exists() or self.state.exists()):
-            raise UserError(f"folder must hold a run to resume, and '{self.config}' is missing")
+            raise UserError(f"run_dir must hold a run to resume, and '{self.config}' is missing")
         has_seeds = self.config.exists() and bool(read_config(self.path).seeds)
         if is_series and not has_seeds:
             raise UserError(
@@ -133,7 +133,7 @@ class RunFolder:
             )
         if has_seeds and not is_series:
             raise UserError(
-                f"folder must hold a single run, and '{self.path}' holds a series of seeds: "
+                f"run_dir must hold a single run, and '{self.path}' holds a series of seeds: "
                 "resume it with its seeds, or name the folder of one"
             )
         # the state is written before the first step: without it these would be overwritten
@@ -168,10 +168,10 @@ def write_config(
     if seeds:
         content[SEEDS] = list(seeds)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-    write_text(path, f"# {experiment.data.title}, all defaults included\n{text}")
+    write_text(path, f"# {experiment.dataset_info.title}, all defaults included\n{text}")
 
 
-class Started(NamedTuple):
+class RunConfig(NamedTuple):
     """What runs were started with."""
 
     experiment: Experiment
@@ -180,21 +180,21 @@ class Started(NamedTuple):
     """Of a series of runs; empty where there is one."""
 
 
-def read_config(folder: Path | str) -> Started:
+def read_config(run_dir: Path | str) -> RunConfig:
     """Read what a run, or a series of runs, was started with."""
-    path = RunFolder(Path(folder)).config
+    path = RunDir(Path(run_dir)).config
     if not path.is_file():
-        raise UserError(f"'{folder}' must be the folder of a run, and it has no {path.name}")
+        raise UserError(f"'{run_dir}' must be the folder of a run, and it has no {path.name}")
     try:
         content = read_yaml(path.read_text(encoding="utf-8"), f"'{path}'")
     except UnicodeDecodeError as mistake:
         raise UserError(f"'{path}' must be YAML: {mistake}") from mistake
     if not isinstance(content, dict) or OPTIONS not in content:
         raise UserError(f"'{path}' must hold an experiment and its {OPTIONS}")
-    return started_of(content, str(path))
+    return parse_run_config(content, str(path))
 
 
-def started_of(content: Mapping[str, object], where: str) -> Started:
+def parse_run_config(content: Mapping[str, object], where: str) -> RunConfig:
     """Take apart what `write_config` wrote; without options and seeds it is an experiment alone.
 
     Args:
@@ -208,7 +208,7 @@ def started_of(content: Mapping[str, object], where: str) -> Started:
     options = RunOptions.of(given, f"{where}: {OPTIONS}")
     seeds = convert(entries.pop(SEEDS, []), tuple[int, ...], f"{where}: {SEEDS}")
     assert isinstance(seeds, tuple)
-    return Started(Experiment.of(entries, where), options, seeds)
+    return RunConfig(Experiment.of(entries, where), options, seeds)
 
 
 LOCK = ".lock"
@@ -217,21 +217,21 @@ HELD = (errno.EAGAIN, errno.EACCES)
 """What file systems answer where another process has the lock."""
 
 
-class FolderLock:
+class RunDirLock:
     """Once it is taken, keeps others from a folder until it is left.
 
     The system itself lets go of what a process held that was killed: a file that is left behind
     stops nobody.
 
     Args:
-        folder: What is kept; it need not be there before the lock is taken.
+        run_dir: What is kept; it need not be there before the lock is taken.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._path = folder, folder / LOCK
+    def __init__(self, run_dir: Path) -> None:
+        self._folder, self._path = run_dir, run_dir / LOCK
         self._handle: int | None = None
 
-    def __enter__(self) -> "FolderLock":
+    def __enter__(self) -> "RunDirLock":
         return self
 
     def take(self) -> None:
@@ -250,7 +250,7 @@ class FolderLock:
         """Refuse to go on in a folder that was removed, or that another one took the place of."""
         if self._handle is not None and not self._is_named(self._handle):
             raise UserError(
-                f"folder must stay while a run writes to it, and '{self._folder}' was removed or "
+                f"run_dir must stay while a run writes to it, and '{self._folder}' was removed or "
                 "replaced"
             )
 
@@ -273,7 +273,7 @@ class FolderLock:
         try:
             return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as mistake:
-            raise UserError(f"folder must be writable, got '{self._folder}': {mistake}") from (
+            raise UserError(f"run_dir must be writable, got '{self._folder}': {mistake}") from (
                 mistake
             )
 
@@ -285,7 +285,7 @@ class FolderLock:
             return False
 
 
-def _lock(handle: int, folder: Path) -> None:
+def _lock(handle: int, run_dir: Path) -> None:
     try:
         # not there on Windows
         import fcntl
@@ -294,11 +294,11 @@ def _lock(handle: int, folder: Path) -> None:
     except (OSError, ImportError) as mistake:
         if isinstance(mistake, OSError) and mistake.errno in HELD:
             raise UserError(
-                f"folder must not be in use, and another process trains in '{folder}': "
+                f"run_dir must not be in use, and another process trains in '{run_dir}': "
                 "wait for its end, or name another folder"
             ) from mistake
         warnings.warn(
-            f"'{folder}' lies where files cannot be locked ({mistake}): "
+            f"'{run_dir}' lies where files cannot be locked ({mistake}): "
             "take care that no other process trains there",
             stacklevel=2,
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.optim import Optimizer
 
-from graphmamba.training.experiment import Recipe
+from graphmamba.training.experiment import OptimConfig
 
 SMALLEST_FACTOR = 1e-6
 """Share of the learning rate in the very first epoch of a warm-up, as in the published runs."""
@@ -27,36 +27,37 @@ def warmup_cosine(epoch: int, warmup: int, epochs: int) -> float:
 
 
 class Schedule:
-    """The learning rate of each epoch, as a recipe asks for it.
+    """The learning rate of each epoch, as `optim` says.
 
     Args:
-        recipe: Kind of schedule, and its numbers.
+        optim: Kind of schedule, and its numbers.
+        epochs: Of the whole run.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
-        self._plateau_rate = recipe.learning_rate
+    def __init__(self, optim: OptimConfig, epochs: int) -> None:
+        self._optim, self._epochs = optim, epochs
+        self._plateau_rate = optim.lr
         self._lowest_loss = math.inf
         self._waited = 0
 
     def rate(self, epoch: int) -> float:
         """Learning rate of an epoch counted from 0."""
-        recipe = self._recipe
-        if recipe.schedule == "cosine":
-            return recipe.learning_rate * warmup_cosine(epoch, recipe.warmup, recipe.epochs)
+        optim = self._optim
+        if optim.schedule == "cosine":
+            return optim.lr * warmup_cosine(epoch, optim.warmup, self._epochs)
         return self._plateau_rate
 
     def observe(self, validation_loss: float) -> None:
         """Take note of an epoch; `plateau` lowers the rate after too many without progress."""
-        if self._recipe.schedule != "plateau":
+        if self._optim.schedule != "plateau":
             return
         if validation_loss < self._lowest_loss * (1.0 - PROGRESS):
             self._lowest_loss, self._waited = validation_loss, 0
             return
         self._waited += 1
-        if self._waited > self._recipe.patience:
-            lowered = self._plateau_rate * self._recipe.factor
-            self._plateau_rate = max(lowered, self._recipe.least_learning_rate)
+        if self._waited > self._optim.patience:
+            lowered = self._plateau_rate * self._optim.factor
+            self._plateau_rate = max(lowered, self._optim.min_lr)
             self._waited = 0
 
     def state_dict(self) -> dict[str, float | int | None]:
@@ -65,7 +66,7 @@ class Schedule:
         return {"rate": self._plateau_rate, "lowest_loss": lowest, "waited": self._waited}
 
     def load_state_dict(self, state: Mapping[str, float | int | None]) -> None:
-        """Go on where another schedule of the same recipe stood."""
+        """Go on where another schedule of the same kind stood."""
         lowest = state["lowest_loss"]
         self._plateau_rate = float(state["rate"] or 0.0)
         self._lowest_loss = math.inf if lowest is None else float(lowest)

@@ -18,7 +18,7 @@ from graphmamba.training.evaluate import labelled_batch
 from graphmamba.training.experiment import Experiment, Precision
 
 
-class FreshStatistics:
+class BatchNormRecalibration:
     """Gives all norms of a model the mean of the statistics of some batches of training graphs.
 
     Running statistics follow the batches of the last few steps, made by weights that change from
@@ -50,13 +50,13 @@ class FreshStatistics:
         is_captured: bool = False,
     ) -> None:
         self._model, self._store = model, store
-        self._level = experiment.data.task.level
+        self._level = experiment.dataset_info.task.level
         self._is_mixed = precision == "bf16-mixed"
         self._norms = norms_of(model)
         self._taken = [_Taken(*_statistics_of(norm)) for norm in self._norms]
         self._counters = [each for each in model.buffers() if not each.is_floating_point()]
         self.batches = _drawn(
-            store, experiment.recipe.batch_size, experiment.recipe.statistics, seed
+            store, experiment.train.batch_size, experiment.train.recalibrate_batch_norm, seed
         )
         self._captured = self._capture() if is_captured else None
 

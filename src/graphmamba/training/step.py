@@ -15,8 +15,8 @@ from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.model import GraphMamba
 from graphmamba.training.cuda_graph import CapturedBatches, CapturedCall
-from graphmamba.training.distributed import Team
-from graphmamba.training.ema import WeightAverage
+from graphmamba.training.distributed import ProcessGroup
+from graphmamba.training.ema import MovingAverage
 from graphmamba.training.evaluate import evaluating, labelled_batch, labels_of, labels_per_graph
 from graphmamba.training.experiment import Experiment, Precision
 from graphmamba.training.losses import LOSSES, Target
@@ -50,17 +50,17 @@ class TrainStep:
         optimizer: Optimizer,
         store: GraphStore,
         experiment: Experiment,
-        team: Team | None = None,
+        team: ProcessGroup | None = None,
         *,
         precision: Precision = "32-true",
         seed: int = 0,
         taken: int = 0,
-        average: WeightAverage | None = None,
+        average: MovingAverage | None = None,
     ) -> None:
         self._model, self._optimizer, self._average = model, optimizer, average
-        self._store, self._team = store, team or Team(device=store.device)
-        self._level, self._loss = experiment.data.task.level, LOSSES[experiment.loss]
-        self._size, self._clip = experiment.recipe.batch_size, experiment.recipe.clip
+        self._store, self._team = store, team or ProcessGroup(device=store.device)
+        self._level, self._loss = experiment.dataset_info.task.level, LOSSES[experiment.loss]
+        self._size, self._clip = experiment.train.batch_size, experiment.optim.max_grad_norm
         self._is_mixed = precision == "bf16-mixed"
         self._seed, self.taken = seed, taken
         self._labels = labels_per_graph(store, self._level)

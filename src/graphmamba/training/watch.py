@@ -18,13 +18,12 @@ from graphmamba.data.sampler import Ids
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
 from graphmamba.training.checkpoint import generator_tensors, optimizer_tensors, prefixed
-from graphmamba.training.distributed import Team
+from graphmamba.training.distributed import ProcessGroup
+from graphmamba.training.experiment import VERSION
 from graphmamba.training.results import Scores
 from graphmamba.training.weights import write_tensors
 
 KIND = "dump"
-FORMAT = 1
-"""Counts changes after which older programs would misread the file."""
 EVERY_ON_GPU = 100
 """Steps between two looks at the losses on a GPU, which have to be waited for."""
 SHOWN = 16
@@ -39,7 +38,7 @@ class LossNotFiniteError(UserError):
     """The loss or its gradient became infinite or no number."""
 
 
-class Watch:
+class NonFiniteCheck:
     """Looks at the losses every so many steps, and keeps what it takes to repeat those between.
 
     Args:
@@ -54,7 +53,7 @@ class Watch:
         self,
         model: GraphMamba,
         optimizer: Optimizer,
-        team: Team,
+        team: ProcessGroup,
         dump: Callable[[int], Path],
         about: dict[str, object],
     ) -> None:
@@ -94,11 +93,12 @@ class Watch:
         if odd and math.isfinite(loss):
             cause = "its labels may be too few, or all alike, for this metric"
         elif train_loss > JUMP * before or not math.isfinite(train_loss):
-            cause = "training itself diverges: lower recipe.learning_rate, or recipe.clip"
+            cause = "training itself diverges: lower optim.lr, or optim.max_grad_norm"
         else:
             cause = (
-                "the running statistics of norms may not fit the weights: recipe.statistics 32 "
-                "takes them anew before scoring, a lower recipe.learning_rate lets them follow"
+                "the running statistics of norms may not fit the weights: "
+                "train.recalibrate_batch_norm 32 takes them anew before scoring, "
+                "a lower optim.lr lets them follow"
             )
         name = odd[0] if odd else "loss"
         told = f"{validation[name]:.3g}" + ("" if odd else f" after {before:.3g}")
@@ -127,7 +127,7 @@ class Watch:
         about = {
             **self._about,
             "kind": KIND,
-            "format": FORMAT,
+            "format": VERSION,
             "rank": self._team.rank,
             "steps": batches,
         }
@@ -152,7 +152,7 @@ def _copy_over(pairs: list[tuple[Tensor, Tensor]]) -> None:
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Stops:
+class StopSignals:
     """Listens for signals while it is entered; the second one ends the process as usual.
 
     Args:
@@ -166,7 +166,7 @@ class Stops:
         self._max_time, self._every = max_time, checkpoint_every
         self._before: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> "Stops":
+    def __enter__(self) -> "StopSignals":
         # Python hands signals to the main thread alone, and only there they can be caught
         if threading.current_thread() is threading.main_thread():
             self._before = {each: signal.signal(each, self._catch) for each in SIGNALS}

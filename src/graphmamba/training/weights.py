@@ -8,18 +8,16 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from graphmamba.atomic import atomic_write
 from graphmamba.checks import check_seed
 from graphmamba.data.catalog import Features, Task
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
 from graphmamba.parse import parse
-from graphmamba.training.experiment import Experiment, RunOptions
+from graphmamba.training.experiment import VERSION, Experiment, RunOptions, check_version
 from graphmamba.training.results import Rank, rank_of, read_scores
-from graphmamba.whole_files import write_whole
 
 KIND = "weights"
-FORMAT = 1
-"""Counts changes after which older programs would misread the file."""
 META = "graphmamba"
 """Key of a safetensors file's header under which our JSON is."""
 
@@ -41,10 +39,10 @@ class Weights(NamedTuple):
 
         Weights that do not say are called as their data are: older ones of a benchmark.
         """
-        names, known = self.metadata.get("class_names"), self.experiment.data.names
+        names, known = self.metadata.get("class_names"), self.experiment.dataset_info.names
         if not names:
             return known
-        task = self.experiment.data.task
+        task = self.experiment.dataset_info.task
         count = task.classes or task.outputs
         if not isinstance(names, list) or (task.level != "link" and len(names) != count):
             raise UserError(f"class_names must be {count} classes or labels, got {names!r}")
@@ -59,7 +57,9 @@ class Weights(NamedTuple):
     @property
     def rank(self) -> Rank:
         """Sorts weights by what validation says of them, the best first."""
-        return rank_of(_scores(self.metadata), self.experiment.data.task.metric, self.options.seed)
+        return rank_of(
+            _scores(self.metadata), self.experiment.dataset_info.task.metric, self.options.seed
+        )
 
     @property
     def reported(self) -> dict[str, dict[str, float]]:
@@ -104,7 +104,7 @@ def save_weights(  # noqa: PLR0913
     options = options or RunOptions()
     metadata = {
         "kind": KIND,
-        "format": FORMAT,
+        "format": VERSION,
         "experiment": experiment.content(),
         "features": asdict(model.features),
         "task": asdict(model.task),
@@ -122,25 +122,21 @@ def load_weights(path: Path | str) -> Weights:
     """Read a file of weights; a corrupt one, another kind and a newer format are refused."""
     path = Path(path)
     state, metadata = read_tensors(path)
-    check_kind(path, metadata, KIND, FORMAT)
+    check_kind(path, metadata, KIND)
     content = metadata.get("experiment")
     if not isinstance(content, dict):
         raise UserError(f"'{path}' must hold an experiment, got {content!r}")
     return Weights(Experiment.of(content, str(path)), state, metadata)
 
 
-def check_kind(path: Path, about: Mapping[str, object], kind: str, newest: int) -> None:
-    """Refuse a file that holds something else, or that a newer graphmamba wrote."""
+def check_kind(path: Path, about: Mapping[str, object], kind: str) -> None:
+    """Refuse a file that holds something else, or that another version wrote."""
     if about.get("kind") != kind:
         raise UserError(f"'{path}' must be a file of {kind}, got {about.get('kind')!r}")
     version = about.get("format")
     if not isinstance(version, int) or version < 1:
         raise UserError(f"'{path}' must say its format, got {version!r}")
-    if version > newest:
-        raise UserError(
-            f"'{path}' must be of format {newest} or older, got {version}: "
-            "it was written by a newer graphmamba"
-        )
+    check_version(version, f"'{path}'")
 
 
 def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
@@ -204,7 +200,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     def write(partial: Path) -> None:
         partial.write_bytes(save(apart, metadata={META: json.dumps(about)}))
 
-    write_whole(path, write)
+    atomic_write(path, write)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:

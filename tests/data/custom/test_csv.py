@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmamba.data.catalog import Task
-from graphmamba.data.custom import LabelRule, OwnData, read_folder
+from graphmamba.data.custom import CustomData, LabelRule, read_folder
 from graphmamba.errors import UserError
 from tests.helpers.typecheck import typecheck_off
 
@@ -170,10 +170,14 @@ def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("label", "stated", "told"),
     [
-        ("mode", {}, "label (--label, or --own.label where a model is trained) must be a column"),
+        (
+            "mode",
+            {},
+            "label (--target, or --data.target where a model is trained) must be a column",
+        ),
         ("mode", {}, "of graphs.csv, nodes.csv, pairs.csv, got 'mode'; graphs.csv has mood; pairs"),
         ("graph", {}, "label must be none of"),
-        ([], {}, "(--label, or --own.label where a model is trained) must name one column"),
+        ([], {}, "(--target, or --data.target where a model is trained) must name one column"),
         ([], {}, "got none; graphs.csv has mood; pairs.csv has near"),
         (["mood", "mood"], {}, "several different ones, got mood, mood; graphs.csv has mood"),
         (["mood", "split"], {}, "label must be none of"),
@@ -209,7 +213,7 @@ def csv_texts(draw: st.DrawFn) -> str:
     return "\n".join(",".join(row) for row in [header, *rows])
 
 
-def outcome(folder: Path, **stated: object) -> OwnData | None:
+def outcome(folder: Path, **stated: object) -> CustomData | None:
     try:
         return read_folder(folder, "mood", **stated)  # type: ignore[arg-type]
     except UserError:
@@ -232,7 +236,7 @@ def test_no_file_brings_anything_but_a_user_error(
     )
     own = outcome(folder, rule=rule)
     if own is not None:
-        assert torch.isfinite(own.columns.nodes["x"]).all()
+        assert torch.isfinite(data.columns.nodes["x"]).all()
 
 
 @given(junk=st.binary(max_size=60), file=st.sampled_from(["nodes", "edges", "graphs", "pairs"]))

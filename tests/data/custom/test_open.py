@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from graphmamba import whole_files
+from graphmamba import atomic
 from graphmamba.data.catalog import Features, Task
-from graphmamba.data.custom import OwnData, OwnOptions, open_own
+from graphmamba.data.custom import CustomData, DataOptions, open_custom
 from graphmamba.data.custom import open as own_open
 from graphmamba.data.custom.csv import read_folder
 from graphmamba.data.custom.open import read_unlabelled
 from graphmamba.data.custom.options import feature_names
-from graphmamba.data.splits import draw_split
+from graphmamba.data.splits import random_split
 from graphmamba.data.transforms import precompute
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
@@ -25,8 +25,8 @@ from tests.helpers.own_files import write_numbers, write_rings, write_rows
 NODES = "graph,node,charge\n" + "".join(f"g{graph},{node},{node}.5\n" for graph in range(9) for node in range(3))  # fmt: skip # noqa: E501
 EDGES = "graph,source,target\n" + "".join(f"g{graph},0,{1 + graph % 2}\n" for graph in range(9))
 GRAPHS = "graph,taste\n" + "".join(f"g{graph},{'sour' if graph % 2 else 'sweet'}\n" for graph in range(9))  # fmt: skip # noqa: E501
-TASTE = OwnOptions(label=("taste",))
-TASTE_COLUMN = OwnOptions(label="taste", is_undirected=True)
+TASTE = DataOptions(target=("taste",))
+TASTE_COLUMN = DataOptions(target="taste", undirected=True)
 
 
 def write_folder(place: Path, graphs: str = GRAPHS) -> Path:
@@ -43,7 +43,7 @@ def write_npz(path: Path) -> Path:
     return path
 
 
-def refuse(*_: object) -> OwnData:
+def refuse(*_: object) -> CustomData:
     raise AssertionError("what is kept must be opened")
 
 
@@ -53,7 +53,7 @@ def never_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_folder_is_all_that_training_needs(tmp_path: Path) -> None:
-    own = open_own(write_folder(tmp_path / "fruit"), TASTE, tmp_path / "sets")
+    own = open_custom(write_folder(tmp_path / "fruit"), TASTE, tmp_path / "sets")
     assert own.features == Features("numbers", 1)
     assert own.task == Task("graph", 2, "cross_entropy", "accuracy", classes=2)
     assert own.names == ("sour", "sweet")
@@ -66,10 +66,10 @@ def test_a_folder_is_all_that_training_needs(tmp_path: Path) -> None:
 
 def test_parts_are_drawn_where_they_are_wanted(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "fruit")
-    assert open_own(folder, TASTE, tmp_path / "sets", draws_split=False).store.split is None
-    assert open_own(folder, TASTE, tmp_path / "sets").store.split is not None
+    assert open_custom(folder, TASTE, tmp_path / "sets", draws_split=False).store.split is None
+    assert open_custom(folder, TASTE, tmp_path / "sets").store.split is not None
     write_folder(folder, GRAPHS.replace("\n", ",test\n").replace("taste,test", "taste,split"))
-    own = open_own(folder, TASTE, tmp_path / "sets", draws_split=False)
+    own = open_custom(folder, TASTE, tmp_path / "sets", draws_split=False)
     assert len(own.store.split_ids("test")) == 9
 
 
@@ -77,10 +77,10 @@ def test_what_is_kept_is_opened_without_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {write_folder(tmp_path / "fruit"): TASTE, write_npz(tmp_path / "three.npz"): None}
-    first = [open_own(path, options, tmp_path / "sets") for path, options in given.items()]
+    first = [open_custom(path, options, tmp_path / "sets") for path, options in given.items()]
     never_read(monkeypatch)
     for (path, options), before in zip(given.items(), first, strict=True):
-        again = open_own(path, options, tmp_path / "sets")
+        again = open_custom(path, options, tmp_path / "sets")
         assert (again.features, again.task, again.names) == (
             before.features, before.task, before.names,
         )  # fmt: skip
@@ -91,21 +91,21 @@ def test_what_is_kept_is_opened_without_reading(
 def test_a_single_class_that_was_kept_is_read_anew(tmp_path: Path) -> None:
     """As programs did that saw nothing wrong in it."""
     folder = write_folder(tmp_path / "fruit")
-    own = open_own(folder, TASTE, tmp_path / "sets")
+    own = open_custom(folder, TASTE, tmp_path / "sets")
     (about,) = [each for each in own.folder.glob("*.json") if "task" in each.read_text()]
     content = json.loads(about.read_text())
     content["task"] |= {"outputs": 1, "classes": 1}
     about.write_text(json.dumps(content))
-    assert open_own(folder, TASTE, tmp_path / "sets").task == own.task
+    assert open_custom(folder, TASTE, tmp_path / "sets").task == own.task
 
 
 def test_other_content_or_options_are_read_anew(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "fruit")
-    open_own(folder, TASTE, tmp_path)
+    open_custom(folder, TASTE, tmp_path)
     write_folder(folder, GRAPHS.replace("sour", "bitter"))
-    assert open_own(folder, TASTE, tmp_path).names == ("bitter", "sweet")
-    stated = OwnOptions(label=("taste",), classes=("sweet", "bitter", "salty"), is_undirected=True)
-    own = open_own(folder, stated, tmp_path)
+    assert open_custom(folder, TASTE, tmp_path).names == ("bitter", "sweet")
+    stated = DataOptions(target=("taste",), classes=("sweet", "bitter", "salty"), undirected=True)
+    own = open_custom(folder, stated, tmp_path)
     assert own.task.outputs == 3
     assert own.store[0].edge_index.shape == (2, 2)
 
@@ -114,27 +114,27 @@ def test_molecules_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     pytest.importorskip("rdkit")
     path = tmp_path / "molecules.csv"
     path.write_text("formula,heavy,split\nCCO,3.5,train\nO,1,test\n")
-    options = OwnOptions(label="heavy", smiles="formula")
-    own = open_own(path, options, tmp_path)
+    options = DataOptions(target="heavy", smiles="formula")
+    own = open_custom(path, options, tmp_path)
     assert own.features.nodes == "atoms"
     assert own.names == ("heavy",)
     assert own.store.split_ids("test").tolist() == [1]
     never_read(monkeypatch)
-    assert open_own(path, options, tmp_path).store[0].num_nodes == 3
+    assert open_custom(path, options, tmp_path).store[0].num_nodes == 3
 
 
 def test_another_split_shares_what_was_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_folder(tmp_path / "fruit")
-    asked = Precompute(frequencies=2)
-    first = open_own(folder, TASTE, tmp_path).with_columns(asked)
+    asked = Precompute(num_eigenvectors=2)
+    first = open_custom(folder, TASTE, tmp_path).with_columns(asked)
     assert first.store[0].laplacian_vectors.shape == (3, 2)
     never_read(monkeypatch)
     monkeypatch.setattr(precompute, "precomputed", refuse)
     kept = sorted(path.name for path in (tmp_path / "own").iterdir())
-    options = OwnOptions(label=("taste",), split_seed=5, fractions=(0.2, 0.2, 0.6))
-    other = open_own(folder, options, tmp_path).with_columns(asked)
+    options = DataOptions(target=("taste",), split_seed=5, split_ratios=(0.2, 0.2, 0.6))
+    other = open_custom(folder, options, tmp_path).with_columns(asked)
     assert len(other.store.split_ids("test")) > len(first.store.split_ids("test"))
     assert sorted(path.name for path in (tmp_path / "own").iterdir()) == kept
 
@@ -142,7 +142,7 @@ def test_another_split_shares_what_was_computed(
 def test_a_mistake_in_a_file_leaves_nothing_behind(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "fruit", GRAPHS.replace("g3,sour", "g3,sour,3"))
     with pytest.raises(UserError, match=r"graphs.csv, line 5: a row must have 2 cells, got 3"):
-        open_own(folder, TASTE, tmp_path / "sets")
+        open_custom(folder, TASTE, tmp_path / "sets")
     assert not [
         path for path in (tmp_path / "sets").rglob("*") if path.suffix != ".lock" and path.is_file()
     ]
@@ -155,12 +155,12 @@ def test_a_full_disk_leaves_nothing_that_would_be_opened(
         raise OSError(28, "No space left on device", str(path))
 
     path = write_npz(tmp_path / "three.npz")
-    monkeypatch.setattr(whole_files, "flush", full)
+    monkeypatch.setattr(atomic, "flush", full)
     with pytest.raises(UserError, match=r"json' cannot be written .*No space left on device"):
-        open_own(path, root=tmp_path)
+        open_custom(path, data_dir=tmp_path)
     assert [each.suffix for each in (tmp_path / "own").iterdir()] == [".lock"]
     monkeypatch.undo()
-    assert open_own(path, root=tmp_path).task.loss == "l1"
+    assert open_custom(path, data_dir=tmp_path).task.loss == "l1"
 
 
 @pytest.mark.parametrize(
@@ -173,12 +173,12 @@ def test_what_is_kept_and_damaged_is_made_again(
     damage: Callable[[Path], object], kept: str, tmp_path: Path
 ) -> None:
     path = write_npz(tmp_path / "three.npz")
-    asked = Precompute(walks=2)
-    before = open_own(path, root=tmp_path).with_columns(asked)
+    asked = Precompute(walk_length=2)
+    before = open_custom(path, data_dir=tmp_path).with_columns(asked)
     expected = before.store.batch(torch.arange(2)).random_walk.clone()
     for file in (tmp_path / "own").glob(kept):
         damage(file)
-    again = open_own(path, root=tmp_path).with_columns(asked)
+    again = open_custom(path, data_dir=tmp_path).with_columns(asked)
     assert (again.task, again.names) == (before.task, ("y0",))
     assert torch.equal(again.store.batch(torch.arange(2)).random_walk, expected)
 
@@ -190,12 +190,12 @@ def test_what_is_kept_and_damaged_is_made_again(
 def test_what_is_no_own_data_is_told(name: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "graphs.txt").touch()
     with pytest.raises(UserError, match=told):
-        open_own(tmp_path / name, root=tmp_path)
+        open_custom(tmp_path / name, data_dir=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["nodes.csv", "graphs.csv"])
 @pytest.mark.parametrize(
-    "read", [lambda path: open_own(path, TASTE, path), lambda path: read_unlabelled(path, TASTE)]
+    "read", [lambda path: open_custom(path, TASTE, path), lambda path: read_unlabelled(path, TASTE)]
 )
 def test_a_pipe_is_not_waited_for(
     name: str, read: Callable[[Path], object], tmp_path: Path
@@ -216,7 +216,7 @@ def test_a_path_from_elsewhere_is_told_with_the_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=f"got no 'none' in '{tmp_path}'"):
-        open_own("none", root=tmp_path)
+        open_custom("none", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_path_from_elsewhere_is_told_with_the_folder(
 )
 def test_options_are_checked(options: dict[str, object], told: str) -> None:
     with pytest.raises(UserError, match=told):
-        OwnOptions(**options)  # type: ignore[arg-type]
+        DataOptions(**options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -251,11 +251,11 @@ def test_options_are_checked(options: dict[str, object], told: str) -> None:
 def test_splits_have_their_shares(
     graphs: int, fractions: tuple[float, float, float], sizes: list[int]
 ) -> None:
-    split = draw_split(graphs, fractions, seed=3)
+    split = random_split(graphs, fractions, seed=3)
     assert split.bincount(minlength=3).tolist() == sizes
-    assert torch.equal(split, draw_split(graphs, fractions, seed=3))
+    assert torch.equal(split, random_split(graphs, fractions, seed=3))
     if graphs == 100:
-        assert not torch.equal(split, draw_split(graphs, fractions, seed=4))
+        assert not torch.equal(split, random_split(graphs, fractions, seed=4))
 
 
 def test_a_folder_is_read_as_in_training_but_for_labels(tmp_path: Path) -> None:
@@ -275,24 +275,26 @@ def test_a_folder_is_read_as_in_training_but_for_labels(tmp_path: Path) -> None:
 def test_labels_of_nodes_are_no_features(tmp_path: Path) -> None:
     write_rows(tmp_path / "nodes.csv", ["graph", "node", "w", "kind"], [["a", "x", 1, 0]])
     write_rows(tmp_path / "edges.csv", ["graph", "source", "target"], [])
-    assert read_unlabelled(tmp_path, OwnOptions(label="kind")).columns.nodes["x"].tolist() == [[1]]
+    assert read_unlabelled(tmp_path, DataOptions(target="kind")).columns.nodes["x"].tolist() == [
+        [1]
+    ]
 
 
 def test_pairs_need_no_answer(tmp_path: Path) -> None:
     write_rows(tmp_path / "nodes.csv", ["graph", "node"], [["a", "x"], ["a", "y"], ["b", "x"]])
     write_rows(tmp_path / "edges.csv", ["graph", "source", "target"], [["a", "x", "y"]])
     write_rows(tmp_path / "pairs.csv", ["graph", "source", "target"], [["a", "y", "x"]])
-    pairs = read_unlabelled(tmp_path, OwnOptions()).columns.pairs["edge_label_index"]
+    pairs = read_unlabelled(tmp_path, DataOptions()).columns.pairs["edge_label_index"]
     assert pairs.index.tolist() == [[1], [0]]
     assert pairs.ptr.tolist() == [0, 1, 1]
 
 
 def test_arrays_with_and_without_labels(tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "numbers.npz")
-    whole = read_unlabelled(path, OwnOptions()).columns
+    whole = read_unlabelled(path, DataOptions()).columns
     with np.load(path) as file:
         np.savez(tmp_path / "bare.npz", **{name: file[name] for name in file.files if name != "y"})
-    bare = read_unlabelled(tmp_path / "bare.npz", OwnOptions())
+    bare = read_unlabelled(tmp_path / "bare.npz", DataOptions())
     assert torch.equal(bare.columns.nodes["x"], whole.nodes["x"])
     assert (bare.graph_name(7), bare.node_name(7, 2)) == ("7", "2")
 
@@ -304,17 +306,17 @@ def test_pairs_of_arrays_are_checked(tmp_path: Path) -> None:
     pairs = {"pair_ptr": np.array([0, 1, 2]), "edge_label_index": np.array([[0, 2], [1, 9]])}
     np.savez(path, **arrays, **pairs)
     with pytest.raises(UserError, match="edge_label_index must be a node of its graph, 0 to 2"):
-        read_unlabelled(path, OwnOptions())
+        read_unlabelled(path, DataOptions())
     pairs["edge_label_index"][1, 1] = 1
     np.savez(path, **arrays, **pairs)
-    found = read_unlabelled(path, OwnOptions()).columns.pairs["edge_label_index"]
+    found = read_unlabelled(path, DataOptions()).columns.pairs["edge_label_index"]
     assert found.index.tolist() == [[0, 2], [1, 1]]
 
 
 def test_molecules(tmp_path: Path) -> None:
     pytest.importorskip("rdkit")
     write_rows(tmp_path / "new.csv", ["smiles"], [["CCO"], ["C"]])
-    assert read_unlabelled(tmp_path / "new.csv", OwnOptions()).columns.node_ptr.tolist() == [
+    assert read_unlabelled(tmp_path / "new.csv", DataOptions()).columns.node_ptr.tolist() == [
         0,
         3,
         4,
@@ -329,10 +331,10 @@ def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
     write("mass", "charge")
     known = ("nodes/mass", "nodes/charge", "edges/w")
     assert feature_names(tmp_path, ("taste",)) == known
-    read_unlabelled(tmp_path, OwnOptions(), known)
+    read_unlabelled(tmp_path, DataOptions(), known)
     write("charge", "mass")
     with pytest.raises(UserError, match=r"in their order, nodes/mass, .*; got nodes/charge"):
-        read_unlabelled(tmp_path, OwnOptions(), known)
+        read_unlabelled(tmp_path, DataOptions(), known)
 
 
 def test_blank_lines_above_the_names_hide_none(tmp_path: Path) -> None:
@@ -379,25 +381,25 @@ def test_named_arrays_in_another_order_are_refused(tmp_path: Path) -> None:
         "edge_attr": [[5]],
     }
     np.savez(path, **arrays)
-    read_unlabelled(path, OwnOptions(), known)
+    read_unlabelled(path, DataOptions(), known)
     np.savez(path, **arrays, x_names=["mass", "charge"], edge_attr_names=["w"])
     assert feature_names(path, ()) == known
-    read_unlabelled(path, OwnOptions(), known)
+    read_unlabelled(path, DataOptions(), known)
     np.savez(path, **arrays, x_names=["charge", "mass"], edge_attr_names=["w"])
     with pytest.raises(UserError, match=r"in their order, nodes/mass, .*; got nodes/charge"):
-        read_unlabelled(path, OwnOptions(), known)
+        read_unlabelled(path, DataOptions(), known)
     for wrong in (["mass"], ["mass", "mass"], [1, 2]):
         np.savez(path, **arrays, x_names=wrong)
         with pytest.raises(UserError, match="x_names must be 2 different words, one for each"):
-            read_unlabelled(path, OwnOptions())
+            read_unlabelled(path, DataOptions())
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"got no '.*absent\.npz'"):
-        read_unlabelled(tmp_path / "absent.npz", OwnOptions())
+        read_unlabelled(tmp_path / "absent.npz", DataOptions())
     (tmp_path / "graphs.json").write_text("{}")
     with pytest.raises(UserError, match=r"\.npz or \.csv, got '.*graphs\.json'"):
-        read_unlabelled(tmp_path / "graphs.json", OwnOptions())
+        read_unlabelled(tmp_path / "graphs.json", DataOptions())
 
 
 def test_parts_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
@@ -444,7 +446,7 @@ def test_parts_that_nobody_asks_for_may_be_anything(
     write: Callable[[Path], tuple[Path, str]], tmp_path: Path
 ) -> None:
     path, told = write(tmp_path)
-    found = read_unlabelled(path, OwnOptions()).columns
+    found = read_unlabelled(path, DataOptions()).columns
     assert (len(found.node_ptr), found.split) == (3, None)
     with pytest.raises(UserError, match=told):
-        read_unlabelled(path, OwnOptions(), has_split=True)
+        read_unlabelled(path, DataOptions(), has_split=True)

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from graphmamba.data.custom import OwnOptions, open_own
+from graphmamba.data.custom import DataOptions, open_custom
 from graphmamba.data.custom.options import OWN, Format, check_read, format_of, only_read
 from graphmamba.errors import UserError
 from tests.data.custom.test_open import write_npz
 
-ALL = OwnOptions(
-    label=("a", "b"),
-    kind="regression",
+ALL = DataOptions(
+    target=("a", "b"),
+    task="regression",
     level="graph",
-    is_undirected=True,
+    undirected=True,
     smiles="formula",
-    fractions=(0.5, 0.25, 0.25),
+    split_ratios=(0.5, 0.25, 0.25),
     split_seed=3,
 )
 
@@ -35,12 +35,12 @@ ALL = OwnOptions(
 )
 def test_what_nobody_reads_is_refused(options: dict[str, object], kind: Format, told: str) -> None:
     with pytest.raises(UserError, match=told):
-        check_read(OwnOptions(**options), kind, "x")  # type: ignore[arg-type]
+        check_read(DataOptions(**options), kind, "x")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", [*OWN, "benchmark"])
 def test_what_is_left_after_leaving_out_is_read(kind: Format) -> None:
-    check_read(OwnOptions(), kind, "x")
+    check_read(DataOptions(), kind, "x")
     kept = only_read(ALL, kind)
     check_read(kept, kind, "x")
     assert kept.is_undirected == (kind == "folder")
@@ -62,5 +62,5 @@ def test_a_path_tells_the_format(tmp_path: Path) -> None:
 def test_files_are_opened_by_the_options_that_they_read(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "three.npz")
     with pytest.raises(UserError, match=rf"is_undirected is read for .* got True for {path}"):
-        open_own(path, OwnOptions(is_undirected=True), tmp_path)
+        open_custom(path, DataOptions(undirected=True), tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["three.npz"]

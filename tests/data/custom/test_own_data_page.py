@@ -9,7 +9,7 @@ import pytest
 from graphmamba.cli import main
 
 PAGE = (Path(__file__).parents[3] / "docs" / "own-data.md").read_text()
-SMALL = ["--model.channels", "8", "--model.layers", "1", "--recipe.epochs", "1"]
+SMALL = ["--model.channels", "8", "--model.layers", "1", "--train.epochs", "1"]
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def molecules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in files:
         (tmp_path / "molecules" / name).write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path / "sets"))
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path / "sets"))
 
 
 def test_every_example_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +43,7 @@ def test_its_commands_show_train_and_score_its_example(capsys: pytest.CaptureFix
     show, train, score, score_part = (shlex.split(line)[1:] for line in lines)
     main(show)
     assert Path("info.png").is_file()
-    main([*train, *SMALL, "--folder", "run"])
+    main([*train, *SMALL, "--run_dir", "run"])
     assert Path("run/best.safetensors").is_file()
     assert "graphmamba predict run" in capsys.readouterr().out
     for words, graphs in ((score, 4), (score_part, 1)):

@@ -212,8 +212,8 @@ def test_the_class_of_processed_files_is_never_made(tmp_path: Path) -> None:
         read_tensors(tmp_path / "train.pt")
 
 
-def raw_folder(root: Path, name: str) -> Path:
-    folder = root / name / "raw"
+def raw_folder(data_dir: Path, name: str) -> Path:
+    folder = data_dir / name / "raw"
     folder.mkdir(parents=True)
     return folder
 

@@ -16,7 +16,9 @@ __all__ = ["served"]
 
 @pytest.mark.usefixtures("served")
 def test_what_no_checksum_is_published_for_is_named_by_its_content(tmp_path: Path) -> None:
-    found = [download_lrgb("peptides-func", tmp_path / root).source for root in ("one", "other")]
+    found = [
+        download_lrgb("peptides-func", tmp_path / data_dir).source for data_dir in ("one", "other")
+    ]
     assert found[0] == found[1]
     assert "compared with no checksum, since none is published; its files have the hash" in found[0]
     (tmp_path / "other" / "peptides-func" / "raw" / "more").write_text("more")

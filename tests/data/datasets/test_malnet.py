@@ -78,7 +78,7 @@ def test_published_edge_lists_give_the_same(tmp_path: Path) -> None:
         ("", [[], []]),
         (" \n\n", [[], []]),
     ],
-    ids=["plain", "other blanks", "no edges", "blanks alone"],
+    ids=["residual", "other blanks", "no edges", "blanks alone"],
 )
 def test_an_edge_list_is_read(rows: str, expected: list[list[int]], tmp_path: Path) -> None:
     (tmp_path / "a.edgelist").write_text(HEADER + rows)

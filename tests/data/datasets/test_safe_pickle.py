@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from graphmamba.data.cache import open_or_build
-from graphmamba.data.custom import open_own, read_npz
+from graphmamba.data.custom import open_custom, read_npz
 from graphmamba.data.datasets.download import read_tensors
 from graphmamba.data.datasets.files import read_arrays
 from graphmamba.data.datasets.peptides import read_split
@@ -85,7 +85,9 @@ def test_the_rule_sees_what_could(text: str, tmp_path: Path) -> None:
 READERS: dict[str, Callable[[Path], object]] = {
     "raw files": lambda path: read_arrays(path, ["x"]),
     "own arrays": read_npz,
-    "own path": lambda path: open_own(path.rename(path.with_suffix(".npz")), root=path.parent),
+    "own path": lambda path: open_custom(
+        path.rename(path.with_suffix(".npz")), data_dir=path.parent
+    ),
     "regions": read_tensor_pickle,
     "arrays": read_array_pickle,
     "downloads": read_tensors,
@@ -130,10 +132,10 @@ def test_a_bomb_in_the_cache_does_not_go_off(name: str, tmp_path: Path) -> None:
     assert not (tmp_path / "trace").exists()
     (tmp_path / "own").mkdir()
     path = write_npz(tmp_path / "three.npz")
-    open_own(path, root=tmp_path)
+    open_custom(path, data_dir=tmp_path)
     (about,) = (tmp_path / "own").glob("*.json")
     about.write_bytes(pickle.dumps(Bomb(tmp_path / "trace")))
-    assert open_own(path, root=tmp_path).task.loss == "l1"
+    assert open_custom(path, data_dir=tmp_path).task.loss == "l1"
     assert not (tmp_path / "trace").exists()
 
 

@@ -15,7 +15,7 @@ from graphmamba.data.datasets.sources import (
     SOURCES,
     build_benchmark,
     check_benchmark,
-    default_root,
+    default_data_dir,
     how_to_get,
     open_benchmark,
     open_with_columns,
@@ -85,11 +85,11 @@ def test_a_wrong_file_leaves_nothing_behind(tmp_path: Path) -> None:
         open_benchmark("malnet-tiny", tmp_path / "sets")
 
 
-def save_parts(folder: Path, ending: str, graph: dict[str, torch.Tensor]) -> None:
+def save_parts(folder: Path, stop_reason: str, graph: dict[str, torch.Tensor]) -> None:
     """Three parts of two graphs each, as PyG keeps what it has processed."""
     folder.mkdir()
     for part in ("train", "val", "test"):
-        InMemoryDataset.save([Data(**graph)] * 2, str(folder / f"{part}{ending}"))
+        InMemoryDataset.save([Data(**graph)] * 2, str(folder / f"{part}{stop_reason}"))
 
 
 EDGES = torch.tensor([[0, 1], [1, 0]])
@@ -171,7 +171,7 @@ def test_drawn_sets_are_made_when_they_are_asked_for(tmp_path: Path) -> None:
 def test_seeds_that_no_generator_takes_leave_nothing_behind(tmp_path: Path, seed: int) -> None:
     for make in (build_benchmark, open_benchmark):
         with pytest.raises(UserError, match=f"seed must be at least 0 and less than .* {seed}"):
-            make("pattern", root=tmp_path, seed=seed)
+            make("pattern", data_dir=tmp_path, seed=seed)
     assert not list(tmp_path.iterdir())
 
 
@@ -181,23 +181,23 @@ def test_a_missing_set_tells_how_to_get_it(tmp_path: Path) -> None:
     ) as told:
         open_benchmark("peptides-func", tmp_path)
     assert "peptide_multi_class_dataset.csv" in str(told.value)
-    assert f"`graphmamba data build peptides-func --root {tmp_path}`" in str(told.value)
+    assert f"`graphmamba data build peptides-func --data_dir {tmp_path}`" in str(told.value)
     assert not list(tmp_path.iterdir())
 
 
 def test_only_another_root_than_the_default_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path))
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path))
     assert how_to_get("mnist", tmp_path) == how_to_get("mnist")
     assert "data build mnist`" in how_to_get("mnist")
-    assert "data build mnist --root 'my sets'`" in how_to_get("mnist", Path("my sets"))
+    assert "data build mnist --data_dir 'my sets'`" in how_to_get("mnist", Path("my sets"))
 
 
 def test_an_empty_root_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", "")
-    assert default_root() == tmp_path / ".cache" / "graphmamba"
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", "")
+    assert default_data_dir() == tmp_path / ".cache" / "graphmamba"
 
 
 def test_files_and_a_download_are_not_asked_for_together(tmp_path: Path) -> None:
@@ -231,12 +231,12 @@ def test_sizes_and_seeds_are_for_drawn_sets(tmp_path: Path) -> None:
         with pytest.raises(
             UserError, match="seed must be 0 for mnist, which is not generated, got 7"
         ):
-            door("mnist", root=tmp_path, seed=7)
+            door("mnist", data_dir=tmp_path, seed=7)
 
 
 def test_the_place_of_sets_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GRAPHMAMBA_ROOT", str(tmp_path))
-    assert sources.default_root() == tmp_path
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path))
+    assert sources.default_data_dir() == tmp_path
 
 
 @pytest.mark.parametrize(
@@ -245,41 +245,41 @@ def test_the_place_of_sets_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_a_model_reads_what_the_door_gives(name: str, tmp_path: Path) -> None:
     experiment = load_experiment(name, {"model.layers": 1})
     model = experiment.build().eval()
-    store = open_with_columns(experiment.benchmark, model.precompute, tmp_path, sizes=SIZES)
-    plain = open_benchmark(experiment.benchmark, tmp_path, sizes=SIZES)
+    store = open_with_columns(experiment.dataset, model.precompute, tmp_path, sizes=SIZES)
+    plain = open_benchmark(experiment.dataset, tmp_path, sizes=SIZES)
     batch = store.batch(store.split_ids("validation"))
     given = set(add_columns(plain[0], model.precompute).keys())
     assert set(batch.keys()) - {"batch", "ptr", "graph_key"} == given
     with torch.no_grad():
-        assert model(batch).shape == (batch.num_nodes, experiment.data.task.outputs)
+        assert model(batch).shape == (batch.num_nodes, experiment.dataset_info.task.outputs)
 
 
 def test_call_graphs_get_their_degrees_as_features(tmp_path: Path) -> None:
     write_malnet(tmp_path)
     build_benchmark("malnet-tiny", tmp_path, tmp_path)
-    store = open_with_columns("malnet-tiny", Precompute(walks=2), tmp_path)
+    store = open_with_columns("malnet-tiny", Precompute(walk_length=2), tmp_path)
     graph = store[0]
     assert set(graph.keys()) == {"x", "edge_index", "y", "random_walk"}
     assert torch.allclose(graph.x, local_degree_profile(graph.edge_index, graph.x.shape[0]))
 
 
 def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = open_with_columns("pattern", Precompute(frequencies=3), tmp_path, sizes=SIZES)
+    first = open_with_columns("pattern", Precompute(num_eigenvectors=3), tmp_path, sizes=SIZES)
 
     def refuse(*_: object) -> None:
         raise AssertionError("what is kept must be opened")
 
     monkeypatch.setattr(precompute, "precomputed", refuse)
     monkeypatch.setitem(sources.SOURCES, "pattern", sources.Source(refuse, generate=refuse))  # type: ignore[arg-type]
-    again = open_with_columns("pattern", Precompute(frequencies=3), tmp_path, sizes=SIZES)
+    again = open_with_columns("pattern", Precompute(num_eigenvectors=3), tmp_path, sizes=SIZES)
     assert torch.equal(again[1].laplacian_vectors, first[1].laplacian_vectors)
-    assert set(open_with_columns("pattern", root=tmp_path, sizes=SIZES)[0].keys()) == {
+    assert set(open_with_columns("pattern", data_dir=tmp_path, sizes=SIZES)[0].keys()) == {
         "x", "edge_index", "y",
     }  # fmt: skip
 
 
 def test_columns_follow_the_graphs_they_were_computed_from(tmp_path: Path) -> None:
-    asked = Precompute(walks=2)
+    asked = Precompute(walk_length=2)
     for edge in ([0, 7, 2, 9, 1, 3, 0], [7, 7, 2, 9, 1, 3, 0]):
         write_malnet(tmp_path, edge=np.array([edge, [7, 2, 2, 9, 0, 1, 1]], np.int16))
         build_benchmark("malnet-tiny", tmp_path, tmp_path)
@@ -290,7 +290,7 @@ def test_columns_follow_the_graphs_they_were_computed_from(tmp_path: Path) -> No
 def test_a_set_built_after_it_was_opened_leaves_its_columns_to_those_who_open_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, targets = Precompute(walks=2), [7, 2, 2, 9, 0, 1, 1]
+    asked, targets = Precompute(walk_length=2), [7, 2, 2, 9, 0, 1, 1]
 
     def build(*edges: int) -> None:
         write_malnet(tmp_path, edge=np.array([edges, targets], np.int16))

@@ -12,14 +12,14 @@ NO_EDGES = torch.empty(2, 0, dtype=torch.long)
 
 
 def test_spectrum_of_a_cycle() -> None:
-    vectors, values = laplacian_spectrum(CYCLE, nodes=4, frequencies=3)
+    vectors, values = laplacian_spectrum(CYCLE, nodes=4, num_eigenvectors=3)
     assert torch.allclose(values, torch.tensor([0.0, 2.0, 2.0]).expand(4, 3), atol=1e-6)
     assert torch.allclose(vectors.T @ vectors, torch.eye(3), atol=1e-6)
     assert torch.allclose(vectors[:, 0].abs(), torch.full((4,), 0.5))
 
 
 def test_spectrum_pads_small_graphs_with_nan() -> None:
-    vectors, values = laplacian_spectrum(PATH, nodes=3, frequencies=5)
+    vectors, values = laplacian_spectrum(PATH, nodes=3, num_eigenvectors=5)
     assert torch.isnan(vectors).sum(dim=1).tolist() == [2, 2, 2]
     assert torch.isnan(vectors).equal(torch.isnan(values))
     assert torch.allclose(values[0, :3], torch.tensor([0.0, 1.0, 3.0]), atol=1e-6)
@@ -35,7 +35,7 @@ def test_spectrum_ignores_direction_loops_and_repeats() -> None:
 
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_spectrum_without_edges_is_flat(nodes: int) -> None:
-    vectors, values = laplacian_spectrum(NO_EDGES, nodes, frequencies=2)
+    vectors, values = laplacian_spectrum(NO_EDGES, nodes, num_eigenvectors=2)
     kept = min(nodes, 2)
     assert not values[:, :kept].any()
     assert torch.allclose(vectors[:, :kept].norm(dim=0), torch.ones(kept))

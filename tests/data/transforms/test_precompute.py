@@ -40,7 +40,7 @@ KEPT_AS = {"set": "five molecules"}
 
 
 def test_columns_are_batched_like_nodes_and_edges() -> None:
-    asked = Precompute(frequencies=4, walks=3, expander_degree=2)
+    asked = Precompute(num_eigenvectors=4, walk_length=3, expander_degree=2)
     graph = Data(x=torch.ones(12, 1), edge_index=CYCLE)
     graphs = Batch.from_data_list([add_columns(graph, asked) for _ in range(2)])
     assert graphs.laplacian_vectors.shape == graphs.laplacian_values.shape == (24, 4)
@@ -54,7 +54,7 @@ def test_columns_are_batched_like_nodes_and_edges() -> None:
     ("asked", "message"),
     [
         ({"walks": -1}, "walks must be at least 0, got -1"),
-        ({"frequencies": -2}, "frequencies must be at least 0, got -2"),
+        ({"num_eigenvectors": -2}, "num_eigenvectors must be at least 0, got -2"),
         ({"expander_degree": -3}, "expander_degree must be at least 0, got -3"),
         ({"walks": 2.0}, "walks must be int, got 2.0"),
         ({"has_centrality": 1}, "has_centrality must be bool, got 1"),
@@ -165,7 +165,7 @@ def test_graphs_that_cannot_be_are_refused(columns: dict[str, Tensor], message: 
     edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
     graph = Data(**{"x": torch.ones(4, 1), "edge_index": edges, **columns})
     with typecheck_off(), pytest.raises(UserError, match=message):
-        add_columns(graph, Precompute(walks=2))
+        add_columns(graph, Precompute(walk_length=2))
 
 
 def edges_of(graph: networkx.Graph) -> Graph:
@@ -236,12 +236,12 @@ def assert_same_spectrum(ours: tuple[Tensor, Tensor], edges: Tensor, nodes: int)
 
 
 @pytest.mark.parametrize("dense_up_to", [512, 10], ids=["dense", "sparse"])
-@pytest.mark.parametrize("frequencies", [1, 4, 10, 40])
+@pytest.mark.parametrize("num_eigenvectors", [1, 4, 10, 40])
 def test_spectra_are_those_of_each_graph(
-    monkeypatch: pytest.MonkeyPatch, dense_up_to: int, frequencies: int
+    monkeypatch: pytest.MonkeyPatch, dense_up_to: int, num_eigenvectors: int
 ) -> None:
     monkeypatch.setattr(laplacian, "DENSE_UP_TO", dense_up_to)
-    vectors, values = laplacian.laplacian_spectra(GRAPH_SET, frequencies)
+    vectors, values = laplacian.laplacian_spectra(GRAPH_SET, num_eigenvectors)
     for place, (edges, nodes) in enumerate(GRAPHS.values()):
         assert_same_spectrum((rows_of(vectors, place), rows_of(values, place)), edges, nodes)
 
@@ -304,7 +304,7 @@ def test_no_eigenvalue_is_below_zero() -> None:
 def test_walks_are_those_of_each_graph(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setattr("graphmamba.data.transforms.random_walk.WALK_COLUMNS", width)
     monkeypatch.setattr("graphmamba.data.transforms.random_walk.WALK_ENTRIES", 600)
-    returns = add_precomputed(GRAPH_SET, Precompute(walks=6)).nodes["random_walk"]
+    returns = add_precomputed(GRAPH_SET, Precompute(walk_length=6)).nodes["random_walk"]
     for place, (edges, nodes) in enumerate(GRAPHS.values()):
         truth = return_probabilities(edges, nodes, 6)
         assert torch.allclose(rows_of(returns, place), truth, atol=1e-6)
@@ -377,7 +377,7 @@ def test_only_what_is_asked_for_is_computed_and_the_rest_stays() -> None:
         GRAPH_SET.node_ptr, GRAPH_SET.edge_ptr, GRAPH_SET.edge_index, nodes={"x": column}
     )
     assert add_precomputed(with_x, Precompute()).nodes == {"x": column}
-    done = add_precomputed(with_x, Precompute(frequencies=2))
+    done = add_precomputed(with_x, Precompute(num_eigenvectors=2))
     assert set(done.nodes) == {"x", "laplacian_vectors", "laplacian_values"}
     assert not done.pairs
     assert set(with_x.nodes) == {"x"}
@@ -414,13 +414,13 @@ def test_parts_ask_for_the_same_columns_one_by_one() -> None:
 
 def test_recipes_name_what_is_asked_for_and_nothing_else() -> None:
     assert Precompute().recipe() == {}
-    assert set(Precompute(frequencies=4).recipe()) == {"laplacian"}
-    assert "seed" not in json.dumps(Precompute(walks=4, seed=3).recipe())
+    assert set(Precompute(num_eigenvectors=4).recipe()) == {"laplacian"}
+    assert "seed" not in json.dumps(Precompute(walk_length=4, seed=3).recipe())
     recipe = EVERYTHING.recipe()
     assert json.loads(json.dumps(recipe)) == recipe
     assert len(recipe) == 6
     variants = [
-        Precompute(frequencies=5), Precompute(frequencies=4), Precompute(walks=4),
+        Precompute(num_eigenvectors=5), Precompute(num_eigenvectors=4), Precompute(walk_length=4),
         Precompute(expander_degree=4), Precompute(expander_degree=4, seed=1),
         Precompute(degree_profile="biased"), Precompute(degree_profile="unbiased"),
     ]  # fmt: skip
@@ -450,11 +450,11 @@ def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return compute(columns, part)  # type: ignore[arg-type]
 
     monkeypatch.setattr(precompute, "precomputed", count)
-    with_precomputed(STORE, Precompute(frequencies=3, walks=2), tmp_path, KEPT_AS)
-    with_precomputed(STORE, Precompute(frequencies=3, has_clusters=True), tmp_path, KEPT_AS)
+    with_precomputed(STORE, Precompute(num_eigenvectors=3, walk_length=2), tmp_path, KEPT_AS)
+    with_precomputed(STORE, Precompute(num_eigenvectors=3, has_clusters=True), tmp_path, KEPT_AS)
     assert computed == ["laplacian", "random_walk", "cluster"]
-    with_precomputed(STORE, Precompute(frequencies=4), tmp_path, KEPT_AS)
-    with_precomputed(STORE, Precompute(frequencies=3), tmp_path, {"set": "five others"})
+    with_precomputed(STORE, Precompute(num_eigenvectors=4), tmp_path, KEPT_AS)
+    with_precomputed(STORE, Precompute(num_eigenvectors=3), tmp_path, {"set": "five others"})
     assert computed[3:] == ["laplacian", "laplacian"]
 
 

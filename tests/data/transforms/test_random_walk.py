@@ -20,7 +20,9 @@ def test_return_probabilities_are_those_of_dense_powers(nodes: int) -> None:
     generator = torch.Generator().manual_seed(0)
     edges = torch.randint(nodes, (2, 3 * nodes), generator=generator)
     adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
-    adjacency.index_put_(tuple(edges), torch.ones(1, dtype=torch.float64), accumulate=True)
+    adjacency.index_put_(
+        tuple(edges), torch.ones(1, dtype=torch.float64), accumulate_grad_batches=True
+    )
     transition = adjacency / adjacency.sum(dim=1, keepdim=True).clamp_min(1.0)
     powers = [torch.linalg.matrix_power(transition, step) for step in (1, 2, 3, 4)]
     expected = torch.stack([power.diagonal() for power in powers], dim=1).float()

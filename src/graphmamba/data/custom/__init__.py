@@ -1,21 +1,21 @@
 """Custom graphs -> columns and a task: CSV folders, SMILES, `.npz`, PyG `Data`."""
 
 from graphmamba.data.custom.csv import read_folder
-from graphmamba.data.custom.labels import Kind, LabelRule, OwnData
+from graphmamba.data.custom.labels import CustomData, LabelRule, TaskKind
 from graphmamba.data.custom.npz import read_npz
-from graphmamba.data.custom.open import OwnStore, open_own
-from graphmamba.data.custom.options import OwnOptions
+from graphmamba.data.custom.open import CustomStore, open_custom
+from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.custom.smiles import read_smiles_csv
 
 __all__ = [
-    "Kind",
+    "CustomData",
+    "CustomStore",
+    "DataOptions",
     "LabelRule",
-    "OwnData",
-    "OwnOptions",
-    "OwnStore",
+    "TaskKind",
     "from_graphs",
-    "open_own",
+    "open_custom",
     "read_folder",
     "read_npz",
     "read_smiles_csv",

@@ -15,9 +15,9 @@ from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import (
     LARGEST,
+    CustomData,
     LabelRule,
     Labels,
-    OwnData,
     numbers_of,
     parse_number,
     read_labels,
@@ -34,7 +34,7 @@ LEVEL_FILES: dict[Level, str] = {"graph": "graphs.csv", "node": "nodes.csv", "li
 FILES = ("nodes.csv", "edges.csv", "graphs.csv", "pairs.csv")
 KEYS_OF = {"nodes.csv": {"graph", "node"}, "edges.csv": {"graph", "source", "target"}}
 """Columns that name rows, and are no features."""
-ANSWERS = LabelRule(kind="multi-label")
+ANSWERS = LabelRule(task="multi-label")
 
 
 @dataclass(frozen=True)
@@ -283,8 +283,8 @@ class Request:
         check_is("rule", rule, LabelRule)
         if not names or len(set(names)) < len(names):
             raise UserError(
-                "label (--label, or --own.label where a model is trained) must name one column or "
-                f"several different ones, got {', '.join(names) or 'none'}; {_listed(tables)}"
+                "target (--target, or --data.target where a model is trained) must name one column "
+                f"or several different ones, got {', '.join(names) or 'none'}; {_listed(tables)}"
             )
         if wrong := [name for name in names if name in KEYS]:
             raise UserError(f"label must be none of {sorted(KEYS)}, got {wrong[0]!r}")
@@ -307,7 +307,7 @@ def read_folder(
     rule: LabelRule | None = None,
     level: Level | None = None,
     is_undirected: bool = False,
-) -> OwnData:
+) -> CustomData:
     """Read a user's graphs; `docs/own-data.md` describes the files.
 
     Args:
@@ -328,7 +328,7 @@ def read_folder(
     _place_labels(columns, tables, roster, level, labels)
     names = () if level == "link" else labels.names
     columns = replace(columns, split=read_split(graphs))
-    return OwnData(columns, numbers_of(columns), task_of(level, labels), names)
+    return CustomData(columns, numbers_of(columns), task_of(level, labels), names)
 
 
 def read_tables(folder: Path) -> dict[str, CsvTable]:
@@ -361,8 +361,8 @@ def _find_level(tables: dict[str, CsvTable], request: Request) -> Level:
         may_hold = _that_may_hold_labels(tables)
         listed = ", ".join(table.path.name for table in may_hold)
         raise UserError(
-            f"{folder}: label (--label, or --own.label where a model is trained) must be a column "
-            f"of {listed}, got {name!r}; {_listed(may_hold)}"
+            f"{folder}: target (--target, or --data.target where a model is trained) must be a "
+            f"column of {listed}, got {name!r}; {_listed(may_hold)}"
         )
     if len(found) > 1:
         files = [LEVEL_FILES[level] for level in found]

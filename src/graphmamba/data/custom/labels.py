@@ -17,7 +17,7 @@ from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
 LARGEST = float(torch.finfo(torch.float32).max)
-Kind = Literal["classes", "regression", "multi-label"]
+TaskKind = Literal["classes", "regression", "multi-label"]
 UNKNOWN = -2
 LONGEST = 18
 """Digits of the largest whole number that is read as a class."""
@@ -33,7 +33,7 @@ Where = Callable[[int], str]
 """What a message calls a row: its file and line."""
 SHOWN = 6
 """Values that a message lists."""
-MEASURES: dict[Kind, tuple[LossName, MetricName]] = {
+MEASURES: dict[TaskKind, tuple[LossName, MetricName]] = {
     "classes": ("cross_entropy", "accuracy"),
     "multi-label": ("binary_cross_entropy", "average_precision"),
     "regression": ("l1", "mean_absolute_error"),
@@ -52,7 +52,7 @@ def parse_number(cell: str, or_else: float) -> float:
 class LabelRule:
     """What a user says about the labels; what is left out is read from the values."""
 
-    kind: Kind | None = None
+    task: TaskKind | None = None
     """What labels are."""
     classes: int | tuple[str, ...] | None = None
     """How many classes there are, numbered from 0, or their names in order."""
@@ -61,9 +61,9 @@ class LabelRule:
         check_types(self)
         if self.classes is None:
             return
-        if self.kind not in (None, "classes"):
+        if self.task not in (None, "classes"):
             raise UserError(
-                f"classes must be left out where kind={self.kind!r}, got {self.classes!r}"
+                f"classes must be left out where task={self.task!r}, got {self.classes!r}"
             )
         if isinstance(self.classes, int):
             check_least("classes", self.classes, LEAST_CLASSES)
@@ -77,7 +77,7 @@ class LabelRule:
 class Labels:
     """Labels of all rows. A row without a label has class -1, or NaN."""
 
-    kind: Kind
+    kind: TaskKind
     values: Tensor
     """Whole numbers [rows] where they are classes, floats [rows, columns] otherwise."""
     names: tuple[str, ...]
@@ -92,7 +92,7 @@ def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) ->
         rule: What the user states.
         where: What a message calls a row.
     """
-    kind = rule.kind or _read_kind(columns, rule, where)
+    kind = rule.task or _read_kind(columns, rule, where)
     if kind != "classes":
         values = np.stack([_floats(name, columns[name], where) for name in columns], axis=1)
         if kind == "multi-label":
@@ -101,7 +101,7 @@ def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) ->
             raise UserError(f"{where(0)}: {_listed(tuple(columns))} must hold a label, got none")
         return Labels(kind, torch.from_numpy(values).float(), tuple(columns))
     if len(columns) > 1:
-        raise UserError(f"label must be one column where kind='classes', got {list(columns)}")
+        raise UserError(f"label must be one column where task='classes', got {list(columns)}")
     ((name, cells),) = columns.items()
     classes = _class_names(name, cells, rule, where)
     # 1.0 is the class 1, unless both are names
@@ -117,7 +117,7 @@ def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) ->
     return Labels("classes", torch.tensor(found, dtype=torch.int64), classes)
 
 
-def _read_kind(columns: dict[str, list[str]], rule: LabelRule, where: Where) -> Kind:
+def _read_kind(columns: dict[str, list[str]], rule: LabelRule, where: Where) -> TaskKind:
     """Several columns of 0 and 1 are answers; one column of words or whole numbers is classes."""
     if rule.classes is not None:
         return "classes"
@@ -131,7 +131,7 @@ def _read_kind(columns: dict[str, list[str]], rule: LabelRule, where: Where) -> 
     if words and len(words) < len(filled):
         raise UserError(
             f"{where(column.index(words[0]))}: {name} must be all numbers or all words, "
-            f"got {words[0]!r}; state kind='classes' if this is meant"
+            f"got {words[0]!r}; state task='classes' if this is meant"
         )
     return "classes" if words or all(map(_is_whole, filled)) else "regression"
 
@@ -155,13 +155,13 @@ def _class_names(name: str, cells: list[str], rule: LabelRule, where: Where) -> 
     if len(found) > MOST_CLASSES:
         raise UserError(
             f"{where(0)}: {name} must hold at most {MOST_CLASSES} classes, got {len(found)}; "
-            f"state kind='regression' or the number of classes if this is meant"
+            f"state task='regression' or the number of classes if this is meant"
         )
     if not is_whole:
         return tuple(sorted(found))
     names = tuple(sorted(found, key=lambda text: (int(text), text)))
     _check_whole(name, names, lambda text: where(cells.index(text)))
-    if has_decimals and rule.kind is None:
+    if has_decimals and rule.task is None:
         _check_no_targets(name, names)
     return names
 
@@ -171,7 +171,7 @@ def _check_whole(name: str, names: tuple[str, ...], where: Callable[[str], str])
     if int(names[0]) < 0:
         raise UserError(
             f"{where(names[0])}: {name} must not be below 0, got {names[0]!r}; state "
-            "kind='regression' if these are targets, or the names of the classes"
+            "task='regression' if these are targets, or the names of the classes"
         )
     for one, other in itertools.pairwise(names):
         if int(one) == int(other):
@@ -187,8 +187,8 @@ def _check_no_targets(name: str, names: tuple[str, ...]) -> None:
     if highest >= FEW and 2 * len(names) < highest + 1:
         raise UserError(
             f"{name} must hold half of the classes 0 to {highest} at least where they are written "
-            f"with decimals, got {len(names)} of them, {_listed(names)}; state kind='regression' "
-            "or kind='classes'"
+            f"with decimals, got {len(names)} of them, {_listed(names)}; state task='regression' "
+            "or task='classes'"
         )
 
 
@@ -239,7 +239,7 @@ def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
     values = values[:, None] if values.dim() == 1 else values
     if not values.is_floating_point():
         values = _signed(values, where)
-    kind = rule.kind or _kind_of_numbers(values, rule)
+    kind = rule.task or _kind_of_numbers(values, rule)
     if kind == "multi-label" and not values.is_floating_point():
         values = values.double().masked_fill(values == -1, torch.nan)
     if kind != "classes":
@@ -249,7 +249,7 @@ def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
             raise UserError("y must hold a label somewhere, got none")
         return Labels(kind, targets, names)
     if values.shape[1] != 1:
-        raise UserError(f"y must have one column where kind='classes', got {values.shape[1]}")
+        raise UserError(f"y must have one column where task='classes', got {values.shape[1]}")
     number = _whole(values[:, 0], where)
     highest = int(number.max()) if number.numel() else -1
     if rule == LabelRule():
@@ -275,7 +275,7 @@ def _signed(values: Tensor, where: Where) -> Int[Tensor, "rows columns"]:
     return numbers
 
 
-def _kind_of_numbers(values: Tensor, rule: LabelRule) -> Kind:
+def _kind_of_numbers(values: Tensor, rule: LabelRule) -> TaskKind:
     if rule.classes is not None:
         return "classes"
     if values.shape[1] == 1:
@@ -293,7 +293,7 @@ def _check_gaps(number: Int[Tensor, " rows"], highest: int) -> None:
         raise UserError(
             f"y must hold half of the classes 0 to {highest} at least, got {len(found)} of them, "
             f"{shown}; number the classes from 0 without gaps, make y a float if these are "
-            f"targets, or state kind='regression' or classes={highest + 1}"
+            f"targets, or state task='regression' or classes={highest + 1}"
         )
 
 
@@ -305,7 +305,7 @@ def _numbered_classes(
     if stated is None and highest >= MOST_CLASSES:
         raise UserError(
             f"y must be below {MOST_CLASSES} where it is a class, got {highest}; state "
-            "kind='regression' or the number of classes if this is meant"
+            "task='regression' or the number of classes if this is meant"
         )
     if stated is None and highest < 0:
         raise UserError("y must hold a label somewhere, got none")
@@ -329,7 +329,7 @@ def _whole(values: Tensor, where: Where) -> Int[Tensor, " rows"]:
     return values.long()
 
 
-def _targets(values: Tensor, kind: Kind, where: Where) -> Float[Tensor, "rows columns"]:
+def _targets(values: Tensor, kind: TaskKind, where: Where) -> Float[Tensor, "rows columns"]:
     targets = values.float()
     is_wrong = torch.isinf(targets)
     if kind == "multi-label":
@@ -342,7 +342,7 @@ def _targets(values: Tensor, kind: Kind, where: Where) -> Float[Tensor, "rows co
 
 
 @dataclass(frozen=True)
-class OwnData:
+class CustomData:
     """A user's graphs, ready for the store and for building a model."""
 
     columns: GraphColumns

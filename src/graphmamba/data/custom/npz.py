@@ -13,9 +13,9 @@ from torch import Tensor
 from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import (
+    CustomData,
     LabelRule,
     Labels,
-    OwnData,
     Where,
     number_labels,
     numbers_of,
@@ -42,7 +42,7 @@ BROKEN = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeE
 """What NumPy and the archive raise over files that are cut off, foreign or made to harm."""
 
 
-def assemble(arrays: Arrays, rule: LabelRule, level: Level | None, source: str) -> OwnData:
+def assemble(arrays: Arrays, rule: LabelRule, level: Level | None, source: str) -> CustomData:
     """Check the arrays that `docs/own-data.md` describes and tell what they are there for."""
     check_choice("level", level, (None, *LEVELS))
     columns = assemble_unlabelled(arrays, source)
@@ -52,7 +52,7 @@ def assemble(arrays: Arrays, rule: LabelRule, level: Level | None, source: str) 
     level = level or _find_level(arrays, columns, source)
     labels = _place_labels(arrays, columns, rule, level, source)
     names = () if level == "link" else labels.names
-    return OwnData(columns, numbers_of(columns), task_of(level, labels), names)
+    return CustomData(columns, numbers_of(columns), task_of(level, labels), names)
 
 
 def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
@@ -238,7 +238,7 @@ def _kind(values: Tensor) -> str:
 
 def read_npz(
     path: Path | str, rule: LabelRule | None = None, level: Level | None = None
-) -> OwnData:
+) -> CustomData:
     """Read a user's graphs; `docs/own-data.md` describes the arrays.
 
     Args:

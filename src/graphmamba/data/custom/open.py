@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from graphmamba.atomic import cannot_read, write_json
 from graphmamba.checks import check_is
 from graphmamba.data.cache import DamagedError, file_hash, open_or_build, recipe_hash
 from graphmamba.data.catalog import Features, Task
@@ -22,7 +23,7 @@ from graphmamba.data.custom.csv import (
     read_split,
     read_tables,
 )
-from graphmamba.data.custom.labels import OwnData
+from graphmamba.data.custom.labels import CustomData
 from graphmamba.data.custom.npz import (
     UNLABELLED,
     assemble_pairs,
@@ -30,27 +31,26 @@ from graphmamba.data.custom.npz import (
     load_arrays,
     read_npz,
 )
-from graphmamba.data.custom.options import OwnOptions, check_names, check_read, format_of
+from graphmamba.data.custom.options import DataOptions, check_names, check_read, format_of
 from graphmamba.data.custom.smiles import read_smiles_csv
 from graphmamba.data.datasets.molecules import read_smiles
-from graphmamba.data.datasets.sources import default_root
+from graphmamba.data.datasets.sources import default_data_dir
 from graphmamba.data.parallel import track
-from graphmamba.data.splits import draw_split
+from graphmamba.data.splits import random_split
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns, Pairs
 from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
-from graphmamba.whole_files import cannot_read, write_json
 
 READING = 4
 """Counts changes in how files are read; what is kept then becomes stale."""
 OWN = "own"
-"""Folder under the root where users' graphs are kept."""
+"""Folder in the data directory where users' graphs are kept."""
 
 
 @dataclass(frozen=True)
-class OwnStore:
+class CustomStore:
     """A user's graphs, ready for training."""
 
     store: GraphStore
@@ -66,38 +66,38 @@ class OwnStore:
     folder: Path
     """Where they are kept, and what is computed from them."""
 
-    def with_columns(self, asked: Precompute) -> "OwnStore":
+    def with_columns(self, asked: Precompute) -> "CustomStore":
         """Return the graphs with the pre-computed columns that a model reads, kept on disk too."""
         store = with_precomputed(self.store, asked, self.folder, self.recipe)
         return replace(self, store=store)
 
 
-def open_own(
+def open_custom(
     path: Path | str,
-    options: OwnOptions | None = None,
-    root: Path | None = None,
+    options: DataOptions | None = None,
+    data_dir: Path | None = None,
     *,
     rebuild: bool = False,
     draws_split: bool = True,
-) -> OwnStore:
+) -> CustomStore:
     """Open a folder of CSV files, an `.npz` of arrays, or a CSV of molecules.
 
-    What is read is kept under the root by the contents of the files and the options: opening it
-    again takes no time, and a file that changed is read anew. `docs/own-data.md` describes the
-    files.
+    What is read is kept in the data directory by the contents of the files and the options:
+    opening it again takes no time, and a file that changed is read anew. `docs/own-data.md`
+    describes the files.
 
     Args:
         path: The folder, the `.npz`, or the `.csv`.
         options: What the files do not say themselves, such as which column is the label.
-        root: Where sets are kept; None for the default place.
+        data_dir: Where sets are kept; None for the default place.
         rebuild: Whether to read again what is kept, such as a damaged file.
         draws_split: Whether graphs get a split where the files do not say which.
     """
-    path, options = Path(path), options or OwnOptions()
-    check_is("options", options, OwnOptions)
+    path, options = Path(path), options or DataOptions()
+    check_is("options", options, DataOptions)
     read, files = _reader_of(path, options)
     recipe = _recipe(path, options, files)
-    folder = (root or default_root()) / OWN
+    folder = (data_dir or default_data_dir()) / OWN
     about = folder / f"{recipe_hash(recipe)[:16]}.json"
 
     def build() -> GraphColumns:
@@ -117,39 +117,39 @@ def open_own(
         store, features, task, names = opened(True)
     if draws_split:
         store = _with_split(store, options)
-    return OwnStore(store, features, task, names, recipe, folder)
+    return CustomStore(store, features, task, names, recipe, folder)
 
 
-def look_at_own(
-    path: Path | str, options: OwnOptions | None = None, root: Path | None = None
-) -> tuple[OwnStore, bool]:
+def inspect_custom(
+    path: Path | str, options: DataOptions | None = None, data_dir: Path | None = None
+) -> tuple[CustomStore, bool]:
     """Open own graphs for a look, in memory alone where nothing can be kept.
 
     Args:
-        path: As in `open_own`.
+        path: As in `open_custom`.
         options: As there.
-        root: As there.
+        data_dir: As there.
 
     Returns:
-        The graphs, and whether they are kept under the root.
+        The graphs, and whether they are kept in the data directory.
     """
     try:
-        return open_own(path, options, root), True
+        return open_custom(path, options, data_dir), True
     except UnwritableError:
-        path, options = Path(path), options or OwnOptions()
+        path, options = Path(path), options or DataOptions()
         read, files = _reader_of(path, options)
-        own, folder = read(), (root or default_root()) / OWN
+        own, folder = read(), (data_dir or default_data_dir()) / OWN
         store = _with_split(GraphStore(own.columns), options)
         recipe = _recipe(path, options, files)
-        return OwnStore(store, own.features, own.task, own.names, recipe, folder), False
+        return CustomStore(store, own.features, own.task, own.names, recipe, folder), False
 
 
-def is_own(path: Path | str) -> bool:
+def is_custom(path: Path | str) -> bool:
     """Whether a word names own graphs rather than a benchmark: it is a folder, `.npz` or `.csv`."""
     return Path(path).is_dir() or Path(path).suffix in {".npz", ".csv"}
 
 
-def _reader_of(path: Path, options: OwnOptions) -> tuple[Callable[[], OwnData], Iterable[Path]]:
+def _reader_of(path: Path, options: DataOptions) -> tuple[Callable[[], CustomData], Iterable[Path]]:
     """How a path is read, and the files whose contents count."""
     if (kind := format_of(path)) is not None and path.exists():
         check_read(options, kind, str(path))
@@ -158,7 +158,7 @@ def _reader_of(path: Path, options: OwnOptions) -> tuple[Callable[[], OwnData], 
         for file in found:
             check_regular(file)
         return partial(
-            read_folder, path, options.labels, options.rule, options.level, options.is_undirected
+            read_folder, path, options.targets, options.rule, options.level, options.undirected
         ), found
     if not path.is_file():
         # A run keeps the path as it was given, and may be gone on with from elsewhere.
@@ -169,11 +169,11 @@ def _reader_of(path: Path, options: OwnOptions) -> tuple[Callable[[], OwnData], 
     if path.suffix == ".csv":
         if options.level not in (None, "graph"):
             raise UserError(f"level must be 'graph' for molecules, got {options.level!r}")
-        return partial(read_smiles_csv, path, options.labels, options.rule, options.smiles), [path]
+        return partial(read_smiles_csv, path, options.targets, options.rule, options.smiles), [path]
     raise UserError(f"own graphs must be a folder, an .npz or a .csv, got '{path}'")
 
 
-def _recipe(path: Path, options: OwnOptions, files: Iterable[Path]) -> dict[str, Any]:
+def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str, Any]:
     return {
         "own": path.name,
         "reading": READING,
@@ -182,19 +182,19 @@ def _recipe(path: Path, options: OwnOptions, files: Iterable[Path]) -> dict[str,
     }
 
 
-def _with_split(store: GraphStore, options: OwnOptions) -> GraphStore:
+def _with_split(store: GraphStore, options: DataOptions) -> GraphStore:
     """Draw the split of each graph where the files do not say it."""
     if store.split is not None:
         return store
-    split = draw_split(len(store), options.fractions, options.split_seed)
+    split = random_split(len(store), options.split_ratios, options.split_seed)
     return GraphStore.from_tables(store.tables, split, store.source)
 
 
-def _options_that_matter(options: OwnOptions) -> dict[str, Any]:
+def _options_that_matter(options: DataOptions) -> dict[str, Any]:
     """All but the split, which is drawn anew each time: what is computed of graphs stays valid."""
-    left_out = {"fractions", "split_seed"}
+    left_out = {"split_ratios", "split_seed"}
     kept = {name: value for name, value in asdict(options).items() if name not in left_out}
-    return kept | {"label": options.labels}
+    return kept | {"target": options.targets}
 
 
 def _read(path: Path) -> tuple[Features, Task, tuple[str, ...]]:
@@ -230,7 +230,7 @@ class Unlabelled:
 
 
 def read_unlabelled(
-    path: Path | str, options: OwnOptions, columns: tuple[str, ...] = (), has_split: bool = False
+    path: Path | str, options: DataOptions, columns: tuple[str, ...] = (), has_split: bool = False
 ) -> Unlabelled:
     """Read graphs to predict.
 
@@ -249,15 +249,15 @@ def read_unlabelled(
     suffix = "" if path.is_dir() else path.suffix
     if suffix not in READERS:
         raise UserError(f"graphs to predict must be a folder, .npz or .csv, got '{path}'")
-    check_names(path, options.labels, columns)
+    check_names(path, options.targets, columns)
     return READERS[suffix](path, options, has_split)
 
 
-def _read_folder(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled:
+def _read_folder(path: Path, options: DataOptions, has_split: bool) -> Unlabelled:
     tables = read_tables(path)
     nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
     roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
-    columns = columns_of_tables(tables, roster, options.labels, options.is_undirected)
+    columns = columns_of_tables(tables, roster, options.targets, options.undirected)
     if "pairs.csv" in tables:
         columns.pairs[LINKS] = lay_pairs(tables["pairs.csv"], roster)
     names = nodes.filled("node")
@@ -268,7 +268,7 @@ def _read_folder(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled
     )
 
 
-def _read_npz(path: Path, _options: OwnOptions, has_split: bool) -> Unlabelled:
+def _read_npz(path: Path, _options: DataOptions, has_split: bool) -> Unlabelled:
     arrays = load_arrays(path, UNLABELLED if has_split else UNLABELLED - {"split"})
     columns = assemble_unlabelled(arrays, str(path))
     if "pair_ptr" in arrays and LINKS in arrays:
@@ -277,7 +277,7 @@ def _read_npz(path: Path, _options: OwnOptions, has_split: bool) -> Unlabelled:
     return Unlabelled(columns)
 
 
-def _read_smiles(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled:
+def _read_smiles(path: Path, options: DataOptions, has_split: bool) -> Unlabelled:
     table = read_csv(path)
     molecules = table.filled(options.smiles)
     split = read_split(table) if has_split else None
@@ -287,7 +287,7 @@ def _read_smiles(path: Path, options: OwnOptions, has_split: bool) -> Unlabelled
     return Unlabelled(replace(columns, split=split))
 
 
-READERS: dict[str, Callable[[Path, OwnOptions, bool], Unlabelled]] = {
+READERS: dict[str, Callable[[Path, DataOptions, bool], Unlabelled]] = {
     "": _read_folder,
     ".npz": _read_npz,
     ".csv": _read_smiles,

@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 from graphmamba.checks import check_seed, check_types
 from graphmamba.data.catalog import Benchmark, Features, Level, Task
 from graphmamba.data.custom.csv import folder_features
-from graphmamba.data.custom.labels import Kind, LabelRule
+from graphmamba.data.custom.labels import LabelRule, TaskKind
 from graphmamba.data.custom.npz import array_features
-from graphmamba.data.splits import Fractions
+from graphmamba.data.splits import SplitRatios
 from graphmamba.errors import UserError
 from graphmamba.parse import words_in
 
@@ -19,8 +19,8 @@ Format = Literal["folder", ".csv", ".npz", "graphs", "benchmark"]
 WORDS: dict[Format, str] = {"folder": "a folder of CSV files", ".csv": "a CSV of molecules"}
 """What a message calls formats that have options of their own."""
 READ_FOR: dict[str, tuple[Format, ...]] = {
-    "label": ("folder", ".csv"),
-    "is_undirected": ("folder",),
+    "target": ("folder", ".csv"),
+    "undirected": ("folder",),
     "smiles": (".csv",),
 }
 """Formats that an option is read for; one that is not listed is read for all own graphs."""
@@ -28,22 +28,22 @@ OWN: tuple[Format, ...] = ("folder", ".csv", ".npz", "graphs")
 
 
 @dataclass(frozen=True)
-class OwnOptions:
+class DataOptions:
     """How own graphs are read; what is left out is read from the files."""
 
-    label: str | tuple[str, ...] = ()
+    target: str | tuple[str, ...] = ()
     """Label columns of a folder or of a CSV of molecules; arrays have the name `y` for them."""
-    kind: Kind | None = None
+    task: TaskKind | None = None
     """What labels are: classes, regression or multi-label."""
     classes: int | tuple[str, ...] | None = None
     """How many classes there are, numbered from 0, or their names in order."""
     level: Level | None = None
     """What is labelled: graph, node or link."""
-    is_undirected: bool = False
+    undirected: bool = False
     """Whether each edge of a folder is written once and goes both ways."""
     smiles: str = "smiles"
     """The column of SMILES in a CSV of molecules."""
-    fractions: Fractions = (0.8, 0.1, 0.1)
+    split_ratios: SplitRatios = (0.8, 0.1, 0.1)
     """Shares of training, validation and test, where the files do not say who is in which."""
     split_seed: int = 0
     """What such a split is drawn from."""
@@ -51,23 +51,23 @@ class OwnOptions:
     def __post_init__(self) -> None:
         check_types(self)
         # a model is trained, chosen and tested: no split may be empty
-        if not min(self.fractions) > 0 or not math.isclose(sum(self.fractions), 1):
+        if not min(self.split_ratios) > 0 or not math.isclose(sum(self.split_ratios), 1):
             raise UserError(
-                "fractions must be three shares above 0, of training, validation and test, that "
-                f"add up to 1, got {self.fractions}"
+                "split_ratios must be three shares above 0, of training, validation and test, that "
+                f"add up to 1, got {self.split_ratios}"
             )
         check_seed("split_seed", self.split_seed)
-        LabelRule(self.kind, self.classes)
+        LabelRule(self.task, self.classes)
 
     @property
-    def labels(self) -> tuple[str, ...]:
+    def targets(self) -> tuple[str, ...]:
         """The label columns."""
-        return (self.label,) if isinstance(self.label, str) else self.label
+        return (self.target,) if isinstance(self.target, str) else self.target
 
     @property
     def rule(self) -> LabelRule:
         """What is said about the labels."""
-        return LabelRule(self.kind, self.classes)
+        return LabelRule(self.task, self.classes)
 
 
 def names_given(given: list[str] | str, option: str) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def format_of(path: Path) -> Format | None:
     return next((known for known in get_args(Format) if known == found), None)
 
 
-def check_read(options: OwnOptions, kind: Format, where: str) -> None:
+def check_read(options: DataOptions, kind: Format, where: str) -> None:
     """Reject options that say something which nobody reads.
 
     Args:
@@ -97,17 +97,17 @@ def check_read(options: OwnOptions, kind: Format, where: str) -> None:
         raise UserError(f"{name} is read for {told} alone, got {shown} for {where}")
 
 
-def only_read(options: OwnOptions, kind: Format) -> OwnOptions:
+def only_read(options: DataOptions, kind: Format) -> DataOptions:
     """Leave out what is not read: how graphs of a format are read says less about another."""
-    defaults = OwnOptions()
+    defaults = DataOptions()
     return replace(options, **{name: getattr(defaults, name) for name in _unread(options, kind)})
 
 
-def _unread(options: OwnOptions, kind: Format) -> list[str]:
+def _unread(options: DataOptions, kind: Format) -> list[str]:
     """Name the options that differ from their defaults for nothing."""
     return [
         field.name
-        for field in fields(OwnOptions)
+        for field in fields(DataOptions)
         if kind not in READ_FOR.get(field.name, OWN)
         and getattr(options, field.name) != field.default
     ]
@@ -149,43 +149,43 @@ def check_names(path: Path, label: tuple[str, ...], known: tuple[str, ...]) -> N
 
 
 @dataclass(frozen=True)
-class OwnSource(OwnOptions):
+class DataSource(DataOptions):
     """Where own graphs are, how they are read, and what was found in them."""
 
     path: str = ""
     """Folder of CSV files, an .npz of arrays, or a .csv of molecules."""
     features: Features | None = None
     """Columns of nodes and edges; filled in when the graphs are read."""
-    task: Task | None = None
+    labels: Task | None = None
     """What is predicted; filled in when the graphs are read."""
-    names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
     """Classes by their number, or label columns; filled in when the graphs are read."""
     columns: tuple[str, ...] = ()
     """Feature columns in their order, where files name them; filled in when they are read."""
 
     @classmethod
-    def of(cls, options: OwnOptions, path: str = "") -> "OwnSource":
+    def of(cls, options: DataOptions, path: str = "") -> "DataSource":
         """Begin with how graphs are read, and where they are, if it is in files."""
         return cls(**_shared(options), path=path)
 
     @property
-    def options(self) -> OwnOptions:
+    def options(self) -> DataOptions:
         """How the files are read."""
-        return OwnOptions(**_shared(self))
+        return DataOptions(**_shared(self))
 
-    def described(self, features: Features, task: Task, names: tuple[str, ...]) -> "OwnSource":
+    def described(self, features: Features, task: Task, names: tuple[str, ...]) -> "DataSource":
         """Return the source with what was found in its graphs."""
-        columns = feature_names(Path(self.path), self.labels) if self.path else ()
-        return replace(self, features=features, task=task, names=names, columns=columns)
+        columns = feature_names(Path(self.path), self.targets) if self.path else ()
+        return replace(self, features=features, labels=task, class_names=names, columns=columns)
 
     def as_benchmark(self) -> Benchmark:
         """Stand in the place of a catalogue's entry; sizes are those of the files."""
-        if self.features is None or self.task is None:
+        if self.features is None or self.labels is None:
             raise UserError(f"own graphs of '{self.path}' must be read before a model is built")
         title = self.path or "own graphs"
-        return Benchmark(title, self.features, self.task, 0, 0, 0, 0.0, 0.0, self.names)
+        return Benchmark(title, self.features, self.labels, 0, 0, 0, 0.0, 0.0, self.class_names)
 
 
-def _shared(options: OwnOptions) -> dict[str, Any]:
+def _shared(options: DataOptions) -> dict[str, Any]:
     """Entries that options and a source have in common."""
-    return {field.name: getattr(options, field.name) for field in fields(OwnOptions)}
+    return {field.name: getattr(options, field.name) for field in fields(DataOptions)}

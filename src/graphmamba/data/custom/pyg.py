@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
-from graphmamba.data.custom.labels import LabelRule, OwnData
+from graphmamba.data.custom.labels import CustomData, LabelRule
 from graphmamba.data.custom.npz import Arrays, assemble
 from graphmamba.data.from_pyg import Graphs, take_apart
 from graphmamba.data.splits import SPLITS
@@ -25,7 +25,7 @@ NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
 
 def from_graphs(
     graphs: Graphs, rule: LabelRule | None = None, level: Level | None = None
-) -> OwnData:
+) -> CustomData:
     """Take over `x`, `edge_index`, `edge_attr` and `y`, or `edge_label_index` and `edge_label`.
 
     Where graphs say in `split` which split they are in, as a word of CSV files, that counts.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from graphmamba.data.catalog import MOLECULES
 from graphmamba.data.custom.csv import Request, read_csv, read_split
-from graphmamba.data.custom.labels import LabelRule, OwnData, read_labels, task_of
+from graphmamba.data.custom.labels import CustomData, LabelRule, read_labels, task_of
 from graphmamba.data.datasets.molecules import read_smiles
 from graphmamba.data.parallel import track
 
@@ -16,7 +16,7 @@ def read_smiles_csv(
     label: str | Sequence[str],
     rule: LabelRule | None = None,
     smiles: str = "smiles",
-) -> OwnData:
+) -> CustomData:
     """Read one molecule a row, with its labels and, in a column `split`, its split.
 
     Args:
@@ -37,4 +37,4 @@ def read_smiles_csv(
     columns = replace(
         columns, graphs={"y": labels.values}, split=split, source=f"read from {table.path.name}"
     )
-    return OwnData(columns, MOLECULES, task_of("graph", labels), labels.names)
+    return CustomData(columns, MOLECULES, task_of("graph", labels), labels.names)

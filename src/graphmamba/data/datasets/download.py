@@ -273,25 +273,25 @@ def renumber(labels: Any) -> Int[Tensor, " nodes"]:
     return (is_used.cumsum(0) - 1)[given]
 
 
-def download_lrgb(name: str, root: Path) -> GraphColumns:
+def download_lrgb(name: str, data_dir: Path) -> GraphColumns:
     """Fetch a set of the Long Range Graph Benchmark."""
     from torch_geometric.datasets import LRGBDataset
 
-    return _read(name, _without_processing(LRGBDataset, root, name))
+    return _read(name, _without_processing(LRGBDataset, data_dir, name))
 
 
-def download_gnn_benchmark(name: str, root: Path) -> GraphColumns:
+def download_gnn_benchmark(name: str, data_dir: Path) -> GraphColumns:
     """Fetch MNIST, CIFAR10, CLUSTER or PATTERN as "Benchmarking GNNs" published them."""
     from torch_geometric.datasets import GNNBenchmarkDataset
 
-    return _read(name, _without_processing(GNNBenchmarkDataset, root, name.upper()))
+    return _read(name, _without_processing(GNNBenchmarkDataset, data_dir, name.upper()))
 
 
-def download_malnet(root: Path) -> GraphColumns:
+def download_malnet(data_dir: Path) -> GraphColumns:
     """Fetch MalNet-Tiny's edge lists and read them as the published code does."""
     from torch_geometric.datasets import MalNetTiny
 
-    dataset = _without_processing(MalNetTiny, root / "malnet-tiny", "MalNet-Tiny")
+    dataset = _without_processing(MalNetTiny, data_dir / "malnet-tiny", "MalNet-Tiny")
     _fetch(dataset)
     columns = read_edge_lists(Path(dataset.raw_dir))
     return replace(columns, source=_source_of(dataset))
@@ -313,10 +313,10 @@ def _source_of(dataset: Any) -> str:
     )
 
 
-def _without_processing(kind: Any, root: Path, name: str) -> Any:
+def _without_processing(kind: Any, data_dir: Path, name: str) -> Any:
     """Make one of PyG's data sets that knows where its files are and fetches them, no more."""
     dataset = kind.__new__(kind)
-    dataset.root, dataset.name = str(root), name
+    dataset.data_dir, dataset.name = str(data_dir), name
     return dataset
 
 
@@ -327,10 +327,10 @@ def _fetch(dataset: Any) -> None:
     """
     if all(Path(path).exists() for path in dataset.raw_paths):
         return
-    root, place = dataset.root, Path(dataset.raw_dir)
+    data_dir, place = dataset.data_dir, Path(dataset.raw_dir)
     place.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".download-", dir=place.parent) as partial:
-        dataset.root = partial
+        dataset.data_dir = partial
         fetched = Path(dataset.raw_dir)
         # some of PyG's classes remove it first, and fail where it is not there
         fetched.mkdir(parents=True)
@@ -340,7 +340,7 @@ def _fetch(dataset: Any) -> None:
         except BROKEN as error:
             raise UserError(f"{dataset.name} cannot be downloaded: {error}") from error
         finally:
-            dataset.root = root
+            dataset.data_dir = data_dir
         if place.exists():
             shutil.rmtree(place)
         fetched.rename(place)

@@ -112,38 +112,38 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def default_root() -> Path:
-    """Where sets are kept by default: $GRAPHMAMBA_ROOT, or a cache in the home folder."""
-    return Path(os.environ.get("GRAPHMAMBA_ROOT") or Path.home() / ".cache" / "graphmamba")
+def default_data_dir() -> Path:
+    """Where sets are kept by default: $GRAPHMAMBA_DATA_DIR, or a cache in the home folder."""
+    return Path(os.environ.get("GRAPHMAMBA_DATA_DIR") or Path.home() / ".cache" / "graphmamba")
 
 
 def open_benchmark(
-    name: str, root: Path | None = None, seed: int = 0, sizes: Sizes | None = None
+    name: str, data_dir: Path | None = None, seed: int = 0, sizes: Sizes | None = None
 ) -> GraphStore:
     """Open a benchmark that was built before; one with a recipe is generated where it is missing.
 
     Args:
         name: Its name in the catalogue.
-        root: Where sets are kept; None for the default place.
+        data_dir: Where sets are kept; None for the default place.
         seed: Of a set that is generated.
         sizes: Graphs of its three splits, for a smaller one; None for the published sizes.
     """
-    root = root or default_root()
+    data_dir = data_dir or default_data_dir()
     recipe = recipe_of(name, seed, sizes)
     generate = SOURCES[name].generate
     if generate is None:
-        place = place_of(name, root)
+        place = place_of(name, data_dir)
         if not is_kept(place):
-            raise UserError(f"{name} is not in {root}: {how_to_get(name, root)}")
+            raise UserError(f"{name} is not in {data_dir}: {how_to_get(name, data_dir)}")
         return open_store(place)
     build = partial(generate, sizes or published_sizes(name), seed)
-    return open_or_build(root / name, recipe, build)
+    return open_or_build(data_dir / name, recipe, build)
 
 
 def build_benchmark(
     name: str,
     folder: Path | None = None,
-    root: Path | None = None,
+    data_dir: Path | None = None,
     seed: int = 0,
     download: bool = False,
 ) -> GraphStore:
@@ -152,18 +152,18 @@ def build_benchmark(
     Args:
         name: Its name in the catalogue.
         folder: Local files; None to generate or download.
-        root: Where sets are kept; downloaded files go to its folder `raw`.
+        data_dir: Where sets are kept; downloaded files go to its folder `raw`.
         seed: Of a set that is generated.
         download: Download also what could be generated; not together with a folder.
     """
     if folder is not None and download:
         raise UserError(f"--download must not be given with --from, got --from '{folder}'")
-    root = root or default_root()
+    data_dir = data_dir or default_data_dir()
     recipe = recipe_of(name, seed)
     source = SOURCES[name]
     if folder is None:
         if source.generate is None or download:
-            origin, make = "the download", partial(source.download, root / "raw")
+            origin, make = "the download", partial(source.download, data_dir / "raw")
         else:
             origin, make = "the recipe", partial(source.generate, published_sizes(name), seed)
     else:
@@ -174,14 +174,14 @@ def build_benchmark(
         check_benchmark(columns, CATALOG[name], origin, has_features=source.has_features)
         return columns
 
-    return open_or_build(root / name, recipe, build, rebuild=True)
+    return open_or_build(data_dir / name, recipe, build, rebuild=True)
 
 
 def place_of(
-    name: str, root: Path | None = None, seed: int = 0, sizes: Sizes | None = None
+    name: str, data_dir: Path | None = None, seed: int = 0, sizes: Sizes | None = None
 ) -> Path:
     """Folder of a set, whether it is there or not; arguments as of `open_benchmark`."""
-    return (root or default_root()) / name / recipe_hash(recipe_of(name, seed, sizes))[:16]
+    return (data_dir or default_data_dir()) / name / recipe_hash(recipe_of(name, seed, sizes))[:16]
 
 
 def recipe_of(name: str, seed: int = 0, sizes: Sizes | None = None) -> dict[str, object]:
@@ -221,16 +221,16 @@ def _files_of(name: str) -> str:
     return " or ".join([own] * bool(own) + ["what PyG has fetched"] * (name in FETCHED))
 
 
-def how_to_get(name: str, root: Path | None = None) -> str:
+def how_to_get(name: str, data_dir: Path | None = None) -> str:
     """Say in a line how a set that is missing is made.
 
     Args:
         name: Its name in the catalogue.
-        root: Where it is looked for; None for the default place.
+        data_dir: Where it is looked for; None for the default place.
     """
     source = SOURCES[name]
     verb = "generate it by its recipe" if source.generate else "download it"
-    place = "" if root in (None, default_root()) else f" --root {quote(str(root))}"
+    place = "" if data_dir in (None, default_data_dir()) else f" --data_dir {quote(str(data_dir))}"
     told = f"{verb} with `graphmamba data build {name}{place}`"
     return f"{told}, or build it from local files with `--from DIR` (DIR holds {_files_of(name)})"
 
@@ -238,7 +238,7 @@ def how_to_get(name: str, root: Path | None = None) -> str:
 def open_with_columns(
     name: str,
     asked: Precompute | None = None,
-    root: Path | None = None,
+    data_dir: Path | None = None,
     seed: int = 0,
     sizes: Sizes | None = None,
 ) -> GraphStore:
@@ -251,15 +251,15 @@ def open_with_columns(
     Args:
         name: The benchmark's name in the catalogue.
         asked: What the model reads: `GraphMamba.precompute`.
-        root: Where sets are kept; None for the default place.
+        data_dir: Where sets are kept; None for the default place.
         seed: Of a set that is generated.
         sizes: Graphs of the three splits of a set that is generated; None for the published sizes.
     """
-    root = root or default_root()
-    store = open_benchmark(name, root, seed, sizes)
+    data_dir = data_dir or default_data_dir()
+    store = open_benchmark(name, data_dir, seed, sizes)
     # not read from the place again: another set may be there by now
     recipe = {"content": store.content}
-    folder = root / name / COMPUTED
+    folder = data_dir / name / COMPUTED
     if "x" not in store.tables["nodes"].columns:
         made = with_precomputed(store, PROFILE, folder, recipe).tables["nodes"]
         store = store.with_columns(nodes={"x": made.given("degree_profile")})

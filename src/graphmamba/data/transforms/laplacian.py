@@ -27,17 +27,17 @@ ROUNDING = 1e-13
 
 
 def laplacian_spectrum(
-    edge_index: Int[Tensor, "2 edges"], nodes: int, frequencies: int
-) -> tuple[Float[Tensor, "nodes frequencies"], Float[Tensor, "nodes frequencies"]]:
+    edge_index: Int[Tensor, "2 edges"], nodes: int, num_eigenvectors: int
+) -> tuple[Float[Tensor, "nodes eigenvectors"], Float[Tensor, "nodes eigenvectors"]]:
     """Eigenvectors and eigenvalues of Deg - Adj, the smallest first, the zero one included.
 
     Directions, self-loops and repeated edges are dropped before. A graph with fewer nodes than
-    `frequencies` has NaN in the missing columns. The eigenvalues are repeated for each node, so
-    that both columns can be batched like any other.
+    `num_eigenvectors` has NaN in the missing columns. The eigenvalues are repeated for each node,
+    so that both columns can be batched like any other.
     """
     from threadpoolctl import threadpool_limits
 
-    kept = min(nodes, frequencies)
+    kept = min(nodes, num_eigenvectors)
     if nodes > DENSE_UP_TO:
         # many small products: several threads wait for one another longer than they work
         with threadpool_limits(1, user_api="blas"):
@@ -49,7 +49,7 @@ def laplacian_spectrum(
         adjacency = torch.maximum(adjacency, adjacency.T).fill_diagonal_(0.0)
         laplacian = torch.diag(adjacency.sum(dim=1)) - adjacency
         values, vectors = torch.linalg.eigh(laplacian)
-    columns = torch.full((2, nodes, frequencies), torch.nan)
+    columns = torch.full((2, nodes, num_eigenvectors), torch.nan)
     columns[0, :, :kept] = vectors[:, :kept].float()
     # rounding can leave the zero eigenvalue a little below zero
     columns[1, :, :kept] = values[:kept].clamp_min(0.0).float()
@@ -57,15 +57,15 @@ def laplacian_spectrum(
 
 
 def laplacian_spectra(
-    columns: GraphColumns, frequencies: int, device: torch.device | str = "cpu"
-) -> tuple[Float[Tensor, "nodes frequencies"], Float[Tensor, "nodes frequencies"]]:
+    columns: GraphColumns, num_eigenvectors: int, device: torch.device | str = "cpu"
+) -> tuple[Float[Tensor, "nodes eigenvectors"], Float[Tensor, "nodes eigenvectors"]]:
     """`laplacian_spectrum` of every graph, the columns laid end to end.
 
     Computed in double precision: single precision is off by about 1e-6, which is as much as the
     smallest eigenvalues of a long molecule differ. The smallest graphs come first, so that the
     work is cut alike, and gives the same numbers, every time.
     """
-    spectra = torch.full((2, int(columns.node_ptr[-1]), frequencies), torch.nan)
+    spectra = torch.full((2, int(columns.node_ptr[-1]), num_eigenvectors), torch.nan)
     counts = node_counts(columns)
     large = (counts > DENSE_UP_TO).nonzero().flatten().tolist()
     device = torch.device(device)
@@ -86,7 +86,7 @@ def laplacian_spectra(
 def _solve_dense(
     columns: GraphColumns,
     block: Block,
-    spectra: Float[Tensor, "2 nodes frequencies"],
+    spectra: Float[Tensor, "2 nodes eigenvectors"],
     device: torch.device,
 ) -> None:
     place, source, target = edges_of(columns, block).to(device)
@@ -106,7 +106,7 @@ def _solve_dense(
 
 
 def _solve_sparse(
-    columns: GraphColumns, graph: int, spectra: Float[Tensor, "2 nodes frequencies"]
+    columns: GraphColumns, graph: int, spectra: Float[Tensor, "2 nodes eigenvectors"]
 ) -> None:
     start, end = columns.node_ptr[graph : graph + 2].tolist()
     begin, stop = columns.edge_ptr[graph : graph + 2].tolist()

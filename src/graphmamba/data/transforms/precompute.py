@@ -35,8 +35,8 @@ RECIPE_VERSIONS = {
 }
 """To be raised when a column gets other values from the same graphs."""
 COLUMN_OF = {
-    "frequencies": "laplacian",
-    "walks": "random_walk",
+    "num_eigenvectors": "laplacian",
+    "walk_length": "random_walk",
     "expander_degree": "expander_index",
     "has_centrality": "centrality",
     "has_clusters": "cluster",
@@ -53,9 +53,9 @@ Part = tuple[Int[Tensor, "2 _"], int]
 class Precompute:
     """How much of each pre-computed column a model reads; 0 and `none` leave the column out."""
 
-    frequencies: int = 0
+    num_eigenvectors: int = 0
     """Laplacian eigenvectors, from the smallest eigenvalue upwards."""
-    walks: int = 0
+    walk_length: int = 0
     """Steps of the longest random walk."""
     expander_degree: int = 0
     """Random permutations that make up the expander graph."""
@@ -70,7 +70,7 @@ class Precompute:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("frequencies", "walks", "expander_degree"):
+        for name in ("num_eigenvectors", "walk_length", "expander_degree"):
             check_least(name, getattr(self, name), 0)
 
     def parts(self) -> dict[str, "Precompute"]:
@@ -135,11 +135,11 @@ def _columns(
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
     made: dict[str, Tensor] = {}
-    if precompute.frequencies:
-        vectors, values = laplacian_spectrum(edge_index, nodes, precompute.frequencies)
+    if precompute.num_eigenvectors:
+        vectors, values = laplacian_spectrum(edge_index, nodes, precompute.num_eigenvectors)
         made |= {"laplacian_vectors": vectors, "laplacian_values": values}
-    if precompute.walks:
-        made["random_walk"] = return_probabilities(edge_index, nodes, precompute.walks)
+    if precompute.walk_length:
+        made["random_walk"] = return_probabilities(edge_index, nodes, precompute.walk_length)
     if precompute.expander_degree:
         made["expander_index"] = expander_edges(nodes, precompute.expander_degree, generator)
     if precompute.has_centrality:
@@ -219,11 +219,11 @@ def precomputed(
     """The columns that `asked` names by themselves: the same nodes, no edges, nothing else."""
     nodes: dict[str, Tensor] = {}
     pairs: dict[str, Pairs] = {}
-    if asked.frequencies:
-        vectors, values = laplacian_spectra(columns, asked.frequencies, device)
+    if asked.num_eigenvectors:
+        vectors, values = laplacian_spectra(columns, asked.num_eigenvectors, device)
         nodes |= {"laplacian_vectors": vectors, "laplacian_values": values}
-    if asked.walks:
-        nodes["random_walk"] = all_return_probabilities(columns, asked.walks)
+    if asked.walk_length:
+        nodes["random_walk"] = all_return_probabilities(columns, asked.walk_length)
     if asked.has_centrality:
         nodes["centrality"] = eigenvector_centralities(columns, device)
     if asked.has_clusters:

@@ -14,15 +14,17 @@ WALK_ENTRIES = 1 << 19
 
 
 def return_probabilities(
-    edge_index: Int[Tensor, "2 edges"], nodes: int, walks: int
-) -> Float[Tensor, "nodes walks"]:
+    edge_index: Int[Tensor, "2 edges"], nodes: int, walk_length: int
+) -> Float[Tensor, "nodes steps"]:
     """Probability that a random walk along the edges is back at its start after 1, 2, ... steps.
 
     A walk that reaches a node without outgoing edges ends there and never returns.
     """
-    returns = torch.empty(nodes, walks)
+    returns = torch.empty(nodes, walk_length)
     for starts in torch.arange(nodes).split(WALK_COLUMNS):
-        returns[starts] = walk_back(edge_index, nodes, starts, torch.arange(len(starts)), walks)
+        returns[starts] = walk_back(
+            edge_index, nodes, starts, torch.arange(len(starts)), walk_length
+        )
     return returns
 
 
@@ -31,8 +33,8 @@ def walk_back(
     nodes: int,
     starts: Int[Tensor, " starts"],
     columns: Int[Tensor, " starts"],
-    walks: int,
-) -> Float[Tensor, "starts walks"]:
+    walk_length: int,
+) -> Float[Tensor, "starts steps"]:
     """Probabilities to be back at some starts, by sparse products.
 
     Args:
@@ -40,7 +42,7 @@ def walk_back(
         nodes: How many there are.
         starts: Nodes that walks begin at.
         columns: Where each of them is followed; those between which no walk leads may share one.
-        walks: Steps of the longest walk.
+        walk_length: Steps of the longest walk.
     """
     from scipy.sparse import csr_matrix
 
@@ -52,23 +54,25 @@ def walk_back(
     width = int(columns.max()) + 1 if len(columns) else 0
     power = torch.zeros(nodes, width, dtype=torch.float64)
     power[starts, columns] = 1.0
-    reached, returns = power.numpy(), torch.empty(len(starts), walks)
-    for step in range(walks):
+    reached, returns = power.numpy(), torch.empty(len(starts), walk_length)
+    for step in range(walk_length):
         reached = transition @ reached
         returns[:, step] = torch.from_numpy(reached[starts.numpy(), columns.numpy()]).float()
     return returns
 
 
-def all_return_probabilities(columns: GraphColumns, walks: int) -> Float[Tensor, "nodes walks"]:
+def all_return_probabilities(
+    columns: GraphColumns, walk_length: int
+) -> Float[Tensor, "nodes steps"]:
     """`return_probabilities` of every graph, by sparse products."""
-    returns = torch.zeros(int(columns.node_ptr[-1]), walks)
+    returns = torch.zeros(int(columns.node_ptr[-1]), walk_length)
 
     def walk(block: Block) -> None:
         edges = edges_of(columns, block)
         for first in range(0, block.size, WALK_COLUMNS):
             is_start = (block.local >= first) & (block.local < first + WALK_COLUMNS)
             rows = block.nodes[is_start]
-            returns[rows] = _walk(block, edges, is_start.nonzero().flatten(), first, walks)
+            returns[rows] = _walk(block, edges, is_start.nonzero().flatten(), first, walk_length)
 
     run_all(walk, list(blocks(columns, WALK_ENTRIES, width=WALK_COLUMNS)), "Random walks")
     return returns
@@ -79,12 +83,12 @@ def _walk(
     edges: Int[Tensor, "3 edges"],
     starts: Int[Tensor, " starts"],
     first: int,
-    walks: int,
-) -> Float[Tensor, "starts walks"]:
+    walk_length: int,
+) -> Float[Tensor, "starts steps"]:
     """Probabilities to be back at `starts`, rows of the block with columns from `first` on.
 
     Graphs of a block share the columns: no walk leads from one graph into another.
     """
     heads = torch.searchsorted(block.place, torch.arange(len(block.graphs)))
     joined = edges[1:] + heads[edges[0]]
-    return walk_back(joined, len(block.nodes), starts, block.local[starts] - first, walks)
+    return walk_back(joined, len(block.nodes), starts, block.local[starts] - first, walk_length)

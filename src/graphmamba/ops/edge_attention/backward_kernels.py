@@ -50,8 +50,8 @@ def walk_targets(
         through = slope[:, None] * key
         d_query += through * edge
         d_feature = through * query
-        is_own = inside & (feature < own)
-        store_rows(d_features_ptr, feature, is_own, c, d_feature, CHANNELS, WIDTH)
+        is_custom = inside & (feature < own)
+        store_rows(d_features_ptr, feature, is_custom, c, d_feature, CHANNELS, WIDTH)
         more = ()
         for k in tl.static_range(SHARED):
             more += (kinds[k] + tl.where((feature == own + k)[:, None], d_feature, 0.0),)

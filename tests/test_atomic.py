@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from graphmamba.atomic import DAY, atomic_write, write_text
 from graphmamba.errors import UnwritableError
-from graphmamba.whole_files import DAY, write_text, write_whole
 
 
 def test_two_writers_of_one_file_leave_a_whole_one(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_two_writers_of_one_file_leave_a_whole_one(tmp_path: Path) -> None:
         with partial.open("a") as file:
             file.write("whole")
 
-    write_whole(path, write)
+    atomic_write(path, write)
     assert path.read_text() == "one whole"
     assert [*tmp_path.iterdir()] == [path]
 

@@ -6,7 +6,7 @@ import pytest
 
 from graphmamba.config import PRESETS, config_names
 from graphmamba.data.catalog import CATALOG
-from graphmamba.published import PUBLISHED, published
+from graphmamba.reported import PUBLISHED, published
 
 NUMBER = re.compile(r": [^:]*?(0\.\d{4})(?: ± (0\.\d{4}))? \((.*?)(?:, [a-z-]+ table)?\)$")
 

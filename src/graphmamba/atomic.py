@@ -15,7 +15,7 @@ DAY = 24 * 3600
 """Seconds after which an unfinished file that nobody has touched is one of a killed process."""
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
     """Have a file written under another name, then give it its own; a failure leaves the old one.
 
     Of several that write one file at a time the last one stays, as a whole.
@@ -81,7 +81,7 @@ def write_text(path: Path, text: str) -> None:
     def write(partial: Path) -> None:
         partial.write_text(text, encoding="utf-8")
 
-    write_whole(path, write)
+    atomic_write(path, write)
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:
