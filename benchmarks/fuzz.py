@@ -160,12 +160,10 @@ def answer(words: list[str], tally: Tally) -> str | None:
     except HangError:
         tally.hangs += 1
         found = f"hangs: {' '.join(words[:2])}"
-    except BaseException as mistake:
+    except BaseException as error:
         tally.tracebacks += 1
-        last = traceback.extract_tb(mistake.__traceback__)[-1]
-        found = f"{type(mistake).__name__} in {Path(last.filename).name}, {last.name}: {mistake}"[
-            :200
-        ]
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        found = f"{type(error).__name__} in {Path(last.filename).name}, {last.name}: {error}"[:200]
     tally.slowest_seconds = max(tally.slowest_seconds, round(time.monotonic() - begin, 2))
     if found is not None:
         return found

@@ -83,8 +83,8 @@ def main() -> None:
 def _read_durations(parser: argparse.ArgumentParser, path: Path) -> dict[str, float]:
     try:
         return dict(json.loads(path.read_text())["durations"])
-    except (OSError, ValueError, KeyError, TypeError) as mistake:
-        parser.error(f"--durations must be a record with durations, got '{path}': {mistake!r}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        parser.error(f"--durations must be a record with durations, got '{path}': {error!r}")
 
 
 def assign(tests: list[str], former: dict[str, float], processes: int) -> list[list[str]]:

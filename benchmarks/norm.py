@@ -56,7 +56,7 @@ PLACES = {
         Place("peptides edges", 43_000, 96, is_activated=True),
         Place("pattern edges", 195_000, 64, is_activated=True),
         Place("peptides edges, dropout", 43_000, 96, is_activated=True, rate=0.1),
-        Place("peptides edges, ghosts", 43_000, 96, is_activated=True, padding=0.05),
+        Place("peptides edges, padding graphs", 43_000, 96, is_activated=True, padding=0.05),
     )
 }
 """Norms of training batches of the benchmarks."""

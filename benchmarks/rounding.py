@@ -2,10 +2,10 @@
 
     PYTHONPATH=src python benchmarks/rounding.py --data_dir ROOT --out FILE.json
 
-One training step of each model is computed three times with the same graphs, line-ups and weights:
-in float64, in float32, and in float32 with the factors of all matrix products rounded to TF32's ten
-bits. Beside the gradients stand the Laplacian positions as the first layer gets them: a channel
-whose values differ by less than a step of TF32 says nothing to the products behind it.
+One training step of each model is computed three times with the same graphs, node orders and
+weights: in float64, in float32, and in float32 with the factors of all matrix products rounded to
+TF32's ten bits. Beside the gradients stand the Laplacian positions as the first layer gets them: a
+channel whose values differ by less than a step of TF32 says nothing to the products behind it.
 """
 
 import argparse

@@ -81,7 +81,7 @@ class Job:
 
 
 def read_jobs(path: Path) -> Iterator[Job]:
-    """Read the list; a line that is no run is refused by its number before anything is trained."""
+    """Read the list; a line that is no run is rejected by its number before anything is trained."""
     places = set()
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -99,16 +99,16 @@ def read_jobs(path: Path) -> Iterator[Job]:
 def _read(line: str, where: str) -> Job:
     try:
         content = json.loads(line)
-    except ValueError as mistake:
-        raise UserError(f"{where}: {mistake}") from mistake
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
     if not isinstance(content, dict) or "name" not in content:
         raise UserError(f"{where}: name must be given, got {line.strip()}")
     job = parse(Job, content, where)
     try:
         job.experiment()
         job.run_options("auto", math.inf)
-    except UserError as mistake:
-        raise UserError(f"{where}: {mistake}") from mistake
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
     return job
 
 
@@ -125,9 +125,9 @@ def work(
             return
         try:
             stop_reason = train(job, folder, data_dir, device, end, opened)
-        except Exception as mistake:
+        except Exception as error:
             failed.put(str(job.place))
-            what = str(mistake) if isinstance(mistake, UserError) else traceback.format_exc()
+            what = str(error) if isinstance(error, UserError) else traceback.format_exc()
             _say(f"{job.place}: failed: {what}")
         else:
             if stop_reason in ("signal", "interrupt"):
@@ -148,7 +148,7 @@ def train(
         opened.clear()
         opened[key] = open_data(experiment, data_dir)
     described, store = opened[key]
-    # own graphs have told what they are
+    # custom graphs have told what they are
     experiment = replace(experiment, data=described.data)
     done = finished_run(place, experiment)
     if done:
@@ -191,8 +191,8 @@ def main() -> None:
     try:
         check_least("workers", options.workers, 1)
         listed = list(read_jobs(options.list))
-    except (UserError, OSError) as mistake:
-        parser.error(str(mistake))
+    except (UserError, OSError) as error:
+        parser.error(str(error))
     # every process has its own CUDA context, which a fork cannot have
     context = get_context("spawn")
     jobs, failed = context.Queue(), context.Queue()

@@ -93,7 +93,7 @@ class StepTimes:
     parameters: int
     train_ms: float
     evaluate_ms: float | None
-    """None where it was not timed: plain PyTorch on a CPU takes minutes for all line-ups."""
+    """None where it was not timed: plain PyTorch on a CPU takes minutes for all node orders."""
     peak_mib: float | None
     """Most that one step takes, run as Python says, beyond what is there between steps; of the
     batch that takes the most."""

@@ -140,7 +140,7 @@ def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
         ("mnist", ["model.layers"], "overrides must be Mapping or None, got list"),
     ],
 )
-def test_what_is_no_name_and_no_entries_is_refused(name: Any, overrides: Any, message: str) -> None:
+def test_what_is_no_name_and_no_entries_is_rejectd(name: Any, overrides: Any, message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         load_experiment(name, overrides)
 
@@ -159,7 +159,9 @@ def test_what_is_like_nothing_is_told_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is: mnist/exphormer-upstream, mnist/exphormer, "):
         load_experiment("mnist/a-model-of-my-own")
     (tmp_path / "graphs.txt").write_text("")
-    with pytest.raises(UserError, match=r"graphs.txt': files are .yaml, own graphs .npz or .csv"):
+    with pytest.raises(
+        UserError, match=r"graphs.txt': files are .yaml, custom graphs .npz or .csv"
+    ):
         load_experiment(str(tmp_path / "graphs.txt"))
     with pytest.raises(UserError, match="no key 'colour'; there is: version, benchmark, "):
         load_experiment(write(tmp_path, "colour: red"))
@@ -202,11 +204,11 @@ def test_own_graphs_in_a_file(tmp_path: Path) -> None:
 
 
 def test_own_graphs_must_be_read_before_a_model_is_built() -> None:
-    with pytest.raises(UserError, match="own graphs of 'here' must be read before"):
+    with pytest.raises(UserError, match="custom graphs of 'here' must be read before"):
         experiment_of({"data.path": "here"}).build()
 
 
-def test_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_newer_version_is_rejectd_by_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"own\.yaml must be of version 1 or older, got version 2"):
         load_experiment(write(tmp_path, "version: 2\nunheard_of: 1"))
 
@@ -229,14 +231,14 @@ def test_loss_is_the_recipe_s_or_the_benchmark_s() -> None:
         ("pcqm-contact", "l1", "'link_cross_entropy' or 'link_l1' for a link task"),
     ],
 )
-def test_a_loss_for_other_labels_is_refused(benchmark: str, loss: str, fitting: str) -> None:
+def test_a_loss_for_other_labels_is_rejectd(benchmark: str, loss: str, fitting: str) -> None:
     experiment = load_experiment(benchmark, {"train.loss": loss})
-    for refuse in (experiment.check_loss, lambda: experiment.loss, lambda: open_data(experiment)):
+    for reject in (experiment.check_loss, lambda: experiment.loss, lambda: open_data(experiment)):
         with pytest.raises(UserError, match=rf"train\.loss must be {fitting} .*, got '{loss}'"):
-            refuse()
+            reject()
 
 
-def test_a_file_of_another_encoding_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_encoding_is_rejectd(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
     path.write_bytes("benchmark: pattern # café".encode("latin-1"))
     with pytest.raises(UserError, match=r"latin\.yaml must be YAML: .*can't decode"):

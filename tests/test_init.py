@@ -69,6 +69,6 @@ def test_what_a_public_door_takes_is_public(name: str) -> None:
     assert taken - KEPT_INSIDE <= {*graphmamba.__all__}
 
 
-def test_unknown_names_are_refused() -> None:
+def test_unknown_names_are_rejectd() -> None:
     with pytest.raises(AttributeError, match="selective_scam"):
         _ = graphmamba.selective_scam

@@ -87,7 +87,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place with own graphs, and with a model that was trained on them."""
+    """A place with custom graphs, and with a model that was trained on them."""
     root = tmp_path_factory.mktemp("root")
     write_rings(root / "GRAPHS")
     features = Features(node_columns=1)

@@ -1,4 +1,4 @@
-"""Whole models on batches that a ghost graph pads: no number of a real graph may change."""
+"""Whole models on batches that a padding graph pads: no number of a real graph may change."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -58,7 +58,7 @@ SIZES = {
     "wide": ([3, 0, 2], StaticSize(3, 90, 700, (400,), ((3, 16),))),
     "empty places": ([3, 0, 2, -1, -1], StaticSize(5, 65, 193, (256,), ((2, 16), (3, 2)))),
 }
-"""The ghost graph of the wide one, and of that with empty places, is larger than any block."""
+"""The padding graph of the wide one, and of that with empty places, is larger than any block."""
 DROPLESS = {"model.dropout": 0.0, "model.attention.dropout": 0.0, "head.dropout": 0.0}
 
 
@@ -105,7 +105,7 @@ def results(
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @pytest.mark.parametrize("name", NAMES)
-def test_ghosts_change_no_number(name: str, training: bool) -> None:
+def test_paddings_change_no_number(name: str, training: bool) -> None:
     torch.manual_seed(0)
     experiment = small_experiment(name, **DROPLESS)
     model = experiment.build().double().train(training)
@@ -121,7 +121,7 @@ def test_ghosts_change_no_number(name: str, training: bool) -> None:
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-def test_ghosts_change_no_number_in_float32(training: bool) -> None:
+def test_paddings_change_no_number_in_float32(training: bool) -> None:
     torch.manual_seed(0)
     experiment = small_experiment("peptides-func/graph-mamba", **DROPLESS)
     model = experiment.build().train(training)
@@ -149,7 +149,7 @@ def test_real_rows_keep_their_dropout() -> None:
 
 @pytest.mark.parametrize("key", ["degree", "eigenvector", "random_walk"])
 @pytest.mark.parametrize("scope", ["graph", "batch"])
-def test_ghosts_change_no_order(key: str, scope: str) -> None:
+def test_paddings_change_no_order(key: str, scope: str) -> None:
     torch.manual_seed(0)
     experiment = small_experiment(
         "peptides-func/graph-mamba",
@@ -171,7 +171,7 @@ def test_ghosts_change_no_order(key: str, scope: str) -> None:
 @pytest.mark.parametrize(
     "name", ["peptides-func", "peptides-struct", "pascalvoc-sp", "malnet-tiny"]
 )
-def test_metrics_pass_over_ghosts_as_over_all_that_has_no_label(name: str) -> None:
+def test_metrics_pass_over_paddings_as_over_all_that_has_no_label(name: str) -> None:
     torch.manual_seed(0)
     experiment = small_experiment(f"{name}/graph-mamba", **DROPLESS)
     model = experiment.build().double().eval()

@@ -16,7 +16,7 @@ Outside of this listing, and seeing everything, stand
 
 and what may be used anywhere:
 
-    checks, errors, parse           what is refused, and how it is told
+    checks, errors, parse           what is rejected, and how it is told
     environment                     machine, versions and commit
     figures, atomic            what is written
 """

@@ -31,8 +31,8 @@ def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
         if path.exists() and not path.is_file() and not path.is_dir():
             write(path)
             return
-    except (OSError, RuntimeError) as mistake:  # a link that leads to itself
-        raise cannot_write(path, mistake) from mistake
+    except (OSError, RuntimeError) as error:  # a link that leads to itself
+        raise cannot_write(path, error) from error
     partial = path.with_name(f".{path.name}.{token_hex(8)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,12 +41,12 @@ def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
         partial.replace(path)
         # the new name lasts through a power cut only when the folder is on the disk too
         flush(path.parent)
-    except BaseException as mistake:
+    except BaseException as error:
         # where not even the folder is one, the first mistake is the one to tell
         with suppress(OSError):
             partial.unlink(missing_ok=True)
-        if isinstance(mistake, OSError):
-            raise cannot_write(path, mistake) from mistake
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from error
         raise
     _remove_leftovers(path)
 
@@ -60,11 +60,9 @@ def _remove_leftovers(path: Path) -> None:
                 leftover.unlink()
 
 
-def cannot_write(path: Path, mistake: Exception) -> UnwritableError:
+def cannot_write(path: Path, error: Exception) -> UnwritableError:
     """Say that a file could not be written."""
-    return UnwritableError(
-        f"'{path}' cannot be written ({mistake}); what was there before still is"
-    )
+    return UnwritableError(f"'{path}' cannot be written ({error}); what was there before still is")
 
 
 def cannot_read(path: Path) -> UserError:

@@ -14,14 +14,14 @@ NUMBERS = {int: (int,), float: (int, float)}
 
 
 def check_choice(argument: str, value: object, choices: Collection[object]) -> None:
-    """Refuse a value that is none of the choices."""
+    """Reject a value that is none of the choices."""
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise UserError(f"{argument} must be one of {listed}, got {value!r}")
 
 
 def check_least(argument: str, value: int | float, least: int | float) -> None:
-    """Refuse a number below the least one allowed."""
+    """Reject a number below the least one allowed."""
     if not _holds(lambda: value >= least):
         raise UserError(f"{argument} must be at least {least}, got {value!r}")
 
@@ -35,19 +35,19 @@ def _holds(comparison: Callable[[], bool]) -> bool:
 
 
 def check_seed(argument: str, value: int) -> None:
-    """Refuse a seed that no generator takes."""
+    """Reject a seed that no generator takes."""
     if not _holds(lambda: 0 <= value < MOST_SEEDS):
         raise UserError(f"{argument} must be at least 0 and less than 2**63, got {value!r}")
 
 
 def check_fraction(argument: str, value: int | float) -> None:
-    """Refuse a rate outside [0, 1)."""
+    """Reject a rate outside [0, 1)."""
     if not _holds(lambda: 0 <= value < 1):
         raise UserError(f"{argument} must be in [0, 1), got {value!r}")
 
 
 def check_divides(argument: str, value: int, name: str, total: int) -> None:
-    """Refuse a count that does not divide a width evenly, and what is no count."""
+    """Reject a count that does not divide a width evenly, and what is no count."""
     check_is(argument, value, int)
     check_is(name, total, int)
     if value < 1 or total % value:
@@ -55,7 +55,7 @@ def check_divides(argument: str, value: int, name: str, total: int) -> None:
 
 
 def check_is(argument: str, value: object, kind: type | types.UnionType, hint: str = "") -> None:
-    """Refuse a value of another class.
+    """Reject a value of another class.
 
     Args:
         argument: What a message calls the value.
@@ -70,7 +70,7 @@ def check_is(argument: str, value: object, kind: type | types.UnionType, hint: s
 
 
 def check_types(config: Any, prefix: str = "") -> None:
-    """Refuse entries of a dataclass that are not of the types that it declares.
+    """Reject entries of a dataclass that are not of the types that it declares.
 
     Args:
         config: A dataclass, made in Python by whoever likes to.

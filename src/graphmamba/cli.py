@@ -63,7 +63,7 @@ COMMANDS = {
         first="checkpoint",
     ),
     "predict": Command(
-        "write a trained model's predictions for own graphs or a benchmark to a CSV file",
+        "write a trained model's predictions for custom graphs or a benchmark to a CSV file",
         "graphmamba.commands.predict:predict",
         first="checkpoint",
     ),
@@ -84,7 +84,7 @@ COMMANDS = {
         "graphmamba.studies.weights:weights",
     ),
     "train": Command(
-        "train an experiment: one of the package, a YAML file or own graphs",
+        "train an experiment: one of the package, a YAML file or custom graphs",
         "graphmamba.commands.train:train",
         first="name",
     ),
@@ -104,16 +104,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         finally:
             # what nobody reads is found out here, and not when Python has no more say in it
             sys.stdout.flush()
-    except ArgumentError as mistake:
-        _refuse(mistake.message)
+    except ArgumentError as error:
+        _reject(error.message)
     except ElsewhereError:
         sys.exit(2)
-    except BrokenPipeError as mistake:
+    except BrokenPipeError as error:
         if not _has_no_reader():
-            _refuse(str(mistake))
+            _reject(str(error))
         sys.exit(1)
-    except (UserError, OSError) as mistake:
-        _refuse(str(mistake))
+    except (UserError, OSError) as error:
+        _reject(str(error))
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -201,7 +201,7 @@ def _as_typed(command: Command, function: Callable[..., None], text: str) -> str
 
 
 def _answer_without_command(words: list[str]) -> str:
-    """Say what there is; words that spell neither a command nor the start of one are refused."""
+    """Say what there is; words that spell neither a command nor the start of one are rejected."""
     if words == ["--version"]:
         return f"graphmamba {__version__}\n"
     spelled = [word for word in words if word not in {"-h", "--help"}]
@@ -222,7 +222,7 @@ def _answer_without_command(words: list[str]) -> str:
     )
 
 
-def _refuse(message: str) -> NoReturn:
+def _reject(message: str) -> NoReturn:
     if _is_heard():
         # Parsers like to explain themselves over several lines, and values may be of any length.
         # What a file holds must not move the terminal's cursor either.

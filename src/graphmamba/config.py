@@ -1,4 +1,4 @@
-"""Experiments from YAML, unknown keys refused.
+"""Experiments from YAML, unknown keys rejected.
 
 The package carries one file per published row, `presets/BENCHMARK/MODEL.yaml`; each holds only
 what differs from the defaults, under a first line that names the row.
@@ -63,13 +63,13 @@ def load_run_config(name: str | Path, overrides: Mapping[str, object] | None = N
     path = _path_of(name)
     try:
         content = read_yaml(path.read_text(encoding="utf-8"), str(path)) or {}
-    except OSError as mistake:
+    except OSError as error:
         raise UserError(
             "name must be an experiment of the package or a .yaml file that can be read, "
-            f"got '{name}': {mistake.strerror}"
-        ) from mistake
-    except UnicodeDecodeError as mistake:
-        raise UserError(f"{path} must be YAML: {mistake}") from mistake
+            f"got '{name}': {error.strerror}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} must be YAML: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{path} must hold keys and values, got {type(content).__name__}")
     check_version(content.get("version", VERSION), str(path))
@@ -110,7 +110,7 @@ def _path_of(name: str | Path) -> Path:
     known = config_names()
     if full not in known:
         if Path(name).is_file():
-            raise UserError(f"no experiment '{name}': files are .yaml, own graphs .npz or .csv")
+            raise UserError(f"no experiment '{name}': files are .yaml, custom graphs .npz or .csv")
         told = suggest(name, [*CATALOG, *known], _listed(name.partition("/")[0], known))
         raise UserError(f"no experiment '{name}', and no such folder or file; {told}")
     return PRESETS / f"{full}.yaml"

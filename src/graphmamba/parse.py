@@ -87,8 +87,8 @@ def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Conf
     values = {key: convert(value, hints[key], f"{where}: {key}") for key, value in content.items()}
     try:
         return kind(**values)
-    except UserError as mistake:
-        raise UserError(f"{where}: {mistake}") from mistake
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
 
 
 def suggest(word: str, words: Collection[str], otherwise: str | None = None) -> str:
@@ -210,8 +210,8 @@ def read_yaml(text: str, where: str) -> object:
     except RecursionError:
         raise UserError(f"{where} must be YAML: it is nested too deeply") from None
     # explicit tags such as !!int are taken at their word, and fail in Python's own ways
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as mistake:
-        raise UserError(f"{where} must be YAML: {mistake}") from mistake
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
+        raise UserError(f"{where} must be YAML: {error}") from error
 
 
 @cache

@@ -65,7 +65,7 @@ def talk(_: list[str]) -> None:
     sys.exit(2)
 
 
-def refuse(_: list[str]) -> None:
+def reject(_: list[str]) -> None:
     sys.stderr.write("graphmamba: no\n")
     sys.exit(2)
 
@@ -76,7 +76,7 @@ def refuse(_: list[str]) -> None:
         (fail, "tracebacks", "KeyError in test_fuzz.py, fail: 'x'"),
         (hang, "hangs", "hangs: a b"),
         (talk, "rejected", r"ends with 2 and says 'one\ntwo\n'"),
-        (refuse, "rejected", None),
+        (reject, "rejected", None),
         (lambda _: None, "accepted", None),
         (lambda _: sys.exit(1), "accepted", "ends with 1 and says ''"),
     ],

@@ -68,7 +68,7 @@ def test_every_set_is_a_draw_of_its_own_seed(
         ("pattern", [], "benchmark of the weights must be one of 'cluster', got 'pattern'"),
     ],
 )
-def test_graphs_of_training_and_other_models_are_refused(
+def test_graphs_of_training_and_other_models_are_rejectd(
     benchmark: str,
     words: list[str | int],
     message: str,
@@ -113,7 +113,7 @@ def test_orders_that_stay_the_same_agree_and_smooth_ones_keep_neighbours_near(
     script, topology = load_script("orders", monkeypatch), with_spectrum(path(200), [200])
     chosen = {name: script.ORDERS[name] for name in ("none", "permutation", "spectral")}
     monkeypatch.setattr(script, "ORDERS", chosen)
-    none, permutation, smooth = script.measure(topology, line_ups=6)
+    none, permutation, smooth = script.measure(topology, node_orders=6)
     assert (none["places"], none["agreement"]) == (1.0, pytest.approx(1.0))
     assert 50 < permutation["places"] < 80
     assert permutation["agreement"] < 0.2
@@ -125,7 +125,7 @@ def test_orders_of_a_set_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write_malnet(tmp_path)
     data_dir, script = str(tmp_path / "sets"), load_script("orders", monkeypatch)
     main(["data", "build", "malnet-tiny", "--from", str(tmp_path), "--data_dir", data_dir])
-    words = ["--benchmark", "malnet-tiny", "--data_dir", data_dir, "--line-ups", 3]
+    words = ["--benchmark", "malnet-tiny", "--data_dir", data_dir, "--node orders", 3]
     written = run_script(script, monkeypatch, tmp_path / "new" / "orders.json", *words)
     assert (written["graphs"], written["line_ups"]) == (3, 3)
     assert [row["order"] for row in written["rows"]] == [*script.ORDERS]

@@ -1,4 +1,4 @@
-"""Own graphs given to `graphmamba evaluate` and `graphmamba predict` by --input."""
+"""Custom graphs given to `graphmamba evaluate` and `graphmamba predict` by --input."""
 
 import csv
 from dataclasses import replace
@@ -29,7 +29,7 @@ pytest.importorskip("jsonargparse")
 
 
 def own_model(features: Features, columns: tuple[str, ...] = ()) -> str:
-    """A file of weights for own graphs with tastes, whose feature columns may have names."""
+    """A file of weights for custom graphs with tastes, whose feature columns may have names."""
     task = Task("graph", 2, "cross_entropy", "accuracy", classes=2)
     own = DataSource(
         path="sweets",
@@ -186,7 +186,7 @@ def test_all_of_an_input_is_scored_unless_its_files_name_parts(
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
-def test_columns_that_change_places_are_refused(
+def test_columns_that_change_places_are_rejectd(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_rings(Path("rings"), 4)

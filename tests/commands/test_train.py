@@ -80,7 +80,7 @@ def test_the_file_of_a_series_makes_a_series_unless_a_seed_is_typed() -> None:
     assert (began.seeds, began.options.seed) == ((), 8)
 
 
-def test_a_backend_that_cannot_run_here_is_refused_before_anything_is_written(
+def test_a_backend_that_cannot_run_here_is_rejectd_before_anything_is_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
@@ -231,14 +231,14 @@ def test_own_graphs_of_the_training_are_predicted_by_their_names() -> None:
         assert [line.partition(",")[0] for line in lines] == [f"g{n}" for n in range(12)]
 
 
-def test_a_seed_beside_several_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_seed_beside_several_is_rejectd(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["train", *SMALL, "--seeds", "0,1", "--seed", "5", "--run_dir", "run"]) == 2
     told = capsys.readouterr().err
     assert "--seeds must be given in the place of --seed, got both: 0,1 and 5" in told
     assert not Path("run").exists()
 
 
-def test_two_names_for_own_graphs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_names_for_own_graphs_are_rejectd(capsys: pytest.CaptureFixture[str]) -> None:
     write_rings(Path("rings"))
     assert status_of(["train", "rings", "--data.path", "others", "--print_config"]) == 2
     assert "data.path must be left out beside 'rings', got 'others'" in capsys.readouterr().err
@@ -349,10 +349,13 @@ def test_targets_from_arrays_and_labels_in_no_file() -> None:
             ["--data.smiles", "formula"],
             "smiles is read for a CSV of molecules alone, got 'formula'",
         ),
-        (["--sizes", "1,2,3"], "sizes must be null for own graphs, which are not drawn, got (1, 2"),
+        (
+            ["--sizes", "1,2,3"],
+            "sizes must be null for custom graphs, which are not drawn, got (1, 2",
+        ),
     ],
 )
-def test_what_is_not_read_for_arrays_is_refused(
+def test_what_is_not_read_for_arrays_is_rejectd(
     words: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert status_of(["train", str(write_numbers(Path("numbers.npz"))), *words]) == 2
@@ -392,7 +395,7 @@ def test_a_config_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) 
     assert "got 'nosuch.yaml': No such file" in told
 
 
-def test_a_config_of_a_newer_version_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_of_a_newer_version_is_rejectd(capsys: pytest.CaptureFixture[str]) -> None:
     Path("new.yaml").write_text("version: 7\nwheels: 4\n")
     assert status_of(["train", "new.yaml"]) == 2
     assert "newer graphmamba" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def make_rings(count: int = 20) -> GraphColumns:
     )
 
 
-def refuse_to_build() -> GraphColumns:
+def reject_to_build() -> GraphColumns:
     raise AssertionError("what is there must be opened")
 
 
@@ -77,7 +77,7 @@ def test_a_set_is_built_once_and_opened_again(tmp_path: Path) -> None:
     columns = make_rings()
     built = open_or_build(tmp_path / "sets", RECIPE, lambda: columns)
     assert_same(built, GraphStore(columns))
-    again = open_or_build(tmp_path / "sets", dict(reversed(RECIPE.items())), refuse_to_build)
+    again = open_or_build(tmp_path / "sets", dict(reversed(RECIPE.items())), reject_to_build)
     assert_same(again, GraphStore(columns))
     about = json.loads((entry(tmp_path / "sets") / "about.json").read_text())
     nodes = int(columns.node_ptr[-1])
@@ -90,7 +90,7 @@ def test_other_recipes_have_other_places(tmp_path: Path) -> None:
     for count in (20, 25):
         store = open_or_build(tmp_path, {**RECIPE, "graphs": count}, lambda n=count: make_rings(n))
         assert len(store) == count
-    assert len(open_or_build(tmp_path, RECIPE, refuse_to_build)) == 20
+    assert len(open_or_build(tmp_path, RECIPE, reject_to_build)) == 20
 
 
 def test_a_set_without_graphs_or_rows_survives(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_set_without_graphs_or_rows_survives(tmp_path: Path) -> None:
     ptr = torch.zeros(3, dtype=torch.int64)
     columns = GraphColumns(ptr, ptr, none, {"x": torch.empty(0, 4)}, graphs={"y": torch.ones(2)})
     open_or_build(tmp_path, RECIPE, lambda: columns)
-    store = open_or_build(tmp_path, RECIPE, refuse_to_build)
+    store = open_or_build(tmp_path, RECIPE, reject_to_build)
     assert store.batch(torch.tensor([1, 0])).x.shape == (0, 4)
     assert store.split is None
 
@@ -131,15 +131,15 @@ def test_a_set_that_one_may_not_read_is_not_called_damaged(
     open_or_build(tmp_path, RECIPE, make_rings)
     as_ever = getattr(Path, look)
 
-    def refuse(self: Path, *words: object, **named: object) -> object:
+    def reject(self: Path, *words: object, **named: object) -> object:
         if self.name == name:
             raise PermissionError(13, "Permission denied", str(self))
         return as_ever(self, *words, **named)
 
-    monkeypatch.setattr(Path, look, refuse)
+    monkeypatch.setattr(Path, look, reject)
     for door in (open_or_build, open_or_repair):
         with pytest.raises(UserError, match=rf"{name}' must be a file that you may read") as told:
-            door(tmp_path, RECIPE, refuse_to_build)
+            door(tmp_path, RECIPE, reject_to_build)
         assert "build it again" not in str(told.value)
 
 
@@ -156,7 +156,7 @@ def mapped_at(address: int) -> str:
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's list of mappings")
 def test_opening_maps_the_file_and_reads_nothing(tmp_path: Path) -> None:
     open_or_build(tmp_path, RECIPE, make_rings)
-    store = open_or_build(tmp_path, RECIPE, refuse_to_build)
+    store = open_or_build(tmp_path, RECIPE, reject_to_build)
     for table in store.tables.values():
         for column in table.columns.values():
             assert mapped_at(column.values.data_ptr()).endswith("columns.safetensors")
@@ -176,7 +176,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """Have the system refuse longer files, as it does on a disk that is full."""
+    """Have the system reject longer files, as it does on a disk that is full."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -199,7 +199,7 @@ def test_a_full_disk_leaves_what_was_there(is_there: bool, tmp_path: Path) -> No
         open_or_build(tmp_path, RECIPE, lambda: make_rings(40), rebuild=True)
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == [place] * is_there
     if is_there:
-        assert_same(open_or_build(tmp_path, RECIPE, refuse_to_build), GraphStore(columns))
+        assert_same(open_or_build(tmp_path, RECIPE, reject_to_build), GraphStore(columns))
 
 
 def test_a_set_that_cannot_take_its_place_leaves_the_old_one(
@@ -209,26 +209,26 @@ def test_a_set_that_cannot_take_its_place_leaves_the_old_one(
     open_or_build(tmp_path, RECIPE, lambda: columns)
     rename = Path.rename
 
-    def refuse(path: Path, target: Path) -> Path:
+    def reject(path: Path, target: Path) -> Path:
         if cache.PARTIAL in path.name and not path.name.endswith("-old"):
             raise OSError("no room for a name")
         return rename(path, target)
 
-    monkeypatch.setattr(Path, "rename", refuse)
+    monkeypatch.setattr(Path, "rename", reject)
     with pytest.raises(UserError, match=r"cannot be written \(no room for a name\)"):
         open_or_build(tmp_path, RECIPE, lambda: make_rings(25), rebuild=True)
-    assert_same(open_or_build(tmp_path, RECIPE, refuse_to_build), GraphStore(columns))
+    assert_same(open_or_build(tmp_path, RECIPE, reject_to_build), GraphStore(columns))
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"file/sets/.*' cannot be written"):
-        open_or_build(tmp_path / "file" / "sets", RECIPE, refuse_to_build)
+        open_or_build(tmp_path / "file" / "sets", RECIPE, reject_to_build)
 
 
 @pytest.mark.parametrize("name", ["columns.safetensors", "about.json"])
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "missing"])
-def test_damaged_files_are_refused_and_rebuilt_on_request(
+def test_damaged_files_are_rejectd_and_rebuilt_on_request(
     name: str, damage: str, tmp_path: Path
 ) -> None:
     open_or_build(tmp_path, RECIPE, make_rings)
@@ -240,10 +240,10 @@ def test_damaged_files_are_refused_and_rebuilt_on_request(
     else:
         file.unlink()
     with pytest.raises(UserError, match=f"{name} is not a set that can be opened: must"):
-        open_or_build(tmp_path, RECIPE, refuse_to_build)
+        open_or_build(tmp_path, RECIPE, reject_to_build)
     columns = make_rings()
     assert_same(open_or_build(tmp_path, RECIPE, lambda: columns, rebuild=True), GraphStore(columns))
-    assert_same(open_or_build(tmp_path, RECIPE, refuse_to_build), GraphStore(columns))
+    assert_same(open_or_build(tmp_path, RECIPE, reject_to_build), GraphStore(columns))
 
 
 def drop(tensors: dict[str, torch.Tensor]) -> None:
@@ -271,7 +271,7 @@ def rename(tensors: dict[str, torch.Tensor]) -> None:
 
 
 @pytest.mark.parametrize("change", [drop, fall, shorten, retype, flatten, rename])
-def test_columns_that_make_up_no_graphs_are_refused(
+def test_columns_that_make_up_no_graphs_are_rejectd(
     change: Callable[[dict[str, torch.Tensor]], None], tmp_path: Path
 ) -> None:
     open_or_build(tmp_path, RECIPE, make_rings)
@@ -283,7 +283,7 @@ def test_columns_that_make_up_no_graphs_are_refused(
     about["bytes"] = file.stat().st_size
     file.with_name("about.json").write_text(json.dumps(about))
     with pytest.raises(UserError, match=r"columns.safetensors .* its columns make up no graphs"):
-        open_or_build(tmp_path, RECIPE, refuse_to_build)
+        open_or_build(tmp_path, RECIPE, reject_to_build)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_what_the_description_says_must_hold(
     file = entry(tmp_path) / "about.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
     with pytest.raises(UserError, match=message):
-        open_or_build(tmp_path, RECIPE, refuse_to_build)
+        open_or_build(tmp_path, RECIPE, reject_to_build)
 
 
 def test_a_set_can_be_opened_without_its_recipe(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_set_that_is_replaced_while_it_is_opened_is_opened_whole(
         return found
 
     monkeypatch.setattr(cache, moment, replace_first)
-    opened = open_or_build(tmp_path, RECIPE, refuse_to_build)
+    opened = open_or_build(tmp_path, RECIPE, reject_to_build)
     assert_same(opened, GraphStore(new))
     assert opened.content == cache.file_hash(place / "columns.safetensors")
 
@@ -352,13 +352,13 @@ def test_a_set_that_is_between_two_names_is_waited_for(
 
 
 def test_what_torch_cannot_map_is_damaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(*_: object, **__: object) -> None:
+    def reject(*_: object, **__: object) -> None:
         raise RuntimeError("file <columns> size <1> is smaller than the required mapping size <2>")
 
     open_or_build(tmp_path, RECIPE, make_rings)
-    monkeypatch.setattr(safetensors, "safe_open", refuse)
+    monkeypatch.setattr(safetensors, "safe_open", reject)
     with pytest.raises(DamagedError, match="must be a safetensors file: file <columns> size <1>"):
-        open_or_build(tmp_path, RECIPE, refuse_to_build)
+        open_or_build(tmp_path, RECIPE, reject_to_build)
 
 
 def test_a_damaged_set_that_nobody_may_lock_is_told(tmp_path: Path) -> None:
@@ -440,7 +440,7 @@ def test_of_two_processes_one_builds(tmp_path: Path) -> None:
     processes = [start_build(tmp_path, "race") for _ in range(2)]
     assert [process.wait(timeout=120) for process in processes] == [0, 0]
     assert len(list(tmp_path.glob("built-*"))) == 1
-    assert len(open_or_build(tmp_path, RECIPE, refuse_to_build)) == 20
+    assert len(open_or_build(tmp_path, RECIPE, reject_to_build)) == 20
 
 
 def test_two_who_write_at_once_without_a_lock_leave_one_whole_set(tmp_path: Path) -> None:

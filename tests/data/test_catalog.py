@@ -1,4 +1,4 @@
-"""Tasks and columns whose entries contradict one another are refused."""
+"""Tasks and columns whose entries contradict one another are rejected."""
 
 from typing import Any
 

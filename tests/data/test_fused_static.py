@@ -48,7 +48,7 @@ def assert_fused_gives_the_same_bits(store: GraphStore, ids: list[int], size: St
 
 
 def assert_interpreted_kernels_give_the_same_bits() -> None:
-    for case in ("empty places", "fewer ghost edges than ghost nodes"):
+    for case in ("empty places", "fewer padding edges than padding nodes"):
         store = store_of("pcqm-contact")
         ids, size = CASES[case]
         assert_fused_gives_the_same_bits(store, ids, size_for(store, size))

@@ -56,7 +56,7 @@ def test_torch_gives_the_bits_of_the_kernel() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, len(LARGE), -(1 << 62)])
-def test_torch_refuses_graphs_that_are_not_there(wrong: int) -> None:
+def test_torch_rejects_graphs_that_are_not_there(wrong: int) -> None:
     with pytest.raises(UserError, match=f"graphs 0 to {len(LARGE) - 1}, got {wrong}"):
         store_with(DeviceGather).batch(torch.tensor([0, wrong]))
 
@@ -87,7 +87,7 @@ def test_both_kernels_mean_the_same_by_a_task() -> None:
 
 
 @needs_triton
-def test_columns_that_a_gpu_cannot_count_are_refused() -> None:
+def test_columns_that_a_gpu_cannot_count_are_rejectd() -> None:
     from graphmamba.data.fused_gather import BLOCK, pack
 
     jobs, most = np.array([[gather_jobs.COPY, 0, 4, 4, 0, 0]]), gather_jobs.MOST_VALUES

@@ -1,4 +1,4 @@
-"""Batches of fixed shapes, filled up by a ghost graph."""
+"""Batches of fixed shapes, filled up by a padding graph."""
 
 import pytest
 import torch
@@ -23,8 +23,8 @@ SETS = ("peptides-func", "pascalvoc-sp", "pattern", "malnet-tiny", "pcqm-contact
 CASES = {
     "full": ([4, 0, 2], StaticSize(3, 64, 256, (256,))),
     "empty places": ([1, 3, -1], StaticSize(3, 40, 200, (150,))),
-    "nothing but ghosts": ([-1, -1], StaticSize(2, 5, 7, (9,))),
-    "fewer ghost edges than ghost nodes": ([5, 1], StaticSize(2, 128, 130, (128,))),
+    "nothing but padding graphs": ([-1, -1], StaticSize(2, 5, 7, (9,))),
+    "fewer padding edges than padding nodes": ([5, 1], StaticSize(2, 128, 130, (128,))),
 }
 
 
@@ -66,7 +66,7 @@ def test_real_rows_are_those_of_a_plain_batch(name: str, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_ghosts_keep_to_themselves_and_to_the_rules(case: str) -> None:
+def test_paddings_keep_to_themselves_and_to_the_rules(case: str) -> None:
     store = store_of("pcqm-contact")
     ids, size = torch.tensor(CASES[case][0]), size_for(store, CASES[case][1])
     batch = StaticGather(store).batch(ids, size, by_source=True)
@@ -99,15 +99,15 @@ def test_the_edges_of_each_node_are_found_without_a_search(name: str, case: str)
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_ghosts_and_empty_places_have_no_label(name: str) -> None:
+def test_paddings_and_empty_places_have_no_label(name: str) -> None:
     store = store_of(name)
     ids, size = torch.tensor([1, 3, -1]), size_for(store, CASES["empty places"][1])
     batch = StaticGather(store).batch(ids, size)
     plain = store.batch(ids[:2])
     label, rows = ("y", plain.y) if "y" in plain else ("edge_label", plain.edge_label)
-    ghosts = batch[label][rows.shape[0] :]
-    assert len(ghosts)
-    assert (ghosts.isnan() if ghosts.is_floating_point() else ghosts == -1).all()
+    paddings = batch[label][rows.shape[0] :]
+    assert len(paddings)
+    assert (paddings.isnan() if paddings.is_floating_point() else paddings == -1).all()
 
 
 def test_a_set_without_any_edge_is_padded_all_the_same() -> None:
@@ -137,13 +137,13 @@ def test_no_value_is_read_back_and_no_shape_depends_on_one() -> None:
         ([4, 0], StaticSize(2, 64, 256, (256,), ((2, 2),)), "size.blocks must have room"),
     ],
 )
-def test_what_does_not_fit_is_refused(ids: list[int], size: StaticSize, message: str) -> None:
+def test_what_does_not_fit_is_rejectd(ids: list[int], size: StaticSize, message: str) -> None:
     gather = StaticGather(store_of("peptides-func"))
     with pytest.raises(UserError, match=message):
         gather.batch(torch.tensor(ids), size)
 
 
-def test_labels_that_cannot_be_missing_are_refused() -> None:
+def test_labels_that_cannot_be_missing_are_rejectd() -> None:
     graph = Data(x=torch.ones(3, 3), edge_index=torch.tensor([[0, 1], [1, 0]]))
     graph.y = torch.tensor([[True, True, False]])
     with pytest.raises(UserError, match=r"graphs.y must have a signed type.*torch.bool"):

@@ -249,7 +249,10 @@ def test_what_is_told_of_own_links_reads_well(
         ),
         (["data", "info", "{folder}/a.npz", "--data_dir={folder}"], "got no '"),
         (["data", "info", "cluster", "--target=y"], "label is read for a folder of CSV files or a"),
-        (["data", "info", "cluster", "--task=classes"], "kind is read for own graphs alone, got"),
+        (
+            ["data", "info", "cluster", "--task=classes"],
+            "kind is read for custom graphs alone, got",
+        ),
         (["data", "info", "malnet-tiny", "--seed=7"], "seed must be 0 for malnet-tiny, which is"),
         (["data", "info", "{folder}", "--seed=7"], ", which is not generated, got 7"),
         (["data", "build", "mnist", "--from", "{folder}/none"], "--from must be a folder"),

@@ -9,7 +9,7 @@ from graphmamba.cli import main
 from graphmamba.data import cache
 from graphmamba.data.cache import DamagedError, open_or_build, open_or_repair, open_store
 from graphmamba.data.datasets.sources import open_benchmark
-from tests.data.test_cache import RECIPE, entry, make_rings, refuse_to_build
+from tests.data.test_cache import RECIPE, entry, make_rings, reject_to_build
 from tests.test_cli import status_of
 
 
@@ -46,7 +46,7 @@ def test_a_set_is_hashed_once_on_a_machine(tmp_path: Path, monkeypatch: pytest.M
     open_or_build(tmp_path / "sets", RECIPE, make_rings)
     hashed.clear()
     for _ in range(3):
-        open_or_build(tmp_path / "sets", RECIPE, refuse_to_build)
+        open_or_build(tmp_path / "sets", RECIPE, reject_to_build)
     assert not hashed
     place = entry(tmp_path / "sets")
     os.utime(place / "columns.safetensors", ns=(1, 1))

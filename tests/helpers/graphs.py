@@ -52,7 +52,7 @@ def random_topology(
 def random_rows(
     topology: Topology, channels: int = 8, seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor]:
-    """Node rows and edge rows."""
+    """Node embeddings and edge embeddings."""
     generator = torch.Generator().manual_seed(seed)
     nodes, edges = topology.batch.shape[0], topology.edge_index.shape[1]
     x = torch.randn(nodes, channels, generator=generator, dtype=dtype)

@@ -29,17 +29,17 @@ class PairCase:
 
 SMALL = {
     "layer": PairCase(140, 48),
-    "layer with ghosts": PairCase(70, 64, count=66),
+    "layer with padding graphs": PairCase(70, 64, count=66),
     "layer with dropout": PairCase(80, 33, rate=0.3, count=70),
     "odd channels": PairCase(70, 95, rate=0.1),
     "nothing before": PairCase(70, 4, has_before=False, rate=0.2),
     "evaluation": PairCase(70, 4, is_training=False),
-    "evaluation with ghosts": PairCase(70, 4, count=3, is_training=False),
+    "evaluation with padding graphs": PairCase(70, 4, count=3, is_training=False),
     "far from zero": PairCase(200, 3, count=150, shift=300.0),
     "two rows": PairCase(2, 4),
     "one row": PairCase(1, 4, rate=0.5),
     "one real row": PairCase(70, 4, count=1),
-    "ghosts alone": PairCase(70, 4, count=0),
+    "padding graphs alone": PairCase(70, 4, count=0),
     "no rows": PairCase(0, 4, rate=0.5),
     "several programs": PairCase(150, 3, rate=0.1, count=130),
 }

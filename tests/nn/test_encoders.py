@@ -143,7 +143,7 @@ def test_positions_must_leave_room() -> None:
         (lambda: EncoderConfig(pre_layers=-1), "pre_layers must be at least 0, got -1"),
     ],
 )
-def test_wrong_options_are_refused_at_construction(make: object, message: str) -> None:
+def test_wrong_options_are_rejectd_at_construction(make: object, message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         make()
 
@@ -281,7 +281,7 @@ def test_random_walk_norm_standardises_each_step() -> None:
     assert torch.allclose(encoder(WALKS), encoder.network(normed))
 
 
-def test_ghosts_do_not_count_in_the_norm_of_walks() -> None:
+def test_paddings_do_not_count_in_the_norm_of_walks() -> None:
     encoder = RandomWalkEncoder(RandomWalkConfig())
     alone = encoder(Data(random_walk=WALKS.random_walk[:8]))
     padded = encoder(Data(random_walk=WALKS.random_walk, num_real_nodes=torch.tensor(8)))

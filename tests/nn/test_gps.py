@@ -105,7 +105,7 @@ def test_norms_by_name(name: str, count: int) -> None:
     assert norm(x, topology).shape == x.shape
 
 
-def test_wrong_arguments_are_refused() -> None:
+def test_wrong_arguments_are_rejectd() -> None:
     with pytest.raises(UserError, match="local and global model must not both be None, got None"):
         GPSLayer(8, None, None)
     with typecheck_off(), pytest.raises(UserError, match=r"norm must be one of .* got 'instance'"):
@@ -165,7 +165,7 @@ def test_a_global_model_begins_with_little_to_say(norm: NormName) -> None:
     assert (with_global_model - without).std().item() == pytest.approx(0.1, rel=0.1)
 
 
-def test_a_plain_stack_has_global_models_that_line_up_anew() -> None:
+def test_a_plain_stack_has_global_models_that_node_order_anew() -> None:
     config = ModelConfig(
         8, 2, local_model="gcne", layer="residual", plain=ResidualConfig(norm="batch")
     )

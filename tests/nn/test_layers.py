@@ -1,4 +1,4 @@
-"""What holds for every layer, the paper's and its rivals' alike."""
+"""What holds for every layer, the paper's and its baselines' alike."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from tests.helpers.layers import LAYERS
 CHANNELS = 8
 
 
-# Blocks are cut, and bins are dealt, by the numbers that the data set gives its nodes.
+# Blocks are cut, and bins are assigned, by the numbers that the data set gives its nodes.
 NUMBERED = {"bigbird", "graph-mamba-bins"}
 
 

@@ -36,7 +36,7 @@ def test_pad_and_unpad_are_inverse() -> None:
     assert torch.equal(layout.unpad([dense]), x)
 
 
-def test_known_blocks_take_graphs_by_size_and_leave_the_ghost_out() -> None:
+def test_known_blocks_take_graphs_by_size_and_leave_the_padding_out() -> None:
     topology = replace(random_topology((5, 9, 0, 2, 40)), dense_blocks=((1, 9), (3, 6)))
     x, _ = random_rows(topology)
     layout = DenseLayout.of(topology)
@@ -288,7 +288,7 @@ def test_exphormer_wires_real_expander_and_virtual_edges() -> None:
     assert torch.equal(edges.features, torch.cat([e, stack.kinds]))
 
 
-def test_ghosts_do_not_meet_at_a_virtual_node() -> None:
+def test_paddings_do_not_meet_at_a_virtual_node() -> None:
     topology = replace(random_topology((3, 2)), num_real_nodes=torch.tensor(3))
     _, e = random_rows(topology)
     edges = ExphormerStack(8, 1, 2, has_expander=False, virtual_nodes=1)._wire(e, topology)
@@ -334,6 +334,6 @@ def test_missing_expander_edges_are_asked_for() -> None:
         (lambda: Performer(8, 2, features=0), "features must be at least 1, got 0"),
     ],
 )
-def test_wrong_arguments_are_refused(build: object, message: str) -> None:
+def test_wrong_arguments_are_rejectd(build: object, message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         build()

@@ -1,4 +1,4 @@
-"""Every line-up is a permutation inside each graph, sorted by score, ties at random."""
+"""Every node order is a permutation inside each graph, sorted by score, ties at random."""
 
 from collections import Counter
 from dataclasses import replace
@@ -225,7 +225,7 @@ def test_clusters_without_noise_go_by_their_numbers() -> None:
     assert line.order.tolist() == [3, 0, 2, 1]
 
 
-def test_clusters_that_are_no_integers_are_refused() -> None:
+def test_clusters_that_are_no_integers_are_rejectd() -> None:
     message = "topology.cluster must hold integers, got torch.float32"
     with typecheck_off(), pytest.raises(UserError, match=message):
         order_nodes(ABLATIONS["cluster"], replace(random_topology((4,)), cluster=torch.rand(4)))
@@ -436,7 +436,7 @@ def test_runs_are_no_longer_than_asked_for() -> None:
     assert list(runs) == [range(2), range(2, 4), range(4, 5), range(7, 8)]
 
 
-def test_a_line_up_that_was_made_is_taken() -> None:
+def test_a_node_order_that_was_made_is_taken() -> None:
     topology, policy = random_topology(), OrderPolicy(noise="none")
     x, _ = random_rows(topology)
     global_model = GraphMambaGlobal(8, policy)

@@ -326,7 +326,7 @@ def test_parts_come_together_in_one_folder(bed: Bed, tmp_path: Path) -> None:
         ({"source": "elsewhere"}, r"'malnet-tiny' .*\(somewhere\), got others \(elsewhere\)"),
     ],
 )
-def test_another_study_and_mistakes_are_refused(
+def test_another_study_and_mistakes_are_rejectd(
     bed: Bed,
     tmp_path: Path,
     given: dict[str, object],
@@ -353,7 +353,7 @@ def test_another_study_and_mistakes_are_refused(
     ],
     ids=["cut", "key", "value", "list"],
 )
-def test_a_spoilt_file_is_refused(bed: Bed, tmp_path: Path, spoil: Callable[[str], str]) -> None:
+def test_a_spoilt_file_is_rejectd(bed: Bed, tmp_path: Path, spoil: Callable[[str], str]) -> None:
     bed.study(tmp_path, max_time=25.0)
     path = tmp_path / "efficiency.json"
     path.write_text(spoil(path.read_text()))
@@ -362,10 +362,10 @@ def test_a_spoilt_file_is_refused(bed: Bed, tmp_path: Path, spoil: Callable[[str
 
 
 def test_a_cell_is_not_begun_where_memory_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: torch.device) -> int:
+    def reject(_: torch.device) -> int:
         raise HeldMemoryError("too much is held")
 
-    monkeypatch.setattr(study, "released_bytes", refuse)
+    monkeypatch.setattr(study, "released_bytes", reject)
     with pytest.raises(HeldMemoryError):
         Bench(TINY, CPU, 10**9).measure(Cell("fractions", "malnet-tiny", "graph-mamba"))
 

@@ -128,11 +128,11 @@ def test_a_layer_without_a_formula_is_named() -> None:
         layer_flops(nn.Dropout(), BatchSize(1, 1, 1, 1))
 
 
-def test_every_operator_of_a_forward_pass_has_a_formula_and_others_are_refused() -> None:
+def test_every_operator_of_a_forward_pass_has_a_formula_and_others_are_rejectd() -> None:
     names = {name for name in torch._C._dispatch_get_all_op_names() if "graphmamba::" in name}
     ours = {name.removeprefix("graphmamba::") for name in names}
     known = {operator.__name__ for operator in (*SCANS, *PRODUCTS)} | OWN_ELEMENTWISE.keys()
-    # steps and sums that a backward pass finds anew, losses with their gradients
+    # steps and sums that a backward pass finds again, losses with their gradients
     others = re.compile("backward|grad|loss|column_sums|add_up|edge_norm_sums|raw_steps")
     assert {name for name in ours - known if not others.search(name)} == set()
     x = torch.randn(9, 3, requires_grad=True)

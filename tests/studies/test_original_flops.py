@@ -161,7 +161,7 @@ def test_original_exphormer_maps_a_row_for_every_edge(virtual: int) -> None:
     assert found.elementwise == here.elementwise
 
 
-def test_original_mamba_scans_padding_and_projects_every_line_up() -> None:
+def test_original_mamba_scans_padding_and_projects_every_node_order() -> None:
     global_model = GraphMambaGlobal(D, OrderPolicy(eval_samples=5))
     training, evaluation = (
         layer_flops(global_model.train(is_training), SIZE, "original")

@@ -261,7 +261,7 @@ def test_runs_that_find_no_number_are_named(tmp_path: Path) -> None:
         (f"{FUNC}/seed-0", f"{FUNC}/seed-4", "must be named by its seed, which is 0"),
     ],
 )
-def test_runs_in_another_place_are_refused(
+def test_runs_in_another_place_are_rejectd(
     before: str, after: str, told: str, tmp_path: Path
 ) -> None:
     write_run(tmp_path, FUNC, 0, 0.5)

@@ -90,7 +90,7 @@ def test_the_card_says_what_a_user_has_to_know(runs: Path, tmp_path: Path) -> No
         f"Seed {better_seed(runs)}, of 2 seeds",
         "Test scores had no part in it",
         "graphmamba evaluate --pretrained pattern",
-        "drawn anew by the published recipe",
+        "drawn again by the published recipe",
         "Licence of the data: none: drawn here",
         "sizes [6, 4, 5] instead of None",
         "batch_size 3, epochs 2, learning_rate 0.001",
@@ -134,7 +134,7 @@ def test_weights_report_what_later_code_scores_them(
     assert f"| {scores['test']['accuracy_sbm']:.4f} | none: drawn" in listed
 
 
-def test_a_record_of_another_kind_is_refused(runs: Path, tmp_path: Path) -> None:
+def test_a_record_of_another_kind_is_rejectd(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "scores.json").write_text("[]")
     with pytest.raises(UserError, match=r"scored must be a record of benchmarks/scores\.py, got"):
         weights(runs, tmp_path / "out", scored=tmp_path / "scores.json")
@@ -195,7 +195,7 @@ def test_an_unfinished_run_is_called_so(runs: Path, tmp_path: Path) -> None:
     assert "1 of 2, unfinished |" in card
 
 
-def test_weights_of_another_epoch_are_refused(runs: Path, tmp_path: Path) -> None:
+def test_weights_of_another_epoch_are_rejectd(runs: Path, tmp_path: Path) -> None:
     runs = copy_of(runs, tmp_path)
     rescore(runs / NAME / f"seed-{better_seed(runs)}", best_epoch=7)
     with pytest.raises(ValueError, match=r"must be of the epoch in results\.json, 7, got"):
@@ -205,7 +205,7 @@ def test_weights_of_another_epoch_are_refused(runs: Path, tmp_path: Path) -> Non
         weights(runs, tmp_path)
 
 
-def test_unknown_names_are_refused(runs: Path, tmp_path: Path) -> None:
+def test_unknown_names_are_rejectd(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="did you mean 'pattern/graph-mamba'"):
         weights(runs, tmp_path, names="patern")
     assert not list(tmp_path.rglob("best.safetensors"))

@@ -28,7 +28,7 @@ CASES = {
     "nodes": ("cluster/graph-mamba", {**NO_BATCH_NORM, "train.loss": "cross_entropy"}, {}),
     "synchronised": ("mnist/graph-mamba", {}, {"sync_batchnorm": True}),
     "averaged": ("mnist/graph-mamba", {"train.ema_decay": 0.9}, {"sync_batchnorm": True}),
-    # each part of a batch would draw other line-ups
+    # each part of a batch would draw other node orders
     "in parts": (
         "mnist/graph-mamba",
         {**NO_BATCH_NORM, "model.ordering.noise": "none", "train.batch_size": 2},

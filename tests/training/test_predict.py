@@ -100,7 +100,7 @@ def test_batches_are_predicted_graph_by_graph() -> None:
         assert torch.equal(found.values, alone.values)
 
 
-def test_values_are_those_of_the_model_and_spread_is_over_its_line_ups() -> None:
+def test_values_are_those_of_the_model_and_spread_is_over_its_node_orders() -> None:
     model = trained("mnist")
     store = with_read_columns(GraphStore.from_pyg(graphs_for(model)), model.model)
     with torch.no_grad():
@@ -121,7 +121,7 @@ def test_a_model_without_random_order_has_no_spread() -> None:
         assert model.predict(graphs_for(model)).spread is None
 
 
-def test_only_chosen_graphs_are_predicted_and_keep_their_line_ups() -> None:
+def test_only_chosen_graphs_are_predicted_and_keep_their_node_orders() -> None:
     model = trained("mnist")
     store = GraphStore.from_pyg(graphs_for(model))
     whole = model.predict(store)
@@ -181,7 +181,7 @@ def test_what_does_not_fit_goes_in_halves(monkeypatch: pytest.MonkeyPatch) -> No
         list(model.stream(graphs, has_spread=False))
 
 
-def test_one_graph_that_is_not_in_a_list_is_refused() -> None:
+def test_one_graph_that_is_not_in_a_list_is_rejectd() -> None:
     model = trained("mnist")
     (graph,) = graphs_for(model, 1)
     with (
@@ -191,7 +191,7 @@ def test_one_graph_that_is_not_in_a_list_is_refused() -> None:
         model.predict(graph)
 
 
-def test_no_graph_and_no_budget_are_refused() -> None:
+def test_no_graph_and_no_budget_are_rejectd() -> None:
     model = trained("mnist")
     with pytest.raises(UserError, match="graphs must hold a graph, got none"):
         model.predict([])

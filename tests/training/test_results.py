@@ -66,7 +66,7 @@ def test_where_no_run_is_done_those_with_scores_count() -> None:
 
 
 @pytest.mark.parametrize("scores", [5, None, {"test": 0.5}])
-def test_scores_of_another_form_are_refused(scores: object, tmp_path: Path) -> None:
+def test_scores_of_another_form_are_rejectd(scores: object, tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     file.write_text(json.dumps(RUN.content() | {"scores": scores}))
     with pytest.raises(UserError, match="must be the results of one run"):

@@ -307,14 +307,14 @@ def changed(**recipe: object) -> Experiment:
         (EXPERIMENT, {"accumulate": 2}, "accumulate must be 1, .* got 2"),
     ],
 )
-def test_resuming_another_run_is_refused(
+def test_resuming_another_run_is_rejectd(
     whole: Path, experiment: Experiment, options: dict[str, int], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
         fit(experiment, tiny_store(EXPERIMENT), RunOptions(**options), whole, resume=True)
 
 
-def test_resuming_on_other_data_is_refused(whole: Path) -> None:
+def test_resuming_on_other_data_is_rejectd(whole: Path) -> None:
     with pytest.raises(UserError, match="graphs must be the same as in the saved state, 14"):
         fit(EXPERIMENT, tiny_store(EXPERIMENT, train=20), run_dir=whole, resume=True)
 
@@ -327,7 +327,7 @@ def test_resuming_on_other_data_is_refused(whole: Path) -> None:
         pytest.param(lambda about: about["progress"].pop("step"), id="no step"),
     ],
 )
-def test_a_state_that_lacks_something_is_refused(
+def test_a_state_that_lacks_something_is_rejectd(
     whole: Path, tmp_path: Path, damage: Callable[[dict[str, object]], object]
 ) -> None:
     tensors, about = read_tensors(whole / "last" / "state.safetensors")

@@ -49,7 +49,7 @@ def test_one_at_a_time_and_no_file_is_left(tmp_path: Path) -> None:
     with RunDirLock(tmp_path) as lock:
         lock.take()
         assert_held(tmp_path)
-        # one that was refused takes nothing away
+        # one that was rejected takes nothing away
         assert_held(tmp_path)
     assert not [*tmp_path.iterdir()]
     with RunDirLock(tmp_path) as lock:

@@ -1,4 +1,4 @@
-"""Statistics of norms taken anew: their definition, and that a run is otherwise the same."""
+"""Statistics of norms recomputed: their definition, and that a run is otherwise the same."""
 
 from pathlib import Path
 

@@ -26,7 +26,7 @@ NO_BATCH_NORM = {
 }
 
 
-# each part of a batch would draw other line-ups
+# each part of a batch would draw other node orders
 SETTLED = {**NO_BATCH_NORM, "model.ordering.noise": "none", "model.ordering.bins": 1}
 
 
@@ -196,7 +196,7 @@ def test_wrong_pairs_follow_their_counters() -> None:
 
 
 @pytest.mark.parametrize(("rate", "are_alike"), [(0.0, True), (0.5, False)])
-def test_processes_line_up_alike_and_drop_apart(rate: float, are_alike: bool) -> None:
+def test_processes_node_order_alike_and_drop_apart(rate: float, are_alike: bool) -> None:
     experiment = tiny_experiment("pattern/graph-mamba", **{"model.dropout": rate})
     graphs = tiny_store(experiment).batch(torch.arange(4))
     outputs = []

@@ -90,7 +90,7 @@ def test_corrupt_files_are_named(saved: Path, damage) -> None:
         load_weights(saved)
 
 
-def test_files_of_others_are_refused(saved: Path) -> None:
+def test_files_of_others_are_rejectd(saved: Path) -> None:
     save_file(load_file(saved), saved)
     with pytest.raises(UserError, match="was not written by graphmamba"):
         load_weights(saved)
@@ -107,7 +107,7 @@ def test_files_of_others_are_refused(saved: Path) -> None:
         ({"experiment": {"version": 99}}, "version must be 1 or older, got 99"),
     ],
 )
-def test_headers_that_cannot_be_understood_are_refused(
+def test_headers_that_cannot_be_understood_are_rejectd(
     saved: Path, changes: Mapping[str, object], message: str
 ) -> None:
     rewrite(saved, **changes)
@@ -134,7 +134,7 @@ def test_tensors_that_do_not_fit_are_named(saved: Path, change, message: str) ->
         build_model(weights, saved)
 
 
-def test_weights_for_other_data_are_refused(saved: Path) -> None:
+def test_weights_for_other_data_are_rejectd(saved: Path) -> None:
     task = load_weights(saved).metadata["task"]
     rewrite(saved, task={**task, "classes": 3, "outputs": 3})
     with pytest.raises(UserError, match="task must be those of its experiment"):

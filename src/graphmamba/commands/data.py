@@ -73,16 +73,16 @@ def info(  # noqa: PLR0913
     """Print what the graphs of a set look like, those of a benchmark beside the published figures.
 
     Args:
-        name: The set, as `graphmamba benchmarks` lists it; or own graphs: a folder of CSV files,
+        name: The set, as `graphmamba benchmarks` lists it; or custom graphs: a folder of CSV files,
             an .npz, or a .csv of molecules.
         plot: Also draw sizes, degrees, labels and diameters into this file, such as info.png.
         data_dir: Where sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
         seed: Seed of a set that is generated.
         target: Custom graphs: the target column, or several as one,two or [one, two].
         task: Custom graphs: what is predicted, where their values should not decide.
-        classes: Own graphs: how many classes there are, or their names as one,two or
+        classes: Custom graphs: how many classes there are, or their names as one,two or
             [one, two].
-        level: Own graphs: what is labelled, where the files should not decide.
+        level: Custom graphs: what is labelled, where the files should not decide.
         undirected: A folder: whether each edge is written once and goes both ways.
         smiles: A .csv of molecules: the column of SMILES.
     """
@@ -92,7 +92,7 @@ def info(  # noqa: PLR0913
     if name not in CATALOG and not is_custom(name):
         told = suggest(name, CATALOG)
         raise UserError(
-            f"name must be a data set or own graphs, got '{name}', and there is no such folder, "
+            f"name must be a data set or custom graphs, got '{name}', and there is no such folder, "
             f".npz or .csv; {told}"
         )
     options = DataOptions(
@@ -130,7 +130,7 @@ def verify(name: str, data_dir: str | None = None) -> None:
     """Compare all that is kept of a data set, byte for byte, with the hashes that it was kept with.
 
     Args:
-        name: The set, as `graphmamba benchmarks` lists it; or own, for all own graphs.
+        name: The set, as `graphmamba benchmarks` lists it; or own, for all custom graphs.
         data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
     """
     check_choice("name", name, (*CATALOG, OWN))
@@ -143,9 +143,9 @@ def verify(name: str, data_dir: str | None = None) -> None:
     for place in places:
         try:
             say(f"whole     {place}, {verify_store(place):,} bytes")
-        except (DamagedError, OSError) as mistake:
+        except (DamagedError, OSError) as error:
             say(f"damaged   {place}")
-            damaged.append(str(mistake))
+            damaged.append(str(error))
     if damaged:
         raise UserError(f"{len(damaged)} of {len(places)} damaged: {'; '.join(damaged)}")
 

@@ -60,7 +60,7 @@ def entries_of(kind: type, default: object = None, prefix: str = "") -> dict[str
 def take(
     words: list[str], given: Mapping[str, Entries], others: Collection[str]
 ) -> tuple[dict[str, dict[str, object]], list[str]]:
-    """Take the entries out of a command's words; what is neither entry nor option is refused.
+    """Take the entries out of a command's words; what is neither entry nor option is rejected.
 
     Args:
         words: What was typed after the command's name.

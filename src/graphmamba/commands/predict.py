@@ -40,7 +40,7 @@ def predict(  # noqa: PLR0913
     spread: bool = True,
     data_dir: str | None = None,
 ) -> None:
-    """Write a trained model's predictions to a CSV file, with their spread over random line-ups.
+    """Write a trained model's predictions to a CSV file, with their spread over random node orders.
 
     Args:
         checkpoint: A run folder, or a file of weights.
@@ -88,7 +88,7 @@ def predict(  # noqa: PLR0913
 
 
 def _check_output(path: Path, trained: Predictor, given: str | None) -> None:
-    """Refuse to write over the graphs that are predicted, or over what training has left."""
+    """Reject to write over the graphs that are predicted, or over what training has left."""
     if path.is_dir():
         raise UserError(f"output must be a file, got the folder '{path}'")
     if not path.exists():

@@ -39,7 +39,7 @@ ALL = "all"
 
 
 def load_model(checkpoint: str | None, pretrained: str | None, weights: str | None) -> Predictor:
-    """Read the model that is meant; words that name none, or two, are refused."""
+    """Read the model that is meant; words that name none, or two, are rejected."""
     if weights is not None and pretrained is None and checkpoint is not None:
         raise UserError(
             f"--weights must be given for --pretrained alone, got '{weights}' beside '{checkpoint}'"
@@ -92,7 +92,7 @@ def on_other_data(
     Args:
         trained: The model.
         benchmark: A data set by its name.
-        input_: Own graphs by their path.
+        input_: Custom graphs by their path.
         label: Their label columns; none for those of the training.
     """
     if benchmark is not None and input_ is not None:
@@ -123,13 +123,13 @@ def on_other_data(
 
 
 def names_known(trained: Predictor) -> tuple[str, ...]:
-    """Feature columns of the own graphs that a model was trained on, where they had names."""
+    """Feature columns of the custom graphs that a model was trained on, where they had names."""
     own = trained.experiment.data
     return own.columns if own else ()
 
 
 def check_fits(trained: Predictor, experiment: Experiment) -> None:
-    """Refuse graphs whose columns or labels the model does not know.
+    """Reject graphs whose columns or labels the model does not know.
 
     How right and wrong are measured is the model's to say: a folder of classes fits whatever
     metric of classes it was trained by.
@@ -163,7 +163,7 @@ def part_asked(split: str | None, input_: str | None) -> str:
 
 
 def graphs_of(store: GraphStore, part: str, where: str) -> Int[Tensor, " graphs"]:
-    """Graphs of a part; a part that files do not tell, or that holds none, is refused."""
+    """Graphs of a part; a part that files do not tell, or that holds none, is rejected."""
     if part == ALL:
         return torch.arange(len(store))
     if store.split is None:
@@ -178,13 +178,13 @@ def graphs_of(store: GraphStore, part: str, where: str) -> Int[Tensor, " graphs"
 
 
 def check_parts(trained: Predictor, experiment: Experiment, store: GraphStore) -> None:
-    """Refuse own graphs that have changed since the training: their parts are others now."""
+    """Reject custom graphs that have changed since the training: their parts are others now."""
     use = "name them by --input, and a part by --split"
     check_same_graphs(experiment, trained.graphs, identity_of(experiment, store), use)
 
 
 def check_features(trained: Predictor, columns: GraphColumns, where: str) -> None:
-    """Refuse graphs to predict whose columns the model does not know."""
+    """Reject graphs to predict whose columns the model does not know."""
     wanted = trained.model.features
     found = numbers_of(columns) if columns.nodes["x"].is_floating_point() else MOLECULES
     if _read_by(wanted, found) != wanted:

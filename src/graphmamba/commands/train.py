@@ -43,7 +43,7 @@ def train(
     """Train an experiment, score every epoch, keep the best one and print a table.
 
     Args:
-        name: BENCHMARK for Graph-Mamba on it, BENCHMARK/MODEL, a .yaml file, or own graphs (a
+        name: BENCHMARK for Graph-Mamba on it, BENCHMARK/MODEL, a .yaml file, or custom graphs (a
             folder, .npz or .csv); without it a small set is drawn that two cores learn in minutes.
             The config.yaml of a run says how it was run as well; what is typed goes before it.
         seeds: Several runs, such as 0,1,2: the table has their mean and standard deviation.
@@ -84,7 +84,7 @@ def choose(name: str | None, overrides: Given) -> RunConfig:
             )
         name = None
     if "data.path" in given:
-        # those of a file are of the set that own graphs take the place of
+        # those of a file are of the set that custom graphs take the place of
         given.setdefault("split_sizes", None)
     if name is None and "data.path" in given:
         return RunConfig(experiment_of(given), RunOptions(), ())

@@ -48,7 +48,7 @@ def make_batch(gather: Gather, ids: Numbers, by_source: bool = False) -> Batch:
 
 def bare_batch(columns: Mapping[str, Tensor], num_graphs: int) -> Batch:
     """Put columns together; what it takes to take the batch apart is not there."""
-    # PyG would look the class up anew for each batch, and each column twice; both take longer than
+    # PyG would look the class up again for each batch, and each column twice; both take longer than
     # to copy the rows.
     kind, rest = _blank()
     batch, store = object.__new__(kind), object.__new__(GlobalStorage)

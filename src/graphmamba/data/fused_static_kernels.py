@@ -1,4 +1,4 @@
-"""Triton kernels that make batches of fixed shapes, the ghost graph included, in two launches."""
+"""Triton kernels that make batches of fixed shapes, the padding graph included, in two launches."""
 
 from typing import no_type_check
 
@@ -12,7 +12,7 @@ FIELDS = tl.constexpr(13)
 REPEAT, PAIRS, ORDER, BEGIN, OWNER = (tl.constexpr(task) for task in (1, 2, 3, 4, 5))
 """As in `static_jobs`; a test compares them."""
 GRAPHS = tl.constexpr(2)
-"""The table with one row for each place, ghosts included."""
+"""The table with one row for each place, padding graphs included."""
 
 
 @no_type_check
@@ -28,7 +28,7 @@ def place_kernel(
         capacity_ptr: Rows of a batch, for each table.
         plan_ptr: What is written; see `data.plan.Plan`.
         graphs: Graphs of the store.
-        slots: Places of a batch, without the ghost's.
+        slots: Places of a batch, without the padding graph's.
         tables: Tables of the store.
         PLACES: All places, rounded up to a power of two.
     """
@@ -69,7 +69,7 @@ def static_gather_kernel(
         plan_ptr: What `place_kernel` wrote.
         out: Address that all columns are written after.
         jobs: How many jobs there are.
-        slots: Places of a batch, without the ghost's.
+        slots: Places of a batch, without the padding graph's.
         tables: Tables of the store.
         rounds: How often `slots + 1` can be halved.
         JOBS: `jobs`, rounded up to a power of two.
@@ -92,12 +92,12 @@ def static_gather_kernel(
     # Past the end of the column there is no graph to look up.
     owner = tl.where(inside, owner_of(begins, row, slots, rounds), 0)
     graph = tl.load(plan_ptr + owner)
-    is_ghost = graph < 0
+    is_padding = graph < 0
 
     place = tl.load(starts + owner) + row - tl.load(begins + owner)
     place = tl.where(task == REPEAT, graph, place)
     # Ghosts are copies of the first row, which is as good as any.
-    place = tl.where(is_ghost, 0, place)
+    place = tl.where(is_padding, 0, place)
     is_read = inside & (at < has_rows * values)
     value = read_values(source, place * width + at % width, is_read, size)
     # What was not read is not defined.
@@ -108,18 +108,18 @@ def static_gather_kernel(
     if task == OWNER:
         value = owner.to(tl.int64)
     if task == ORDER:
-        value = tl.where(is_ghost, row.to(tl.int64), value)
+        value = tl.where(is_padding, row.to(tl.int64), value)
     if (task == PAIRS) | (task == BEGIN):
         # Ghosts' pairs are spread evenly over its nodes, ascending.
         others = all_begins + tl.where(task == BEGIN, 1, table) * (places + 1)
         real_nodes, real_pairs = tl.load(all_begins + slots), tl.load(others + slots)
-        ghost_nodes = tl.maximum(tl.load(all_begins + places) - real_nodes, 1)
-        ghost_pairs = tl.load(others + places) - real_pairs
+        padding_nodes = tl.maximum(tl.load(all_begins + places) - real_nodes, 1)
+        padding_pairs = tl.load(others + places) - real_pairs
         if task == PAIRS:
-            spread = (row - real_pairs) * ghost_nodes // tl.maximum(ghost_pairs, 1) + real_nodes
+            spread = (row - real_pairs) * padding_nodes // tl.maximum(padding_pairs, 1) + real_nodes
         else:
-            below = (row - real_nodes) * ghost_pairs + ghost_nodes - 1
-            spread = below // ghost_nodes + real_pairs
-        value = tl.where(is_ghost, spread, value)
-    value = tl.where(is_ghost & (is_label > 0), fill, value)
+            below = (row - real_nodes) * padding_pairs + padding_nodes - 1
+            spread = below // padding_nodes + real_pairs
+        value = tl.where(is_padding, spread, value)
+    value = tl.where(is_padding & (is_label > 0), fill, value)
     write_values(out + offset, at, value, inside, written)

@@ -29,7 +29,7 @@ def bounds_of(tables: Mapping[str, Table]) -> Bounds:
 
 
 def check_ids(bounds: Bounds, ids: Numbers) -> None:
-    """Refuse graphs that are not there."""
+    """Reject graphs that are not there."""
     graphs = bounds.shape[1] - 1
     # Negative numbers, read without their sign, are the largest.
     if len(ids) and ids.view(np.uint64).max() >= graphs:

@@ -68,7 +68,7 @@ class BatchSampler:
     def __iter__(self) -> Iterator[Ids]:
         batches = self._batches()
         for number in range(self.step, len(batches)):
-            # Counted before it is given out: whoever saves the state has dealt with it.
+            # Counted before it is given out: whoever saves the state has assigned with it.
             self.step = number + 1
             if self.step == len(batches):
                 self.set_epoch(self.epoch + 1)

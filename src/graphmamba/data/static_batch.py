@@ -1,4 +1,4 @@
-"""Batches whose shapes do not depend on their graphs: the rest is filled by one ghost graph."""
+"""Batches whose shapes do not depend on their graphs: the rest is filled by one padding graph."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of one table in a batch, the ghost's last."""
+    """The rows of one table in a batch, the padding graph's last."""
 
     begins: Int[Tensor, " places"]
-    """First row of each graph; that of the ghost is the number of real rows."""
+    """First row of each graph; that of the padding graph is the number of real rows."""
     owner: Int[Tensor, " rows"]
     """Graph of each row."""
     place: Int[Tensor, " rows"]
-    """Row in the table. The ghost's are copies of the first one, which is as good as any."""
-    is_ghost: Bool[Tensor, " rows"]
+    """Row in the table. The padding's are copies of the first one, which is as good as any."""
+    is_padding: Bool[Tensor, " rows"]
 
 
 class StaticGather:
     """Makes batches of fixed shapes where the store is, by operations that a CUDA graph can hold.
 
-    Nothing is read back and no shape depends on the data. The ghost graph comes last. Its edges,
+    Nothing is read back and no shape depends on the data. The padding graph comes last. Its edges,
     and pairs of any other kind, are self-loops spread evenly over its nodes; it has no labels, nor
     have empty places, so that losses and metrics pass over them. Beside its columns a batch has
     `num_real_graphs`, `num_real_nodes` and `num_real_edges`, tensors without axes, and
@@ -134,13 +134,13 @@ class StaticGather:
         if by_source:
             column = self._tables["edges"].columns[BY_SOURCE]
             own = _select(column, 0, edges.place) + edges.begins[edges.owner]
-            made[BY_SOURCE] = torch.where(edges.is_ghost, _counter(edges.owner), own)
+            made[BY_SOURCE] = torch.where(edges.is_padding, _counter(edges.owner), own)
             for name, begins in self._begins.items():
                 made[name] = _pointers(begins, nodes, edges)
         return made
 
     def _rows(self, kind: str, slots: Int[Tensor, " places"], rows: int) -> _Rows:
-        ptr, ghost = self._ptrs[kind], slots.shape[0] - 1
+        ptr, padding = self._ptrs[kind], slots.shape[0] - 1
         known = slots.clamp_min(0)
         starts = ptr[known]
         counts = (ptr[known + 1] - starts).masked_fill(slots < 0, 0)
@@ -148,9 +148,9 @@ class StaticGather:
         begins = ends - counts
         row = torch.arange(rows, device=slots.device)
         owner = torch.searchsorted(ends[:-1], row, right=True)
-        is_ghost = owner == ghost
-        place = (row + (starts - begins)[owner]).masked_fill(is_ghost, 0)
-        return _Rows(begins, owner, place, is_ghost)
+        is_padding = owner == padding
+        place = (row + (starts - begins)[owner]).masked_fill(is_padding, 0)
+        return _Rows(begins, owner, place, is_padding)
 
     def _check(
         self, rows: Mapping[str, _Rows], capacity: Mapping[str, int], blocks: Blocks
@@ -177,12 +177,12 @@ def _rows_of_graphs(slots: Int[Tensor, " places"]) -> _Rows:
 
 def _pairs(column: Column, rows: _Rows, nodes: _Rows) -> Int[Tensor, "2 rows"]:
     own = _select(column, 1, rows.place) + nodes.begins[rows.owner]
-    # A node of the ghost's for each of its pairs, ascending: none becomes a hub.
+    # A node of the padding graph's for each of its pairs, ascending: none becomes a hub.
     number = _counter(rows.owner) - rows.begins[-1]
     real_nodes, rest = nodes.begins[-1], rows.owner.shape[0] - rows.begins[-1]
-    ghost_nodes = nodes.owner.shape[0] - real_nodes
-    spread = real_nodes + number * ghost_nodes // rest.clamp_min(1)
-    return torch.where(rows.is_ghost, spread, own)
+    padding_nodes = nodes.owner.shape[0] - real_nodes
+    spread = real_nodes + number * padding_nodes // rest.clamp_min(1)
+    return torch.where(rows.is_padding, spread, own)
 
 
 def _pointers(
@@ -192,10 +192,11 @@ def _pointers(
     own = _select(Column(begins, begins.dtype), 0, nodes.place) + edges.begins[nodes.owner]
     real_nodes, real_edges = nodes.begins[-1], edges.begins[-1]
     all_nodes, all_edges = nodes.owner.shape[0], edges.owner.shape[0]
-    # The ghost's edges are spread evenly, as `_pairs` has it: this is how many go to nodes before.
-    number, ghosts = _counter(nodes.owner) - real_nodes, all_nodes - real_nodes
-    below = (number * (all_edges - real_edges) + ghosts - 1) // ghosts.clamp_min(1)
-    found = torch.where(nodes.is_ghost, real_edges + below, own).int()
+    # The padding's edges are spread evenly, as `_pairs` has it: this is how many go to nodes
+    # before.
+    number, paddings = _counter(nodes.owner) - real_nodes, all_nodes - real_nodes
+    below = (number * (all_edges - real_edges) + paddings - 1) // paddings.clamp_min(1)
+    found = torch.where(nodes.is_padding, real_edges + below, own).int()
     return torch.nn.functional.pad(found, (0, 1), value=all_edges)
 
 
@@ -204,8 +205,8 @@ def _values(name: str, column: Column, rows: _Rows, slots: Int[Tensor, " places"
     values = _select(column, 0, place).to(column.dtype)
     if name not in LABELS:
         return values
-    is_ghost = rows.is_ghost.view(-1, *[1] * (values.dim() - 1))
-    return values.masked_fill(is_ghost, float("nan") if column.dtype.is_floating_point else -1)
+    is_padding = rows.is_padding.view(-1, *[1] * (values.dim() - 1))
+    return values.masked_fill(is_padding, float("nan") if column.dtype.is_floating_point else -1)
 
 
 def _select(column: Column, axis: int, place: Int[Tensor, " rows"]) -> Tensor:

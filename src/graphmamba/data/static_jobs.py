@@ -27,8 +27,8 @@ Begins = Mapping[str, Int[Tensor, " nodes"]]
 Told = Int[np.ndarray, "jobs 13"]
 """For each: task, table, bytes of a value as it is kept, values of a row, address of the column,
 table whose rows before a graph are added (counted from 1; 0 adds nothing), bytes of a value as it
-is written, whether ghosts are filled, with what, whether the column has rows, where it is written,
-how many values, and the first program that works on it."""
+is written, whether padding graphs are filled, with what, whether the column has rows, where it is
+written, how many values, and the first program that works on it."""
 VALUE_BYTES, WRITTEN_AT, VALUES, FIRST_PROGRAM = 6, 10, 11, 12
 """Columns of it that are read or entered when the size of a batch is known: bytes of a value as it
 is written, and the last three."""

@@ -25,12 +25,12 @@ DRAWN_BATCHES = 256
 
 @dataclass(frozen=True)
 class StaticSize:
-    """Rows of a batch, whatever graphs it holds; what they leave over is one ghost graph's."""
+    """Rows of a batch, whatever graphs it holds; what they leave over is one padding graph's."""
 
     graphs: int
-    """Places for graphs; the ghost graph has one more."""
+    """Places for graphs; the padding graph has one more."""
     nodes: int
-    """Rows of nodes, at least one of them the ghost's."""
+    """Rows of nodes, at least one of them the padding graph's."""
     edges: int
     """Rows of edges."""
     pairs: tuple[int, ...] = ()
@@ -136,7 +136,7 @@ def _blocks(
 
 
 def _as_size(graphs: int, rows: Int[np.ndarray, " tables"], blocks: Blocks) -> StaticSize:
-    # One node for the ghost.
+    # One node for the padding graph.
     nodes, edges, *pairs = (
         -(-int(value) // MULTIPLE) * MULTIPLE for value in rows + (np.arange(len(rows)) == 0)
     )

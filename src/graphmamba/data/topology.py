@@ -43,9 +43,9 @@ class Topology:
     gate_encoding: Float[Tensor, "nodes channels"] | None = None
     """Equivariant-stable positions that modulate GatedGCN's gates."""
     num_real_nodes: Int[Tensor, ""] | None = None
-    """Nodes before those of the ghost graph that pads a static batch; None where all are real."""
+    """Nodes before those of the padding graph that pads a static batch; None where all are real."""
     num_real_edges: Int[Tensor, ""] | None = None
-    """Edges before those of the ghost graph, likewise."""
+    """Edges before those of the padding graph, likewise."""
     source_order: Int[Tensor, " edges"] | None = None
     """Edges in the order of their sources, where they themselves lie in that of their targets."""
     source_ptr: Int[Tensor, " node_boundaries"] | None = None
@@ -53,7 +53,8 @@ class Topology:
     target_ptr: Int[Tensor, " node_boundaries"] | None = None
     """Where they begin among the edges as they lie, likewise."""
     wants_edges: bool = True
-    """Whether anybody reads the edge rows that a layer returns; a layer may return None if not."""
+    """Whether anybody reads the edge embeddings that a layer returns; a layer may return None
+    if not."""
     edge_layout: EdgeLayout | None = None
     """Which edges meet at each node; `Backbone` looks it up once for all layers."""
     ptr: Int[Tensor, " boundaries"] | None = None
@@ -61,7 +62,7 @@ class Topology:
     node_order: Any = None
     """Order of the nodes in this layer, an `ordering.NodeOrder`; None where the layer finds it."""
     dense_blocks: Blocks | None = None
-    """Room for all graphs but the ghost in padded blocks; None where it has to be found."""
+    """Room for all graphs but the padding graph in padded blocks; None where it has to be found."""
     dense_layout: Any = None
     """Where each node goes in them, found once for all layers; see `nn.attention.DenseLayout`."""
     block_patterns: Mapping[Any, Any] | None = None

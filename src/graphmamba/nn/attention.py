@@ -25,7 +25,7 @@ class Attention(GlobalModel):
     generator of the device.
 
     Args:
-        channels: Width of the node rows.
+        channels: Width of the node embeddings.
         heads: Attention heads; must divide the channels.
         dropout: Rate on the attention weights.
     """
@@ -74,7 +74,7 @@ class Attention(GlobalModel):
 
 
 LEAST = 2
-"""Rows of a block at the least: some operations refuse none, and exporters have to know whether an
+"""Rows of a block at the least: some operations reject none, and exporters have to know whether an
 axis has one entry, which is spread over others, or more."""
 
 
@@ -84,7 +84,7 @@ class DenseLayout:
 
     A batch as it comes is one block, as long as its longest graph. Where the blocks are known
     before, nothing is waited for: the graphs of a static batch go to theirs by size, and the nodes
-    of its ghost graph, of which there may be any number, to one row behind all blocks.
+    of its padding graph, of which there may be any number, to one row behind all blocks.
     """
 
     slot: Int[Tensor, " nodes"]
@@ -93,7 +93,7 @@ class DenseLayout:
     """Which rows of each block may be attended to: those of nodes, and the first one of a graph
     without any, since a softmax over nothing has no value."""
     spare: int
-    """Rows behind the blocks: 1 for ghosts, 0 where there are none."""
+    """Rows behind the blocks: 1 for padding graphs, 0 where there are none."""
 
     @classmethod
     def of(cls, topology: Topology) -> "DenseLayout":
@@ -118,7 +118,7 @@ class DenseLayout:
 
     @classmethod
     def _known(cls, topology: Topology, blocks: Blocks) -> "DenseLayout":
-        """Sort the graphs by size, the ghost aside; no shape depends on them."""
+        """Sort the graphs by size, the padding graph aside; no shape depends on them."""
         sizes, batch = topology.starts().diff()[:-1], topology.batch
         ordered, order = sizes.sort(descending=True, stable=True)
         begins, end = [], 0
@@ -139,7 +139,7 @@ class DenseLayout:
         return [part.unflatten(0, block) for part, block in zip(parts, self.blocks, strict=False)]
 
     def unpad(self, dense: Sequence[Float[Tensor, "_ _ ..."]]) -> Float[Tensor, "nodes ..."]:
-        """Take the rows of real nodes, zeros for ghosts; undoes `pad`."""
+        """Take the rows of real nodes, zeros for padding graphs; undoes `pad`."""
         parts = [block.flatten(0, 1) for block in dense]
         if self.spare:
             parts.append(parts[0].new_zeros(1, *parts[0].shape[1:]))

@@ -23,7 +23,7 @@ class BigBird(GlobalModel):
     norms and a small feed-forward network are part of it: https://arxiv.org/abs/2007.14062.
 
     Args:
-        channels: Width of the node rows.
+        channels: Width of the node embeddings.
         heads: Attention heads; must divide the channels.
         dropout: Rate on both residual branches; as published, attention weights are not dropped.
         block: Nodes in a block.

@@ -20,7 +20,7 @@ NormalizeInputsName = Literal["none", "pascalvoc-sp", "coco-sp"]
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """What the rivals that attend have in common."""
+    """What the baselines that attend have in common."""
 
     heads: int = 4
     """Attention heads."""
@@ -29,7 +29,7 @@ class AttentionConfig:
     none."""
     head_width: int | None = None
     """Width of a head of Performer; null divides the channels among the heads. The published
-    models have 64 whatever their width, which makes them far larger than their rivals."""
+    models have 64 whatever their width, which makes them far larger than their baselines."""
     expander_degree: int = 0
     """Permutations of the expander graph that Exphormer attends along; 0 for none."""
     virtual_nodes: int = 0
@@ -85,7 +85,7 @@ class ModelConfig:
     activation: Activation = "relu"
     """Inside the local model and the feed-forward network."""
     ordering: OrderPolicy = field(default_factory=OrderPolicy)
-    """How nodes are lined up, where `global_model` is `mamba`."""
+    """How nodes are ordered, where `global_model` is `mamba`."""
     mamba: MambaConfig = field(default_factory=MambaConfig)
     """Sizes of the Mamba block, where `global_model` is `mamba`."""
     input_norm: InputNorm = "none"
@@ -148,7 +148,7 @@ class RandomWalkConfig:
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """From raw columns to node rows and edge rows of the model's width."""
+    """From raw columns to node embeddings and edge embeddings of the model's width."""
 
     laplacian: LaplacianConfig | None = None
     """Laplacian positions, appended to the node features; none if null."""
@@ -166,7 +166,7 @@ class EncoderConfig:
     has_edge_norm: bool = False
     """Whether a BatchNorm follows the edge encoder."""
     pre_layers: int = 0
-    """Dense layers on the node rows before the first graph layer."""
+    """Dense layers on the node embeddings before the first graph layer."""
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -1,4 +1,4 @@
-"""From the raw columns of a batch to node rows and edge rows of the model's width."""
+"""From the raw columns of a batch to node embeddings and edge embeddings of the model's width."""
 
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -28,7 +28,7 @@ class Encoded:
 
     x: Float[Tensor, "nodes channels"]
     e: Float[Tensor, "edges channels"] | None
-    """Edge rows; none where no layer reads them."""
+    """Edge embeddings; none where no layer reads them."""
     gate: Float[Tensor, "nodes channels"] | None
     """Positions for the gates of GatedGCN; none where they are not asked for."""
 

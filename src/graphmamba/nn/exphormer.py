@@ -65,7 +65,7 @@ class ExphormerStack(nn.Module):
     and virtual nodes, whose rows are handed from attention to attention without residual or norm.
 
     Args:
-        channels: Width of node and edge rows.
+        channels: Width of node and edge embeddings.
         layers: Number of layers.
         heads: Attention heads; must divide the channels.
         dropout: Rate of all dropouts.
@@ -149,7 +149,7 @@ class ExphormerStack(nn.Module):
         for v in range(self.virtual_nodes):
             hub = nodes.shape[0] + v * topology.num_graphs + topology.batch
             if topology.num_real_nodes is not None:
-                # The ghost has as many nodes as are left, which would have to wait for each other
+                # The padding has as many nodes as are left, which would have to wait for each other
                 # at its hub: each attends to itself instead, and nobody sees it.
                 hub = torch.where(nodes < topology.num_real_nodes, hub, nodes)
             index += [torch.stack([nodes, hub]), torch.stack([hub, nodes])]

@@ -29,7 +29,7 @@ class GatedGCN(LocalModel):
     over the edges j -> i; both sides then pass a BatchNorm, the activation, dropout and a residual.
 
     Args:
-        channels: Width of node and edge rows.
+        channels: Width of node and edge embeddings.
         dropout: Rate before the residuals.
         activation: After the BatchNorms.
         has_stable_gate: Scale the gate of each edge by a learned function of the distance between
@@ -53,7 +53,8 @@ class GatedGCN(LocalModel):
         check_least("channels", channels, 1)
         check_choice("backend", backend, get_args(Backend))
         self.backend, self.activation = backend, activation_function(activation)
-        # The maps A, B, D, E of the node rows as one product; C is the one of the edge rows.
+        # The maps A, B, D, E of the node embeddings as one product; C is the one of the edge
+        # embeddings.
         self.nodes = nn.Linear(channels, 4 * channels)
         self.edges = nn.Linear(channels, channels)
         self.node_norm, self.edge_norm = BatchNorm(channels), BatchNorm(channels)
@@ -71,7 +72,7 @@ class GatedGCN(LocalModel):
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Update node and edge rows."""
+        """Update node and edge embeddings."""
         e = required_edges(e, "GatedGCN")
         layout, seed = topology.lay_out(), topology.dropout_seed
         scale = None if self.stable_gate is None else self._stability(topology, layout)
@@ -99,7 +100,7 @@ class GatedGCNConv(nn.Module):
     keep no message and give the same bits whenever they run again.
 
     Args:
-        channels: Width of node and edge rows.
+        channels: Width of node and edge embeddings.
         dropout: Rate before the residuals.
         activation: After the BatchNorms.
         backend: What runs the sums over the edges; `auto` is `fused` on a GPU and `cpu` elsewhere.
@@ -133,12 +134,12 @@ class GatedGCNConv(nn.Module):
         source_order: Int[Tensor, " edges"] | None = None,
         check: bool | None = None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"]]:
-        """Update node and edge rows.
+        """Update node and edge embeddings.
 
         Args:
-            x: Node rows.
+            x: Node embeddings.
             edge_index: Sources and targets, in any order.
-            edge_attr: Edge rows.
+            edge_attr: Edge embeddings.
             source_order: For edges that lie in the order of their targets, as `GraphStore.batch`
                 gives them out: their order by sources, which spares sorting them here.
             check: Whether to look at the values of `edge_index` and `source_order`; None looks at

@@ -1,4 +1,4 @@
-"""Graph convolutions: GCN with symmetric normalisation, GCN+ with edge rows."""
+"""Graph convolutions: GCN with symmetric normalisation, GCN+ with edge embeddings."""
 
 import torch
 from jaxtyping import Float
@@ -18,10 +18,10 @@ class GCN(LocalModel):
         x'_i = W \sum_{j \to i} \frac{x_j}{\sqrt{d_i d_j}} + \frac{W x_i}{d_i}
 
     with d the number of incoming edges plus one. Every node has exactly one edge to itself,
-    whatever self-loops the data has. Edge rows are passed on unread.
+    whatever self-loops the data has. Edge embeddings are passed on unread.
 
     Args:
-        channels: Width of the node rows.
+        channels: Width of the node embeddings.
         has_bias: Whether a bias is added.
     """
 
@@ -59,7 +59,7 @@ class GCNE(LocalModel):
     Named a GCN there, but nothing is normalised, and a node does not hear itself.
 
     Args:
-        channels: Width of node and edge rows.
+        channels: Width of node and edge embeddings.
     """
 
     def __init__(self, channels: int) -> None:
@@ -75,7 +75,7 @@ class GCNE(LocalModel):
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Add up the neighbours; edge rows are passed on as they are."""
+        """Add up the neighbours; edge embeddings are passed on as they are."""
         e = required_edges(e, "GCNE")
         layout = topology.lay_out()
         message = functional.relu(take_sources(self.linear(x), layout) + e)

@@ -1,4 +1,4 @@
-"""The graph isomorphism network, with edge rows (GINE) and without (GIN)."""
+"""The graph isomorphism network, with edge embeddings (GINE) and without (GIN)."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ class GINE(LocalModel):
         x'_i = \mathrm{MLP}\Big(x_i + \sum_{j \to i} \mathrm{ReLU}(x_j + e_{ij})\Big)
 
     Args:
-        channels: Width of node and edge rows.
+        channels: Width of node and edge embeddings.
         activation: Between the two layers.
         dropout: Rate after that activation.
         reads_edges: False gives GIN, which sums the neighbours' rows as they are.
@@ -47,7 +47,7 @@ class GINE(LocalModel):
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Add up the neighbours; edge rows are passed on as they are."""
+        """Add up the neighbours; edge embeddings are passed on as they are."""
         layout = topology.lay_out()
         message = take_sources(x, layout)
         if self.reads_edges:

@@ -23,7 +23,7 @@ class GPSLayer(nn.Module):
     prints no norms and no second residual; its parameter counts and its code have them.)
 
     Args:
-        channels: Width of node and edge rows.
+        channels: Width of node and edge embeddings.
         local: Message passing, or None.
         global model: Global exchange, called `global_model(x, topology)`, or None.
         dropout: Rate after the global model, a local model without residual, and both linear maps.
@@ -63,11 +63,11 @@ class GPSLayer(nn.Module):
         topology: Topology,
         mixed: Float[Tensor, "nodes channels"] | None = None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Return new node and edge rows.
+        """Return new node and edge embeddings.
 
         Args:
-            x: Node rows.
-            e: Edge rows.
+            x: Node embeddings.
+            e: Edge embeddings.
             topology: The graphs.
             mixed: What the global model returned for `x`, where it was called before.
         """
@@ -108,7 +108,7 @@ class ResidualLayer(nn.Module):
     ========== =============== ======================================================
     stack      local           this layer
     ========== =============== ======================================================
-    GCN        `has_bias` off  `norm="batch"`, no residual, unit rows
+    GCN        `has_bias` off  `norm="batch"`, no residual, L2-normalized rows
     GCN tuned  `GCN`           `activation="gelu"`, dropout
     GCN+       `GCNE`          `norm="batch"`, `activation="gelu"`, dropout, no residual
     GINE       `GINE`          `activation="relu"`, dropout
@@ -116,7 +116,7 @@ class ResidualLayer(nn.Module):
     ========== =============== ======================================================
 
     Args:
-        channels: Width of the node rows.
+        channels: Width of the node embeddings.
         local: Message passing without a residual of its own.
         activation: After the norm.
         dropout: Rate after the activation.
@@ -155,7 +155,7 @@ class ResidualLayer(nn.Module):
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Return new node rows, and what the local model made of the edge rows."""
+        """Return new node embeddings, and what the local model made of the edge embeddings."""
         near, e = self.local_model(x, e, topology)
         rows = self.norm(near, topology)
         if self.global_model is not None and self.norm_global is not None:

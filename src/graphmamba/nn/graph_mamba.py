@@ -31,12 +31,12 @@ class GraphMambaGlobal(GlobalModel):
     https://arxiv.org/abs/2402.00789. All graphs, bins and samples go through one scan.
 
     Args:
-        channels: Width of the node rows.
-        policy: How nodes are lined up.
+        channels: Width of the node embeddings.
+        policy: How nodes are ordered.
         options: Sizes and choices of the Mamba block.
         input_norm: `none`, as the published parameter counts prove, or the `layer` norm that the
             paper's Algorithm 1 puts before the projections.
-        layer: Number of the layer in its stack, so that layers draw different line-ups.
+        layer: Number of the layer in its stack, so that layers draw different node orders.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class GraphMambaGlobal(GlobalModel):
         return self.mamba(self.norm(x), *walk, check=False)
 
     def request(self) -> Request:
-        """Say which line-up the next pass asks for."""
+        """Say which node order the next pass asks for."""
         return self.policy, self.policy.samples(self.training), self.layer
 
 
@@ -80,10 +80,10 @@ class GraphMambaLayer(GPSLayer):
     `ordering.NoiseSeed` counts up; a `Backbone` of layers gives it.
 
     Args:
-        channels: Width of node and edge rows.
-        policy: How nodes are lined up.
+        channels: Width of node and edge embeddings.
+        policy: How nodes are ordered.
         options: Sizes and choices of the Mamba block.
-        layer: Number of the layer in its stack, so that layers draw different line-ups and drop
+        layer: Number of the layer in its stack, so that layers draw different node orders and drop
             different entries.
         dropout: Rate of all dropouts.
         norm: Kind of the three norms.
@@ -133,11 +133,11 @@ class GraphMambaLayer(GPSLayer):
         topology: Topology,
         mixed: Float[Tensor, "nodes channels"] | None = None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Return new node and edge rows.
+        """Return new node and edge embeddings.
 
         Args:
-            x: Node rows.
-            e: Edge rows.
+            x: Node embeddings.
+            e: Edge embeddings.
             topology: Which nodes are whose, and who is joined to whom; its values are looked at
                 on the CPU alone, since a look at the GPU has to wait for it.
             mixed: What the global model returned for `x`, where it was called before.
@@ -170,12 +170,12 @@ class GraphMambaBlock(nn.Module):
     after it: add those of your model.
 
     Args:
-        channels: Width of the node rows.
-        policy: How nodes are lined up.
+        channels: Width of the node embeddings.
+        policy: How nodes are ordered.
         options: Sizes and choices of the Mamba block.
         input_norm: `none`, as in the published numbers, or `layer`, as in the paper's text.
-        seed: What the random line-ups at evaluation are drawn from; itself drawn by torch's
-            generator, as all line-ups in training are, if None.
+        seed: What the random node orders at evaluation are drawn from; itself drawn by torch's
+            generator, as all node orders in training are, if None.
 
     Example:
         >>> block = GraphMambaBlock(channels=8)
@@ -215,7 +215,7 @@ class GraphMambaBlock(nn.Module):
         """Mix the nodes of each graph.
 
         Args:
-            x: Node rows, those of a graph next to one another.
+            x: Node embeddings, those of a graph next to one another.
             edge_index: Sources and targets; only the count of edges leaving each node matters.
             batch: Graph of each node, ascending; one graph if None.
             num_graphs: Number of graphs, which must be told if the last ones have no nodes; read
@@ -261,7 +261,7 @@ class GraphMambaBlock(nn.Module):
         if is_checked:
             check_is("num_graphs", num_graphs, int)
             check_membership(edge_index, batch, num_graphs)
-        # a call that is refused draws nothing
+        # a call that is rejected draws nothing
         return self.global_model(x, replace(topology, seed=self.noise_seed()))
 
 
@@ -270,7 +270,7 @@ def _read_num_graphs(batch: Tensor) -> int:
 
 
 def _check_columns(policy: OrderPolicy, topology: Topology) -> None:
-    """Refuse columns that a policy cannot read: missing ones, other shapes, other kinds."""
+    """Reject columns that a policy cannot read: missing ones, other shapes, other kinds."""
     check_given(policy, topology, prefix="")
     nodes = topology.batch.shape[0]
     if topology.centrality is not None:

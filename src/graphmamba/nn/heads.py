@@ -1,4 +1,4 @@
-"""From node rows to predictions: for whole graphs, for nodes, for pairs of nodes."""
+"""From node embeddings to predictions: for whole graphs, for nodes, for pairs of nodes."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -89,7 +89,7 @@ def pool(
     """Reduce the rows of each graph to one; a graph without nodes gets zeros.
 
     Args:
-        x: Node rows.
+        x: Node embeddings.
         batch: Graph of each node, ascending.
         num_graphs: Number of graphs.
         pooling: How; rows that share a maximum share its gradient evenly.

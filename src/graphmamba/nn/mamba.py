@@ -190,14 +190,14 @@ def _check_walk(
     samples: int,
     check: bool | None,
 ) -> None:
-    """Refuse rows that the block cannot map, and walks that do not visit each row once a sample.
+    """Reject rows that the block cannot map, and walks that do not visit each row once a sample.
 
     Args:
         weight: That of the in-projection.
         x: Rows.
         cu_seqlens: Boundaries of the sequences.
         order: Slot of each step.
-        samples: Line-ups in `order`.
+        samples: Node orders in `order`.
         check: Whether to look at the values, as in `ops.checks.are_values_checked`.
     """
     checks.device_of("x", x)

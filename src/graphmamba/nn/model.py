@@ -40,7 +40,7 @@ ORDER_WALKS = 20
 class GraphMamba(nn.Module):
     """Predict graphs, nodes or pairs of nodes: encoder, layers and head.
 
-    https://arxiv.org/abs/2402.00789. The defaults are the paper's model; the rivals that it is
+    https://arxiv.org/abs/2402.00789. The defaults are the paper's model; the baselines that it is
     compared with are other values of `model`.
 
     Args:
@@ -49,7 +49,7 @@ class GraphMamba(nn.Module):
         model: Layers.
         encoder: What comes before them.
         head: What comes after them.
-        seed: What random line-ups are drawn from.
+        seed: What random node orders are drawn from.
 
     Example:
         >>> task = Task("graph", outputs=2, loss="cross_entropy", metric="accuracy", classes=2)
@@ -156,14 +156,14 @@ class Backbone(nn.Module):
         """
         if topology.seed is None:
             topology = replace(topology, seed=self.noise_seed())
-        line_ups, seeds = self._line_ups(topology), self.dropout_seeds(topology)
+        node_orders, seeds = self._node_orders(topology), self.dropout_seeds(topology)
         encoded = self.encoder(graphs)
         topology = self._for_layers(topology, encoded.gate)
         x, e = encoded.x, encoded.e
         for number, layer in enumerate(self.layers):
             # Heads read nodes alone, so that nobody misses the last edges.
             wants_edges = number + 1 < len(self.layers)
-            own = replace(topology, node_order=line_ups[number], wants_edges=wants_edges)
+            own = replace(topology, node_order=node_orders[number], wants_edges=wants_edges)
             x, e = layer(
                 x, e, own if seeds is None else replace(own, dropout_seed_override=seeds[number])
             )
@@ -190,7 +190,7 @@ class Backbone(nn.Module):
             block_patterns=patterns,
         )
 
-    def _line_ups(self, topology: Topology) -> list[NodeOrder | None]:
+    def _node_orders(self, topology: Topology) -> list[NodeOrder | None]:
         """Order the nodes for all layers together; None for a layer that does not ask for one."""
         requests = []
         for layer in self.layers:
@@ -328,7 +328,7 @@ READ_EDGES: frozenset[LocalModelName] = frozenset({"gatedgcn", "gcne", "gine"})
 
 
 def check_parts_fit(features: Features, model: ModelConfig, encoder: EncoderConfig) -> None:
-    """Refuse statistics of other columns, and layers that would look for rows nobody makes."""
+    """Reject statistics of other columns, and layers that would look for rows nobody makes."""
     if model.local_model in READ_EDGES and not encoder.has_edges:
         raise UserError(
             f"encoder.has_edges must be true for model.local_model={model.local_model!r}, which "
@@ -362,7 +362,7 @@ LEFT_OVER = (
 def check_columns(
     graphs: Data, topology: Topology, features: Features, precompute: Precompute, weight: Tensor
 ) -> None:
-    """Refuse columns that are missing, of another shape or type; looks at no value on the GPU.
+    """Reject columns that are missing, of another shape or type; looks at no value on the GPU.
 
     Args:
         graphs: The batch.
@@ -401,7 +401,7 @@ def check_columns(
 
 
 def check_values(graphs: Data, topology: Topology, features: Features) -> None:
-    """Refuse edges between graphs, and numbers of graphs, nodes, atoms, ... that do not exist."""
+    """Reject edges between graphs, and numbers of graphs, nodes, atoms, ... that do not exist."""
     check_membership(topology.edge_index, topology.batch, topology.num_graphs)
     _check_pointers(topology)
     if topology.source_order is not None:
@@ -431,7 +431,7 @@ def _check_pointers(topology: Topology) -> None:
 
 
 def _check_layout(topology: Topology, source_order: Int[Tensor, " edges"]) -> None:
-    """Refuse an order of the edges that is not one, and pointers into other edges."""
+    """Reject an order of the edges that is not one, and pointers into other edges."""
     source, target = topology.edge_index
     if bool((target.diff() < 0).any()):
         raise UserError(

@@ -137,7 +137,7 @@ class NodeNorm(nn.Module):
     def forward(
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
-        """Normalise the node rows."""
+        """Normalise the node embeddings."""
         if self.name == "batch":
             return self.norm(x, topology.num_real_nodes)
         return self.norm(x, topology) if self.name == "graph" else self.norm(x)

@@ -12,7 +12,7 @@ from graphmamba.errors import UserError
 def required_edges(
     e: Float[Tensor, "edges channels"] | None, reader: str
 ) -> Float[Tensor, "edges channels"]:
-    """Return the edge rows; a model that reads them cannot do without."""
+    """Return the edge embeddings; a model that reads them cannot do without."""
     if e is None:
         raise UserError(f"e must hold a row for each edge for {reader}, got None")
     return e
@@ -21,7 +21,7 @@ def required_edges(
 class LocalModel(nn.Module):
     """Message passing along the edges: `local(x, e, topology) -> (x, e)`.
 
-    `e` holds one row per edge, or is None for models that read no edge rows.
+    `e` holds one row per edge, or is None for models that read no edge embeddings.
     """
 
     has_residual: ClassVar[bool] = False
@@ -33,7 +33,7 @@ class LocalModel(nn.Module):
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Return new node rows, and new edge rows if the model has them."""
+        """Return new node embeddings, and new edge embeddings if the model has them."""
         raise NotImplementedError
 
 

@@ -27,11 +27,11 @@ class Performer(GlobalModel):
     code, whose keys of zeros weigh down the small graphs of a batch.
 
     Args:
-        channels: Width of the node rows.
+        channels: Width of the node embeddings.
         heads: Attention heads.
         dropout: Rate on the output.
         head_width: Width of each head. None is channels / heads, which matches the size of the
-            other global models; 64 is published, and makes the model far larger than its rivals.
+            other global models; 64 is published, and makes the model far larger than its baselines.
         features: Random features of each head; `head_width * ln(head_width)` if None, which is
             266 at the published width. They are drawn once.
     """

@@ -40,7 +40,7 @@ def word_kernel(
         HAS_KEY: Whether graphs have names.
         HAS_SCORE: Whether nodes have scores.
         HAS_NOISE: Whether ties are broken at random.
-        IS_DEALT: Whether nodes are dealt to bins at random.
+        IS_DEALT: Whether nodes are assigned to bins at random.
         BLOCK: Steps of a program.
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

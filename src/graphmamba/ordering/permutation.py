@@ -41,7 +41,7 @@ class NodeOrder:
     cu_seqlens: Int32[Tensor, " boundaries"]
     """Where the sequences (sample, graph, bin), in this order, begin and end."""
     samples: int
-    """Line-ups of the whole batch, one behind the other."""
+    """Node orders of the whole batch, one behind the other."""
 
 
 Request = tuple[OrderPolicy, int, int]
@@ -85,7 +85,7 @@ def order_layers(
 
 
 def node_orders_of(requests: Iterable[Request], topology: Topology) -> dict[Request, NodeOrder]:
-    """Make the line-ups that layers will ask for."""
+    """Make the node orders that layers will ask for."""
     layers: dict[tuple[OrderPolicy, int], set[int]] = defaultdict(set)
     for policy, samples, layer in requests:
         layers[policy, samples].add(layer)
@@ -110,7 +110,7 @@ def _runs(numbers: Sequence[int], most: int) -> Iterator[range]:
 
 
 def check_given(policy: OrderPolicy, topology: Topology, prefix: str = "topology.") -> None:
-    """Refuse a batch that lacks what the policy reads; a message has `prefix` before the name."""
+    """Reject a batch that lacks what the policy reads; a message has `prefix` before the name."""
     for name, reader in policy.columns.items():
         if getattr(topology, name) is None:
             raise UserError(f"{prefix}{name} must be given for {reader}, got None")

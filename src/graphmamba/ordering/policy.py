@@ -1,4 +1,4 @@
-"""The rule by which the nodes of a graph are lined up, as data."""
+"""The rule by which the nodes of a graph are ordered, as data."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -25,17 +25,17 @@ COLUMNS_OF: dict[ScoreName, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class OrderPolicy:
-    """One line-up rule for the nodes of every graph in a batch.
+    """One node order rule for the nodes of every graph in a batch.
 
     Nodes are sorted by score, low ones first, so that important nodes come last and see the most
     context; what the score leaves open is decided by fresh random numbers in every layer, forward
-    pass and sample. At evaluation the outputs over several line-ups are averaged.
+    pass and sample. At evaluation the outputs over several node orders are averaged.
     """
 
     score: ScoreName = "degree"
     """Node score: out-degree, eigenvector centrality, minus the summed return probabilities of
-    random walks, `spectral` for a random function that is drawn anew for each line-up and changes
-    little along an edge, or none."""
+    random walks, `spectral` for a random function that is drawn again for each node order and
+    changes little along an edge, or none."""
     noise: Noise = "tie_breaking"
     """`tie_breaking` shuffles nodes of equal score only; `uniform` and `normal` add noise to the
     score; `none` keeps equal nodes in the order of the data set."""
@@ -48,15 +48,15 @@ class OrderPolicy:
     """`first`: clusters stay together, in random order, and the score rules inside of them;
     `tie_breaking`: clusters only decide between nodes of equal score."""
     bins: int = 1
-    """Sequences that the nodes of one graph are dealt to."""
+    """Sequences that the nodes of one graph are assigned to."""
     bin_assignment: BinAssignment = "random"
-    """How they are dealt: at random, or by the node's number modulo `bins`."""
+    """How they are assigned: at random, or by the node's number modulo `bins`."""
     train_samples: int = 1
-    """Line-ups averaged over in training."""
+    """Node orders averaged over in training."""
     eval_samples: int = 5
-    """Line-ups averaged over at evaluation."""
+    """Node orders averaged over at evaluation."""
     direction: Direction = "forward"
-    """Along the line-up, against it, or the mean of both (the way back has its own weights)."""
+    """Along the node order, against it, or the mean of both (the way back has its own weights)."""
     num_eigenvectors: int = 10
     """Eigenvectors that a `spectral` function is made of, from the smallest eigenvalue upwards."""
 
@@ -79,7 +79,7 @@ class OrderPolicy:
 
     @property
     def is_random(self) -> bool:
-        """Whether two line-ups of the same graph can differ."""
+        """Whether two node orders of the same graph can differ."""
         return self.noise != "none" or (self.bins > 1 and self.bin_assignment == "random")
 
     @property
@@ -102,7 +102,7 @@ class OrderPolicy:
         return unsorted and self.noise == "none" and self.bins == 1
 
     def samples(self, is_training: bool) -> int:
-        """Line-ups to average over; one is enough where all are alike."""
+        """Node orders to average over; one is enough where all are alike."""
         if not self.is_random:
             return 1
         return self.train_samples if is_training else self.eval_samples

@@ -91,7 +91,7 @@ def _score(policy: OrderPolicy, topology: Topology) -> Float64[Tensor, " nodes"]
 def _smooth(
     num_eigenvectors: int, topology: Topology, streams: Int[Tensor, "lines graphs"]
 ) -> Float64[Tensor, "lines nodes"]:
-    """A random function on each graph, drawn anew for each line.
+    """A random function on each graph, drawn again for each line.
 
     It is a Gaussian free field, the smooth part of it that a few eigenvectors of the Laplacian
     span: normal coefficients over the root of the eigenvalue. Its law is the same whatever signs
@@ -122,7 +122,7 @@ def _deviation(
     """Standard deviation of the score over its graph or the batch, given to each node.
 
     Sums are taken over integers, which, unlike floats, add up to the same number in any order.
-    Nodes of a ghost graph do not count.
+    Nodes of a padding graph do not count.
     """
     resolution = 1 if policy.score == "degree" else 1 << 16
     whole = (score * resolution).round().long()

@@ -15,9 +15,9 @@ class NoiseSeed(nn.Module):
     """A fresh seed for every forward pass in training, always the same one at evaluation.
 
     Both numbers are buffers: a resumed run goes on where it stopped, a captured CUDA graph counts
-    on at every replay, and DDP keeps the ranks alike. That is right for line-ups, which follow the
-    `graph_key` as well; dropouts follow the place of a row in its batch, and need a seed of their
-    own in each process.
+    on at every replay, and DDP keeps the ranks alike. That is right for node orders, which follow
+    the `graph_key` as well; dropouts follow the place of a row in its batch, and need a seed of
+    their own in each process.
 
     Args:
         seed: What the draws of one run are told apart by.
@@ -39,8 +39,8 @@ class NoiseSeed(nn.Module):
             return self.seed
         if not torch.compiler.is_compiling() and _is_made_anew():
             raise UserError(
-                "a model that draws its line-ups must not be checkpointed as a whole, since they "
-                "would be others the second time: checkpoint its layers, or give topology.seed"
+                "a model that draws its node orders must not be checkpointed as a whole, since "
+                "they would be others the second time: checkpoint its layers, or give topology.seed"
             )
         self.passes.add_(1)
         return draw_bits(self.seed, self.passes)
@@ -86,5 +86,5 @@ def _draw(device: torch.device | str) -> Int[Tensor, ""]:
 
 
 def _is_made_anew() -> bool:
-    """Whether a backward pass is running, which calls a model only to make activations anew."""
+    """Whether a backward pass is running, which calls a model only to make activations again."""
     return torch._C._current_graph_task_id() != -1

@@ -1,1 +1,1 @@
-"""The paper's figures and tables made anew: efficiency, ablations, results beside the published."""
+"""The paper's figures and tables recomputed: efficiency, ablations, results."""

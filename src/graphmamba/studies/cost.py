@@ -115,7 +115,7 @@ class Subject:
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def batch(self, first: int, size: int) -> Batch:
-        """Take `size` graphs from the `first` on, beginning anew at the end."""
+        """Take `size` graphs from the `first` on, beginning again at the end."""
         ids = torch.arange(first, first + size) % len(self.store)
         return self.store.batch(ids, by_source=True)
 
@@ -255,7 +255,8 @@ SPREADS = {
 }
 """Sets that graphs can be generated for."""
 ALWAYS_GENERATED = {"pcqm-contact"}
-"""Its labelled pairs are drawn anew for every epoch; here the size of the graphs is what counts."""
+"""Its labelled pairs are drawn again for every epoch; here the size of the graphs is what
+counts."""
 
 
 @dataclass(frozen=True)

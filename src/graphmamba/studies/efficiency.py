@@ -259,7 +259,7 @@ def read_findings(folder: Path, begun: Findings) -> Findings:
 
     Args:
         folder: Where the study is written to.
-        begun: The study without rows; one that measured something else is refused.
+        begun: The study without rows; one that measured something else is rejected.
     """
     path = folder / FILE
     if not path.exists():
@@ -274,8 +274,8 @@ def read_findings(folder: Path, begun: Findings) -> Findings:
             rows={row.cell: row for row in rows},
             seed=content.get("seed", 0),
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as mistake:
-        raise UserError(f"'{path}' must be a file of this study: {mistake}") from mistake
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"'{path}' must be a file of this study: {error}") from error
     _check_same(found, begun, folder)
     return found
 
@@ -292,7 +292,7 @@ def _read(figure: Figure, row: Mapping[str, Any], path: Path) -> Row:
 
 
 def _check_same(found: Findings, begun: Findings, folder: Path) -> None:
-    """Refuse to mix what was measured in different ways."""
+    """Reject to mix what was measured in different ways."""
 
     def ways(each: Findings) -> dict[str, object]:
         plan = {f"plan.{name}": value for name, value in asdict(each.plan).items()}
@@ -408,7 +408,7 @@ def efficiency(  # noqa: PLR0913
     where = resolve_device(device)
     cap = parse_bytes("memory_cap", memory_cap)
     if where.type == "cpu":
-        # a GPU refuses by itself; a study on a CPU stays within half of the machine's memory
+        # a GPU rejects by itself; a study on a CPU stays within half of the machine's memory
         cap = min(cap, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
     bench = Bench(QUICK if quick else FULL, where, cap, data_dir, seed)
     begun = Findings(bench.plan, cap, describe(where, commit), seed=seed)
@@ -476,7 +476,7 @@ def _measured_before(cell: Cell, begun: Findings) -> Row | None:
 
 
 def _check_source(source: str, cell: Cell, begun: Findings) -> None:
-    """Refuse to set other graphs of a set beside those that were measured before."""
+    """Reject to set other graphs of a set beside those that were measured before."""
     for known, row in begun.rows.items():
         if known.benchmark == cell.benchmark and row.source != source:
             raise UserError(

@@ -296,10 +296,10 @@ class _OfTensors:
 
 
 def _without_formula(name: str) -> Formula:
-    def refuse(*_: Any, **__: Any) -> int:
+    def reject(*_: Any, **__: Any) -> int:
         raise NotImplementedError(f"{name} has no formula: only forward passes are counted")
 
-    return refuse
+    return reject
 
 
 @cache

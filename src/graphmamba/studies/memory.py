@@ -51,7 +51,7 @@ def parse_bytes(argument: str, text: str) -> int:
 
 @contextmanager
 def capped(device: torch.device, cap: int | None) -> Iterator[None]:
-    """Have a GPU refuse to allocate more than the cap; on a CPU `peak_bytes` looks after it."""
+    """Have a GPU reject to allocate more than the cap; on a CPU `peak_bytes` looks after it."""
     if device.type != "cuda" or cap is None:
         yield
         return

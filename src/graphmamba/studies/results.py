@@ -43,7 +43,7 @@ def read_stored(folder: Path) -> StoredRun:
 
 
 def finished_run(place: RunDir, experiment: Experiment) -> RunResult | None:
-    """Read a run of this experiment that came to its end; a folder of another one's is refused."""
+    """Read a run of this experiment that came to its end; a folder of another one's is rejected."""
     if not place.config.exists():
         return None
     if read_config(place.path).experiment != experiment:
@@ -73,7 +73,7 @@ class DataNote:
 
 
 SUPERPIXELS = (
-    "superpixels cut anew from the images, not the published files: node counts, values and edges "
+    "superpixels cut again from the images, not the published files: node counts, values and edges "
     "differ a little"
 )
 NEAREST = (
@@ -82,8 +82,8 @@ NEAREST = (
     "of 8 edges (87.5 %) are shared where the superpixels are the same"
 )
 DRAWN = DataNote(
-    "drawn anew",
-    "graphs drawn anew by the published recipe, which fixes no seed: other graphs, same law",
+    "drawn again",
+    "graphs drawn again by the published recipe, which fixes no seed: other graphs, same law",
     NO_OTHERS,
 )
 DATA_NOTES = {
@@ -109,7 +109,7 @@ DATA_NOTES = {
     ),
     "pcqm-contact": DataNote(
         "official",
-        "official molecules; wrong pairs drawn anew in every epoch, as published",
+        "official molecules; wrong pairs drawn again in every epoch, as published",
         f"CC BY 4.0 (PCQM4Mv2, {LRGB})",
     ),
     "malnet-tiny": DataNote(
@@ -286,12 +286,12 @@ def _seed_of(folder: Path) -> int:
 
 
 def read_placed(place: Path) -> StoredRun:
-    """Read the run in `BENCHMARK/MODEL/seed-N`; one that lies in another's place is refused."""
+    """Read the run in `BENCHMARK/MODEL/seed-N`; one that lies in another's place is rejected."""
     benchmark = place.parts[-3]
     if benchmark not in CATALOG:
         raise UserError(f"'{place}' must lie in a folder named as a data set, got '{benchmark}'")
     run = read_stored(place)
-    trained_on = "own graphs" if run.experiment.data else run.experiment.dataset
+    trained_on = "custom graphs" if run.experiment.data else run.experiment.dataset
     if trained_on != benchmark:
         raise UserError(f"'{place}' must hold a run on '{benchmark}', got one on {trained_on}")
     if run.found.seed != _seed_of(place):
@@ -300,7 +300,7 @@ def read_placed(place: Path) -> StoredRun:
 
 
 def check_same(name: str, runs: Sequence[StoredRun]) -> None:
-    """Refuse runs of one model that are of different experiments."""
+    """Reject runs of one model that are of different experiments."""
     first = runs[0]
     for run in runs[1:]:
         changes = changed_entries(first.experiment, run.experiment)
@@ -315,7 +315,7 @@ def keep_runs(folder: Path, into: Path) -> None:
     """Copy `results.json`, `metrics.csv` and `config.yaml` of all runs, without weights.
 
     A run that is kept already is replaced by a later state of it; an earlier one, or one of another
-    experiment, is refused, and then nothing has been copied.
+    experiment, is rejected, and then nothing has been copied.
 
     Args:
         folder: Holds BENCHMARK/MODEL/seed-N for each run.
@@ -339,7 +339,7 @@ def keep_runs(folder: Path, into: Path) -> None:
 
 
 def _check_keep(place: Path, kept: Path) -> None:
-    """Refuse to lay something else over a run, or what the page could not be made with."""
+    """Reject to lay something else over a run, or what the page could not be made with."""
     has_result = RunDir(place).results.exists()
     if RunDir(kept).results.exists():
         before = read_stored(kept)
@@ -369,7 +369,7 @@ def results(
     Args:
         folder: Holds BENCHMARK/MODEL/seed-N for each run.
         out: Markdown file, whose folder is made where it is missing; what was written in it by
-            hand, below its mark, is kept, and a file without the mark is refused.
+            hand, below its mark, is kept, and a file without the mark is rejected.
         keep: Where to copy results.json, metrics.csv and config.yaml of the runs first; the page
             is then made of all that is there.
         curves: Whether to draw the epochs of each set, into a folder named as the page (needs the
@@ -395,7 +395,7 @@ def results(
 
 
 def _written_by_hand(out: Path) -> str:
-    """Return what stands below the mark of an earlier page; refuse what is no such page."""
+    """Return what stands below the mark of an earlier page; reject what is no such page."""
     if out.is_dir():
         raise UserError(f"out must be a file, got the folder '{out}'")
     # a file of another kind need not even be text

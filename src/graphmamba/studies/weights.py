@@ -59,10 +59,10 @@ def read_rescored(path: Path) -> dict[str, Rescored]:
             found = read_scores({row["split"]: row["now"]})
             splits.setdefault(row["weights"], {}).update(found)
         commit, device = str(where["commit"]), str(where["device"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as mistake:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"scored must be a record of benchmarks/scores.py, got '{path}': {mistake!r}"
-        ) from mistake
+            f"scored must be a record of benchmarks/scores.py, got '{path}': {error!r}"
+        ) from error
     return {name: Rescored(commit, device, scores) for name, scores in splits.items()}
 
 
@@ -259,7 +259,7 @@ def _use(name: str, is_scored_again: bool) -> list[str]:
         *("```python", "import graphmamba", ""),
         *(f'model = graphmamba.load_pretrained("{name}")', "found = model.predict(graphs)"),
         *("```", ""),
-        "Line-ups at evaluation follow the seed in the file and the number of each graph in its "
+        "Node orders at evaluation follow the seed in the file and the number of each graph in its "
         f"set. On a device like the one {where}, with the commit {where} and the data built from "
         "the same files, `evaluate` therefore gives the test score above digit for digit; "
         "elsewhere sums and Laplacian eigenvectors round differently.",

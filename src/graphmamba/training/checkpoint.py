@@ -124,7 +124,7 @@ class RunState:
     team: ProcessGroup
     average: MovingAverage | None = None
     graphs: str = ""
-    """What tells own graphs from others; see `identity_of`."""
+    """What tells custom graphs from others; see `identity_of`."""
 
     @property
     def scored(self) -> GraphMamba:
@@ -175,12 +175,12 @@ class RunState:
         }
 
     def load(self, path: Path) -> None:
-        """Go on where the state was saved; a run that was started otherwise is refused."""
+        """Go on where the state was saved; a run that was started otherwise is rejected."""
         tensors, about = read_tensors(path)
         check_kind(path, about, KIND)
         state: Any = about
         try:
-            _refuse_changes(path, state, self.experiment, self.options)
+            _reject_changes(path, state, self.experiment, self.options)
             use = "put them back, or start another run"
             check_same_graphs(self.experiment, state.get("graphs"), self.graphs, use)
             self.sampler.load_state_dict(state["sampler"])
@@ -201,8 +201,8 @@ class RunState:
             restore_generators(own, state["generators"])
         except UserError:
             raise
-        except DAMAGED as mistake:
-            raise UserError(f"'{path}' must hold a whole state: {mistake}") from mistake
+        except DAMAGED as error:
+            raise UserError(f"'{path}' must hold a whole state: {error}") from error
 
     def _load_progress(
         self, content: dict[str, Any], tensors: Mapping[str, Tensor], path: Path
@@ -273,7 +273,7 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _refuse_changes(
+def _reject_changes(
     path: Path, about: Mapping[str, Any], experiment: Experiment, options: RunOptions
 ) -> None:
     """Name the first entry that is not what the run was started with."""

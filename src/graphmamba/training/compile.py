@@ -78,10 +78,10 @@ def compile_now(models: Sequence[GraphMamba], warm_up: Callable[[], None]) -> st
         compile_parts(model)
     try:
         warm_up()
-    except Exception as mistake:  # compilers raise whatever they meet
+    except Exception as error:  # compilers raise whatever they meet
         for model in models:
             _undo(model)
-        lines = str(mistake).strip().splitlines() or [type(mistake).__name__]
+        lines = str(error).strip().splitlines() or [type(error).__name__]
         return lines[0]
     return None
 

@@ -78,7 +78,7 @@ class Bars(Silent):
             f"seed {start.options.seed} · {start.run_dir}\n"
             f"validation: {metric_title(start.metric)}"
         )
-        # own graphs and folders have names that may look like markup
+        # custom graphs and folders have names that may look like markup
         self._console.print(Text.assemble((start.experiment.dataset_info.title, "bold"), told))
         self._progress = Progress(
             TextColumn("{task.description:>12}"),

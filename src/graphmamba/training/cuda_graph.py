@@ -84,11 +84,11 @@ class CapturedCall:
                 ),
             ):
                 self._work()
-        except RuntimeError as mistake:
+        except RuntimeError as error:
             self.has_failed = True
-            why = str(mistake).partition("\n")[0]
+            why = str(error).partition("\n")[0]
             if self._is_required:
-                raise CaptureError(f"the step could not be captured: {why}") from mistake
+                raise CaptureError(f"the step could not be captured: {why}") from error
             warnings.warn(
                 f"the step could not be captured as a CUDA graph, and runs without: {why}",
                 stacklevel=2,

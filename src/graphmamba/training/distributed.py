@@ -75,16 +75,16 @@ class ProcessGroup:
 
         All have to call it at the same time.
         """
-        mistake: Exception | None = None
+        error: Exception | None = None
         if self.is_first:
             try:
                 do()
             # whatever it is: the others wait for a word about it, and would wait for long
             except Exception as found:
-                mistake = found
-        (has_failed,) = self.agree([mistake is not None])
-        if mistake is not None:
-            raise mistake
+                error = found
+        (has_failed,) = self.agree([error is not None])
+        if error is not None:
+            raise error
         if has_failed:
             raise ElsewhereError("the first process failed")
 
@@ -183,7 +183,7 @@ def part_processes() -> None:
 
 
 def move_store(store: GraphStore, device: torch.device) -> GraphStore:
-    """Put all graphs onto the device; a GPU that is too small for them is refused."""
+    """Put all graphs onto the device; a GPU that is too small for them is rejected."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         if store.nbytes > free:

@@ -41,7 +41,7 @@ def evaluate(  # noqa: PLR0913
 ) -> dict[str, float]:
     """Score a model on a split: `loss`, then the task's metrics, the one to choose by first.
 
-    The model is put into evaluation mode for the time, so that random line-ups are averaged over
+    The model is put into evaluation mode for the time, so that random node orders are averaged over
     as its order asks, and draws nothing from torch's generators.
 
     Args:
@@ -103,7 +103,7 @@ def evaluating(model: GraphMamba) -> Iterator[None]:
 class Scorer:
     """Scores splits of a store: same weights, same device and same batches give the same bits.
 
-    Line-ups follow the seed in the model's weights and the number of each graph, and batches the
+    Node orders follow the seed in the model's weights and the number of each graph, and batches the
     order of the split, so that nothing is drawn from torch's generators.
     """
 
@@ -147,7 +147,7 @@ class Scorer:
             )
 
     def _forward(self, split: str | Ids) -> CapturedForward:
-        """Capture a split once; graphs that have no name are captured anew."""
+        """Capture a split once; graphs that have no name are captured again."""
         if isinstance(split, str) and split in self._forwards:
             return self._forwards[split]
         ids = self.store.split_ids(split) if isinstance(split, str) else split

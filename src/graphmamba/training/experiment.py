@@ -136,7 +136,7 @@ class Experiment:
     """Numbers of training, validation and test graphs, where the set is generated; null takes the
     published ones."""
     data: DataSource | None = None
-    """Your own graphs in place of `dataset`."""
+    """Your custom graphs in place of `dataset`."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     """From raw columns to rows."""
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -178,23 +178,23 @@ class Experiment:
             check_fits("train.loss", self.train.loss, self.dataset_info.task)
 
     def check_parts(self) -> None:
-        """Refuse an encoder that fits neither the data nor the layers; own graphs must be read."""
+        """Reject an encoder that fits neither data nor layers; custom graphs must have been read."""
         check_parts_fit(self.dataset_info.features, self.model, self.encoder)
 
     def build(self, seed: int = 0) -> GraphMamba:
-        """Make the model; its random line-ups follow `seed`, its weights torch's generator."""
+        """Make the model; its random node orders follow `seed`, its weights torch's generator."""
         self.outline()
         return self._build(seed)
 
     def outline(self) -> GraphMamba:
-        """Make the model without memory for its tensors; refuse one that is too large for any."""
+        """Make the model without memory for its tensors; reject one that is too large for any."""
         try:
             with torch.device("meta"):
                 model = self._build(seed=0)
             parameters = sum(each.numel() for each in model.parameters())
-        except (OverflowError, RuntimeError) as mistake:  # more than PyTorch can count
-            raise UserError(f"the sizes of model, encoder and head are too large: {mistake}") from (
-                mistake
+        except (OverflowError, RuntimeError) as error:  # more than PyTorch can count
+            raise UserError(f"the sizes of model, encoder and head are too large: {error}") from (
+                error
             )
         if parameters > MOST_PARAMETERS:
             raise UserError(
@@ -235,7 +235,7 @@ class RunOptions:
     """One run: its seed, its machine, when it stops and what it writes."""
 
     seed: int = 0
-    """What weights, batches, line-ups and dropout follow."""
+    """What weights, batches, node orders and dropout follow."""
     device: DeviceName = "auto"
     """`auto` is a GPU where there is one."""
     devices: int = 1

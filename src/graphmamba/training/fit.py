@@ -174,7 +174,7 @@ def run_fit(
 ) -> RunResult:
     """Do what `fit` does, with the processes that were started and the graphs that were opened.
 
-    The first process calls `before` when nothing is left that could be refused, and nothing has
+    The first process calls `before` when nothing is left that could be rejected, and nothing has
     been written.
     """
     _check_splits(experiment, store)
@@ -225,9 +225,9 @@ def run_fit(
 
 
 def check_run(experiment: Experiment, store: GraphStore | None, options: RunOptions) -> None:
-    """Refuse what is no experiment, store or options, and a backend that cannot run there.
+    """Reject what is no experiment, store or options, and a backend that cannot run there.
 
-    Python would only say what they lack, and the backend would refuse the first batch.
+    Python would only say what they lack, and the backend would reject the first batch.
     """
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     if store is not None:
@@ -244,7 +244,7 @@ def check_run(experiment: Experiment, store: GraphStore | None, options: RunOpti
 
 
 def check_run_dir(run_dir: Path | str | None, resume: bool) -> None:
-    """Refuse a folder without a name, and to go on with what is in none."""
+    """Reject a folder without a name, and to go on with what is in none."""
     if run_dir == "":
         raise UserError("run_dir must be a name, or None for a new one, got ''")
     if resume and run_dir is None:
@@ -252,7 +252,7 @@ def check_run_dir(run_dir: Path | str | None, resume: bool) -> None:
 
 
 def _check_splits(experiment: Experiment, store: GraphStore) -> None:
-    """Refuse what could be trained on but not scored, before an epoch is lost on it."""
+    """Reject what could be trained on but not scored, before an epoch is lost on it."""
     labels = labels_per_graph(store, experiment.dataset_info.task.level)
     own = experiment.data
     shares = (

@@ -27,7 +27,7 @@ def open_data(
     Args:
         experiment: Which graphs, and which columns its model reads.
         data_dir: Where sets are kept; None for the default place.
-        draws_split: Whether own graphs get a part where their files do not say which.
+        draws_split: Whether custom graphs get a part where their files do not say which.
     """
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     asked = columns_read(experiment.model, experiment.encoder)
@@ -91,7 +91,7 @@ READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y"}
 
 
 def identity_of(experiment: Experiment, store: GraphStore) -> str:
-    """Tell own graphs from others; empty for benchmarks, which are known by how they are built."""
+    """Fingerprint of custom graphs; empty for benchmarks, whose name says which they are."""
     if experiment.data is None:
         return ""
     digest = sha256()
@@ -107,7 +107,7 @@ def identity_of(experiment: Experiment, store: GraphStore) -> str:
 
 
 def check_same_graphs(experiment: Experiment, known: object, found: str, use: str) -> None:
-    """Refuse graphs that are not those of the training, as far as that is known.
+    """Reject graphs that are not those of the training, as far as that is known.
 
     Args:
         experiment: Says whether the graphs are in files or were given from Python.

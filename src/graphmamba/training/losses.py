@@ -116,7 +116,7 @@ ALIKE: tuple[tuple[LossName, ...], ...] = (
 
 
 def check_fits(argument: str, loss: LossName, task: Task) -> None:
-    """Refuse a loss that cannot read the labels of a task, or reads them as something else."""
+    """Reject a loss that cannot read the labels of a task, or reads them as something else."""
     fitting = next(losses for losses in ALIKE if task.loss in losses)
     if loss not in fitting:
         listed = " or ".join(repr(name) for name in fitting)
@@ -138,7 +138,7 @@ def balanced_weights(
 
 
 def _check_alike(prediction: Tensor, target: Tensor) -> None:
-    """Refuse targets of another shape, which torch would spread over the predictions."""
+    """Reject targets of another shape, which torch would spread over the predictions."""
     if prediction.shape != target.shape:
         raise UserError(
             f"target must have the shape of the prediction, {tuple(prediction.shape)}, "

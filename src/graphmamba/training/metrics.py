@@ -182,7 +182,7 @@ COLUMNS = tuple(
 class LinkRanking:
     """Mean reciprocal rank and hits@k of the right pairs, in three variants.
 
-    The rivals of (i, j) are all nodes of the graph, i itself included (raw, the paper's number);
+    The baselines of (i, j) are all nodes of the graph, i itself included (raw, the paper's number);
     or without the other right partners of i (`_filtered`); or without i as well (`_extended`,
     which "Where did the gap go?" recommends, https://arxiv.org/abs/2309.00367). Averaged over the
     right pairs of a graph, over the graphs of a batch, and over batches by their labelled pairs;
@@ -229,9 +229,9 @@ class LinkRanking:
 def ranks(
     embeddings: Float[Tensor, "nodes channels"], links: Links
 ) -> Int[Tensor, "variants pairs"]:
-    """Rank of each pair's score among its rivals, 1 the best, raw, filtered and extended filtered.
+    """Rank of each pair's score among its competitors, 1 the best: raw, filtered, extended.
 
-    A rival with the very same score ranks behind, as in the published code's sort; scores that
+    A baseline with the very same score ranks behind, as in the published code's sort; scores that
     are not numbers rank last.
     """
     dense, is_node = to_dense_batch(embeddings, links.batch, batch_size=links.num_graphs)

@@ -45,7 +45,7 @@ class Predictions:
     values: Float[Tensor, "rows columns"]
     """Probabilities of classes and answers, or the predicted numbers themselves."""
     spread: Float[Tensor, "rows columns"] | None
-    """Standard deviation of each value over random line-ups; None where a model has none."""
+    """Standard deviation of each value over random node orders; None where a model has none."""
 
     @property
     def classes(self) -> Int[Tensor, " rows"]:
@@ -140,8 +140,8 @@ def stream_predictions(
 ) -> Iterator[Predictions]:
     """Predict graphs of a store where the model is, as many at once as fit the budget.
 
-    Values are those of the model as it is evaluated, its output averaged over line-ups in every
-    layer. The spread is that of as many passes with a single line-up each.
+    Values are those of the model as it is evaluated, its output averaged over node orders in every
+    layer. The spread is that of as many passes with a single node order each.
 
     Args:
         model: A trained model.
@@ -208,7 +208,7 @@ def single_order(model: GraphMamba) -> GraphMamba | None:
 def _outputs(
     model: GraphMamba, single: GraphMamba | None, graphs: Batch, rows: Rows
 ) -> list[Float[Tensor, "rows outputs"]]:
-    """The model's own output, then one for each single line-up."""
+    """The model's own output, then one for each single node order."""
     outputs = [model(graphs, check=True)]
     if single is not None:
         seed = model.backbone.noise_seed.seed
@@ -228,10 +228,10 @@ def _outputs(
 def _spread(
     values: list[Float[Tensor, "rows columns"]],
 ) -> Float[Tensor, "rows columns"] | None:
-    """Standard deviation over the line-ups; None where there are none."""
+    """Standard deviation over the node orders; None where there are none."""
     if not values:
         return None
-    # without rows, such as pairs of lone nodes, torch complains of too few line-ups
+    # without rows, such as pairs of lone nodes, torch complains of too few node orders
     return torch.stack(values).std(dim=0, correction=0) if len(values[0]) else values[0]
 
 

@@ -43,7 +43,7 @@ class Predictor:
         names: Classes by their number, or label columns.
         path: Where it was read from, for messages.
         options: How its run computed; None for the defaults.
-        graphs: Which own graphs it was trained on; see `identity_of`.
+        graphs: Which custom graphs it was trained on; see `identity_of`.
         reported: What it scored, by split; None where nobody has scored it.
     """
 
@@ -73,12 +73,12 @@ class Predictor:
         has_spread: bool = True,
         budget: int = BUDGET,
     ) -> Predictions:
-        """Predict all graphs; random line-ups follow the place of each among them.
+        """Predict all graphs; random node orders follow the place of each among them.
 
         Args:
             graphs: Graphs of PyG, in a list, a `DataLoader` or a `Batch`, or a store; columns that
                 the model computes from edges, such as Laplacian positions, are added here.
-            has_spread: Whether to say how much the values differ between random line-ups.
+            has_spread: Whether to say how much the values differ between random node orders.
             budget: Nodes and edges that go through the model at once.
         """
         parts = list(self.stream(graphs, has_spread=has_spread, budget=budget))
@@ -131,7 +131,7 @@ class Predictor:
 
 
 def _as_trained(graph: Data, number: int, kinds: Mapping[str, str]) -> Data:
-    """Take numbers of any type as floats, as training does; those that are none are refused."""
+    """Take numbers of any type as floats, as training does; those that are none are rejected."""
     numbers = {}
     for name, kind in kinds.items():
         values = graph.get(name)

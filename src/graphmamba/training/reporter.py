@@ -141,8 +141,8 @@ class TensorBoardLog(Silent):
     def __init__(self) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError as mistake:
-            raise _missing("tensorboard", "logging") from mistake
+        except ImportError as error:
+            raise _missing("tensorboard", "logging") from error
         self._open: Callable[..., Any] = SummaryWriter
         self._writer: Any = None
 
@@ -168,8 +168,8 @@ class WandbLog(Silent):
     def __init__(self) -> None:
         try:
             import wandb
-        except ImportError as mistake:
-            raise _missing("wandb", "wandb") from mistake
+        except ImportError as error:
+            raise _missing("wandb", "wandb") from error
         self._wandb: Any = wandb
         self._run: Any = None
 

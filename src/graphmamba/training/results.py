@@ -95,16 +95,16 @@ def read_result(path: Path) -> RunResult:
     """Read what a run found from its `results.json`; the folder is the one that it is in now."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as mistake:
-        raise UserError(f"'{path}' must be JSON: {mistake}") from mistake
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"'{path}' must be JSON: {error}") from error
     needed = {field.name for field in fields(RunResult)}
     if not isinstance(content, dict) or needed - content.keys():
         raise UserError(f"'{path}' must be the results of one run, with {sorted(needed)}")
     known = {name: content[name] for name in needed}
     try:
         scores = read_scores(known["scores"])
-    except UserError as mistake:
-        raise UserError(f"'{path}' must be the results of one run: {mistake}") from mistake
+    except UserError as error:
+        raise UserError(f"'{path}' must be the results of one run: {error}") from error
     return RunResult(**known | {"run_dir": path.parent, "scores": scores})
 
 
@@ -115,8 +115,8 @@ def read_scores(splits: Any) -> dict[str, dict[str, float]]:
             split: {name: math.nan if each is None else float(each) for name, each in found.items()}
             for split, found in splits.items()
         }
-    except (AttributeError, TypeError, ValueError, OverflowError) as mistake:
-        raise UserError("scores must be numbers by split and name, got others") from mistake
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise UserError("scores must be numbers by split and name, got others") from error
 
 
 @dataclass(frozen=True)

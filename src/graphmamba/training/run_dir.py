@@ -87,9 +87,9 @@ class RunDir:
     def kept(
         self, team: ProcessGroup, resume: bool, is_series: bool = False
     ) -> Iterator[Callable[[], None]]:
-        """Keep the folder for one run, or series of runs; others are refused until it is left.
+        """Keep the folder for one run, or series of runs; others are rejected until it is left.
 
-        Gives what refuses to go on once the folder is no longer there.
+        Gives what rejects to go on once the folder is no longer there.
 
         Args:
             team: All processes of the run; each has to enter, and the first one has the lock.
@@ -115,14 +115,14 @@ class RunDir:
             yield lambda: team.rank_zero_first(lock.check)
 
     def begin(self) -> None:
-        """Make the folder, or refuse one that cannot be made."""
+        """Make the folder, or reject one that cannot be made."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as mistake:
-            raise UserError(f"run_dir must be writable, got '{self.path}': {mistake}") from mistake
+        except OSError as error:
+            raise UserError(f"run_dir must be writable, got '{self.path}': {error}") from error
 
     def _check_run(self, is_series: bool) -> None:
-        """Refuse a folder that holds no run, or series of runs, to resume."""
+        """Reject a folder that holds no run, or series of runs, to resume."""
         if not (self.config.exists() or self.state.exists()):
             raise UserError(f"run_dir must hold a run to resume, and '{self.config}' is missing")
         has_seeds = self.config.exists() and bool(read_config(self.path).seeds)
@@ -187,8 +187,8 @@ def read_config(run_dir: Path | str) -> RunConfig:
         raise UserError(f"'{run_dir}' must be the folder of a run, and it has no {path.name}")
     try:
         content = read_yaml(path.read_text(encoding="utf-8"), f"'{path}'")
-    except UnicodeDecodeError as mistake:
-        raise UserError(f"'{path}' must be YAML: {mistake}") from mistake
+    except UnicodeDecodeError as error:
+        raise UserError(f"'{path}' must be YAML: {error}") from error
     if not isinstance(content, dict) or OPTIONS not in content:
         raise UserError(f"'{path}' must hold an experiment and its {OPTIONS}")
     return parse_run_config(content, str(path))
@@ -235,7 +235,7 @@ class RunDirLock:
         return self
 
     def take(self) -> None:
-        """Take the lock, or refuse a folder that another run has."""
+        """Take the lock, or reject a folder that another run has."""
         while self._handle is None:
             handle = self._open()
             try:
@@ -247,7 +247,7 @@ class RunDirLock:
                     os.close(handle)
 
     def check(self) -> None:
-        """Refuse to go on in a folder that was removed, or that another one took the place of."""
+        """Reject to go on in a folder that was removed, or that another one took the place of."""
         if self._handle is not None and not self._is_named(self._handle):
             raise UserError(
                 f"run_dir must stay while a run writes to it, and '{self._folder}' was removed or "
@@ -272,10 +272,8 @@ class RunDirLock:
     def _open(self) -> int:
         try:
             return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as mistake:
-            raise UserError(f"run_dir must be writable, got '{self._folder}': {mistake}") from (
-                mistake
-            )
+        except OSError as error:
+            raise UserError(f"run_dir must be writable, got '{self._folder}': {error}") from (error)
 
     def _is_named(self, handle: int) -> bool:
         """Whether the file is still in its place: who had it before may have removed it."""
@@ -291,14 +289,14 @@ def _lock(handle: int, run_dir: Path) -> None:
         import fcntl
 
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (OSError, ImportError) as mistake:
-        if isinstance(mistake, OSError) and mistake.errno in HELD:
+    except (OSError, ImportError) as error:
+        if isinstance(error, OSError) and error.errno in HELD:
             raise UserError(
                 f"run_dir must not be in use, and another process trains in '{run_dir}': "
                 "wait for its end, or name another folder"
-            ) from mistake
+            ) from error
         warnings.warn(
-            f"'{run_dir}' lies where files cannot be locked ({mistake}): "
+            f"'{run_dir}' lies where files cannot be locked ({error}): "
             "take care that no other process trains there",
             stacklevel=2,
         )
@@ -330,12 +328,12 @@ def append_row(path: Path, row: Row) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-    except OSError as mistake:
-        raise cannot_write(path, mistake) from mistake
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:
-    """Read all rows; one that was cut short is left out, and a damaged one refused."""
+    """Read all rows; one that was cut short is left out, and a damaged one rejected."""
     names, rows = _lines(path)
     for number, _, values in rows:
         if values is None:

@@ -1,4 +1,4 @@
-"""Statistics of norms that are taken anew before a model is scored."""
+"""Statistics of norms that are recomputed before a model is scored."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

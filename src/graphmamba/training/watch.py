@@ -97,7 +97,7 @@ class NonFiniteCheck:
         else:
             cause = (
                 "the running statistics of norms may not fit the weights: "
-                "train.recalibrate_batch_norm 32 takes them anew before scoring, "
+                "train.recalibrate_batch_norm 32 takes them again before scoring, "
                 "a lower optim.lr lets them follow"
             )
         name = odd[0] if odd else "loss"

@@ -99,7 +99,7 @@ def save_weights(  # noqa: PLR0913
         options: How the run was started, its seed included; None for the defaults.
         epoch: The weights' epoch, counted from 0; -1 for weights of no epoch.
         scores: What the model reached, by split.
-        graphs: Which own graphs it was trained on; see `identity_of`.
+        graphs: Which custom graphs it was trained on; see `identity_of`.
     """
     options = options or RunOptions()
     metadata = {
@@ -119,7 +119,7 @@ def save_weights(  # noqa: PLR0913
 
 
 def load_weights(path: Path | str) -> Weights:
-    """Read a file of weights; a corrupt one, another kind and a newer format are refused."""
+    """Read a file of weights; a corrupt one, another kind and a newer format are rejected."""
     path = Path(path)
     state, metadata = read_tensors(path)
     check_kind(path, metadata, KIND)
@@ -130,7 +130,7 @@ def load_weights(path: Path | str) -> Weights:
 
 
 def check_kind(path: Path, about: Mapping[str, object], kind: str) -> None:
-    """Refuse a file that holds something else, or that another version wrote."""
+    """Reject a file that holds something else, or that another version wrote."""
     if about.get("kind") != kind:
         raise UserError(f"'{path}' must be a file of {kind}, got {about.get('kind')!r}")
     version = about.get("format")
@@ -161,7 +161,7 @@ def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
 
 
 def load_state(model: GraphMamba, state: Mapping[str, Tensor], where: Path | str) -> None:
-    """Fill a model; tensors that are missing, unknown or of another shape are refused by name."""
+    """Fill a model; tensors that are missing, unknown or of another shape are rejected by name."""
     check_tensors(model.state_dict(), state, where)
     model.load_state_dict(dict(state))
 
@@ -169,7 +169,7 @@ def load_state(model: GraphMamba, state: Mapping[str, Tensor], where: Path | str
 def check_tensors(
     wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], where: Path | str, prefix: str = ""
 ) -> None:
-    """Refuse tensors that are not those of a model; `prefix` is what their file calls them."""
+    """Reject tensors that are not those of a model; `prefix` is what their file calls them."""
     for name, tensor in wanted.items():
         if name not in found:
             raise UserError(f"'{where}' must hold a tensor '{prefix}{name}', and it does not")
@@ -213,11 +213,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             about = json.loads((file.metadata() or {})[META])
-    except (SafetensorError, OSError, ValueError, RecursionError) as mistake:
-        raise UserError(f"'{path}' is corrupt or no safetensors file: {mistake}") from mistake
-    except KeyError as mistake:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+        raise UserError(f"'{path}' is corrupt or no safetensors file: {error}") from error
+    except KeyError as error:
         raise UserError(f"'{path}' was not written by graphmamba: its header says nothing") from (
-            mistake
+            error
         )
     if not isinstance(about, dict):
         raise UserError(f"'{path}' must be described by keys and values, got {about!r}")

@@ -1,4 +1,4 @@
-"""Folders of CSV files are read as documented, or refused with file, line and value."""
+"""Folders of CSV files are read as documented, or rejected with file, line and value."""
 
 import re
 from pathlib import Path
@@ -195,7 +195,7 @@ def test_what_is_wrongly_stated_is_told(
     assert told in refusal(write(tmp_path, nodes=PLAIN), label, **stated)
 
 
-def test_a_level_without_its_file_is_refused(tmp_path: Path) -> None:
+def test_a_level_without_its_file_is_rejectd(tmp_path: Path) -> None:
     assert "needs pairs.csv" in refusal(write(tmp_path, pairs=None), "near", level="link")
 
 

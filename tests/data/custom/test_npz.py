@@ -1,4 +1,4 @@
-"""Arrays in an `.npz` are read as documented, or refused; nothing in them is ever run."""
+"""Arrays in an `.npz` are read as documented, or rejected; nothing in them is ever run."""
 
 import pickle
 from pathlib import Path
@@ -215,7 +215,7 @@ class Trap:
 
 
 @pytest.mark.parametrize("kind", ["objects", "pickle", "npy", "cut off", "text", "missing"])
-def test_foreign_files_are_refused_and_not_run(
+def test_foreign_files_are_rejectd_and_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -43,13 +43,13 @@ def write_npz(path: Path) -> Path:
     return path
 
 
-def refuse(*_: object) -> CustomData:
+def reject(*_: object) -> CustomData:
     raise AssertionError("what is kept must be opened")
 
 
 def never_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("read_folder", "read_npz", "read_smiles_csv"):
-        monkeypatch.setattr(own_open, name, refuse)
+        monkeypatch.setattr(own_open, name, reject)
 
 
 def test_a_folder_is_all_that_training_needs(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_another_split_shares_what_was_computed(
     first = open_custom(folder, TASTE, tmp_path).with_columns(asked)
     assert first.store[0].laplacian_vectors.shape == (3, 2)
     never_read(monkeypatch)
-    monkeypatch.setattr(precompute, "precomputed", refuse)
+    monkeypatch.setattr(precompute, "precomputed", reject)
     kept = sorted(path.name for path in (tmp_path / "own").iterdir())
     options = DataOptions(target=("taste",), split_seed=5, split_ratios=(0.2, 0.2, 0.6))
     other = open_custom(folder, options, tmp_path).with_columns(asked)
@@ -323,7 +323,7 @@ def test_molecules(tmp_path: Path) -> None:
     ]
 
 
-def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
+def test_features_in_another_order_are_rejectd(tmp_path: Path) -> None:
     def write(*names: str) -> None:
         write_rows(tmp_path / "nodes.csv", ["graph", "node", *names], [["a", "x", 1, 2]])
 
@@ -371,7 +371,7 @@ def test_names_are_read_as_strictly_as_rows(
         read_folder(nodes.parent, "taste")
 
 
-def test_named_arrays_in_another_order_are_refused(tmp_path: Path) -> None:
+def test_named_arrays_in_another_order_are_rejectd(tmp_path: Path) -> None:
     path, known = tmp_path / "graphs.npz", ("nodes/mass", "nodes/charge", "edges/w")
     arrays = {
         "node_ptr": [0, 2],
@@ -394,7 +394,7 @@ def test_named_arrays_in_another_order_are_refused(tmp_path: Path) -> None:
             read_unlabelled(path, DataOptions())
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_rejectd(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"got no '.*absent\.npz'"):
         read_unlabelled(tmp_path / "absent.npz", DataOptions())
     (tmp_path / "graphs.json").write_text("{}")

@@ -29,11 +29,11 @@ ALL = DataOptions(
         ({"smiles": "formula"}, "folder", "smiles is read for a CSV of molecules alone"),
         ({"label": ("a", "b")}, ".npz", "label is read for a folder .* or a CSV .* got a, b for x"),
         ({"label": "a"}, "graphs", "label is read for .* alone, got 'a' for x"),
-        ({"classes": 3}, "benchmark", "classes is read for own graphs alone, got 3 for x"),
-        ({"split_seed": 3}, "benchmark", "split_seed is read for own graphs alone, got 3 for x"),
+        ({"classes": 3}, "benchmark", "classes is read for custom graphs alone, got 3 for x"),
+        ({"split_seed": 3}, "benchmark", "split_seed is read for custom graphs alone, got 3 for x"),
     ],
 )
-def test_what_nobody_reads_is_refused(options: dict[str, object], kind: Format, told: str) -> None:
+def test_what_nobody_reads_is_rejectd(options: dict[str, object], kind: Format, told: str) -> None:
     with pytest.raises(UserError, match=told):
         check_read(DataOptions(**options), kind, "x")  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The page about own data is true: its files are read by its code, and its commands run."""
+"""The page about custom data is true: its files are read by its code, and its commands run."""
 
 import re
 import shlex

@@ -95,7 +95,7 @@ def test_missing_and_damaged_images_are_named(tmp_path: Path) -> None:
 
 
 def test_objects_follow_the_image_as_it_is(tmp_path: Path) -> None:
-    """What counts is the size of the image itself, so that runs of another size are refused."""
+    """What counts is the size of the image itself, so that runs of another size are rejected."""
     write_coco(tmp_path, segmentation={"size": [24, 32], "counts": [24 * 32]})
     Image.new("RGB", (30, 24)).save(tmp_path / "val2017" / "val2017_0.jpg")
     with pytest.raises(UserError, match=r"size must be \[24, 30\], got \[24, 32\]"):

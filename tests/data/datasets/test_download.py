@@ -288,7 +288,7 @@ def test_node_labels_stay_with_their_nodes(tmp_path: Path) -> None:
     assert not columns.edges
 
 
-def test_a_pickle_that_asks_for_code_is_refused(tmp_path: Path) -> None:
+def test_a_pickle_that_asks_for_code_is_rejectd(tmp_path: Path) -> None:
     (tmp_path / "a.pickle").write_bytes(pickle.dumps([os.getcwd]))
     with pytest.raises(UserError, match=r"a\.pickle must hold tensors alone: it asks for"):
         read_tensor_pickle(tmp_path / "a.pickle")
@@ -359,9 +359,9 @@ def test_what_broke_off_is_told_and_fetched_again(
 
 
 def test_no_network_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> None:
+    def reject(_: object) -> None:
         raise OSError("no route")
 
-    monkeypatch.setattr(LRGBDataset, "download", refuse)
+    monkeypatch.setattr(LRGBDataset, "download", reject)
     with pytest.raises(UserError, match="pascalvoc-sp cannot be downloaded: no route"):
         download_lrgb("pascalvoc-sp", tmp_path)

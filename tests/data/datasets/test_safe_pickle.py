@@ -18,7 +18,7 @@ from graphmamba.data.datasets.peptides import read_split
 from graphmamba.data.datasets.safe_pickle import read_array_pickle, read_tensor_pickle
 from graphmamba.errors import UserError
 from tests.data.custom.test_open import write_npz
-from tests.data.test_cache import RECIPE, entry, make_rings, refuse_to_build
+from tests.data.test_cache import RECIPE, entry, make_rings, reject_to_build
 
 ROOT = Path(__file__).parents[3] / "src" / "graphmamba"
 FOREIGN = {"cloudpickle", "dill", "joblib", "marshal", "shelve"}
@@ -128,7 +128,7 @@ def test_a_bomb_in_the_cache_does_not_go_off(name: str, tmp_path: Path) -> None:
     file = entry(tmp_path) / name
     file.write_bytes(pickle.dumps(Bomb(tmp_path / "trace")).ljust(file.stat().st_size, b"."))
     with pytest.raises(UserError, match="is not a set that can be opened"):
-        open_or_build(tmp_path, RECIPE, refuse_to_build)
+        open_or_build(tmp_path, RECIPE, reject_to_build)
     assert not (tmp_path / "trace").exists()
     (tmp_path / "own").mkdir()
     path = write_npz(tmp_path / "three.npz")

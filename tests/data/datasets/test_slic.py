@@ -24,7 +24,7 @@ CLASSES = np.array([[0, 3], [20, 1]], np.uint8)
 
 
 def superpixels_written_out(image: np.ndarray, recipe: SlicRecipe) -> np.ndarray:
-    """scikit-image's own, asked anew each time, with its newer habits undone.
+    """scikit-image's own, asked again each time, with its newer habits undone.
 
     It stretches colours to [0, 1], which a compactness divided by the same undoes, and takes the
     limits of sizes from the number of the grid's centres; the factors here give back the others.

@@ -266,11 +266,11 @@ def test_call_graphs_get_their_degrees_as_features(tmp_path: Path) -> None:
 def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = open_with_columns("pattern", Precompute(num_eigenvectors=3), tmp_path, sizes=SIZES)
 
-    def refuse(*_: object) -> None:
+    def reject(*_: object) -> None:
         raise AssertionError("what is kept must be opened")
 
-    monkeypatch.setattr(precompute, "precomputed", refuse)
-    monkeypatch.setitem(sources.SOURCES, "pattern", sources.Source(refuse, generate=refuse))  # type: ignore[arg-type]
+    monkeypatch.setattr(precompute, "precomputed", reject)
+    monkeypatch.setitem(sources.SOURCES, "pattern", sources.Source(reject, generate=reject))  # type: ignore[arg-type]
     again = open_with_columns("pattern", Precompute(num_eigenvectors=3), tmp_path, sizes=SIZES)
     assert torch.equal(again[1].laplacian_vectors, first[1].laplacian_vectors)
     assert set(open_with_columns("pattern", data_dir=tmp_path, sizes=SIZES)[0].keys()) == {

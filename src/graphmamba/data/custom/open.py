@@ -83,7 +83,7 @@ def open_custom(
     """Open a folder of CSV files, an `.npz` of arrays, or a CSV of molecules.
 
     What is read is kept in the data directory by the contents of the files and the options:
-    opening it again takes no time, and a file that changed is read anew. `docs/own-data.md`
+    opening it again takes no time, and a file that changed is read again. `docs/own-data.md`
     describes the files.
 
     Args:
@@ -123,7 +123,7 @@ def open_custom(
 def inspect_custom(
     path: Path | str, options: DataOptions | None = None, data_dir: Path | None = None
 ) -> tuple[CustomStore, bool]:
-    """Open own graphs for a look, in memory alone where nothing can be kept.
+    """Open custom graphs for a look, in memory alone where nothing can be kept.
 
     Args:
         path: As in `open_custom`.
@@ -145,7 +145,7 @@ def inspect_custom(
 
 
 def is_custom(path: Path | str) -> bool:
-    """Whether a word names own graphs rather than a benchmark: it is a folder, `.npz` or `.csv`."""
+    """Whether a word names custom graphs, not a benchmark: a folder, `.npz` or `.csv`."""
     return Path(path).is_dir() or Path(path).suffix in {".npz", ".csv"}
 
 
@@ -163,14 +163,16 @@ def _reader_of(path: Path, options: DataOptions) -> tuple[Callable[[], CustomDat
     if not path.is_file():
         # A run keeps the path as it was given, and may be gone on with from elsewhere.
         where = "" if path.is_absolute() else f" in '{Path.cwd()}'"
-        raise UserError(f"own graphs must be a folder, an .npz or a .csv, got no '{path}'{where}")
+        raise UserError(
+            f"custom graphs must be a folder, an .npz or a .csv, got no '{path}'{where}"
+        )
     if path.suffix == ".npz":
         return partial(read_npz, path, options.rule, options.level), [path]
     if path.suffix == ".csv":
         if options.level not in (None, "graph"):
             raise UserError(f"level must be 'graph' for molecules, got {options.level!r}")
         return partial(read_smiles_csv, path, options.targets, options.rule, options.smiles), [path]
-    raise UserError(f"own graphs must be a folder, an .npz or a .csv, got '{path}'")
+    raise UserError(f"custom graphs must be a folder, an .npz or a .csv, got '{path}'")
 
 
 def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str, Any]:
@@ -191,7 +193,7 @@ def _with_split(store: GraphStore, options: DataOptions) -> GraphStore:
 
 
 def _options_that_matter(options: DataOptions) -> dict[str, Any]:
-    """All but the split, which is drawn anew each time: what is computed of graphs stays valid."""
+    """All but the split, which is drawn again each time: what is computed of graphs stays valid."""
     left_out = {"split_ratios", "split_seed"}
     kept = {name: value for name, value in asdict(options).items() if name not in left_out}
     return kept | {"target": options.targets}

@@ -23,13 +23,13 @@ READ_FOR: dict[str, tuple[Format, ...]] = {
     "undirected": ("folder",),
     "smiles": (".csv",),
 }
-"""Formats that an option is read for; one that is not listed is read for all own graphs."""
+"""Formats that an option is read for; one that is not listed is read for all custom graphs."""
 OWN: tuple[Format, ...] = ("folder", ".csv", ".npz", "graphs")
 
 
 @dataclass(frozen=True)
 class DataOptions:
-    """How own graphs are read; what is left out is read from the files."""
+    """How custom graphs are read; what is left out is read from the files."""
 
     target: str | tuple[str, ...] = ()
     """Label columns of a folder or of a CSV of molecules; arrays have the name `y` for them."""
@@ -93,7 +93,7 @@ def check_read(options: DataOptions, kind: Format, where: str) -> None:
         value = getattr(options, name)
         shown = ", ".join(value) if isinstance(value, tuple) else repr(value)
         read = READ_FOR.get(name, ())
-        told = " or ".join(WORDS[each] for each in read) or "own graphs"
+        told = " or ".join(WORDS[each] for each in read) or "custom graphs"
         raise UserError(f"{name} is read for {told} alone, got {shown} for {where}")
 
 
@@ -150,7 +150,7 @@ def check_names(path: Path, label: tuple[str, ...], known: tuple[str, ...]) -> N
 
 @dataclass(frozen=True)
 class DataSource(DataOptions):
-    """Where own graphs are, how they are read, and what was found in them."""
+    """Where custom graphs are, how they are read, and what was found in them."""
 
     path: str = ""
     """Folder of CSV files, an .npz of arrays, or a .csv of molecules."""
@@ -181,8 +181,8 @@ class DataSource(DataOptions):
     def as_benchmark(self) -> Benchmark:
         """Stand in the place of a catalogue's entry; sizes are those of the files."""
         if self.features is None or self.labels is None:
-            raise UserError(f"own graphs of '{self.path}' must be read before a model is built")
-        title = self.path or "own graphs"
+            raise UserError(f"custom graphs of '{self.path}' must be read before a model is built")
+        title = self.path or "custom graphs"
         return Benchmark(title, self.features, self.labels, 0, 0, 0, 0.0, 0.0, self.class_names)
 
 

@@ -2,7 +2,7 @@
 
 Long Range Graph Benchmark (https://arxiv.org/abs/2206.08164). Each row of the table is a molecule
 as an extended SMILES, whose atoms carry the numbers of their contacts. Both atoms of a contact
-carry its number. Wrong pairs to learn from are drawn anew for each batch.
+carry its number. Wrong pairs to learn from are drawn again for each batch.
 """
 
 import csv

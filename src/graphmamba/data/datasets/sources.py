@@ -147,7 +147,7 @@ def build_benchmark(
     seed: int = 0,
     download: bool = False,
 ) -> GraphStore:
-    """Make a benchmark anew: read local files, or else generate it, or else download it.
+    """Make a benchmark again: read local files, or else generate it, or else download it.
 
     Args:
         name: Its name in the catalogue.
@@ -245,8 +245,8 @@ def open_with_columns(
     """Open a benchmark with the pre-computed columns that a model reads, and no others.
 
     Columns are computed when they are first asked for, which a bar on the terminal follows, and
-    kept beside the set by what its graphs are: a set that is built anew from other files has its
-    columns computed anew. Graphs without features get their local degree profile as `x`.
+    kept beside the set by what its graphs are: a set that is built again from other files has its
+    columns computed again. Graphs without features get their local degree profile as `x`.
 
     Args:
         name: The benchmark's name in the catalogue.
