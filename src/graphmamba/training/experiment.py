@@ -178,7 +178,7 @@ class Experiment:
             check_fits("train.loss", self.train.loss, self.dataset_info.task)
 
     def check_parts(self) -> None:
-        """Reject an encoder that fits neither data nor layers; custom graphs must have been read."""
+        """Reject an encoder that fits neither data nor layers; custom graphs are read before."""
         check_parts_fit(self.dataset_info.features, self.model, self.encoder)
 
     def build(self, seed: int = 0) -> GraphMamba:
