@@ -365,8 +365,7 @@ def write_molecules(folder: Path, _: Path) -> None:
 
 def write_experiment(folder: Path, _: Path) -> None:
     """All entries of an experiment, and how it is run."""
-    from graphmamba.config import load_experiment
-    from graphmamba.training.experiment import RunOptions
+    from graphmamba.training.experiment import RunOptions, load_experiment
     from graphmamba.training.run_dir import write_config
 
     write_config(folder / "my.yaml", load_experiment("peptides-func"), RunOptions(), [0, 1])
@@ -374,7 +373,7 @@ def write_experiment(folder: Path, _: Path) -> None:
 
 def write_small_experiment(folder: Path, _: Path) -> None:
     """All entries of an experiment that takes a moment."""
-    from graphmamba.config import load_experiment
+    from graphmamba.training.experiment import load_experiment
 
     small = {"sizes": [8, 4, 4], "model.channels": 8, "model.layers": 1, "train.batch_size": 4}
     experiment = load_experiment("pattern/default", small)

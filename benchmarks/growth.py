@@ -18,14 +18,13 @@ from rounding import in_type, twin_of
 from torch import Tensor
 
 from graphmamba.checks import check_least
-from graphmamba.config import load_experiment
 from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
 from graphmamba.nn.model import GraphMamba
 from graphmamba.studies.report import table, write_json
 from graphmamba.training.checkpoint import own_generators
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, load_experiment
 from graphmamba.training.predictor import with_read_columns
 
 RESULTS = Path(__file__).parent / "results"

@@ -206,9 +206,7 @@ def _shares(
     shares /= total
 
 
-def _sample(  # noqa: C901
-    joined: Any, begin: Any, is_known: Any, chance: Any, lengths: Any, seed: int
-) -> Any:
+def _sample(joined: Any, begin: Any, is_known: Any, chance: Any, lengths: Any, seed: int) -> Any:
     """Chances of each node's block, averaged over sweeps and chains, [nodes, blocks]."""
     np.random.seed(seed)  # noqa: NPY002
     chains, burn_in, sweeps = lengths

@@ -22,12 +22,11 @@ import torch
 from rich.console import Console
 
 from graphmamba.checks import check_least
-from graphmamba.config import load_experiment
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.studies.report import table, write_json
-from graphmamba.training.experiment import RunOptions
+from graphmamba.training.experiment import RunOptions, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
 from graphmamba.training.metrics import LOWER_IS_BETTER

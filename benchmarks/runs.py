@@ -30,14 +30,13 @@ from pathlib import Path
 from typing import Any
 
 from graphmamba.checks import check_least
-from graphmamba.config import load_experiment
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.nn.model import columns_read
 from graphmamba.parse import parse
 from graphmamba.studies.ablation import TABLES, row_experiment
 from graphmamba.studies.results import finished_run
-from graphmamba.training.experiment import Experiment, RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
 from graphmamba.training.results import StopReason

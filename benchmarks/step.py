@@ -23,7 +23,6 @@ from rich.console import Console
 from torch_geometric.data import Data
 
 from graphmamba.bench import once_ms, peak_bytes
-from graphmamba.config import load_experiment
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.datasets.synthetic import sized_graphs
 from graphmamba.data.sampler import Ids
@@ -40,7 +39,7 @@ from graphmamba.studies.report import table, write_json
 from graphmamba.training.compile import compile_parts
 from graphmamba.training.cuda_graph import CapturedForward
 from graphmamba.training.evaluate import labelled_batch
-from graphmamba.training.experiment import Experiment, Precision
+from graphmamba.training.experiment import Experiment, Precision, load_experiment
 from graphmamba.training.fit import make_optimizer
 from graphmamba.training.losses import LOSSES
 from graphmamba.training.step import CapturedStep, TrainStep

@@ -185,7 +185,7 @@ def test_lengths_add_up_exactly(shape: BatchShape) -> None:
 
 
 @pytest.mark.parametrize(("sequences", "tokens", "longest"), [(4, 41, 10), (4, 12, 10), (1, 3, 2)])
-def test_batches_that_cannot_be_are_rejectd(sequences: int, tokens: int, longest: int) -> None:
+def test_batches_that_cannot_be_are_rejected(sequences: int, tokens: int, longest: int) -> None:
     with pytest.raises(ValueError, match=f"exactly {tokens} tokens"):
         BatchShape("impossible", sequences, tokens, longest, inner=1)
 

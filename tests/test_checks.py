@@ -44,7 +44,7 @@ from tests.helpers.typecheck import typecheck_off
         (lambda: EncoderConfig(laplacian=16), "laplacian must be LaplacianConfig or None, got 16"),
     ],
 )
-def test_entries_of_another_type_are_rejectd(make: Callable[[], object], message: str) -> None:
+def test_entries_of_another_type_are_rejected(make: Callable[[], object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         make()
 

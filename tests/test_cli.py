@@ -108,7 +108,7 @@ def test_mistakes_give_one_line_and_status_2(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU would be taken")
-def test_a_device_that_is_not_there_is_rejectd(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_that_is_not_there_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["train", "--device", "cuda"]) == 2
     assert "got 'cuda'" in capsys.readouterr().err
     assert status_of(["train", "--devices", "4096"]) == 2

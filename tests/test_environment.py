@@ -16,13 +16,13 @@ def test_auto_is_the_gpu_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["abacus", "mps", ""])
-def test_devices_that_are_not_here_are_rejectd(name: str) -> None:
+def test_devices_that_are_not_here_are_rejected(name: str) -> None:
     with pytest.raises(UserError, match=repr(name)):
         resolve_device(name)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_missing_gpu_is_rejectd() -> None:
+def test_a_missing_gpu_is_rejected() -> None:
     with pytest.raises(UserError, match="this machine has, got 'cuda'"):
         resolve_device("cuda")
 

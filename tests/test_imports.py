@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "src" / "graphmamba"
 STAGES = ("ops", "data", "ordering", "nn", "training")
 SEES_EVERYTHING = {
-    "", "__main__", "bench", "cli", "commands", "config", "published", "studies",
+    "", "__main__", "bench", "cli", "commands", "reported", "studies",
 }  # fmt: skip
 """The package's own `__init__` is the empty name."""
 INSTALLED = "weights"

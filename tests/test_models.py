@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
-from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
+from graphmamba.training.experiment import config_names, load_experiment
 from graphmamba.training.metrics import METRICS
 from tests.helpers.experiments import (
     batch_of,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphmamba.config import config_names, load_experiment
+from graphmamba.training.experiment import config_names, load_experiment
 
 TOTALS = {
     "peptides-func/graph-mamba": 373_018,

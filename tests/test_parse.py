@@ -29,7 +29,7 @@ def test_words_come_in_the_order_that_they_were_typed_in(text: str) -> None:
         ("", "given, each once, got ''"),
     ],
 )
-def test_other_words_are_rejectd(text: str, told: str) -> None:
+def test_other_words_are_rejected(text: str, told: str) -> None:
     with pytest.raises(UserError, match=f"benchmarks must be {told}"):
         words_among(text, SETS, "benchmarks")
 
@@ -40,7 +40,7 @@ def test_numbers_are_whole(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0,", "one", "-1", "1.5", "0,0", "0,00"])
-def test_other_numbers_are_rejectd(text: str) -> None:
+def test_other_numbers_are_rejected(text: str) -> None:
     with pytest.raises(UserError, match=f"seeds must be whole numbers .* each once, got '{text}'"):
         numbers_in(text, "seeds")
 

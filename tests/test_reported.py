@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from graphmamba.config import PRESETS, config_names
 from graphmamba.data.catalog import CATALOG
 from graphmamba.reported import PUBLISHED, published
+from graphmamba.training.experiment import PRESETS, config_names
 
 NUMBER = re.compile(r": [^:]*?(0\.\d{4})(?: ± (0\.\d{4}))? \((.*?)(?:, [a-z-]+ table)?\)$")
 

@@ -10,13 +10,13 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.func import functional_call
 from torch_geometric.data import Batch
 
-from graphmamba.config import Experiment
 from graphmamba.data.columns import topology_of
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import add_columns
 from graphmamba.nn.model import GraphMamba
+from graphmamba.training.experiment import Experiment
 from graphmamba.training.losses import LOSSES, target_of
 from graphmamba.training.metrics import METRICS
 from tests.helpers.experiments import small_experiment

@@ -59,7 +59,7 @@ def by_dual_numbers(function: Function, x: Tensor) -> Tensor | None:
 
 @pytest.mark.parametrize("way", [by_functional, by_dual_numbers])
 @pytest.mark.parametrize("name", DOORS)
-def test_tangents_are_rejectd(name: str, way: Callable[[Function, Tensor], Tensor | None]) -> None:
+def test_tangents_are_rejected(name: str, way: Callable[[Function, Tensor], Tensor | None]) -> None:
     function, x = DOORS[name]("cpu")
     with pytest.raises(NotImplementedError, match="has no derivative in forward mode"):
         way(function, x)
@@ -84,7 +84,7 @@ def test_what_has_no_tangent_passes_beside_others() -> None:
 
 @pytest.mark.parametrize("way", [torch.func.grad, torch.func.jacrev])
 @pytest.mark.parametrize("door", DOORS)
-def test_functional_gradients_are_rejectd_in_one_line(
+def test_functional_gradients_are_rejected_in_one_line(
     door: str, way: Callable[[Function], Function]
 ) -> None:
     function, x = DOORS[door]("cpu")

@@ -11,7 +11,7 @@ The packages, of which each imports only from those above it:
 Outside of this listing, and seeing everything, stand
 
     cli, commands                   what a user types, and what is printed
-    config, presets, published      experiments, and scores that others report
+    presets, reported               experiments as YAML, and scores that others report
     bench, studies                  measurements, and what is made of them
 
 and what may be used anywhere:
@@ -25,7 +25,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from graphmamba.config import load_experiment
     from graphmamba.data.catalog import Features, Task
     from graphmamba.data.custom.options import DataOptions
     from graphmamba.data.store import GraphStore
@@ -37,9 +36,8 @@ if TYPE_CHECKING:
     from graphmamba.nn.model import GraphMamba
     from graphmamba.ops import causal_conv1d, selective_scan
     from graphmamba.ordering import OrderPolicy
-    from graphmamba.training.experiment import Experiment, RunOptions
+    from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
     from graphmamba.training.fit import fit, fit_seeds
-    from graphmamba.training.graphs import take_graphs
     from graphmamba.training.predict import Predictions
     from graphmamba.training.predictor import Predictor, load, load_pretrained
 
@@ -71,7 +69,6 @@ __all__ = [
     "load_experiment",
     "load_pretrained",
     "selective_scan",
-    "take_graphs",
 ]
 
 # Where each public name lives. It is imported at its first use, so that `graphmamba --help`
@@ -99,10 +96,9 @@ _HOMES = {
     "fit": "graphmamba.training.fit",
     "fit_seeds": "graphmamba.training.fit",
     "load": "graphmamba.training.predictor",
-    "load_experiment": "graphmamba.config",
+    "load_experiment": "graphmamba.training.experiment",
     "load_pretrained": "graphmamba.training.predictor",
     "selective_scan": "graphmamba.ops",
-    "take_graphs": "graphmamba.training.graphs",
 }
 
 

@@ -6,6 +6,8 @@ that gives none.
 
 from dataclasses import dataclass
 
+from graphmamba.training.experiment import PRESETS, Experiment, load_experiment
+
 LONG_RANGE = ("peptides-func", "peptides-struct", "pascalvoc-sp", "coco-sp", "malnet-tiny")
 SECOND = ("cifar10", "mnist", "cluster", "pattern", "pcqm-contact")
 
@@ -139,3 +141,19 @@ def published(benchmark: str, model: str) -> Score | None:
         model: Name of the config without its folder.
     """
     return PUBLISHED.get(f"{benchmark}/{SAME_ROW.get(model, model)}")
+
+
+def reported_for(experiment: Experiment) -> Score | None:
+    """Find what is reported for this model on this set; None for other models and other data."""
+    if experiment.data is not None or experiment.split_sizes is not None:
+        return None
+    for file in sorted((PRESETS / experiment.dataset).glob("*.yaml")):
+        listed = load_experiment(file)
+        score = published(experiment.dataset, file.stem)
+        same = all(
+            getattr(listed, part) == getattr(experiment, part)
+            for part in ("encoder", "model", "head")
+        )
+        if same and score is not None:
+            return score
+    return None

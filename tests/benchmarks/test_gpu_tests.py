@@ -154,7 +154,7 @@ def test_the_longest_tests_come_first_and_short_ones_share_a_process(script: Mod
     assert sorted(test for share in shares for test in share) == tests
 
 
-def test_a_record_without_durations_is_rejectd(
+def test_a_record_without_durations_is_rejected(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     former = script.ROOT / "former.json"

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from graphmamba.cli import main
-from graphmamba.config import load_experiment
 from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.datasets.sources import open_benchmark
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.evaluate import evaluate
+from graphmamba.training.experiment import load_experiment
 from graphmamba.training.graphs import open_data
 from graphmamba.training.predictor import load, with_read_columns
 from graphmamba.training.weights import save_weights
@@ -68,7 +68,7 @@ def test_every_set_is_a_draw_of_its_own_seed(
         ("pattern", [], "benchmark of the weights must be one of 'cluster', got 'pattern'"),
     ],
 )
-def test_graphs_of_training_and_other_models_are_rejectd(
+def test_graphs_of_training_and_other_models_are_rejected(
     benchmark: str,
     words: list[str | int],
     message: str,

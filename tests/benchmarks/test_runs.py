@@ -72,7 +72,7 @@ def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) ->
     assert again.stdout.count("finished before") == 3
 
 
-def test_a_folder_of_another_experiment_is_rejectd(study: ModuleType, tmp_path: Path) -> None:
+def test_a_folder_of_another_experiment_is_rejected(study: ModuleType, tmp_path: Path) -> None:
     job = study.Job("pattern/graph-mamba", overrides=SMALL)
     write_run(tmp_path, job.name, seed=0, score=0.5)
     with pytest.raises(UserError, match="folder must hold runs of the same experiment"):
@@ -99,7 +99,7 @@ def test_rows_of_the_ablation_have_their_experiment(study: ModuleType, tmp_path:
         ('{"name": "mnist"}\n{"name": "mnist"}', "line 3: folder must be another for each run"),
     ],
 )
-def test_a_line_that_is_no_run_is_rejectd(
+def test_a_line_that_is_no_run_is_rejected(
     line: str, message: str, study: ModuleType, tmp_path: Path
 ) -> None:
     path = tmp_path / "list.jsonl"

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from graphmamba.bench import BATCHES, BatchShape
-from graphmamba.config import load_experiment
 from graphmamba.errors import UserError
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.mamba import SelectivePath
+from graphmamba.training.experiment import load_experiment
 from tests.helpers.processes import ROOT
 from tests.helpers.scripts import load_script, run_script
 from tests.helpers.typecheck import typecheck_off

@@ -7,8 +7,8 @@ import pytest
 
 from graphmamba.cli import main
 from graphmamba.commands.benchmarks import parameter_totals
-from graphmamba.config import config_names
 from graphmamba.data.catalog import CATALOG
+from graphmamba.training.experiment import config_names
 
 
 def test_totals_cover_every_shipped_model() -> None:

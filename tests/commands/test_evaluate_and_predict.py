@@ -10,8 +10,8 @@ import torch
 
 import graphmamba
 from graphmamba.cli import main
-from graphmamba.config import load_experiment
 from graphmamba.training.evaluate import evaluate
+from graphmamba.training.experiment import load_experiment
 from graphmamba.training.graphs import open_data
 from graphmamba.training.weights import save_weights
 from tests.helpers.commands import scored
@@ -88,10 +88,10 @@ def test_a_split_becomes_a_file(run: Path, capsys: pytest.CaptureFixture[str]) -
     rows = [*csv.DictReader(Path("found/them.csv").read_text().splitlines())]
     assert "rows written to found/them.csv" in capsys.readouterr().out
     assert {row["graph"] for row in rows} == {"9", "10", "11", "12"}
-    assert list(rows[0]) == ["graph", "node", "class", "p_host", "p_pattern", "spread"]
-    assert all(0 <= float(row["spread"]) < 0.5 for row in rows)
-    main(["predict", str(run), "--spread", "false", "--output", "plain.csv"])
-    assert "spread" not in Path("plain.csv").read_text()
+    assert list(rows[0]) == ["graph", "node", "class", "p_host", "p_pattern", "std"]
+    assert all(0 <= float(row["std"]) < 0.5 for row in rows)
+    main(["predict", str(run), "--std", "false", "--output", "plain.csv"])
+    assert "std" not in Path("plain.csv").read_text()
 
 
 def test_pretrained_weights_are_found_by_name(

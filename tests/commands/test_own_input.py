@@ -10,14 +10,13 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from graphmamba.cli import main
-from graphmamba.config import load_experiment
 from graphmamba.data.catalog import MOLECULES, PEPTIDE_FUNCTIONS, Features, Task
 from graphmamba.data.custom import read_folder
 from graphmamba.data.custom.options import DataSource
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.config import ModelConfig
 from graphmamba.training.evaluate import evaluate
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, load_experiment
 from graphmamba.training.predictor import with_read_columns
 from graphmamba.training.weights import save_weights
 from tests.helpers.commands import predicted, scored
@@ -186,7 +185,7 @@ def test_all_of_an_input_is_scored_unless_its_files_name_parts(
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
-def test_columns_that_change_places_are_rejectd(
+def test_columns_that_change_places_are_rejected(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_rings(Path("rings"), 4)

@@ -12,7 +12,7 @@ import yaml
 import graphmamba
 from graphmamba.cli import main
 from graphmamba.commands.train import choose
-from graphmamba.config import DEFAULT, load_experiment
+from graphmamba.training.experiment import DEFAULT, load_experiment
 from graphmamba.training.run_dir import read_config, read_rows
 from tests.helpers.own_files import write_numbers, write_rings, write_rows
 from tests.helpers.raw_files import write_malnet
@@ -80,7 +80,7 @@ def test_the_file_of_a_series_makes_a_series_unless_a_seed_is_typed() -> None:
     assert (began.seeds, began.options.seed) == ((), 8)
 
 
-def test_a_backend_that_cannot_run_here_is_rejectd_before_anything_is_written(
+def test_a_backend_that_cannot_run_here_is_rejected_before_anything_is_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
@@ -169,7 +169,7 @@ def test_a_run_says_where_it_stopped_and_what_kept_it_from_learning(
 
 
 def test_published_numbers_stand_beside_own_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    from graphmamba.config import reported_for
+    from graphmamba.reported import reported_for
 
     assert str(reported_for(load_experiment("mnist"))) == "0.9842 ± 0.0008"
     trained_less = load_experiment("mnist", {"train.epochs": 3})
@@ -211,7 +211,7 @@ def test_own_graphs_from_a_folder(form: str, capsys: pytest.CaptureFixture[str])
     assert trained.experiment.data.labels == trained.model.task
     main(["predict", "run", "--input", "rings", "--output", "tastes.csv"])
     lines = Path("tastes.csv").read_text().splitlines()
-    assert lines[0] == "graph,class,p_sour,p_sweet,spread"
+    assert lines[0] == "graph,class,p_sour,p_sweet,std"
     assert [line.split(",")[0] for line in lines[1:]] == [f"g{number}" for number in range(12)]
     main(["evaluate", "run", "--split", "all", "--json"])
     told = capsys.readouterr().out
@@ -231,14 +231,14 @@ def test_own_graphs_of_the_training_are_predicted_by_their_names() -> None:
         assert [line.partition(",")[0] for line in lines] == [f"g{n}" for n in range(12)]
 
 
-def test_a_seed_beside_several_is_rejectd(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_seed_beside_several_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["train", *SMALL, "--seeds", "0,1", "--seed", "5", "--run_dir", "run"]) == 2
     told = capsys.readouterr().err
     assert "--seeds must be given in the place of --seed, got both: 0,1 and 5" in told
     assert not Path("run").exists()
 
 
-def test_two_names_for_own_graphs_are_rejectd(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_names_for_own_graphs_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     write_rings(Path("rings"))
     assert status_of(["train", "rings", "--data.path", "others", "--print_config"]) == 2
     assert "data.path must be left out beside 'rings', got 'others'" in capsys.readouterr().err
@@ -273,8 +273,8 @@ def test_labels_of_nodes_and_of_pairs() -> None:
     marked = [[*row, "odd" if place % 2 else "even"] for place, row in enumerate(nodes)]
     write_rows(folder / "nodes.csv", ["graph", "node", "size", "parity"], marked)
     headers = {
-        "parity": "graph,node,class,p_even,p_odd,spread",
-        "close": "graph,source,target,score,spread",
+        "parity": "graph,node,class,p_even,p_odd,std",
+        "close": "graph,source,target,score,std",
     }
     for label, header in headers.items():
         small = [*NARROW, "--train.epochs", "1", "--run_dir", label]
@@ -336,7 +336,7 @@ def test_targets_from_arrays_and_labels_in_no_file() -> None:
     main(["train", str(numbers), *small, "--data.task", "regression", "--run_dir", "run"])
     main(["predict", "run", "--input", str(numbers), "--output", "sums.csv"])
     header, *lines = Path("sums.csv").read_text().splitlines()
-    assert header == "graph,y0,spread"
+    assert header == "graph,y0,std"
     assert len(lines) == 10
 
 
@@ -355,7 +355,7 @@ def test_targets_from_arrays_and_labels_in_no_file() -> None:
         ),
     ],
 )
-def test_what_is_not_read_for_arrays_is_rejectd(
+def test_what_is_not_read_for_arrays_is_rejected(
     words: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert status_of(["train", str(write_numbers(Path("numbers.npz"))), *words]) == 2
@@ -395,7 +395,7 @@ def test_a_config_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) 
     assert "got 'nosuch.yaml': No such file" in told
 
 
-def test_a_config_of_a_newer_version_is_rejectd(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_of_a_newer_version_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     Path("new.yaml").write_text("version: 7\nwheels: 4\n")
     assert status_of(["train", "new.yaml"]) == 2
     assert "newer graphmamba" in capsys.readouterr().err

@@ -228,7 +228,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["columns.safetensors", "about.json"])
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "missing"])
-def test_damaged_files_are_rejectd_and_rebuilt_on_request(
+def test_damaged_files_are_rejected_and_rebuilt_on_request(
     name: str, damage: str, tmp_path: Path
 ) -> None:
     open_or_build(tmp_path, RECIPE, make_rings)
@@ -271,7 +271,7 @@ def rename(tensors: dict[str, torch.Tensor]) -> None:
 
 
 @pytest.mark.parametrize("change", [drop, fall, shorten, retype, flatten, rename])
-def test_columns_that_make_up_no_graphs_are_rejectd(
+def test_columns_that_make_up_no_graphs_are_rejected(
     change: Callable[[dict[str, torch.Tensor]], None], tmp_path: Path
 ) -> None:
     open_or_build(tmp_path, RECIPE, make_rings)

@@ -75,13 +75,13 @@ def changed(**columns: torch.Tensor) -> Batch:
     ],
     ids=["made by hand", "empty", "cut", "transformed", "with a further column"],
 )
-def test_batches_that_cannot_be_taken_apart_are_rejectd(batch: Batch, told: str) -> None:
+def test_batches_that_cannot_be_taken_apart_are_rejected(batch: Batch, told: str) -> None:
     first = paths(1)[0]
     with pytest.raises(UserError, match=rf"graphs\[1\] must be a Batch .* apart, .*{told}"):
         list(take_apart([first, batch]))
 
 
-def test_several_graphs_that_are_called_one_are_rejectd() -> None:
+def test_several_graphs_that_are_called_one_are_rejected() -> None:
     graph = paths(1)[0]
     graph.batch = torch.tensor([0, 0, 0])
     assert list(take_apart([graph])) == [graph]

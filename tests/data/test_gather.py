@@ -87,7 +87,7 @@ def test_both_kernels_mean_the_same_by_a_task() -> None:
 
 
 @needs_triton
-def test_columns_that_a_gpu_cannot_count_are_rejectd() -> None:
+def test_columns_that_a_gpu_cannot_count_are_rejected() -> None:
     from graphmamba.data.fused_gather import BLOCK, pack
 
     jobs, most = np.array([[gather_jobs.COPY, 0, 4, 4, 0, 0]]), gather_jobs.MOST_VALUES

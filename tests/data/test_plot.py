@@ -61,7 +61,7 @@ def test_a_plot_is_written(tmp_path: Path, file: str) -> None:
 
 
 @pytest.mark.parametrize("file", ["info.word", "info"])
-def test_another_ending_is_rejectd(tmp_path: Path, file: str) -> None:
+def test_another_ending_is_rejected(tmp_path: Path, file: str) -> None:
     with pytest.raises(UserError, match="plot must end in"):
         plot_summary(summarise(paths(4, 2)), "Two graphs", tmp_path / file)
     assert not [*tmp_path.iterdir()]

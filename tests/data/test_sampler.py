@@ -161,7 +161,7 @@ def test_graphs_over_the_budget_are_alone_and_still_even() -> None:
     assert [len(batches) for batches in ranks] == [2, 2]
 
 
-def test_a_state_of_other_settings_is_rejectd() -> None:
+def test_a_state_of_other_settings_is_rejected() -> None:
     state = BatchSampler(ids_of(10), size=4).state_dict()
     with pytest.raises(UserError, match="size must be the same as in the saved state, 4, got 5"):
         BatchSampler(ids_of(10), size=5).load_state_dict(state)
@@ -180,6 +180,6 @@ def test_a_state_of_other_settings_is_rejectd() -> None:
         ({"budget": 5, "costs": torch.ones(3).long()}, "costs must hold 10 numbers"),
     ],
 )
-def test_bad_settings_are_rejectd(change: dict[str, object], message: str) -> None:
+def test_bad_settings_are_rejected(change: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         BatchSampler(ids_of(10), **change)

@@ -137,13 +137,13 @@ def test_no_value_is_read_back_and_no_shape_depends_on_one() -> None:
         ([4, 0], StaticSize(2, 64, 256, (256,), ((2, 2),)), "size.blocks must have room"),
     ],
 )
-def test_what_does_not_fit_is_rejectd(ids: list[int], size: StaticSize, message: str) -> None:
+def test_what_does_not_fit_is_rejected(ids: list[int], size: StaticSize, message: str) -> None:
     gather = StaticGather(store_of("peptides-func"))
     with pytest.raises(UserError, match=message):
         gather.batch(torch.tensor(ids), size)
 
 
-def test_labels_that_cannot_be_missing_are_rejectd() -> None:
+def test_labels_that_cannot_be_missing_are_rejected() -> None:
     graph = Data(x=torch.ones(3, 3), edge_index=torch.tensor([[0, 1], [1, 0]]))
     graph.y = torch.tensor([[True, True, False]])
     with pytest.raises(UserError, match=r"graphs.y must have a signed type.*torch.bool"):

@@ -67,7 +67,7 @@ def test_blocks_hold_nearly_every_batch_and_those_of_the_last_size_any() -> None
     assert found.nodes < sizes.sizes[-1].nodes
 
 
-def test_a_graph_longer_than_all_of_the_set_is_rejectd() -> None:
+def test_a_graph_longer_than_all_of_the_set_is_rejected() -> None:
     store = store_of(np.array([10, 10, 10, 10, 50]), np.full(5, 5))
     sizes = StaticSizes.for_graphs(store, torch.arange(4), 4)
     with pytest.raises(UserError, match="at most 50 nodes in one"):
@@ -95,7 +95,7 @@ def test_short_batches_are_filled_up_with_empty_places() -> None:
     assert sizes.choose(padded) == sizes.choose(torch.tensor([5, 7]))
 
 
-def test_too_many_graphs_are_rejectd() -> None:
+def test_too_many_graphs_are_rejected() -> None:
     store = uneven_store()
     sizes = StaticSizes.for_graphs(store, torch.arange(300), 4)
     with pytest.raises(UserError, match="at most 4 graphs, got 5"):

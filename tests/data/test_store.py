@@ -280,7 +280,7 @@ def test_parts_stay_as_they_were_given() -> None:
         (torch.full((8,), 3), "split must hold 0, 1 or 2"),
     ],
 )
-def test_bad_parts_are_rejectd(split: object, message: str) -> None:
+def test_bad_parts_are_rejected(split: object, message: str) -> None:
     with pytest.raises(UserError, match=message):
         GraphStore.from_pyg(GRAPHS, split)
 
@@ -297,7 +297,7 @@ def test_bad_parts_are_rejectd(split: object, message: str) -> None:
     ],
     ids=["text", "type", "rows", "missing node", "shape", "taken name"],
 )
-def test_bad_graphs_are_rejectd(change: dict[str, object], message: str) -> None:
+def test_bad_graphs_are_rejected(change: dict[str, object], message: str) -> None:
     # Without its attributes an edge can be changed alone.
     good, bad = (draw_graph(5, 9, seed) for seed in (0, 1))
     for graph in (good, bad):
@@ -313,7 +313,7 @@ def test_bad_graphs_are_rejectd(change: dict[str, object], message: str) -> None
         GraphStore.from_pyg([good, bad])
 
 
-def test_graphs_with_other_columns_are_rejectd() -> None:
+def test_graphs_with_other_columns_are_rejected() -> None:
     lacking = GRAPHS[1].clone()
     del lacking.y
     with pytest.raises(UserError, match=r"same columns, got \['y'\] in only one of graphs 0 and 1"):
@@ -321,7 +321,7 @@ def test_graphs_with_other_columns_are_rejectd() -> None:
 
 
 @pytest.mark.parametrize("wrong", [8, -1])
-def test_graphs_that_are_not_there_are_rejectd(wrong: int) -> None:
+def test_graphs_that_are_not_there_are_rejected(wrong: int) -> None:
     with pytest.raises(UserError, match=f"ids must hold graphs 0 to 7, got {wrong}"):
         GraphStore.from_pyg(GRAPHS).batch(torch.tensor([0, wrong]))
 
@@ -336,18 +336,18 @@ def test_graphs_that_are_not_there_are_rejectd(wrong: int) -> None:
         ([0, 1], "ids must be a tensor, got list"),
     ],
 )
-def test_what_are_no_numbers_of_graphs_is_rejectd(ids: Any, message: str) -> None:
+def test_what_are_no_numbers_of_graphs_is_rejected(ids: Any, message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         GraphStore.from_pyg(GRAPHS).batch(ids)
 
 
 @pytest.mark.parametrize("place", [slice(0, 2), 1.0, "0", None])
-def test_what_is_no_place_is_rejectd(place: Any) -> None:
+def test_what_is_no_place_is_rejected(place: Any) -> None:
     with typecheck_off(), pytest.raises(UserError, match="place must be the number of a graph"):
         GraphStore.from_pyg(GRAPHS)[place]
 
 
-def test_rows_that_do_not_add_up_are_rejectd() -> None:
+def test_rows_that_do_not_add_up_are_rejected() -> None:
     ptr = torch.tensor([0, 2])
     edge_index = torch.tensor([[0, 1], [1, 0]])
     pairs = {"further": Pairs(ptr, edge_index)}

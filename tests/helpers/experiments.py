@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphmamba.config import Experiment, load_experiment
 from graphmamba.data.columns import topology_of
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.nn.model import GraphMamba
+from graphmamba.training.experiment import Experiment, load_experiment
 from graphmamba.training.losses import LOSSES, Target, target_of
 from tests.helpers.synthetic import synthetic_graphs
 

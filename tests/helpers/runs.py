@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphmamba.config import Experiment, load_experiment
 from graphmamba.data.catalog import Level
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import add_columns
 from graphmamba.nn.model import columns_read
+from graphmamba.training.experiment import Experiment, load_experiment
 from graphmamba.training.reporter import EpochRecord, Silent, StartRecord, StepRecord
 from graphmamba.training.results import RunResult
 from graphmamba.training.run_dir import read_rows

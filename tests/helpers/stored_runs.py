@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
-from graphmamba.training.experiment import RunOptions
+from graphmamba.training.experiment import RunOptions, config_names, load_experiment
 from graphmamba.training.results import RunResult, StopReason
 from graphmamba.training.run_dir import RunDir, append_row, write_config
 

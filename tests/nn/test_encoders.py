@@ -143,7 +143,7 @@ def test_positions_must_leave_room() -> None:
         (lambda: EncoderConfig(pre_layers=-1), "pre_layers must be at least 0, got -1"),
     ],
 )
-def test_wrong_options_are_rejectd_at_construction(make: object, message: str) -> None:
+def test_wrong_options_are_rejected_at_construction(make: object, message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         make()
 

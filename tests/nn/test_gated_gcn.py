@@ -78,7 +78,7 @@ PAIRS = torch.tensor([[0, 1], [1, 2]])
         ({"source_order": torch.tensor([0, 0])}, r"source_order must hold each edge once, got 0"),
     ],
 )
-def test_wrong_arguments_are_rejectd(changes: dict[str, object], message: str) -> None:
+def test_wrong_arguments_are_rejected(changes: dict[str, object], message: str) -> None:
     right = {
         "x": torch.ones(3, 8),
         "edge_index": PAIRS,
@@ -88,7 +88,7 @@ def test_wrong_arguments_are_rejectd(changes: dict[str, object], message: str) -
         GatedGCNConv(8)(**{**right, **changes})
 
 
-def test_an_unknown_backend_is_rejectd() -> None:
+def test_an_unknown_backend_is_rejected() -> None:
     with typecheck_off(), pytest.raises(UserError, match=r"backend must be one of .* got 'mamba'"):
         GatedGCNConv(8, backend="mamba")
 

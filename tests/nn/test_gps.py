@@ -105,7 +105,7 @@ def test_norms_by_name(name: str, count: int) -> None:
     assert norm(x, topology).shape == x.shape
 
 
-def test_wrong_arguments_are_rejectd() -> None:
+def test_wrong_arguments_are_rejected() -> None:
     with pytest.raises(UserError, match="local and global model must not both be None, got None"):
         GPSLayer(8, None, None)
     with typecheck_off(), pytest.raises(UserError, match=r"norm must be one of .* got 'instance'"):

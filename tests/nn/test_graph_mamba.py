@@ -252,12 +252,12 @@ X, EDGES = torch.zeros(4, 8), torch.tensor([[0, 1], [1, 0]])
         ),
     ],
 )
-def test_bad_input_is_rejectd_at_the_door(arguments: tuple[Tensor, ...], message: str) -> None:
+def test_bad_input_is_rejected_at_the_door(arguments: tuple[Tensor, ...], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         GraphMambaBlock(8)(*arguments)
 
 
-def test_graphs_beyond_their_number_are_rejectd() -> None:
+def test_graphs_beyond_their_number_are_rejected() -> None:
     with pytest.raises(UserError, match="batch must hold numbers of the 1 graphs, 0 to 0, got 1"):
         GraphMambaBlock(8)(X, EDGES, torch.tensor([0, 0, 1, 1]), num_graphs=1)
 
@@ -287,7 +287,7 @@ def test_graphs_beyond_their_number_are_rejectd() -> None:
         ({"num_graphs": 2.0}, "num_graphs must be int, got 2.0"),
     ],
 )
-def test_columns_that_do_not_fit_are_rejectd(columns: dict[str, object], message: str) -> None:
+def test_columns_that_do_not_fit_are_rejected(columns: dict[str, object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         GraphMambaBlock(8)(X, EDGES, torch.tensor([0, 0, 1, 1]), **columns)
 
@@ -331,14 +331,14 @@ def test_last_graphs_without_nodes_are_told_by_their_number() -> None:
 
 
 @pytest.mark.parametrize("channels", ["8", 1.5, None, True])
-def test_channels_that_are_no_count_are_rejectd(channels: object) -> None:
+def test_channels_that_are_no_count_are_rejected(channels: object) -> None:
     doors = GraphMambaBlock, partial(GraphMambaBlock, input_norm="layer"), MambaBlock, GatedGCNConv
     for door in doors:
         with typecheck_off(), pytest.raises(UserError, match="channels must be int, got"):
             door(channels)
 
 
-def test_unknown_input_norm_is_rejectd() -> None:
+def test_unknown_input_norm_is_rejected() -> None:
     with typecheck_off(), pytest.raises(UserError, match=r"input_norm must be one of .* got 'rms'"):
         GraphMambaBlock(8, input_norm="rms")
 
@@ -391,7 +391,7 @@ def test_rows_come_out_as_wide_as_they_went_in() -> None:
         ),
     ],
 )
-def test_wrong_rows_are_rejectd(x: Any, e: Any, topology: Any, message: str) -> None:
+def test_wrong_rows_are_rejected(x: Any, e: Any, topology: Any, message: str) -> None:
     layer = GraphMambaLayer(8)
     with typecheck_off(), pytest.raises(UserError, match=message):
         layer(x, e, topology)
@@ -405,7 +405,7 @@ def test_wrong_rows_are_rejectd(x: Any, e: Any, topology: Any, message: str) -> 
         ({"channels": 8, "dropout": "x"}, r"dropout must be in \[0, 1\), got 'x'"),
     ],
 )
-def test_wrong_sizes_are_rejectd(arguments: Any, message: str) -> None:
+def test_wrong_sizes_are_rejected(arguments: Any, message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         GraphMambaLayer(**arguments)
 

@@ -130,6 +130,6 @@ def test_pair_scores_are_inner_products() -> None:
         ({"dropout": 1.0}, r"head.dropout must be in \[0, 1\), got 1.0"),
     ],
 )
-def test_wrong_options_are_rejectd(options: dict[str, object], message: str) -> None:
+def test_wrong_options_are_rejected(options: dict[str, object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         HeadConfig(**options)

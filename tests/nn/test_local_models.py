@@ -105,6 +105,6 @@ def test_missing_gate_encoding_is_asked_for(topology: Topology) -> None:
         (lambda: GCNE(0), r"channels must be at least 1, got 0"),
     ],
 )
-def test_wrong_arguments_are_rejectd(build: object, message: str) -> None:
+def test_wrong_arguments_are_rejected(build: object, message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         build()

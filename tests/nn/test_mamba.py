@@ -193,19 +193,19 @@ def test_zero_order_hold_is_what_the_paper_prints() -> None:
         ({"backend": "cuda"}, "backend must be one of .* got 'cuda'"),
     ],
 )
-def test_wrong_options_are_rejectd(arguments: dict[str, object], message: str) -> None:
+def test_wrong_options_are_rejected(arguments: dict[str, object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         MambaConfig(**arguments)
 
 
 @pytest.mark.parametrize("door", [MambaBlock, GraphMambaLayer])
-def test_options_of_another_class_are_rejectd(door: type[MambaBlock | GraphMambaLayer]) -> None:
+def test_options_of_another_class_are_rejected(door: type[MambaBlock | GraphMambaLayer]) -> None:
     message = "options must be MambaConfig, got 'euler'"
     with typecheck_off(), pytest.raises(UserError, match=message):
         door(4, options="euler")
 
 
-def test_a_policy_of_another_class_is_rejectd() -> None:
+def test_a_policy_of_another_class_is_rejected() -> None:
     with (
         typecheck_off(),
         pytest.raises(UserError, match="policy must be OrderPolicy, got 'degree'"),
@@ -237,7 +237,7 @@ ENDS = torch.tensor([0, 2, 6])
         ({"samples": 1.5}, "samples must be int, got 1.5"),
     ],
 )
-def test_walks_that_do_not_fit_are_rejectd(arguments: dict[str, object], message: str) -> None:
+def test_walks_that_do_not_fit_are_rejected(arguments: dict[str, object], message: str) -> None:
     right = {"x": torch.ones(6, 8), "cu_seqlens": ENDS}
     with typecheck_off(), pytest.raises(UserError, match=message):
         MambaBlock(8)(**{**right, **arguments})

@@ -334,6 +334,6 @@ def test_missing_expander_edges_are_asked_for() -> None:
         (lambda: Performer(8, 2, features=0), "features must be at least 1, got 0"),
     ],
 )
-def test_wrong_arguments_are_rejectd(build: object, message: str) -> None:
+def test_wrong_arguments_are_rejected(build: object, message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         build()

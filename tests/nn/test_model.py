@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Batch, Data
 
-from graphmamba.config import Experiment, load_experiment
 from graphmamba.data.catalog import CATALOG, Features
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize
@@ -30,6 +29,7 @@ from graphmamba.nn.config import (
 from graphmamba.nn.encoders import Encoded
 from graphmamba.nn.model import GraphMamba, check_parts_fit, columns_read
 from graphmamba.ordering.policy import OrderPolicy
+from graphmamba.training.experiment import Experiment, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import take_graphs
 from tests.helpers.experiments import generated_batch, small_experiment
@@ -138,7 +138,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
-def test_bad_batches_are_rejectd(
+def test_bad_batches_are_rejected(
     model: GraphMamba, graphs: Batch, change: Callable[[Data], None], message: str
 ) -> None:
     change(graphs)
@@ -147,7 +147,7 @@ def test_bad_batches_are_rejectd(
 
 
 @pytest.mark.parametrize("name", ["x", "edge_attr"])
-def test_floats_of_another_type_than_the_parameters_are_rejectd(name: str) -> None:
+def test_floats_of_another_type_than_the_parameters_are_rejected(name: str) -> None:
     experiment = small_experiment("pascalvoc-sp/gatedgcn")
     model = experiment.build().eval()
     graphs = generated_batch(experiment, model)
@@ -240,7 +240,7 @@ LAYOUT_REFUSED = {
 
 
 @pytest.mark.parametrize(("change", "message"), LAYOUT_REFUSED.values(), ids=LAYOUT_REFUSED)
-def test_pointers_into_other_edges_are_rejectd(
+def test_pointers_into_other_edges_are_rejected(
     model: GraphMamba, laid_out: Batch, change: Callable[[Data], None], message: str
 ) -> None:
     assert model(laid_out).shape == (4, 10)
@@ -283,7 +283,7 @@ SCORES_REFUSED = {
 
 
 @pytest.mark.parametrize(("change", "message"), SCORES_REFUSED.values(), ids=SCORES_REFUSED)
-def test_bad_scores_of_nodes_are_rejectd(change: Callable[[Data], None], message: str) -> None:
+def test_bad_scores_of_nodes_are_rejected(change: Callable[[Data], None], message: str) -> None:
     order = {"model.ordering.score": "eigenvector", "model.ordering.clusters": "tie_breaking"}
     experiment = small_experiment("mnist", **order)
     model = experiment.build().eval()
@@ -313,7 +313,7 @@ def test_any_whole_numbers_name_clusters() -> None:
     ],
     ids=["between graphs", "the wrong way", "floats"],
 )
-def test_bad_expanders_are_rejectd(make: Callable[[Tensor], Tensor], message: str) -> None:
+def test_bad_expanders_are_rejected(make: Callable[[Tensor], Tensor], message: str) -> None:
     experiment = small_experiment("cifar10/exphormer")
     model = experiment.build().eval()
     graphs = generated_batch(experiment, model)
@@ -322,7 +322,7 @@ def test_bad_expanders_are_rejectd(make: Callable[[Tensor], Tensor], message: st
         model(graphs)
 
 
-def test_pairs_of_two_graphs_are_rejectd() -> None:
+def test_pairs_of_two_graphs_are_rejected() -> None:
     experiment = small_experiment("pcqm-contact/graph-mamba")
     model = experiment.build().eval()
     graphs = generated_batch(experiment, model)
@@ -405,7 +405,7 @@ def test_columns_follow_from_the_configuration() -> None:
         ({"model.channels": 16}, "channels must be more than the 16"),
     ],
 )
-def test_models_that_cannot_be_are_rejectd_at_construction(
+def test_models_that_cannot_be_are_rejected_at_construction(
     overrides: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
@@ -455,7 +455,7 @@ def test_layers_that_read_none_do_without(local_model: Any) -> None:
         (CATALOG["peptides-func"].features, "got 'pascalvoc-sp' for 0 and"),
     ],
 )
-def test_statistics_of_other_columns_are_rejectd(features: Features, told: str) -> None:
+def test_statistics_of_other_columns_are_rejected(features: Features, told: str) -> None:
     rule = "encoder.normalize_inputs must be 'none' for other columns than those of pascalvoc-sp, "
     with pytest.raises(UserError, match=f"{rule}14 numbers a node and 2 an edge, {told}"):
         check_parts_fit(features, ModelConfig(), STANDARD)
@@ -476,7 +476,7 @@ def test_a_run_that_cannot_be_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_what_is_no_description_is_rejectd() -> None:
+def test_what_is_no_description_is_rejected() -> None:
     nothing: Any = {}
     with typecheck_off():
         with pytest.raises(UserError, match="features must be Features, got dict"):

@@ -51,7 +51,7 @@ def test_a_layer_follows_the_seed_of_its_pass() -> None:
     assert not torch.equal(first, other)
 
 
-def test_a_rate_beyond_its_range_is_rejectd() -> None:
+def test_a_rate_beyond_its_range_is_rejected() -> None:
     with pytest.raises(UserError, match=r"dropout must be in \[0, 1\), got 1.0"):
         Dropout(1.0)
 

@@ -225,7 +225,7 @@ def test_clusters_without_noise_go_by_their_numbers() -> None:
     assert line.order.tolist() == [3, 0, 2, 1]
 
 
-def test_clusters_that_are_no_integers_are_rejectd() -> None:
+def test_clusters_that_are_no_integers_are_rejected() -> None:
     message = "topology.cluster must hold integers, got torch.float32"
     with typecheck_off(), pytest.raises(UserError, match=message):
         order_nodes(ABLATIONS["cluster"], replace(random_topology((4,)), cluster=torch.rand(4)))

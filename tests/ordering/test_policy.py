@@ -30,7 +30,7 @@ from tests.helpers.typecheck import typecheck_off
         ({"num_eigenvectors": 0}, "num_eigenvectors must be at least 1, got 0"),
     ],
 )
-def test_wrong_fields_are_rejectd(arguments: dict[str, object], message: str) -> None:
+def test_wrong_fields_are_rejected(arguments: dict[str, object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         OrderPolicy(**arguments)
 

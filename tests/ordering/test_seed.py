@@ -51,7 +51,7 @@ def test_runs_differ_by_their_seed() -> None:
     assert int(NoiseSeed(0)()) != int(NoiseSeed(1)())
 
 
-def test_a_pass_that_autograd_makes_anew_is_rejectd() -> None:
+def test_a_pass_that_autograd_makes_anew_is_rejected() -> None:
     seed = NoiseSeed(7)
     rows = torch.ones(3, requires_grad=True)
     found = checkpoint(lambda x: (x * (seed() % 5)).square(), rows, use_reentrant=False)
@@ -77,7 +77,7 @@ def test_a_drawn_seed_stays_the_same_at_evaluation() -> None:
         (-(2**63) - 1, r"seed must be in -2\*\*63 to 2\*\*63 - 1, got -9223372036854775809"),
     ],
 )
-def test_seeds_that_are_no_64_bit_integers_are_rejectd(
+def test_seeds_that_are_no_64_bit_integers_are_rejected(
     seed: object, message: str, kind: type[NoiseSeed | DrawnSeed]
 ) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from graphmamba.config import load_experiment
 from graphmamba.errors import UserError
 from graphmamba.ordering.policy import PUBLISHED
 from graphmamba.studies import ablation as study
@@ -23,7 +22,7 @@ from graphmamba.studies.ablation import (
     row_experiments,
     write_ablation,
 )
-from graphmamba.training.experiment import Experiment, RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
 from graphmamba.training.results import RunResult
 from graphmamba.training.run_dir import RunDir, write_config
 
@@ -111,7 +110,7 @@ def test_a_piece_that_is_the_paper_s_already_has_no_row() -> None:
     }
 
 
-def test_a_row_that_exchanges_nothing_is_rejectd_by_name(tmp_path: Path) -> None:
+def test_a_row_that_exchanges_nothing_is_rejected_by_name(tmp_path: Path) -> None:
     message = "rows must exchange something, and 'paper-activation' of peptides-func is the same"
     with pytest.raises(UserError, match=message):
         ablation(tmp_path, benchmarks="peptides-func", table="plus", rows="plus,paper-activation")
@@ -177,7 +176,7 @@ def test_a_run_that_stops_ends_the_study_and_enters_no_table(
     assert tables == [["degree"]]
 
 
-def test_runs_of_another_experiment_are_rejectd(tmp_path: Path) -> None:
+def test_runs_of_another_experiment_are_rejected(tmp_path: Path) -> None:
     place = RunDir(tmp_path / "study" / "pattern" / "degree" / "seed-0")
     begin(place, small_study(tmp_path).experiments["pattern", "degree"])
     with pytest.raises(ValueError, match="must hold runs of the same experiment"):
@@ -270,6 +269,6 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_mistakes_are_rejectd(given: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_mistakes_are_rejected(given: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=told):
         ablation(tmp_path / "new", **given)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphmamba.config import load_experiment
 from graphmamba.data.cache import write_store
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.datasets.sources import place_of, recipe_of
@@ -27,6 +26,7 @@ from graphmamba.studies.cost import (
 from graphmamba.studies.efficiency import TITLES, experiment_of
 from graphmamba.studies.flops import count_flops
 from graphmamba.studies.memory import LiveStorage, OverCapError
+from graphmamba.training.experiment import load_experiment
 
 CPU = torch.device("cpu")
 

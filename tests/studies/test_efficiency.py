@@ -13,7 +13,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from graphmamba.config import load_experiment
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
 from graphmamba.studies import efficiency as study
@@ -39,6 +38,7 @@ from graphmamba.studies.efficiency import (
 from graphmamba.studies.efficiency_report import claims, print_findings, write_findings, write_rows
 from graphmamba.studies.memory import HeldMemoryError, settled
 from graphmamba.training import watch
+from graphmamba.training.experiment import load_experiment
 from tests.helpers.typecheck import typecheck_off
 
 ROOT = Path(__file__).parents[2]
@@ -326,7 +326,7 @@ def test_parts_come_together_in_one_folder(bed: Bed, tmp_path: Path) -> None:
         ({"source": "elsewhere"}, r"'malnet-tiny' .*\(somewhere\), got others \(elsewhere\)"),
     ],
 )
-def test_another_study_and_mistakes_are_rejectd(
+def test_another_study_and_mistakes_are_rejected(
     bed: Bed,
     tmp_path: Path,
     given: dict[str, object],
@@ -353,7 +353,7 @@ def test_another_study_and_mistakes_are_rejectd(
     ],
     ids=["cut", "key", "value", "list"],
 )
-def test_a_spoilt_file_is_rejectd(bed: Bed, tmp_path: Path, spoil: Callable[[str], str]) -> None:
+def test_a_spoilt_file_is_rejected(bed: Bed, tmp_path: Path, spoil: Callable[[str], str]) -> None:
     bed.study(tmp_path, max_time=25.0)
     path = tmp_path / "efficiency.json"
     path.write_text(spoil(path.read_text()))

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from graphmamba.config import Experiment, load_experiment
 from graphmamba.nn import Attention, GatedGCN, GPSLayer
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops import causal_conv1d, selective_scan
@@ -21,6 +20,7 @@ from graphmamba.studies.flops import (
     forward_flops,
     layer_flops,
 )
+from graphmamba.training.experiment import Experiment, load_experiment
 from tests.helpers.experiments import generated_batch
 from tests.helpers.graphs import random_rows, random_topology
 
@@ -128,7 +128,7 @@ def test_a_layer_without_a_formula_is_named() -> None:
         layer_flops(nn.Dropout(), BatchSize(1, 1, 1, 1))
 
 
-def test_every_operator_of_a_forward_pass_has_a_formula_and_others_are_rejectd() -> None:
+def test_every_operator_of_a_forward_pass_has_a_formula_and_others_are_rejected() -> None:
     names = {name for name in torch._C._dispatch_get_all_op_names() if "graphmamba::" in name}
     ours = {name.removeprefix("graphmamba::") for name in names}
     known = {operator.__name__ for operator in (*SCANS, *PRODUCTS)} | OWN_ELEMENTWISE.keys()

@@ -83,7 +83,7 @@ def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return told
 
 
-def test_what_is_held_before_a_measurement_is_told_or_rejectd(allocated: list[int]) -> None:
+def test_what_is_held_before_a_measurement_is_told_or_rejected(allocated: list[int]) -> None:
     device = torch.device("cuda")
     allocated[0] = memory.MOST_HELD
     assert released_bytes(device) == memory.MOST_HELD
@@ -105,7 +105,7 @@ def test_what_others_hold_is_not_in_a_gpu_s_peak(allocated: list[int]) -> None:
 
 
 @pytest.mark.gpu
-def test_memory_that_others_hold_is_rejectd_on_a_gpu() -> None:
+def test_memory_that_others_hold_is_rejected_on_a_gpu() -> None:
     held = torch.empty(memory.MOST_HELD + 1, dtype=torch.uint8, device="cuda")
     with pytest.raises(HeldMemoryError, match="bytes are held on cuda before the measurement"):
         released_bytes(held.device)
@@ -122,7 +122,7 @@ def test_sizes_are_read(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["24", "GB", "-1GB", "0GB", "24 XB", ""])
-def test_other_sizes_are_rejectd(text: str) -> None:
+def test_other_sizes_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="memory_cap must be a size such as 24GB"):
         parse_bytes("memory_cap", text)
 

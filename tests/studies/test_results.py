@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.studies import results as study
@@ -19,7 +18,7 @@ from graphmamba.studies.results import (
     page,
     results,
 )
-from graphmamba.training.experiment import RunOptions
+from graphmamba.training.experiment import RunOptions, load_experiment
 from graphmamba.training.results import StopReason
 from graphmamba.training.run_dir import RunDir, write_config
 from tests.helpers.stored_runs import write_run
@@ -261,7 +260,7 @@ def test_runs_that_find_no_number_are_named(tmp_path: Path) -> None:
         (f"{FUNC}/seed-0", f"{FUNC}/seed-4", "must be named by its seed, which is 0"),
     ],
 )
-def test_runs_in_another_place_are_rejectd(
+def test_runs_in_another_place_are_rejected(
     before: str, after: str, told: str, tmp_path: Path
 ) -> None:
     write_run(tmp_path, FUNC, 0, 0.5)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from graphmamba.config import load_experiment
 from graphmamba.errors import UserError
 from graphmamba.studies.results import StoredRun
 from graphmamba.studies.weights import index, weights
 from graphmamba.training import predictor
 from graphmamba.training.console import metric_title
-from graphmamba.training.experiment import RunOptions
+from graphmamba.training.experiment import RunOptions, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
 from graphmamba.training.predictor import find_pretrained, load_pretrained
@@ -134,7 +133,7 @@ def test_weights_report_what_later_code_scores_them(
     assert f"| {scores['test']['accuracy_sbm']:.4f} | none: drawn" in listed
 
 
-def test_a_record_of_another_kind_is_rejectd(runs: Path, tmp_path: Path) -> None:
+def test_a_record_of_another_kind_is_rejected(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "scores.json").write_text("[]")
     with pytest.raises(UserError, match=r"scored must be a record of benchmarks/scores\.py, got"):
         weights(runs, tmp_path / "out", scored=tmp_path / "scores.json")
@@ -195,7 +194,7 @@ def test_an_unfinished_run_is_called_so(runs: Path, tmp_path: Path) -> None:
     assert "1 of 2, unfinished |" in card
 
 
-def test_weights_of_another_epoch_are_rejectd(runs: Path, tmp_path: Path) -> None:
+def test_weights_of_another_epoch_are_rejected(runs: Path, tmp_path: Path) -> None:
     runs = copy_of(runs, tmp_path)
     rescore(runs / NAME / f"seed-{better_seed(runs)}", best_epoch=7)
     with pytest.raises(ValueError, match=r"must be of the epoch in results\.json, 7, got"):
@@ -205,7 +204,7 @@ def test_weights_of_another_epoch_are_rejectd(runs: Path, tmp_path: Path) -> Non
         weights(runs, tmp_path)
 
 
-def test_unknown_names_are_rejectd(runs: Path, tmp_path: Path) -> None:
+def test_unknown_names_are_rejected(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="did you mean 'pattern/graph-mamba'"):
         weights(runs, tmp_path, names="patern")
     assert not list(tmp_path.rglob("best.safetensors"))

@@ -101,7 +101,7 @@ DAMAGES: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_state_is_rejectd_and_nothing_overwritten(
+def test_a_damaged_state_is_rejected_and_nothing_overwritten(
     stopped: Path, tmp_path: Path, damage: Damage
 ) -> None:
     folder = tmp_path / "run"

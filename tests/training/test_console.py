@@ -13,7 +13,6 @@ import torch
 from rich.console import Console
 
 from graphmamba.commands.printing import results_table, scores_table
-from graphmamba.config import load_experiment
 from graphmamba.reported import Score
 from graphmamba.training.console import (
     Bars,
@@ -26,7 +25,7 @@ from graphmamba.training.console import (
     reporter_for,
     time_of,
 )
-from graphmamba.training.experiment import RunOptions
+from graphmamba.training.experiment import RunOptions, load_experiment
 from graphmamba.training.fit import fit, fit_seeds
 from graphmamba.training.predict import Predictions
 from graphmamba.training.reporter import EpochRecord, StartRecord, StepRecord

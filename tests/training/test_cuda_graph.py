@@ -82,7 +82,7 @@ RECIPE = {
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_captured_step_asked_for_without_a_gpu_is_rejectd(tmp_path: Path) -> None:
+def test_a_captured_step_asked_for_without_a_gpu_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs a GPU"):
         fit(
             tiny_experiment(),

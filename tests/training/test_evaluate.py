@@ -88,7 +88,7 @@ def test_a_split_without_labels_has_no_loss(name: str) -> None:
     assert math.isfinite(evaluate(model, store, "validation")["loss"])
 
 
-def test_a_loss_for_other_labels_is_rejectd() -> None:
+def test_a_loss_for_other_labels_is_rejected() -> None:
     experiment = tiny_experiment("peptides-struct/graph-mamba")
     with pytest.raises(UserError, match=r"^loss must be 'l1' for a graph task .*'cross_entropy'$"):
         evaluate(experiment.build(), tiny_store(experiment), "test", loss="cross_entropy")
@@ -137,7 +137,7 @@ def test_progress_is_told() -> None:
         (torch.empty(0, dtype=torch.int64), 4, "split must hold graphs, got none"),
     ],
 )
-def test_nothing_to_score_is_rejectd(split: object, batch_size: int, message: str) -> None:
+def test_nothing_to_score_is_rejected(split: object, batch_size: int, message: str) -> None:
     experiment = tiny_experiment()
     with pytest.raises(UserError, match=message):
         evaluate(experiment.build(), tiny_store(experiment), split, batch_size=batch_size)
@@ -265,7 +265,7 @@ def test_a_store_without_pairs_has_no_labels() -> None:
     assert not labels_per_graph(GraphStore(columns), "link").any()
 
 
-def test_graphs_without_any_label_column_are_rejectd() -> None:
+def test_graphs_without_any_label_column_are_rejected() -> None:
     columns = tiny_store(tiny_experiment()).columns()
     del columns.graphs["y"]
     with pytest.raises(UserError, match="graphs must have labels 'y' for each graph, got none"):

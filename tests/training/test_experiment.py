@@ -50,7 +50,7 @@ def test_options_survive_json(options: RunOptions) -> None:
         ),
     ],
 )
-def test_options_that_cannot_work_are_rejectd(options: dict[str, object], message: str) -> None:
+def test_options_that_cannot_work_are_rejected(options: dict[str, object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         RunOptions(**options)
 
@@ -71,6 +71,6 @@ def test_options_that_cannot_work_are_rejectd(options: dict[str, object], messag
         ({"average": float("nan")}, r"train.ema_decay must be in \[0, 1\), got nan"),
     ],
 )
-def test_recipes_that_cannot_work_are_rejectd(options: dict[str, object], message: str) -> None:
+def test_recipes_that_cannot_work_are_rejected(options: dict[str, object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         Recipe(**options)

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CIFAR_CLASSES
+from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.nn.graph_mamba import GraphMambaBlock
 from graphmamba.training import fit as fit_module
 from graphmamba.training.evaluate import evaluate
-from graphmamba.training.experiment import Experiment, RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
 from graphmamba.training.fit import fit, fit_seeds, run_fit
 from graphmamba.training.graphs import open_data
 from graphmamba.training.predictor import load_pretrained
@@ -203,7 +203,7 @@ def test_wrong_pairs_are_drawn_where_a_set_has_right_ones_only(tmp_path: Path) -
         ({"fast": "on"}, "fast must be 'auto' or 'off', .* needs a GPU, .* got 'on'"),
     ],
 )
-def test_machines_that_are_not_here_are_rejectd(
+def test_machines_that_are_not_here_are_rejected(
     tmp_path: Path, options: dict[str, object], message: str
 ) -> None:
     if torch.cuda.is_available() and "devices" not in options:
@@ -220,7 +220,7 @@ def test_a_missing_set_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.Mo
         fit(tiny_experiment("peptides-func/graph-mamba"), run_dir=tmp_path / "run")
 
 
-def test_a_split_without_graphs_is_rejectd_before_anything_is_trained(tmp_path: Path) -> None:
+def test_a_split_without_graphs_is_rejected_before_anything_is_trained(tmp_path: Path) -> None:
     experiment = tiny_experiment()
     columns = tiny_store(experiment).columns()
     store = GraphStore(replace(columns, split=columns.split.clamp_max(1)))
@@ -229,7 +229,7 @@ def test_a_split_without_graphs_is_rejectd_before_anything_is_trained(tmp_path: 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_loss_for_other_labels_is_rejectd_before_anything_is_trained(tmp_path: Path) -> None:
+def test_a_loss_for_other_labels_is_rejected_before_anything_is_trained(tmp_path: Path) -> None:
     experiment = tiny_experiment("peptides-struct/graph-mamba", **{"train.loss": "cross_entropy"})
     with pytest.raises(UserError, match=r"train\.loss must be 'l1' .*, got 'cross_entropy'"):
         fit(experiment, tiny_store(experiment), run_dir=tmp_path / "run")
@@ -237,7 +237,7 @@ def test_a_loss_for_other_labels_is_rejectd_before_anything_is_trained(tmp_path:
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
-def test_a_split_without_labels_is_rejectd_before_anything_is_trained(
+def test_a_split_without_labels_is_rejected_before_anything_is_trained(
     tmp_path: Path, split: str
 ) -> None:
     experiment = tiny_experiment()
@@ -290,7 +290,7 @@ def test_a_folder_holds_one_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_places_where_nothing_can_be_written_are_rejectd(tmp_path: Path, resume: bool) -> None:
+def test_places_where_nothing_can_be_written_are_rejected(tmp_path: Path, resume: bool) -> None:
     (tmp_path / "file").write_text("")
     experiment = tiny_experiment()
     message = "must hold a run to resume" if resume else "folder must be writable, got '.*file/run'"
@@ -319,10 +319,12 @@ def test_a_series_that_is_not_there_is_not_begun_in_its_place(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda *_: fit("pattern"), "experiment must be Experiment, got 'pattern': load_exper"),
+        (lambda *_: fit("patern"), "no experiment 'patern'.*did you mean 'pattern'"),
+        (lambda *_: fit(), "experiment must be a preset, a YAML file or an Experiment, got None"),
+        (lambda e, s: fit(e, s, data=DataOptions()), "data must be left out without graphs of PyG"),
         (lambda *_: open_data("pattern"), "experiment must be Experiment, got 'pattern'"),
         (lambda e, s: fit((e, s)), "experiment must be Experiment, got tuple"),
-        (lambda e, s: fit(e, [s]), "store must be GraphStore, got list: take_graphs"),
+        (lambda e, s: fit(e, [s]), "graph 0 must be"),
         (lambda e, s: fit(e, s, {"seed": 1}), "options must be RunOptions, got dict"),
         (lambda e, s: fit_seeds(e, s, seeds=3), "seeds must be Sequence, got 3: a list, such as"),
         (lambda e, s: fit_seeds(e, s, seeds=[0, -1]), "seed must be at least 0 and less"),
@@ -331,7 +333,7 @@ def test_a_series_that_is_not_there_is_not_begun_in_its_place(tmp_path: Path) ->
         (lambda *_: GraphMambaBlock(8, "degree"), "policy must be OrderPolicy, got 'degree'"),
     ],
 )
-def test_slips_in_python_are_told_and_leave_nothing(
+def test_slips_in_python_are_reported_and_leave_nothing(
     call: Callable[[Experiment, GraphStore], object],
     message: str,
     tmp_path: Path,
@@ -382,7 +384,7 @@ def test_a_refusal_changes_nothing(tmp_path: Path) -> None:
     assert seeds_in(folder) == [0, 1]
 
 
-def test_what_is_rejectd_at_its_beginning_can_begin_there_later(tmp_path: Path) -> None:
+def test_what_is_rejected_at_its_beginning_can_begin_there_later(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="validation must hold graphs"):
         fit_seeds(
             EXPERIMENT, tiny_store(EXPERIMENT, others=0), run_dir=tmp_path / "runs", seeds=[0]

@@ -84,7 +84,7 @@ def test_what_was_learnt_predicts_without_the_training_data(tmp_path: Path) -> N
     mask = torch.ones(4, dtype=torch.bool)
     fresh = [Data(x=torch.randn(4, 3), edge_index=RING, test_mask=mask) for _ in range(2)]
     found = trained.predict(fresh)
-    assert found.values.shape == (2, 3)
+    assert found.outputs.shape == (2, 3)
     assert set(found.labels) <= {"0", "1", "2"}
     assert result.run_dir == tmp_path / "run"
 
@@ -106,7 +106,7 @@ def test_a_loss_must_fit_the_graphs_and_not_the_benchmark_before_them() -> None:
         take_graphs(rings(), experiment(**{"train.loss": "l1"}))
 
 
-def test_graphs_of_a_single_class_are_rejectd() -> None:
+def test_graphs_of_a_single_class_are_rejected() -> None:
     same = rings(4)
     for graph in same:
         graph.y = torch.tensor(0)
@@ -116,12 +116,12 @@ def test_graphs_of_a_single_class_are_rejectd() -> None:
     assert made.data.task.classes == 2
 
 
-def test_options_of_files_are_rejectd() -> None:
+def test_options_of_files_are_rejected() -> None:
     with pytest.raises(UserError, match=r"is_undirected is read for a folder .* True for graphs"):
         take_graphs(rings(), experiment(), DataOptions(undirected=True))
 
 
-def test_graphs_of_another_kind_are_rejectd(tmp_path: Path) -> None:
+def test_graphs_of_another_kind_are_rejected(tmp_path: Path) -> None:
     made, store = take_graphs(rings(), experiment())
     graphmamba.fit(made, store, run_dir=tmp_path / "run")
     wide = [Data(x=torch.randn(4, 5), edge_index=RING)]
@@ -139,7 +139,7 @@ def test_a_run_goes_on_with_the_graphs_it_began_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fit", [graphmamba.fit, partial(fit_seeds, seeds=[0])])
-def test_an_empty_name_of_a_folder_is_rejectd(
+def test_an_empty_name_of_a_folder_is_rejected(
     fit: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -188,7 +188,7 @@ def test_own_graphs_that_nobody_names_are_asked_for() -> None:
         ({"options": {"label": "y"}}, "options must be DataOptions, got dict"),
     ],
 )
-def test_what_is_no_experiment_is_rejectd(given: dict[str, Any], told: str) -> None:
+def test_what_is_no_experiment_is_rejected(given: dict[str, Any], told: str) -> None:
     graphs = synthetic_graphs(CATALOG["mnist"], 4)
     with typecheck_off(), pytest.raises(UserError, match=told):
         take_graphs(graphs, **given)

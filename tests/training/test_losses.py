@@ -40,7 +40,7 @@ def test_l1_is_the_mean_of_all_known_entries() -> None:
 
 
 @pytest.mark.parametrize("loss", [losses.l1, losses.binary_cross_entropy])
-def test_targets_of_another_shape_are_rejectd(loss: object) -> None:
+def test_targets_of_another_shape_are_rejected(loss: object) -> None:
     """As PyG has them for one target a graph."""
     with typecheck_off(), pytest.raises(UserError, match=r"prediction, \(4, 1\), got \(4,\)"):
         loss(torch.zeros(4, 1), torch.zeros(4))

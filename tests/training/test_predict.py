@@ -1,4 +1,4 @@
-"""Predictions: streamed, in the units of labels, with their spread, as Python values and as CSV."""
+"""Predictions: streamed, in the units of labels, with their std, as Python values and as CSV."""
 
 import csv
 from collections.abc import Iterator
@@ -54,10 +54,10 @@ def test_every_row_has_its_place_and_finite_values(name: str) -> None:
     graphs = graphs_for(model)
     found = model.predict(graphs)
     assert found.kind == KINDS[name]
-    assert found.values.isfinite().all()
-    assert found.spread is not None
-    assert (found.spread >= 0).all()
-    assert found.values.shape == (len(found), len(found.names)) == found.spread.shape
+    assert found.outputs.isfinite().all()
+    assert found.std is not None
+    assert (found.std >= 0).all()
+    assert found.outputs.shape == (len(found), len(found.names)) == found.std.shape
     level = model.model.task.level
     if level == "graph":
         assert found.graph.tolist() == [*range(5)]
@@ -69,8 +69,8 @@ def test_every_row_has_its_place_and_finite_values(name: str) -> None:
         index = torch.cat([graph.edge_label_index for graph in graphs], dim=1)
         assert sorted(found.pair.tolist()) == sorted(index.T.tolist())
     if found.kind == "classes":
-        assert torch.allclose(found.values.sum(dim=1), torch.ones(len(found)).double())
-        assert found.labels[0] == found.names[int(found.values[0].argmax())]
+        assert torch.allclose(found.outputs.sum(dim=1), torch.ones(len(found)).double())
+        assert found.labels[0] == found.names[int(found.outputs[0].argmax())]
     else:
         for which in ("classes", "labels"):
             with pytest.raises(UserError, match=f"kind must be 'classes' .* got '{found.kind}'"):
@@ -86,8 +86,8 @@ def test_streaming_equals_one_batch(name: str) -> None:
     joined = Predictions.cat(parts)
     assert torch.equal(joined.graph, whole.graph)
     # products of matrices round differently for other numbers of rows
-    torch.testing.assert_close(joined.values, whole.values, rtol=0, atol=1e-5)
-    torch.testing.assert_close(joined.spread, whole.spread, rtol=0, atol=1e-5)
+    torch.testing.assert_close(joined.outputs, whole.outputs, rtol=0, atol=1e-5)
+    torch.testing.assert_close(joined.std, whole.std, rtol=0, atol=1e-5)
 
 
 def test_batches_are_predicted_graph_by_graph() -> None:
@@ -97,28 +97,28 @@ def test_batches_are_predicted_graph_by_graph() -> None:
     for batches in (DataLoader(graphs, batch_size=3), Batch.from_data_list(graphs)):
         found = model.predict(batches)
         assert found.graph.tolist() == [*range(8)]
-        assert torch.equal(found.values, alone.values)
+        assert torch.equal(found.outputs, alone.outputs)
 
 
-def test_values_are_those_of_the_model_and_spread_is_over_its_node_orders() -> None:
+def test_values_are_those_of_the_model_and_std_is_over_its_node_orders() -> None:
     model = trained("mnist")
     store = with_read_columns(GraphStore.from_pyg(graphs_for(model)), model.model)
     with torch.no_grad():
         own = model.model(store.batch(torch.arange(5))).softmax(dim=1).double()
     found = model.predict(store)
-    torch.testing.assert_close(found.values, own, rtol=0, atol=1e-6)
-    assert found.spread is not None
-    assert float(found.spread.max()) > 0
-    assert model.predict(store, has_spread=False).spread is None
+    torch.testing.assert_close(found.outputs, own, rtol=0, atol=1e-6)
+    assert found.std is not None
+    assert float(found.std.max()) > 0
+    assert model.predict(store, has_std=False).std is None
 
 
-def test_a_model_without_random_order_has_no_spread() -> None:
+def test_a_model_without_random_order_has_no_std() -> None:
     for name, overrides in (
         ("mnist/gps-transformer", {}),
         ("mnist", {"model.ordering.noise": "none", "model.ordering.score": "none"}),
     ):
         model = trained(name, **overrides)
-        assert model.predict(graphs_for(model)).spread is None
+        assert model.predict(graphs_for(model)).std is None
 
 
 def test_only_chosen_graphs_are_predicted_and_keep_their_node_orders() -> None:
@@ -127,7 +127,7 @@ def test_only_chosen_graphs_are_predicted_and_keep_their_node_orders() -> None:
     whole = model.predict(store)
     some = Predictions.cat(list(model.stream(store, torch.tensor([3, 1]))))
     assert some.graph.tolist() == [3, 1]
-    torch.testing.assert_close(some.values, whole.values[[3, 1]], rtol=0, atol=1e-6)
+    torch.testing.assert_close(some.outputs, whole.outputs[[3, 1]], rtol=0, atol=1e-6)
 
 
 def test_training_mode_survives() -> None:
@@ -144,7 +144,7 @@ def test_a_reloaded_model_predicts_the_same_bits(tmp_path: Path) -> None:
     )
     graphs = graphs_for(model)
     before, after = model.predict(graphs), load(tmp_path).predict(graphs)
-    assert torch.equal(before.values, after.values)
+    assert torch.equal(before.outputs, after.outputs)
     assert before.names == after.names
     assert load(tmp_path / "best.safetensors").experiment == model.experiment
 
@@ -171,17 +171,17 @@ def test_what_does_not_fit_goes_in_halves(monkeypatch: pytest.MonkeyPatch) -> No
         return forward(batch, check)
 
     monkeypatch.setattr(model.model, "forward", full)
-    parts = list(model.stream(graphs, has_spread=False))
+    parts = list(model.stream(graphs, has_std=False))
     assert max(map(len, parts)) == 2
     joined = Predictions.cat(parts)
     assert torch.equal(joined.graph, whole.graph)
-    torch.testing.assert_close(joined.values, whole.values, rtol=0, atol=1e-5)
+    torch.testing.assert_close(joined.outputs, whole.outputs, rtol=0, atol=1e-5)
     most = 0
     with pytest.raises(UserError, match="graph 0 must fit into the GPU's memory"):
-        list(model.stream(graphs, has_spread=False))
+        list(model.stream(graphs, has_std=False))
 
 
-def test_one_graph_that_is_not_in_a_list_is_rejectd() -> None:
+def test_one_graph_that_is_not_in_a_list_is_rejected() -> None:
     model = trained("mnist")
     (graph,) = graphs_for(model, 1)
     with (
@@ -191,7 +191,7 @@ def test_one_graph_that_is_not_in_a_list_is_rejectd() -> None:
         model.predict(graph)
 
 
-def test_no_graph_and_no_budget_are_rejectd() -> None:
+def test_no_graph_and_no_budget_are_rejected() -> None:
     model = trained("mnist")
     with pytest.raises(UserError, match="graphs must hold a graph, got none"):
         model.predict([])
@@ -224,7 +224,7 @@ def test_numbers_of_any_type_are_those_that_training_takes(dtype: torch.dtype) -
     model, ring = model_of_numbers(2), torch.tensor([[0, 1, 2], [1, 2, 0]])
     x = torch.tensor([[0, 1], [1, 1], [1, 0]])
     given, plain = (Data(x=x.to(kind), edge_index=ring) for kind in (dtype, torch.float32))
-    assert torch.equal(model.predict([given]).values, model.predict([plain]).values)
+    assert torch.equal(model.predict([given]).outputs, model.predict([plain]).outputs)
     assert given.x.dtype == dtype
 
 
@@ -249,22 +249,22 @@ def test_nodes_have_their_degrees_where_their_source_has_no_features(
         model.predict([graph])
     monkeypatch.setitem(SOURCES, "cifar10", replace(SOURCES["cifar10"], has_features=False))
     given = Data(x=local_degree_profile(ring, 3), edge_index=ring, edge_attr=graph.edge_attr)
-    assert torch.equal(model.predict([graph]).values, model.predict([given]).values)
+    assert torch.equal(model.predict([graph]).outputs, model.predict([given]).outputs)
 
 
 @pytest.mark.parametrize(
     ("name", "header"),
     [
-        ("mnist", ["graph", "class", *(f"p_{c}" for c in "abcdefghij"), "spread"]),
-        ("pattern", ["graph", "node", "class", "p_0", "p_1", "spread"]),
-        ("pcqm-contact", ["graph", "source", "target", "score", "spread"]),
+        ("mnist", ["graph", "class", *(f"p_{c}" for c in "abcdefghij"), "std"]),
+        ("pattern", ["graph", "node", "class", "p_0", "p_1", "std"]),
+        ("pcqm-contact", ["graph", "source", "target", "score", "std"]),
         (
             "peptides-func",
-            ["graph", *(f"p_{c}" for c in "abcdefghij"), *(f"spread_{c}" for c in "abcdefghij")],
+            ["graph", *(f"p_{c}" for c in "abcdefghij"), *(f"std_{c}" for c in "abcdefghij")],
         ),
         (
             "peptides-struct",
-            ["graph", *"abcdefghijk", *(f"spread_{c}" for c in "abcdefghijk")],
+            ["graph", *"abcdefghijk", *(f"std_{c}" for c in "abcdefghijk")],
         ),
     ],
 )
@@ -283,23 +283,23 @@ def test_csv_has_named_columns_and_a_line_for_each_row(
     prefix = "p_" if found.kind in {"classes", "multi-label"} else ""
     first = header.index(prefix + found.names[0])
     values = [[float(cell) for cell in line[first:][: len(found.names)]] for line in lines[1:]]
-    torch.testing.assert_close(torch.tensor(values).double(), found.values, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(torch.tensor(values).double(), found.outputs, rtol=1e-5, atol=1e-5)
     assert [*tmp_path.rglob("*.partial")] == []
 
 
-def test_the_spread_of_a_single_number_needs_no_name(tmp_path: Path) -> None:
+def test_the_std_of_a_single_number_needs_no_name(tmp_path: Path) -> None:
     one = torch.tensor([[0.5]], dtype=torch.float64)
     graph = torch.tensor([3])
-    found = Predictions("regression", ("logp",), graph, None, None, values=one, spread=one / 4)
+    found = Predictions("regression", ("logp",), graph, None, None, values=one, std=one / 4)
     file = tmp_path / "predictions.csv"
     assert write_predictions(file, [found]) == 1
-    assert file.read_text().split() == ["graph,logp,spread", "3,0.5,0.125"]
+    assert file.read_text().split() == ["graph,logp,std", "3,0.5,0.125"]
 
 
 def test_what_is_no_number_has_no_class(tmp_path: Path) -> None:
     values = torch.tensor([[0.25, 0.75], [torch.nan, torch.nan]], dtype=torch.float64)
     graph = torch.tensor([3, 4])
-    found = Predictions("classes", ("no", "yes"), graph, None, None, values, spread=values / 4)
+    found = Predictions("classes", ("no", "yes"), graph, None, None, values, std=values / 4)
     assert (found.classes.tolist(), found.labels) == ([1, -1], ["yes", ""])
     file = tmp_path / "predictions.csv"
     write_predictions(file, [found])
@@ -314,12 +314,12 @@ def test_graphs_without_pairs_have_no_rows_and_no_warning(tmp_path: Path) -> Non
         for graph in graphs_for(model, 2)
     ]
     found = model.predict(alone)
-    assert found.values.shape == (0, 1)
-    assert found.spread is not None
-    assert found.spread.shape == (0, 1)
+    assert found.outputs.shape == (0, 1)
+    assert found.std is not None
+    assert found.std.shape == (0, 1)
     file = tmp_path / "predictions.csv"
     assert write_predictions(file, [found]) == 0
-    assert file.read_text().split() == ["graph,source,target,score,spread"]
+    assert file.read_text().split() == ["graph,source,target,score,std"]
 
 
 def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
@@ -341,13 +341,13 @@ def test_a_first_part_without_rows_leaves_one_header(tmp_path: Path) -> None:
     model = trained("pcqm-contact")
     (found,) = model.stream(graphs_for(model))
     none = replace(
-        found, graph=found.graph[:0], pair=found.pair[:0], values=found.values[:0],
-        spread=found.spread[:0],
+        found, graph=found.graph[:0], pair=found.pair[:0], outputs=found.outputs[:0],
+        std=found.std[:0],
     )  # fmt: skip
     file = tmp_path / "predictions.csv"
     assert write_predictions(file, [none, none, found]) == len(found)
     lines = file.read_text().splitlines()
-    assert lines[0] == "graph,source,target,score,spread"
+    assert lines[0] == "graph,source,target,score,std"
     assert len(lines) == len(found) + 1
 
 
@@ -381,7 +381,7 @@ def test_names_in_the_file_are_no_formulas(tmp_path: Path) -> None:
         node=None,
         pair=None,
         values=torch.tensor([[0.9, 0.1]]),
-        spread=None,
+        std=None,
     )
     write_predictions(tmp_path / "out.csv", [found], "=graph{}".format)
     header, line = (tmp_path / "out.csv").read_text().splitlines()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from graphmamba.errors import UserError
-from graphmamba.training.predict import _spread
+from graphmamba.training.predict import _std
 from graphmamba.training.results import RunResult, SeedsResult, deviation_of, read_result
 
 RUN = RunResult(
@@ -66,7 +66,7 @@ def test_where_no_run_is_done_those_with_scores_count() -> None:
 
 
 @pytest.mark.parametrize("scores", [5, None, {"test": 0.5}])
-def test_scores_of_another_form_are_rejectd(scores: object, tmp_path: Path) -> None:
+def test_scores_of_another_form_are_rejected(scores: object, tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     file.write_text(json.dumps(RUN.content() | {"scores": scores}))
     with pytest.raises(UserError, match="must be the results of one run"):
@@ -95,6 +95,6 @@ def test_deviations_are_divided_by_the_number_of_values() -> None:
     values = [1.0, 2.0, 6.0]
     expected = float(np.std(values))
     assert deviation_of(values) == pytest.approx(expected)
-    spread = _spread([torch.tensor([[value]]) for value in values])
-    assert spread is not None
-    assert float(spread) == pytest.approx(expected)
+    std = _std([torch.tensor([[value]]) for value in values])
+    assert std is not None
+    assert float(std) == pytest.approx(expected)

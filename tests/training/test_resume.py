@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmamba import atomic
-from graphmamba.config import Experiment
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.results import read_result
 from graphmamba.training.run_dir import read_rows
@@ -307,14 +306,14 @@ def changed(**recipe: object) -> Experiment:
         (EXPERIMENT, {"accumulate": 2}, "accumulate must be 1, .* got 2"),
     ],
 )
-def test_resuming_another_run_is_rejectd(
+def test_resuming_another_run_is_rejected(
     whole: Path, experiment: Experiment, options: dict[str, int], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
         fit(experiment, tiny_store(EXPERIMENT), RunOptions(**options), whole, resume=True)
 
 
-def test_resuming_on_other_data_is_rejectd(whole: Path) -> None:
+def test_resuming_on_other_data_is_rejected(whole: Path) -> None:
     with pytest.raises(UserError, match="graphs must be the same as in the saved state, 14"):
         fit(EXPERIMENT, tiny_store(EXPERIMENT, train=20), run_dir=whole, resume=True)
 
@@ -327,7 +326,7 @@ def test_resuming_on_other_data_is_rejectd(whole: Path) -> None:
         pytest.param(lambda about: about["progress"].pop("step"), id="no step"),
     ],
 )
-def test_a_state_that_lacks_something_is_rejectd(
+def test_a_state_that_lacks_something_is_rejected(
     whole: Path, tmp_path: Path, damage: Callable[[dict[str, object]], object]
 ) -> None:
     tensors, about = read_tensors(whole / "last" / "state.safetensors")

@@ -4,13 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmamba.config import Experiment, config_names
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.model import GraphMamba
 from graphmamba.training import step as step_module
 from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.evaluate import labelled_batch
-from graphmamba.training.experiment import RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions, config_names
 from graphmamba.training.fit import OPTIMIZERS, make_model
 from graphmamba.training.losses import LOSSES
 from graphmamba.training.step import TrainStep

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphmamba.config import Experiment
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.training import watch
 from graphmamba.training.checkpoint import load_optimizer
-from graphmamba.training.experiment import RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.watch import LossNotFiniteError, StopSignals
 from graphmamba.training.weights import load_state, read_tensors

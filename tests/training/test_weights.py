@@ -8,9 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from graphmamba.config import config_names, load_experiment
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import Experiment, RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions, config_names, load_experiment
 from graphmamba.training.weights import META, build_model, load_weights, read_tensors, save_weights
 from tests.helpers.experiments import generated_batch, small_experiment
 
@@ -90,7 +89,7 @@ def test_corrupt_files_are_named(saved: Path, damage) -> None:
         load_weights(saved)
 
 
-def test_files_of_others_are_rejectd(saved: Path) -> None:
+def test_files_of_others_are_rejected(saved: Path) -> None:
     save_file(load_file(saved), saved)
     with pytest.raises(UserError, match="was not written by graphmamba"):
         load_weights(saved)
@@ -107,7 +106,7 @@ def test_files_of_others_are_rejectd(saved: Path) -> None:
         ({"experiment": {"version": 99}}, "version must be 1 or older, got 99"),
     ],
 )
-def test_headers_that_cannot_be_understood_are_rejectd(
+def test_headers_that_cannot_be_understood_are_rejected(
     saved: Path, changes: Mapping[str, object], message: str
 ) -> None:
     rewrite(saved, **changes)
@@ -134,7 +133,7 @@ def test_tensors_that_do_not_fit_are_named(saved: Path, change, message: str) ->
         build_model(weights, saved)
 
 
-def test_weights_for_other_data_are_rejectd(saved: Path) -> None:
+def test_weights_for_other_data_are_rejected(saved: Path) -> None:
     task = load_weights(saved).metadata["task"]
     rewrite(saved, task={**task, "classes": 3, "outputs": 3})
     with pytest.raises(UserError, match="task must be those of its experiment"):

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import torch
 
-from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
+from graphmamba.training.experiment import config_names, load_experiment
 
 MIXERS = {
     "graph-mamba": "Graph-Mamba",

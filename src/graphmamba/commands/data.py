@@ -57,7 +57,7 @@ def build(
     _print_table(f"{CATALOG[name].title}, in {place}", _rows(summary, CATALOG[name]), store.source)
 
 
-def info(  # noqa: PLR0913
+def info(
     name: str,
     *,
     plot: str | None = None,

@@ -18,7 +18,7 @@ from graphmamba.errors import UserError
 from graphmamba.training.experiment import DeviceName, Precision
 
 
-def evaluate(  # noqa: PLR0913
+def evaluate(
     checkpoint: str | None = None,
     *,
     benchmark: str | None = None,

@@ -26,7 +26,7 @@ from graphmamba.training.predictor import Predictor
 from graphmamba.training.run_dir import RunDir
 
 
-def predict(  # noqa: PLR0913
+def predict(
     checkpoint: str | None = None,
     *,
     input_: str | None = None,
@@ -37,10 +37,10 @@ def predict(  # noqa: PLR0913
     weights: str | None = None,
     device: DeviceName = "auto",
     budget: int = BUDGET,
-    spread: bool = True,
+    std: bool = True,
     data_dir: str | None = None,
 ) -> None:
-    """Write a trained model's predictions to a CSV file, with their spread over random node orders.
+    """Write a trained model's predictions to a CSV file, with their std over random node orders.
 
     Args:
         checkpoint: A run folder, or a file of weights.
@@ -54,7 +54,7 @@ def predict(  # noqa: PLR0913
         weights: Folder of such weights; $GRAPHMAMBA_WEIGHTS or the package's own by default.
         device: Where to compute; auto is a GPU where there is one.
         budget: Nodes and edges that go through the model at once; less takes less memory.
-        spread: Whether to make the further passes that the column spread needs.
+        std: Whether to make the further passes that the column std needs.
         data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
     """
     from graphmamba.environment import resolve_device
@@ -82,7 +82,7 @@ def predict(  # noqa: PLR0913
             check_parts(trained, experiment, store)
         ids = graphs_of(store, part, experiment.dataset_info.title)
         names = _names(experiment.data)
-    parts = trained.stream(store, ids, has_spread=spread, budget=budget)
+    parts = trained.stream(store, ids, has_std=std, budget=budget)
     rows = write_predictions(path, follow(parts, len(ids)), *names)
     say(f"{rows:,} {'row' if rows == 1 else 'rows'} written to {path}")
 

@@ -8,16 +8,23 @@ from typing import Annotated
 
 from graphmamba.commands.overrides import Entries
 from graphmamba.commands.printing import is_first_process, say
-from graphmamba.config import DEFAULT, config_names, experiment_of, load_run_config, reported_for
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.custom.open import is_custom
 from graphmamba.data.datasets.sources import open_benchmark
 from graphmamba.errors import UserError
 from graphmamba.parse import numbers_in
-from graphmamba.reported import Score
-from graphmamba.training.experiment import Experiment, RunOptions
+from graphmamba.reported import Score, reported_for
+from graphmamba.training.experiment import (
+    DEFAULT,
+    Experiment,
+    RunConfig,
+    RunOptions,
+    config_names,
+    experiment_of,
+    load_run_config,
+)
 from graphmamba.training.results import RunResult, SeedsResult, StopReason
-from graphmamba.training.run_dir import RunConfig, RunDir, read_config
+from graphmamba.training.run_dir import RunDir, read_config
 
 Given = Mapping[str, object]
 STATUS: Mapping[StopReason, int] = {"signal": 143, "interrupt": 130, "max time": 75}

@@ -80,7 +80,7 @@ class ExphormerStack(nn.Module):
     backend: FusedBackend = "auto"
     """What attends along edges; kernels of float32 and shorter, no others."""
 
-    def __init__(  # noqa: PLR0913 - a whole model in one
+    def __init__(
         self,
         channels: int,
         layers: int,

@@ -197,7 +197,7 @@ class GraphMambaBlock(nn.Module):
         self.global_model = GraphMambaGlobal(channels, policy, options, input_norm)
         self.noise_seed = DrawnSeed(seed)
 
-    def forward(  # noqa: PLR0913 - one for each column that a policy may read
+    def forward(
         self,
         x: Float[Tensor, "nodes width"],
         edge_index: Int[Tensor, "two edges"],

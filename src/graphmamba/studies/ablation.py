@@ -10,7 +10,6 @@ from graphmamba.atomic import write_text
 from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
 from graphmamba.commands.train import EXPERIMENT, RUN
-from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
@@ -20,7 +19,7 @@ from graphmamba.parse import numbers_in, words_among
 from graphmamba.studies import report as write
 from graphmamba.studies.results import finished_run
 from graphmamba.training.console import metric_title
-from graphmamba.training.experiment import Experiment, RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
 from graphmamba.training.results import RunResult, deviation_of, mean_of
@@ -228,7 +227,7 @@ class Ablation:
         return None
 
 
-def ablation(  # noqa: PLR0913
+def ablation(
     folder: Path = Path("ablation"),
     *,
     benchmarks: str = "peptides-func,pascalvoc-sp",

@@ -17,7 +17,6 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import subgraph
 
 from graphmamba.checks import check_least
-from graphmamba.config import Experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.columns import topology_of
 from graphmamba.data.datasets.sources import SOURCES, open_benchmark, place_of
@@ -28,6 +27,7 @@ from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
 from graphmamba.studies.flops import BatchSize, Flops, Form, count_flops, forward_flops
 from graphmamba.studies.memory import MEASURES, OUT_OF_MEMORY, peak_bytes, release
+from graphmamba.training.experiment import Experiment
 from graphmamba.training.losses import LOSSES, target_of
 
 OUT = "OOM"

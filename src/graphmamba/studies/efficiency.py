@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 import torch
 
 from graphmamba.checks import check_choice, check_least
-from graphmamba.config import Experiment, load_experiment
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
@@ -28,7 +27,7 @@ from graphmamba.studies.cost import (
 from graphmamba.studies.memory import capped, parse_bytes, released_bytes, settled
 from graphmamba.studies.report import page
 from graphmamba.training.distributed import rounded_products
-from graphmamba.training.experiment import RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
 from graphmamba.training.watch import StopSignals
 
 Part = Literal["all", "malnet", "models"]
@@ -370,7 +369,7 @@ class Bench:
         return min(size, self.plan.largest_batch_size or size)
 
 
-def efficiency(  # noqa: PLR0913
+def efficiency(
     folder: Path = Path("efficiency"),
     device: str = "auto",
     memory_cap: str = "24GB",

@@ -8,14 +8,19 @@ from typing import Any, NamedTuple
 
 from graphmamba.atomic import write_json, write_text
 from graphmamba.commands.printing import say
-from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.figures import new_figure
 from graphmamba.reported import GRAPH_MAMBA, Score, published
 from graphmamba.studies.report import COLOURS, INK, QUIET, markdown_table, save_figure
 from graphmamba.training.console import bytes_of, metric_title, time_of
-from graphmamba.training.experiment import Experiment, RunOptions, changed_entries
+from graphmamba.training.experiment import (
+    Experiment,
+    RunOptions,
+    changed_entries,
+    config_names,
+    load_experiment,
+)
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.results import RunResult, deviation_of, mean_of, read_result
 from graphmamba.training.run_dir import RunDir, read_config, read_rows

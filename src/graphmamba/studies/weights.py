@@ -7,14 +7,13 @@ from pathlib import Path
 
 from graphmamba.atomic import write_text
 from graphmamba.commands.printing import say
-from graphmamba.config import config_names, load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.parse import words_among
 from graphmamba.studies.report import markdown_table
 from graphmamba.studies.results import DATA_NOTES, StoredRun, collect
 from graphmamba.training.console import bytes_of, metric_title, time_of
-from graphmamba.training.experiment import changed_entries
+from graphmamba.training.experiment import changed_entries, config_names, load_experiment
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.results import Scores, deviation_of, json_numbers, mean_of, read_scores
 from graphmamba.training.run_dir import RunDir

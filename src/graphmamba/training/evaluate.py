@@ -27,7 +27,7 @@ from graphmamba.training.losses import LOSSES, Target, check_fits, target_of
 from graphmamba.training.metrics import METRICS
 
 
-def evaluate(  # noqa: PLR0913
+def evaluate(
     model: GraphMamba,
     store: GraphStore,
     split: str | Ids,

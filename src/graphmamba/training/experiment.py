@@ -1,13 +1,25 @@
-"""Everything that makes one row of a table, as data, and the options of one run of it."""
+"""Experiments and run options as dataclasses, and their YAML: presets, files, overrides.
+
+A preset is `presets/DATASET/MODEL.yaml`; it holds what differs from the defaults, under a first
+line that names the row.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import torch
 
-from graphmamba.checks import check_choice, check_fraction, check_least, check_seed, check_types
+from graphmamba.checks import (
+    check_choice,
+    check_fraction,
+    check_is,
+    check_least,
+    check_seed,
+    check_types,
+)
 from graphmamba.data.catalog import CATALOG, Benchmark, LossName
 from graphmamba.data.custom.options import DataSource
 from graphmamba.data.datasets.sbm import Sizes
@@ -16,7 +28,7 @@ from graphmamba.errors import UserError
 from graphmamba.nn.config import EncoderConfig, ModelConfig
 from graphmamba.nn.heads import HeadConfig
 from graphmamba.nn.model import GraphMamba, check_parts_fit
-from graphmamba.parse import parse
+from graphmamba.parse import convert, parse, read_yaml, suggest
 from graphmamba.training.losses import check_fits
 
 OptimizerName = Literal["adamw", "adam"]
@@ -212,7 +224,7 @@ class Experiment:
         return {name: _plain(value) for name, value in asdict(self).items()}
 
     def to_yaml(self) -> str:
-        """Write all entries, defaults included; `config.load_experiment` reads them again."""
+        """Write all entries, defaults included; `load_experiment` reads them again."""
         import yaml
 
         return str(yaml.safe_dump(self.content(), sort_keys=False, allow_unicode=True))
@@ -318,3 +330,125 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}
     return list(value) if isinstance(value, tuple) else value
+
+
+OPTIONS = "options"
+"""Key of `config.yaml` under which it says how the experiment was run."""
+SEEDS = "seeds"
+"""Key of `config.yaml` under which a series of runs has its seeds."""
+
+
+class RunConfig(NamedTuple):
+    """What runs were started with."""
+
+    experiment: Experiment
+    options: RunOptions
+    seeds: tuple[int, ...]
+    """Of a series of runs; empty where there is one."""
+
+
+def parse_run_config(content: Mapping[str, object], where: str) -> RunConfig:
+    """Take apart what `write_config` wrote; without options and seeds it is an experiment alone.
+
+    Args:
+        content: Of the file.
+        where: What a message calls it.
+    """
+    entries = dict(content)
+    given = entries.pop(OPTIONS, {})
+    if not isinstance(given, Mapping):
+        raise UserError(f"{where}: {OPTIONS} must hold keys and values, got {given!r}")
+    options = RunOptions.of(given, f"{where}: {OPTIONS}")
+    seeds = convert(entries.pop(SEEDS, []), tuple[int, ...], f"{where}: {SEEDS}")
+    assert isinstance(seeds, tuple)
+    return RunConfig(Experiment.of(entries, where), options, seeds)
+
+
+PRESETS = Path(__file__).parents[1] / "presets"
+DEFAULT = "pattern/default"
+"""The experiment of `graphmamba train` without a name: small enough for a laptop."""
+
+
+def config_names() -> list[str]:
+    """Name all experiments in the package as `BENCHMARK/MODEL`, benchmarks as in the catalogue."""
+    return [
+        f"{benchmark}/{file.stem}"
+        for benchmark in CATALOG
+        for file in sorted((PRESETS / benchmark).glob("*.yaml"))
+    ]
+
+
+def load_experiment(name: str | Path, overrides: Mapping[str, object] | None = None) -> Experiment:
+    """Read an experiment; of a run's own file, not how it was run.
+
+    Args:
+        name: `BENCHMARK/MODEL`; `BENCHMARK` alone for Graph-Mamba on it; or a YAML file.
+        overrides: What replaces entries of the file, by dotted key: `{"model.layers": 6}`.
+    """
+    return load_run_config(name, overrides).experiment
+
+
+def load_run_config(name: str | Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
+    """Read an experiment, and how a run of it was started where the file says that as well.
+
+    Args:
+        name: As for `load_experiment`.
+        overrides: As there.
+    """
+    check_is("name", name, str | Path)
+    check_is("overrides", overrides, Mapping | None)
+    path = _path_of(name)
+    try:
+        content = read_yaml(path.read_text(encoding="utf-8"), str(path)) or {}
+    except OSError as error:
+        raise UserError(
+            "name must be an experiment of the package or a .yaml file that can be read, "
+            f"got '{name}': {error.strerror}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} must be YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} must hold keys and values, got {type(content).__name__}")
+    check_version(content.get("version", VERSION), str(path))
+    for key, value in (overrides or {}).items():
+        _put(content, key, value)
+    return parse_run_config(content, str(name))
+
+
+def experiment_of(entries: Mapping[str, object], where: str = "experiment") -> Experiment:
+    """Make an experiment from entries by dotted key; all others have their defaults."""
+    content: dict[str, object] = {}
+    for key, value in entries.items():
+        _put(content, key, value)
+    return Experiment.of(content, where)
+
+
+def _path_of(name: str | Path) -> Path:
+    if Path(name).suffix in {".yaml", ".yml"}:
+        return Path(name)
+    name = str(name)
+    full = f"{name}/graph-mamba" if name in CATALOG else name
+    known = config_names()
+    if full not in known:
+        if Path(name).is_file():
+            raise UserError(f"no experiment '{name}': files are .yaml, custom graphs .npz or .csv")
+        told = suggest(name, [*CATALOG, *known], _listed(name.partition("/")[0], known))
+        raise UserError(f"no experiment '{name}', and no such folder or file; {told}")
+    return PRESETS / f"{full}.yaml"
+
+
+def _listed(benchmark: str, known: Iterable[str]) -> str:
+    """Name the models of a benchmark, or the benchmarks where there is none of this name."""
+    models = [name for name in known if name.startswith(f"{benchmark}/")]
+    return f"there is: {', '.join(models or CATALOG)}"
+
+
+def _put(content: dict[str, object], key: str, value: object) -> None:
+    """Set a dotted key, making the levels in between where they are missing."""
+    *levels, last = key.split(".")
+    for level in levels:
+        below = content.get(level)
+        if not isinstance(below, dict):
+            below = content[level] = {}
+        content = below
+    content[last] = value

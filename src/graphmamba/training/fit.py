@@ -12,6 +12,8 @@ import torch
 from torch.optim import Optimizer
 
 from graphmamba.checks import check_is
+from graphmamba.data.custom.options import DataOptions
+from graphmamba.data.from_pyg import Graphs
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
@@ -38,8 +40,14 @@ from graphmamba.training.distributed import (
 )
 from graphmamba.training.ema import MovingAverage
 from graphmamba.training.evaluate import labels_per_graph
-from graphmamba.training.experiment import Experiment, OptimConfig, OptimizerName, RunOptions
-from graphmamba.training.graphs import identity_of, open_data
+from graphmamba.training.experiment import (
+    Experiment,
+    OptimConfig,
+    OptimizerName,
+    RunOptions,
+    load_experiment,
+)
+from graphmamba.training.graphs import identity_of, open_data, take_graphs
 from graphmamba.training.loop import Loop, forget_peak, peak_memory
 from graphmamba.training.reporter import Reporter, StartRecord
 from graphmamba.training.results import RunResult, SeedsResult, StopReason
@@ -61,80 +69,110 @@ LABELLED = ("train", "validation")
 
 
 def fit(
-    experiment: Experiment,
-    store: GraphStore | None = None,
+    experiment: Experiment | str | Path | None = None,
+    graphs: Graphs | GraphStore | None = None,
     options: RunOptions | None = None,
     run_dir: Path | str | None = None,
     reporter: Reporter | None = None,
     resume: bool = False,
     *,
+    data: DataOptions | None = None,
     progress: bool = False,
 ) -> RunResult:
     """Train, score every epoch, keep the best one.
 
     Args:
-        experiment: What is trained on what.
-        store: Graphs with the columns that the model reads; None opens the experiment's own.
+        experiment: Model and training: an `Experiment`, the name of a preset such as `cluster` or
+            `cluster/gin`, or a YAML file; None for Graph-Mamba with its defaults on `graphs`.
+        graphs: Your graphs, as PyTorch Geometric has them: with `x`, `edge_index`, labels `y`,
+            perhaps `edge_attr`, and perhaps their `split` as a word. None for the data set that the
+            experiment names.
         options: Seed, device, when to stop; None for the defaults.
-        run_dir: Where the run writes its files; None for a new one under `runs`.
+        run_dir: Where the run writes its files; None for a new folder under `runs`.
         reporter: Who follows the run; None for nobody.
         resume: Whether to go on with the run in `run_dir`.
+        data: What the labels of `graphs` are, and how graphs that name no split are split.
         progress: Whether to show it: bars on a terminal, a line an epoch elsewhere.
 
     Example:
-        >>> fit(load_experiment("pattern"), options=RunOptions(seed=1))  # doctest: +SKIP
+        >>> fit("pattern", options=RunOptions(seed=1), progress=True)  # doctest: +SKIP
+        >>> fit("peptides-func", graphs, run_dir="runs/mine")  # doctest: +SKIP
     """
     options = options or RunOptions()
-    check_run(experiment, store, options)
+    check_is("options", options, RunOptions)
     check_run_dir(run_dir, resume)
     with following(reporter, progress, options.loggers) as listener:
+        experiment, store = _resolve(experiment, graphs, data)
+        check_run(experiment, options)
         fabric = start_fabric(options)
         if store is None:
             experiment, store = open_data(experiment)
-        path = (
-            new_run_dir(experiment, process_group_of(fabric)) if run_dir is None else Path(run_dir)
-        )
+        group = process_group_of(fabric)
+        path = new_run_dir(experiment, group) if run_dir is None else Path(run_dir)
         return run_fit(fabric, experiment, store, options, RunDir(path), listener, resume)
 
 
+def _resolve(
+    experiment: Experiment | str | Path | None,
+    graphs: Graphs | GraphStore | None,
+    data: DataOptions | None,
+) -> tuple[Experiment, GraphStore | None]:
+    """Read a preset by its name, and make the experiment about the graphs that were given."""
+    if experiment is None and graphs is None:
+        raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
+    if isinstance(experiment, str | Path):
+        experiment = load_experiment(experiment)
+    experiment = experiment or Experiment()
+    check_is("experiment", experiment, Experiment, "or the name of a preset")
+    if graphs is None or isinstance(graphs, GraphStore):
+        if data is not None:
+            raise UserError("data must be left out without graphs of PyG: nobody reads it")
+        return experiment, graphs
+    return take_graphs(graphs, experiment, data)
+
+
 def fit_seeds(
-    experiment: Experiment,
-    store: GraphStore | None = None,
+    experiment: Experiment | str | Path | None = None,
+    graphs: Graphs | GraphStore | None = None,
     options: RunOptions | None = None,
     run_dir: Path | str | None = None,
     reporter: Reporter | None = None,
     resume: bool = False,
     *,
     seeds: Sequence[int],
+    data: DataOptions | None = None,
     progress: bool = False,
 ) -> SeedsResult:
     """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
 
     Args:
-        experiment: What is trained on what.
-        store: As in `fit`.
+        experiment: As in `fit`.
+        graphs: As in `fit`.
         options: As in `fit`; their seed is not used, and `max_time` is that of all runs together.
         run_dir: Where sub-folders `seed-N` and the table of all seeds go.
         reporter: Who follows all runs.
         resume: Whether to go on with what is in `run_dir`: runs that are done stay as they are.
         seeds: One run each; to a series that is resumed they are added.
+        data: As in `fit`.
         progress: As in `fit`.
 
     Example:
-        >>> result = fit_seeds(*take_graphs(graphs), seeds=[0, 1, 2])  # doctest: +SKIP
+        >>> result = fit_seeds("mnist", graphs, seeds=[0, 1, 2])  # doctest: +SKIP
     """
     options = options or RunOptions()
-    check_run(experiment, store, options)
+    check_is("options", options, RunOptions)
     _check_seeds(seeds)
     check_run_dir(run_dir, resume)
     with following(reporter, progress, options.loggers) as listener:
         begin = time.monotonic()
+        experiment, store = _resolve(experiment, graphs, data)
+        check_run(experiment, options)
         fabric = start_fabric(options)
         if store is None:
             experiment, store = open_data(experiment)
-        team = process_group_of(fabric)
-        whole = RunDir(new_run_dir(experiment, team) if run_dir is None else Path(run_dir))
-        with whole.kept(team, resume, is_series=True):
+        group = process_group_of(fabric)
+        whole = RunDir(new_run_dir(experiment, group) if run_dir is None else Path(run_dir))
+        with whole.kept(group, resume, is_series=True):
             if resume:
                 seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
             places = {seed: RunDir(whole.path / f"seed-{seed}") for seed in seeds}
@@ -155,7 +193,7 @@ def fit_seeds(
                 found[seed] = run
                 runs = (found.get(each) for each in seeds)
                 result = SeedsResult(whole.path, tuple(each for each in runs if each is not None))
-                if team.is_first:
+                if group.is_first:
                     whole.write_results(result)
                 if not run.is_done:
                     break
@@ -224,18 +262,11 @@ def run_fit(
         return result
 
 
-def check_run(experiment: Experiment, store: GraphStore | None, options: RunOptions) -> None:
-    """Reject what is no experiment, store or options, and a backend that cannot run there.
-
-    Python would only say what they lack, and the backend would reject the first batch.
-    """
-    check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
-    if store is not None:
-        check_is("store", store, GraphStore, "take_graphs(graphs) makes an experiment and a store")
-    check_is("options", options, RunOptions)
+def check_run(experiment: Experiment, options: RunOptions) -> None:
+    """Reject a backend that cannot run there: it would reject the first batch."""
     if experiment.data is not None and experiment.split_sizes is not None:
         raise UserError(
-            f"split_sizes must be null for custom graphs, which are not generated, "
+            "split_sizes must be null for custom graphs, which are not generated, "
             f"got {experiment.split_sizes}"
         )
     if experiment.model.global_model == "mamba":

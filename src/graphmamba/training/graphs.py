@@ -43,7 +43,7 @@ def open_data(
         raise UserError(
             "data.path must name the graphs: the model was trained on graphs given from Python; "
             "give others to evaluate or predict with --input, "
-            "and resume from Python, with fit(*take_graphs(graphs), folder=..., resume=True)"
+            "and resume from Python, with fit(experiment, graphs, run_dir=..., resume=True)"
         )
     options = experiment.data.options
     found = open_custom(experiment.data.path, options, data_dir, draws_split=draws_split)
@@ -67,9 +67,6 @@ def take_graphs(
         experiment: Model and training; None for Graph-Mamba with its defaults.
         options: What labels are, and how graphs that name no part are split; None reads it off
             the graphs.
-
-    Example:
-        >>> result = fit(*take_graphs(graphs))  # doctest: +SKIP
     """
     experiment, options = experiment or Experiment(), options or DataOptions()
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")

@@ -42,9 +42,9 @@ class Predictions:
     """Number of the node within its graph; None where graphs or pairs are predicted."""
     pair: Int[Tensor, "rows 2"] | None
     """Both nodes within their graph; None where graphs or nodes are predicted."""
-    values: Float[Tensor, "rows columns"]
+    outputs: Float[Tensor, "rows columns"]
     """Probabilities of classes and answers, or the predicted numbers themselves."""
-    spread: Float[Tensor, "rows columns"] | None
+    std: Float[Tensor, "rows columns"] | None
     """Standard deviation of each value over random node orders; None where a model has none."""
 
     @property
@@ -52,14 +52,23 @@ class Predictions:
         """The most probable class of each row; -1 for no number. Only classes have one."""
         if self.kind != "classes":
             raise UserError(
-                f"kind must be 'classes' for one class a row, got {self.kind!r}: see values"
+                f"kind must be 'classes' for one class per row, got {self.kind!r}: see outputs"
             )
-        return self.values.argmax(dim=1).where(~self.values.isnan().any(dim=1), -1)
+        return self.outputs.argmax(dim=1).where(~self.outputs.isnan().any(dim=1), -1)
 
     @property
     def labels(self) -> list[str]:
         """The name of the most probable class of each row, likewise; empty for no number."""
         return [self.names[number] if number >= 0 else "" for number in self.classes.tolist()]
+
+    @property
+    def probabilities(self) -> Float[Tensor, "rows columns"]:
+        """The outputs of classes and of yes-or-no answers; numbers have none."""
+        if self.kind not in ("classes", "multi-label"):
+            raise UserError(
+                f"kind must be 'classes' or 'multi-label', got {self.kind!r}: see outputs"
+            )
+        return self.outputs
 
     def __len__(self) -> int:
         return len(self.graph)
@@ -74,7 +83,7 @@ class Predictions:
                 return None
             return torch.cat([getattr(part, name) for part in parts])
 
-        columns = {name: joined(name) for name in ("graph", "node", "pair", "values", "spread")}
+        columns = {name: joined(name) for name in ("graph", "node", "pair", "outputs", "std")}
         return cls(kind=first.kind, names=first.names, **columns)  # type: ignore[arg-type]
 
 
@@ -135,13 +144,13 @@ def stream_predictions(
     *,
     loss: LossName | None = None,
     names: tuple[str, ...] = (),
-    has_spread: bool = True,
+    has_std: bool = True,
     budget: int = BUDGET,
 ) -> Iterator[Predictions]:
     """Predict graphs of a store where the model is, as many at once as fit the budget.
 
     Values are those of the model as it is evaluated, its output averaged over node orders in every
-    layer. The spread is that of as many passes with a single node order each.
+    layer. The std is that of as many passes with a single node order each.
 
     Args:
         model: A trained model.
@@ -149,7 +158,7 @@ def stream_predictions(
         ids: Which of them; None for all.
         loss: What it was trained by; None for the task's own.
         names: Classes or label columns.
-        has_spread: Whether to make the further passes that the spread needs.
+        has_std: Whether to make the further passes that the std needs.
         budget: Nodes and edges of a batch; a larger graph has a batch of its own.
     """
     check_least("budget", budget, 1)
@@ -158,7 +167,7 @@ def stream_predictions(
         return
     task, device = model.task, next(model.parameters()).device
     kind, columns = kind_of(task), names_of(task, names)
-    single = single_order(model) if has_spread else None
+    single = single_order(model) if has_std else None
 
     def predict(chosen: Int[Tensor, " graphs"]) -> Predictions:
         graphs = store.batch(chosen, by_source=True).to(device)
@@ -167,7 +176,7 @@ def stream_predictions(
             values_of(output, kind, loss or task.loss).double().cpu()
             for output in _outputs(model, single, graphs, rows)
         )
-        return Predictions(kind, columns, rows.graph, rows.node, rows.pair, first, _spread(others))
+        return Predictions(kind, columns, rows.graph, rows.node, rows.pair, first, _std(others))
 
     with evaluating(model):
         for chosen in BatchSampler(ids, is_shuffled=False, costs=_costs(store)[ids], budget=budget):
@@ -225,7 +234,7 @@ def _outputs(
     return [pair_scores(output, rows.joined)[:, None] for output in outputs]
 
 
-def _spread(
+def _std(
     values: list[Float[Tensor, "rows columns"]],
 ) -> Float[Tensor, "rows columns"] | None:
     """Standard deviation over the node orders; None where there are none."""
@@ -314,23 +323,23 @@ def header_of(part: Predictions) -> list[str]:
     """Names of the columns of the file."""
     place = ["node"] if part.node is not None else []
     place = ["source", "target"] if part.pair is not None else place
-    has_spread = part.spread is not None
+    has_std = part.std is not None
     if part.kind == "classes":
         values = ["class", *(f"p_{name}" for name in part.names)]
-        return ["graph", *place, *values, *(["spread"] if has_spread else [])]
+        return ["graph", *place, *values, *(["std"] if has_std else [])]
     prefix = "p_" if part.kind == "multi-label" else ""
     values = [f"{prefix}{name}" for name in part.names]
-    if not has_spread:
+    if not has_std:
         return ["graph", *place, *values]
     alone = len(part.names) == 1
-    return ["graph", *place, *values, *("spread" if alone else f"spread_{n}" for n in part.names)]
+    return ["graph", *place, *values, *("std" if alone else f"std_{n}" for n in part.names)]
 
 
 def _lines(
     part: Predictions, graph_name: Callable[[int], str], node_name: Namer
 ) -> Iterator[list[str]]:
-    values = part.values.tolist()
-    spreads = None if part.spread is None else part.spread.tolist()
+    values = part.outputs.tolist()
+    stds = None if part.std is None else part.std.tolist()
     nodes: list[list[int]] = [[]] * len(part)
     if part.pair is not None:
         nodes = part.pair.tolist()
@@ -341,10 +350,10 @@ def _lines(
     for row, graph in enumerate(part.graph.tolist()):
         line = [graph_name(graph), *(node_name(graph, node) for node in nodes[row])]
         line = [as_text(name) for name in line]
-        spread = [] if spreads is None else spreads[row]
+        std = [] if stds is None else stds[row]
         if is_classes:
             line.append(as_text(labels[row]))
             # of all classes, the doubt about the one that is named; where none is, all are alike
             best = max(classes[row], 0)
-            spread = spread[best : best + 1]
-        yield [*line, *(f"{value:.6g}" for value in [*values[row], *spread])]
+            std = std[best : best + 1]
+        yield [*line, *(f"{value:.6g}" for value in [*values[row], *std])]

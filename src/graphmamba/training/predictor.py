@@ -70,7 +70,7 @@ class Predictor:
         self,
         graphs: Graphs | GraphStore,
         *,
-        has_spread: bool = True,
+        has_std: bool = True,
         budget: int = BUDGET,
     ) -> Predictions:
         """Predict all graphs; random node orders follow the place of each among them.
@@ -78,10 +78,10 @@ class Predictor:
         Args:
             graphs: Graphs of PyG, in a list, a `DataLoader` or a `Batch`, or a store; columns that
                 the model computes from edges, such as Laplacian positions, are added here.
-            has_spread: Whether to say how much the values differ between random node orders.
+            has_std: Whether to say how much the values differ between random node orders.
             budget: Nodes and edges that go through the model at once.
         """
-        parts = list(self.stream(graphs, has_spread=has_spread, budget=budget))
+        parts = list(self.stream(graphs, has_std=has_std, budget=budget))
         if not parts:
             raise UserError("graphs must hold a graph, got none")
         return Predictions.cat(parts)
@@ -91,7 +91,7 @@ class Predictor:
         graphs: Graphs | GraphStore,
         ids: Int[Tensor, " graphs"] | None = None,
         *,
-        has_spread: bool = True,
+        has_std: bool = True,
         budget: int = BUDGET,
     ) -> Iterator[Predictions]:
         """Predict batch after batch, so that results need not fit into memory.
@@ -99,7 +99,7 @@ class Predictor:
         Args:
             graphs: As in `predict`.
             ids: Which of them; None for all.
-            has_spread: As in `predict`.
+            has_std: As in `predict`.
             budget: As in `predict`.
         """
         store = graphs if isinstance(graphs, GraphStore) else self._store_of(graphs)
@@ -109,7 +109,7 @@ class Predictor:
             ids,
             loss=self.experiment.loss,
             names=self.names,
-            has_spread=has_spread,
+            has_std=has_std,
             budget=budget,
         )
 

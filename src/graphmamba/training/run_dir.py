@@ -13,22 +13,25 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from graphmamba.atomic import cannot_write, write_json, write_text
 from graphmamba.errors import UserError
 from graphmamba.figures import new_figure, write_figure
-from graphmamba.parse import convert, read_yaml
+from graphmamba.parse import read_yaml
 from graphmamba.training.distributed import ProcessGroup
-from graphmamba.training.experiment import Experiment, RunOptions
+from graphmamba.training.experiment import (
+    OPTIONS,
+    SEEDS,
+    Experiment,
+    RunConfig,
+    RunOptions,
+    parse_run_config,
+)
 from graphmamba.training.results import RunResult, SeedsResult, read_result
 
 RUNS = Path("runs")
 """Where runs go that were given no folder."""
-OPTIONS = "options"
-"""Key of `config.yaml` under which it says how the experiment was run."""
-SEEDS = "seeds"
-"""Key of `config.yaml` under which a series of runs has its seeds."""
 
 
 def new_run_dir(experiment: Experiment, team: ProcessGroup) -> Path:
@@ -161,7 +164,7 @@ class RunDir:
 def write_config(
     path: Path, experiment: Experiment, options: RunOptions, seeds: Sequence[int] = ()
 ) -> None:
-    """Write all that a run follows from, so that `config.load_experiment` reads it again."""
+    """Write all that a run follows from, so that `load_experiment` reads it again."""
     import yaml
 
     content = experiment.content() | {OPTIONS: options.content()}
@@ -169,15 +172,6 @@ def write_config(
         content[SEEDS] = list(seeds)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_text(path, f"# {experiment.dataset_info.title}, all defaults included\n{text}")
-
-
-class RunConfig(NamedTuple):
-    """What runs were started with."""
-
-    experiment: Experiment
-    options: RunOptions
-    seeds: tuple[int, ...]
-    """Of a series of runs; empty where there is one."""
 
 
 def read_config(run_dir: Path | str) -> RunConfig:
@@ -192,23 +186,6 @@ def read_config(run_dir: Path | str) -> RunConfig:
     if not isinstance(content, dict) or OPTIONS not in content:
         raise UserError(f"'{path}' must hold an experiment and its {OPTIONS}")
     return parse_run_config(content, str(path))
-
-
-def parse_run_config(content: Mapping[str, object], where: str) -> RunConfig:
-    """Take apart what `write_config` wrote; without options and seeds it is an experiment alone.
-
-    Args:
-        content: Of the file.
-        where: What a message calls it.
-    """
-    entries = dict(content)
-    given = entries.pop(OPTIONS, {})
-    if not isinstance(given, Mapping):
-        raise UserError(f"{where}: {OPTIONS} must hold keys and values, got {given!r}")
-    options = RunOptions.of(given, f"{where}: {OPTIONS}")
-    seeds = convert(entries.pop(SEEDS, []), tuple[int, ...], f"{where}: {SEEDS}")
-    assert isinstance(seeds, tuple)
-    return RunConfig(Experiment.of(entries, where), options, seeds)
 
 
 LOCK = ".lock"

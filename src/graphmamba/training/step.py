@@ -44,7 +44,7 @@ class TrainStep:
         average: What follows the weights after each step; None for nothing.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         model: GraphMamba,
         optimizer: Optimizer,

@@ -76,7 +76,7 @@ def _scores(about: Mapping[str, object]) -> dict[str, dict[str, float]]:
     return read_scores(scores) if isinstance(scores, dict) else {}
 
 
-def save_weights(  # noqa: PLR0913
+def save_weights(
     path: Path | str,
     model: GraphMamba,
     experiment: Experiment,

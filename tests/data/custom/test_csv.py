@@ -195,7 +195,7 @@ def test_what_is_wrongly_stated_is_told(
     assert told in refusal(write(tmp_path, nodes=PLAIN), label, **stated)
 
 
-def test_a_level_without_its_file_is_rejectd(tmp_path: Path) -> None:
+def test_a_level_without_its_file_is_rejected(tmp_path: Path) -> None:
     assert "needs pairs.csv" in refusal(write(tmp_path, pairs=None), "near", level="link")
 
 

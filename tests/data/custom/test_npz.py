@@ -215,7 +215,7 @@ class Trap:
 
 
 @pytest.mark.parametrize("kind", ["objects", "pickle", "npy", "cut off", "text", "missing"])
-def test_foreign_files_are_rejectd_and_not_run(
+def test_foreign_files_are_rejected_and_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

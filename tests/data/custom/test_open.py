@@ -323,7 +323,7 @@ def test_molecules(tmp_path: Path) -> None:
     ]
 
 
-def test_features_in_another_order_are_rejectd(tmp_path: Path) -> None:
+def test_features_in_another_order_are_rejected(tmp_path: Path) -> None:
     def write(*names: str) -> None:
         write_rows(tmp_path / "nodes.csv", ["graph", "node", *names], [["a", "x", 1, 2]])
 
@@ -371,7 +371,7 @@ def test_names_are_read_as_strictly_as_rows(
         read_folder(nodes.parent, "taste")
 
 
-def test_named_arrays_in_another_order_are_rejectd(tmp_path: Path) -> None:
+def test_named_arrays_in_another_order_are_rejected(tmp_path: Path) -> None:
     path, known = tmp_path / "graphs.npz", ("nodes/mass", "nodes/charge", "edges/w")
     arrays = {
         "node_ptr": [0, 2],
@@ -394,7 +394,7 @@ def test_named_arrays_in_another_order_are_rejectd(tmp_path: Path) -> None:
             read_unlabelled(path, DataOptions())
 
 
-def test_other_files_are_rejectd(tmp_path: Path) -> None:
+def test_other_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"got no '.*absent\.npz'"):
         read_unlabelled(tmp_path / "absent.npz", DataOptions())
     (tmp_path / "graphs.json").write_text("{}")

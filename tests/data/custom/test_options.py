@@ -33,7 +33,7 @@ ALL = DataOptions(
         ({"split_seed": 3}, "benchmark", "split_seed is read for custom graphs alone, got 3 for x"),
     ],
 )
-def test_what_nobody_reads_is_rejectd(options: dict[str, object], kind: Format, told: str) -> None:
+def test_what_nobody_reads_is_rejected(options: dict[str, object], kind: Format, told: str) -> None:
     with pytest.raises(UserError, match=told):
         check_read(DataOptions(**options), kind, "x")  # type: ignore[arg-type]
 

@@ -288,7 +288,7 @@ def test_node_labels_stay_with_their_nodes(tmp_path: Path) -> None:
     assert not columns.edges
 
 
-def test_a_pickle_that_asks_for_code_is_rejectd(tmp_path: Path) -> None:
+def test_a_pickle_that_asks_for_code_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.pickle").write_bytes(pickle.dumps([os.getcwd]))
     with pytest.raises(UserError, match=r"a\.pickle must hold tensors alone: it asks for"):
         read_tensor_pickle(tmp_path / "a.pickle")

@@ -43,7 +43,7 @@ def test_spoilt_bytes_are_told_with_the_name(tmp_path: Path) -> None:
         read_arrays(path, ["row"])
 
 
-def test_objects_are_rejectd(tmp_path: Path) -> None:
+def test_objects_are_rejected(tmp_path: Path) -> None:
     write_arrays(tmp_path / "a.npz", row=np.array([{}], dtype=object))
     with pytest.raises(UserError, match="without objects"):
         read_arrays(tmp_path / "a.npz", ["row"])

@@ -125,7 +125,7 @@ def test_wrong_targets_are_named(tmp_path: Path, row: str, value: str, told: str
     ],
 )
 @pytest.mark.parametrize("file", ["peptide_struct_partial.csv", "peptide_structure_dataset.csv"])
-def test_targets_without_a_deviation_are_rejectd(
+def test_targets_without_a_deviation_are_rejected(
     file: str, values: list[float], told: str, tmp_path: Path
 ) -> None:
     write_peptides(tmp_path)
@@ -143,7 +143,7 @@ def test_targets_without_a_deviation_are_rejectd(
         read_peptides_struct(tmp_path)
 
 
-def test_a_split_of_other_peptides_is_rejectd(tmp_path: Path) -> None:
+def test_a_split_of_other_peptides_is_rejected(tmp_path: Path) -> None:
     write_peptides(tmp_path)
     write_arrays(tmp_path / "peptide_split.npz", split=np.zeros(5, np.uint8))
     with pytest.raises(UserError, match="split must have 6 entries"):
@@ -154,7 +154,7 @@ def test_a_split_of_other_peptides_is_rejectd(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.float32, bool])
-def test_a_split_of_other_than_integers_is_rejectd(kind: type, tmp_path: Path) -> None:
+def test_a_split_of_other_than_integers_is_rejected(kind: type, tmp_path: Path) -> None:
     write_peptides(tmp_path)
     write_arrays(tmp_path / "peptide_split.npz", split=np.array([0, 0.9, 1, 1, 0, 1]).astype(kind))
     with pytest.raises(UserError, match=r"peptide_split\.npz: split must hold integers, got "):
@@ -201,7 +201,7 @@ def test_the_published_split_is_read(file: str, protocol: int, tmp_path: Path) -
         (PARTS | {"test": Path()}, "must hold arrays alone: it asks for pathlib"),
     ],
 )
-def test_another_published_split_is_rejectd(held: object, told: str, tmp_path: Path) -> None:
+def test_another_published_split_is_rejected(held: object, told: str, tmp_path: Path) -> None:
     (tmp_path / PUBLISHED).write_bytes(pickle.dumps(held))
     with pytest.raises(UserError, match=told):
         read_split(tmp_path, 6)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
-from graphmamba.config import load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.datasets import sources
 from graphmamba.data.datasets.download import FETCHED
@@ -26,6 +25,7 @@ from graphmamba.data.transforms import precompute
 from graphmamba.data.transforms.degree_profile import local_degree_profile
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
+from graphmamba.training.experiment import load_experiment
 from tests.helpers.raw_files import write_malnet, write_superpixels
 
 SIZES = (4, 2, 1)

@@ -278,7 +278,7 @@ def test_test_images_have_the_size_of_training_images(tmp_path: Path) -> None:
         read_mnist(tmp_path)
 
 
-def test_pickles_are_rejectd(tmp_path: Path) -> None:
+def test_pickles_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "data_batch_1").write_bytes(b"\x80\x02")
     with pytest.raises(UserError, match=r"binary version, data_batch_1\.bin .* never loaded"):
         read_cifar10(tmp_path)

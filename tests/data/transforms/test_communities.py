@@ -52,7 +52,7 @@ def test_without_edges_each_node_is_its_own(nodes: int) -> None:
 
 
 @pytest.mark.parametrize("node", [-1, 3])
-def test_nodes_that_do_not_exist_are_rejectd(node: int) -> None:
+def test_nodes_that_do_not_exist_are_rejected(node: int) -> None:
     with pytest.raises(UserError, match=f"edge_index must hold numbers of the 3 nodes.*got {node}"):
         louvain_communities(torch.tensor([[0], [node]]), 3)
 

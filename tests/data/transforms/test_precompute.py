@@ -62,7 +62,7 @@ def test_columns_are_batched_like_nodes_and_edges() -> None:
     ],
     ids=str,
 )
-def test_columns_that_cannot_be_are_rejectd(asked: dict[str, object], message: str) -> None:
+def test_columns_that_cannot_be_are_rejected(asked: dict[str, object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         Precompute(**asked)
 
@@ -161,7 +161,7 @@ def test_batches_of_a_store_keep_what_they_have() -> None:
         *("edge between graphs", "unsorted", "short batch", "unknown graph"),
     ],
 )
-def test_graphs_that_cannot_be_are_rejectd(columns: dict[str, Tensor], message: str) -> None:
+def test_graphs_that_cannot_be_are_rejected(columns: dict[str, Tensor], message: str) -> None:
     edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
     graph = Data(**{"x": torch.ones(4, 1), "edge_index": edges, **columns})
     with typecheck_off(), pytest.raises(UserError, match=message):

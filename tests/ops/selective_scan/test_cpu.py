@@ -85,7 +85,7 @@ def test_as_exact_as_the_reference(
     reverse=st.booleans(),
     seed=st.integers(0, 100),
 )
-def test_as_exact_as_the_reference_on_any_case(  # noqa: PLR0913, PLR0917
+def test_as_exact_as_the_reference_on_any_case(
     lengths: list[int],
     inner: int,
     state: int,

@@ -7,10 +7,9 @@ import pytest
 
 from graphmamba.cli import main
 from graphmamba.commands.overrides import Entries, take
-from graphmamba.config import load_experiment
 from graphmamba.errors import UserError
 from graphmamba.parse import read_yaml, words_in
-from graphmamba.training.experiment import Recipe, RunOptions
+from graphmamba.training.experiment import Recipe, RunOptions, load_experiment
 from graphmamba.training.run_dir import read_config
 from tests.helpers.typecheck import typecheck_off
 

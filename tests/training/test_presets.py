@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 import yaml
 
-from graphmamba.config import PRESETS, Experiment, config_names, experiment_of, load_experiment
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
+from graphmamba.training.experiment import (
+    PRESETS,
+    Experiment,
+    config_names,
+    experiment_of,
+    load_experiment,
+)
 from graphmamba.training.graphs import open_data
 from tests.helpers.typecheck import typecheck_off
 
@@ -140,7 +146,9 @@ def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
         ("mnist", ["model.layers"], "overrides must be Mapping or None, got list"),
     ],
 )
-def test_what_is_no_name_and_no_entries_is_rejectd(name: Any, overrides: Any, message: str) -> None:
+def test_what_is_no_name_and_no_entries_is_rejected(
+    name: Any, overrides: Any, message: str
+) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         load_experiment(name, overrides)
 
@@ -208,7 +216,7 @@ def test_own_graphs_must_be_read_before_a_model_is_built() -> None:
         experiment_of({"data.path": "here"}).build()
 
 
-def test_a_newer_version_is_rejectd_by_name(tmp_path: Path) -> None:
+def test_a_newer_version_is_rejected_by_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"own\.yaml must be of version 1 or older, got version 2"):
         load_experiment(write(tmp_path, "version: 2\nunheard_of: 1"))
 
@@ -231,14 +239,14 @@ def test_loss_is_the_recipe_s_or_the_benchmark_s() -> None:
         ("pcqm-contact", "l1", "'link_cross_entropy' or 'link_l1' for a link task"),
     ],
 )
-def test_a_loss_for_other_labels_is_rejectd(benchmark: str, loss: str, fitting: str) -> None:
+def test_a_loss_for_other_labels_is_rejected(benchmark: str, loss: str, fitting: str) -> None:
     experiment = load_experiment(benchmark, {"train.loss": loss})
     for reject in (experiment.check_loss, lambda: experiment.loss, lambda: open_data(experiment)):
         with pytest.raises(UserError, match=rf"train\.loss must be {fitting} .*, got '{loss}'"):
             reject()
 
 
-def test_a_file_of_another_encoding_is_rejectd(tmp_path: Path) -> None:
+def test_a_file_of_another_encoding_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
     path.write_bytes("benchmark: pattern # café".encode("latin-1"))
     with pytest.raises(UserError, match=r"latin\.yaml must be YAML: .*can't decode"):
