@@ -18,9 +18,8 @@ from rich.console import Console
 from torch import Tensor
 
 from graphmamba.checks import check_least
-from graphmamba.data.columns import topology_of
+from graphmamba.data.batch import Topology, topology_of
 from graphmamba.data.datasets.sources import open_with_columns
-from graphmamba.data.topology import Topology
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.environment import describe, resolve_device
 from graphmamba.ordering import ABLATIONS, OrderPolicy, order_nodes

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.func import functional_call
 from torch_geometric.data import Batch
 
-from graphmamba.data.columns import topology_of
+from graphmamba.data.batch import topology_of
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore

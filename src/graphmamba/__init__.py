@@ -25,10 +25,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from graphmamba.data.batch import Topology
     from graphmamba.data.catalog import Features, Task
     from graphmamba.data.custom.options import DataOptions
     from graphmamba.data.store import GraphStore
-    from graphmamba.data.topology import Topology
     from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaLayer
     from graphmamba.nn.config import EncoderConfig, ModelConfig
     from graphmamba.nn.heads import HeadConfig
@@ -90,7 +90,7 @@ _HOMES = {
     "RunOptions": "graphmamba.training.experiment",
     "ModelConfig": "graphmamba.nn.config",
     "Task": "graphmamba.data.catalog",
-    "Topology": "graphmamba.data.topology",
+    "Topology": "graphmamba.data.batch",
     "Predictor": "graphmamba.training.predictor",
     "causal_conv1d": "graphmamba.ops",
     "fit": "graphmamba.training.fit",

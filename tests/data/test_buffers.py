@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from graphmamba.data.buffers import SMALL, Buffers
+from graphmamba.data.gather import SMALL, Buffers
 from graphmamba.data.store import GraphStore
 from tests.data.test_store import assert_equal, draw_graph, expected_batch
 

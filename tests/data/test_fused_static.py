@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphmamba.data import static_jobs
-from graphmamba.data.edge_begins import edge_begins
+from graphmamba.data import static_batch
+from graphmamba.data.edges import edge_begins
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
@@ -33,7 +33,7 @@ def odd_store() -> GraphStore:
 
 
 def assert_fused_gives_the_same_bits(store: GraphStore, ids: list[int], size: StaticSize) -> None:
-    from graphmamba.data.fused_static import FusedStatic
+    from graphmamba.data.gather_triton import FusedStatic
 
     here = store.to("cpu")
     fused = FusedStatic(store.tables, edge_begins(store.tables, store.device), store.device)
@@ -85,10 +85,10 @@ def test_a_gpu_copes_with_odd_columns() -> None:
 
 @needs_triton
 def test_kernel_and_jobs_mean_the_same_by_a_task() -> None:
-    from graphmamba.data import fused_static_kernels as kernels
+    from graphmamba.data import static_batch_triton_kernels as kernels
 
     for name in ("REPEAT", "PAIRS", "ORDER", "BEGIN", "OWNER"):
-        assert getattr(kernels, name).value == getattr(static_jobs, name)
+        assert getattr(kernels, name).value == getattr(static_batch, name)
 
 
 @needs_triton

@@ -4,12 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from graphmamba.data import gather_jobs, static_jobs
-from graphmamba.data.gather import Gather, make_gather
-from graphmamba.data.plan import Plan, bounds_of, make_plan
-from graphmamba.data.send import send
+from graphmamba.data import gather, static_batch
+from graphmamba.data.gather import (
+    DeviceGather,
+    Gather,
+    Plan,
+    bounds_of,
+    make_gather,
+    make_plan,
+    send,
+)
 from graphmamba.data.store import GraphStore
-from graphmamba.data.torch_gather import DeviceGather
 from graphmamba.errors import UserError
 from tests.data.test_store import GRAPHS, assert_equal, draw_graph
 from tests.helpers.processes import needs_triton, only_interpreted, run_apart
@@ -42,7 +47,7 @@ def assert_same_batches(gather: type, choices: list[list[int]]) -> None:
 @pytest.mark.parametrize("ids", CHOICES, ids=str)
 def test_rows_are_looked_up_alike(ids: list[int]) -> None:
     pytest.importorskip("numba")
-    from graphmamba.data.host_gather import HostGather
+    from graphmamba.data.gather_cpu import HostGather
 
     tables, chosen = GraphStore.from_pyg(LARGE).tables, np.array(ids, np.int64)
     plan, truth = HostGather(tables).plan(chosen), make_plan(bounds_of(tables), chosen)
@@ -64,7 +69,7 @@ def test_torch_rejects_graphs_that_are_not_there(wrong: int) -> None:
 @only_interpreted
 def test_the_interpreted_kernel_of_the_gpu_gives_the_same_bits() -> None:
     run_apart(
-        "from graphmamba.data.fused_gather import FusedGather\n"
+        "from graphmamba.data.gather_triton import FusedGather\n"
         "from tests.data.test_gather import FEW, assert_same_batches\n"
         "assert_same_batches(FusedGather, FEW)\n",
         TRITON_INTERPRET="1",
@@ -80,31 +85,31 @@ def test_a_gpu_gives_the_same_bits(ids: list[int]) -> None:
 
 @needs_triton
 def test_both_kernels_mean_the_same_by_a_task() -> None:
-    from graphmamba.data import fused_gather_kernels as fused
+    from graphmamba.data import gather_triton_kernels as fused
 
     for name in ("REPEAT", "ADD", "OWNER"):
-        assert getattr(fused, name).value == getattr(gather_jobs, name)
+        assert getattr(fused, name).value == getattr(gather, name)
 
 
 @needs_triton
 def test_columns_that_a_gpu_cannot_count_are_rejected() -> None:
-    from graphmamba.data.fused_gather import BLOCK, pack
+    from graphmamba.data.gather_triton import BLOCK, pack
 
-    jobs, most = np.array([[gather_jobs.COPY, 0, 4, 4, 0, 0]]), gather_jobs.MOST_VALUES
+    jobs, most = np.array([[gather.COPY, 0, 4, 4, 0, 0]]), gather.MOST_VALUES
     none = np.zeros(1, np.int64)
 
     def programs(values: int) -> int:
         return pack(jobs, [0], Plan(none, none[None], np.array([[0, values // 4]])))[1]
 
     assert programs(most) * BLOCK < 1 << 31
-    assert most + static_jobs.BLOCK < 1 << 31
+    assert most + static_batch.BLOCK < 1 << 31
     with pytest.raises(UserError, match=f"ids must .* at most {most} values, got {most + 4}"):
         programs(most + 4)
 
 
 def test_the_way_follows_from_the_device() -> None:
     pytest.importorskip("numba")
-    from graphmamba.data.host_gather import HostGather
+    from graphmamba.data.gather_cpu import HostGather
 
     tables = GraphStore.from_pyg(GRAPHS).tables
     chosen = make_gather(tables, CPU)

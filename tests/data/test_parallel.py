@@ -8,8 +8,8 @@ from threadpoolctl import threadpool_info
 from torch import Tensor
 
 from graphmamba.data import parallel
+from graphmamba.data.edges import source_order, target_order
 from graphmamba.data.parallel import Span, for_each_span, run_all, track
-from graphmamba.data.sort_edges import source_order, target_order
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric.data import Data
 
+from graphmamba.data.batch import topology_of
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.columns import topology_of
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphmamba.data.columns import topology_of
+from graphmamba.data.batch import topology_of
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.nn.model import GraphMamba
 from graphmamba.training.experiment import Experiment, load_experiment

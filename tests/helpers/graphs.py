@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 
 ODD_SIZES = (7, 1, 12, 0, 3)

@@ -9,7 +9,7 @@ from tests.helpers.processes import run_apart
 
 PREAMBLE = """
 import torch
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.ordering import NoiseSeed, OrderPolicy
 from graphmamba.nn import GraphMambaBlock, GraphMambaLayer
 from tests.helpers.graphs import random_rows, random_topology

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Data
 
 from graphmamba import GraphMambaLayer
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaGlobal, MambaBlock, MambaConfig
 from graphmamba.nn.exphormer import ExphormerStack

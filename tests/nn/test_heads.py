@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from graphmamba.data.batch import Topology
 from graphmamba.data.catalog import Task
-from graphmamba.data.topology import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn.heads import HEADS, HeadConfig, Mlp, UnitLength, pair_scores, pool
 from graphmamba.nn.norm import Dropout

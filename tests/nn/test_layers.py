@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from tests.helpers.graphs import one_graph, random_rows, random_topology, with_gate
 from tests.helpers.layers import LAYERS
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch_geometric.nn import GCNConv, GINConv, GINEConv
 
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn import GCN, GCNE, GINE, GatedGCN
 from tests.helpers.graphs import random_rows, random_topology, with_gate

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn import GraphMambaLayer, MambaBlock, MambaConfig
 from graphmamba.ordering import ABLATIONS, order_nodes

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Batch, Data
 
+from graphmamba.data.batch import Topology
 from graphmamba.data.catalog import CATALOG, Features
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
-from graphmamba.data.topology import Topology
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
 from graphmamba.nn import Attention, Backbone, BigBird, GPSLayer, GraphMambaLayer, Performer

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.ordering import OrderPolicy
 from graphmamba.ordering.permutation import BIN_BITS, _find_groups, _join, _keys, _sort
 from graphmamba.ordering.scores import NOISE_BITS, node_key

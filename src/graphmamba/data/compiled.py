@@ -6,7 +6,7 @@ from typing import Any
 from graphmamba.ops.compiled import fingerprint_of, kept
 
 _HERE = Path(__file__).parent
-SOURCES = [_HERE / "compiled.py", _HERE / "gather_jobs.py", *_HERE.rglob("*_kernels.py")]
+SOURCES = [_HERE / "compiled.py", _HERE / "gather.py", *_HERE.rglob("*_kernels.py")]
 """All that a kernel may draw on."""
 _FINGERPRINT = fingerprint_of(SOURCES)
 

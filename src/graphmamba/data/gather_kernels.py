@@ -9,7 +9,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from graphmamba.data.compiled import kernel
-from graphmamba.data.gather_jobs import ADD, COPY, OWNER
+from graphmamba.data.gather import ADD, COPY, OWNER
 from graphmamba.ops.compiled import helper
 
 LINE = 64
@@ -162,7 +162,7 @@ def fill(jobs, outs, ids, starts, ptrs):
     """Write every column of the graphs `ids`.
 
     Args:
-        jobs: [columns, 6] what to do, as `gather_jobs.Jobs` says.
+        jobs: [columns, 6] what to do, as `gather.Jobs` says.
         outs: [columns] addresses to write to.
         ids: [graphs] the graphs.
         starts: [tables, graphs] first row of each graph in its table.

@@ -13,10 +13,10 @@ from torch_geometric.data import Batch, Data
 
 from graphmamba.checks import check_choice
 from graphmamba.data.batch import make_batch
+from graphmamba.data.edges import source_order, target_order
 from graphmamba.data.from_pyg import Graphs, columns_of
 from graphmamba.data.gather import Gather, make_gather
 from graphmamba.data.parallel import Span, for_each_span
-from graphmamba.data.sort_edges import source_order, target_order
 from graphmamba.data.splits import SPLITS, Split
 from graphmamba.data.tables import (
     BY_SOURCE,

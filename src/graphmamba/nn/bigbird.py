@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmamba.checks import check_divides, check_least
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.nn.norm import Dropout, number_dropouts
 from graphmamba.nn.parts import GlobalModel
 from graphmamba.ops.random import draw_bits, take_bits

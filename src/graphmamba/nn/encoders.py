@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, relu
 from torch_geometric.data import Data
 
+from graphmamba.data.batch import column
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
-from graphmamba.data.columns import column
 from graphmamba.errors import UserError
 from graphmamba.nn.config import (
     EncoderConfig,

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphmamba.checks import check_divides, check_least
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.gps import GPSLayer

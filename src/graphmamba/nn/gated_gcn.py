@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_is, check_least
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn.norm import BatchNorm, Dropout, number_dropouts
 from graphmamba.nn.parts import LocalModel, required_edges

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmamba.checks import check_is, check_least
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.nn.parts import LocalModel, required_edges
 from graphmamba.ops.segments import sum_at_targets, take_sources
 

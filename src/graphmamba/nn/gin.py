@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmamba.checks import check_is, check_least
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.nn.norm import Dropout
 from graphmamba.nn.parts import LocalModel, required_edges
 from graphmamba.ops.activation import Activation, activation_function

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from graphmamba.checks import check_fraction
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn.norm import Dropout, NodeNorm, NormName, number_dropouts
 from graphmamba.nn.parts import LocalModel

@@ -8,8 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_is, check_least
-from graphmamba.data.columns import count_up_to
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology, count_up_to
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.gps import GPSLayer
 from graphmamba.nn.mamba import MambaBlock, MambaConfig

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from graphmamba.checks import check_fraction, check_least, check_types
+from graphmamba.data.batch import Topology
 from graphmamba.data.catalog import Level, Task
-from graphmamba.data.topology import Topology
 from graphmamba.nn.norm import Dropout, number_dropouts
 from graphmamba.ops.segment_max import max_segments
 from graphmamba.ops.segment_sum import sum_segments

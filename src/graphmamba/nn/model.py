@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_is, check_least
+from graphmamba.data.batch import Topology, column, required, topology_of
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features, Task
-from graphmamba.data.columns import column, required, topology_of
 from graphmamba.data.tables import LINKS
-from graphmamba.data.topology import Topology
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention, DenseLayout

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_fraction
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.ops.batch_norm import Running, reference
 from graphmamba.ops.batch_norm.drop import Drop, dropped

@@ -5,7 +5,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 
 

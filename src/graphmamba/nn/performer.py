@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from graphmamba.checks import check_divides, check_least
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.nn.attention import DenseLayout
 from graphmamba.nn.norm import Dropout
 from graphmamba.nn.parts import GlobalModel

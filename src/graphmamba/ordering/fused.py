@@ -8,7 +8,7 @@ import triton
 from jaxtyping import Int, Int32
 from torch import Tensor
 
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.ordering.fused_kernels import boundary_kernel, rank_kernel, word_kernel
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.ordering.scores import NodeKey

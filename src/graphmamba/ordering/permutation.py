@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int, Int32
 from torch import Tensor
 
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits, is_fused, take_bits
 from graphmamba.ordering.policy import OrderPolicy

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float32, Float64, Int
 from torch import Tensor
 
-from graphmamba.data.topology import Topology
+from graphmamba.data.batch import Topology
 from graphmamba.ops.random import draw_bits, take_bits
 from graphmamba.ordering.policy import OrderPolicy
 

@@ -17,8 +17,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import subgraph
 
 from graphmamba.checks import check_least
+from graphmamba.data.batch import topology_of
 from graphmamba.data.catalog import CATALOG
-from graphmamba.data.columns import topology_of
 from graphmamba.data.datasets.sources import SOURCES, open_benchmark, place_of
 from graphmamba.data.datasets.synthetic import sized_graphs
 from graphmamba.data.store import GraphStore

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 # The first and the last of these define the operators that the tables name.
 import graphmamba.ops
 import graphmamba.ops.selection  # noqa: F401
-from graphmamba.data.columns import topology_of
+from graphmamba.data.batch import topology_of
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention
 from graphmamba.nn.bigbird import BigBird

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphmamba.checks import check_least
+from graphmamba.data.batch import column, topology_of
 from graphmamba.data.catalog import Level, LossName
-from graphmamba.data.columns import column, topology_of
 from graphmamba.data.datasets.pcqm_contact import with_negatives
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import PAIRS, GraphStore

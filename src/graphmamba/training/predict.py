@@ -14,8 +14,8 @@ from torch_geometric.data import Batch
 
 from graphmamba.atomic import atomic_write
 from graphmamba.checks import check_least
+from graphmamba.data.batch import column
 from graphmamba.data.catalog import LossName, Task
-from graphmamba.data.columns import column
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS

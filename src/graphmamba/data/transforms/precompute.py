@@ -12,8 +12,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_least, check_types
+from graphmamba.data.batch import membership_of, required
 from graphmamba.data.cache import open_or_repair
-from graphmamba.data.columns import membership_of, required
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns, Pairs, is_pairs
 from graphmamba.data.transforms.centrality import eigenvector_centralities, eigenvector_centrality

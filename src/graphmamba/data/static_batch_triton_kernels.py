@@ -5,12 +5,12 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from graphmamba.data.fused_gather_kernels import job_of, owner_of, read_values, write_values
+from graphmamba.data.gather_triton_kernels import job_of, owner_of, read_values, write_values
 
 FIELDS = tl.constexpr(13)
-"""Numbers of a job; see `static_jobs`."""
+"""Numbers of a job; see `static_batch`."""
 REPEAT, PAIRS, ORDER, BEGIN, OWNER = (tl.constexpr(task) for task in (1, 2, 3, 4, 5))
-"""As in `static_jobs`; a test compares them."""
+"""As in `static_batch`; a test compares them."""
 GRAPHS = tl.constexpr(2)
 """The table with one row for each place, padding graphs included."""
 

@@ -6,10 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmamba.data.buffers import Buffers
-from graphmamba.data.gather_jobs import list_jobs, list_outs
+from graphmamba.data.gather import Buffers, Plan, bounds_of, check_ids, list_jobs, list_outs
 from graphmamba.data.gather_kernels import fill, look_up
-from graphmamba.data.plan import Plan, bounds_of, check_ids
 from graphmamba.data.tables import Numbers, Table
 
 

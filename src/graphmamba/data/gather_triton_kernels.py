@@ -6,10 +6,10 @@ import triton
 import triton.language as tl
 
 FIELDS = tl.constexpr(9)
-"""Numbers of a job: the six of `gather_jobs.Jobs`, the address to write to, its values, and the
+"""Numbers of a job: the six of `gather.Jobs`, the address to write to, its values, and the
 first program that works on it."""
 REPEAT, ADD, OWNER = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
-"""As in `gather_jobs`; a test compares them."""
+"""As in `gather`; a test compares them."""
 
 
 @no_type_check
