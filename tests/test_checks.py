@@ -16,16 +16,19 @@ from graphmamba.nn.config import (
 from graphmamba.nn.heads import HeadConfig
 from graphmamba.nn.mamba import MambaConfig
 from graphmamba.ordering.policy import OrderPolicy
-from graphmamba.training.experiment import Experiment, Recipe
+from graphmamba.training.experiment import Experiment, OptimConfig, TrainConfig
 from tests.helpers.typecheck import typecheck_off
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Recipe(batch_size="32"), "train.batch_size must be int, got '32'"),
-        (lambda: Recipe(loss="hinge"), "train.loss must be one of None, 'binary_cross_entropy'"),
-        (lambda: Recipe(average=True), "train.ema_decay must be a number, got True"),
+        (lambda: TrainConfig(batch_size="32"), "train.batch_size must be int, got '32'"),
+        (
+            lambda: TrainConfig(loss="hinge"),
+            "train.loss must be one of None, 'binary_cross_entropy'",
+        ),
+        (lambda: TrainConfig(ema_decay=True), "train.ema_decay must be a number, got True"),
         (lambda: ModelConfig(order="degree"), "model.ordering must be OrderPolicy, got 'degree'"),
         (lambda: ModelConfig(layers=2.0), "model.layers must be int, got 2.0"),
         (lambda: AttentionConfig(head_width="8"), "head_width must be int or None, got '8'"),
@@ -39,7 +42,7 @@ from tests.helpers.typecheck import typecheck_off
         (lambda: DataOptions(label=("a", 1)), r"label must be str or tuple of str, got \('a', 1\)"),
         (lambda: DataOptions(level="edge"), "level must be one of None, 'graph', 'node', 'link'"),
         (lambda: Experiment(sizes=(4, 2)), "sizes must be tuple of 3 int or None, got"),
-        (lambda: Experiment(recipe={}), r"recipe must be Recipe, got \{\}"),
+        (lambda: Experiment(train={}), r"train must be TrainConfig, got \{\}"),
         (lambda: Experiment(version="1"), "version must be int, got '1'"),
         (lambda: EncoderConfig(laplacian=16), "laplacian must be LaplacianConfig or None, got 16"),
     ],
@@ -51,4 +54,4 @@ def test_entries_of_another_type_are_rejected(make: Callable[[], object], messag
 
 def test_whole_numbers_are_numbers() -> None:
     with typecheck_off():
-        assert Recipe(learning_rate=1, weight_decay=0).learning_rate == 1
+        assert OptimConfig(lr=1, weight_decay=0).lr == 1

@@ -95,7 +95,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = DataSource(
         path="GRAPHS", label="taste", features=features, task=task, names=("sour", "sweet")
     )
-    experiment = Experiment(own=own, model=ModelConfig(channels=8, layers=1))
+    experiment = Experiment(data=own, model=ModelConfig(channels=8, layers=1))
     (root / "RUN").mkdir()
     weights = root / "RUN" / "best.safetensors"
     save_weights(weights, experiment.build(), experiment, class_names=own.names)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graphmamba.data.static_size import blocks_for, descending, do_fit, usual_lengths
+from graphmamba.data.batch import blocks_for, descending, do_fit, usual_lengths
 
 
 @pytest.mark.parametrize(

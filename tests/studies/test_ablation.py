@@ -103,7 +103,7 @@ def test_a_piece_that_is_the_paper_s_already_has_no_row() -> None:
     }
     rows = row_experiments("pascalvoc-sp", "plus", PLUS_ROWS, same)
     assert set(PLUS_ROWS) - rows.keys() == {"paper-order", "paper-block", "paper-layer"}
-    assert rows["paper-recipe"].recipe == load_experiment("pascalvoc-sp/graph-mamba", same).recipe
+    assert rows["paper-recipe"].optim == load_experiment("pascalvoc-sp/graph-mamba", same).optim
     # the layer of Peptides-func's has an activation of its own, and leaves this one as it is
     assert set(PLUS_ROWS) - row_experiments("peptides-func", "plus", PLUS_ROWS).keys() == {
         "paper-activation"

@@ -22,7 +22,7 @@ from graphmamba.training.weights import build_model, load_weights, save_weights
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
-    "sizes": [6, 4, 5],
+    "split_sizes": [6, 4, 5],
     "model.channels": 24,
     "model.layers": 1,
     "train.epochs": 2,

@@ -38,7 +38,10 @@ def peak() -> float:
         ({"model.channels": 2**62}, "the sizes of model, encoder and head are too large"),
         ({"model.channels": 2**15, "model.layers": 1000}, "must have at most"),
         ({"model.mamba.state": 10**9}, "must have at most"),
-        ({"sizes": [8, 4, 10**9]}, "sizes of test must be at most 1000000, got 1000000000"),
+        (
+            {"split_sizes": [8, 4, 10**9]},
+            "split_sizes of test must be at most 1000000, got 1000000000",
+        ),
         ({"head.layers": 10**9}, "head.layers must be at most 1000"),
         ({"model.ordering.eval_samples": 10**9}, "eval_samples must be at most 1000"),
     ],

@@ -22,7 +22,7 @@ from tests.training.test_step import make_step
         ("cpu", {}, 1, "needs a GPU"),
         ("cuda", {"sync_batchnorm": True}, 2, "sync_batchnorm"),
         ("cuda", {"sync_batchnorm": True}, 1, None),
-        ("cuda", {"accumulate": 2}, 2, None),
+        ("cuda", {"accumulate_grad_batches": 2}, 2, None),
     ],
 )
 def test_what_cannot_be_captured_says_why(

@@ -32,7 +32,7 @@ CASES = {
     "in parts": (
         "mnist/graph-mamba",
         {**NO_BATCH_NORM, "model.ordering.noise": "none", "train.batch_size": 2},
-        {"accumulate": 2},
+        {"accumulate_grad_batches": 2},
     ),
 }
 """Experiments whose loss is a mean over rows, and options."""

@@ -1,4 +1,4 @@
-"""Recipes and options as data."""
+"""Configs and options as data."""
 
 import json
 import math
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import Recipe, RunOptions
+from graphmamba.training.experiment import OptimConfig, RunOptions, TrainConfig
 from tests.helpers.typecheck import typecheck_off
 
 
@@ -28,10 +28,10 @@ def test_options_survive_json(options: RunOptions) -> None:
     [
         ({"device": "tpu"}, "device must be one of 'auto', 'cpu', 'cuda', got 'tpu'"),
         ({"precision": "16"}, "precision must be one of '32-true', 'bf16-mixed', got '16'"),
-        ({"fast": "yes"}, "fast must be one of"),
+        ({"cuda_graph": "yes"}, "cuda_graph must be one of"),
         ({"loggers": ("csv",)}, "loggers must be one of 'tensorboard', 'wandb', got 'csv'"),
         ({"devices": 0}, "devices must be at least 1, got 0"),
-        ({"accumulate": 0}, "accumulate must be at least 1, got 0"),
+        ({"accumulate_grad_batches": 0}, "accumulate_grad_batches must be at least 1, got 0"),
         ({"seed": -1}, "seed must be at least 0 and less than .*, got -1"),
         (
             {"seed": 1 << 63},
@@ -63,14 +63,15 @@ def test_options_that_cannot_work_are_rejected(options: dict[str, object], messa
         ({"loss": "hinge"}, "train.loss must be one of None, .*, got 'hinge'"),
         ({"batch_size": 0}, "train.batch_size must be at least 1, got 0"),
         ({"warmup": -1}, "optim.warmup must be at least 0, got -1"),
-        ({"clip": float("nan")}, "optim.max_grad_norm must be at least 0, got nan"),
-        ({"learning_rate": 0.0}, "optim.lr must be positive and finite, got 0.0"),
+        ({"max_grad_norm": float("nan")}, "optim.max_grad_norm must be at least 0, got nan"),
+        ({"lr": 0.0}, "optim.lr must be positive and finite, got 0.0"),
         ({"factor": 1.0}, "optim.factor must be between 0 and 1, got 1.0"),
-        ({"average": 1.0}, r"train.ema_decay must be in \[0, 1\), got 1.0"),
-        ({"average": -0.1}, r"train.ema_decay must be in \[0, 1\), got -0.1"),
-        ({"average": float("nan")}, r"train.ema_decay must be in \[0, 1\), got nan"),
+        ({"ema_decay": 1.0}, r"train.ema_decay must be in \[0, 1\), got 1.0"),
+        ({"ema_decay": -0.1}, r"train.ema_decay must be in \[0, 1\), got -0.1"),
+        ({"ema_decay": float("nan")}, r"train.ema_decay must be in \[0, 1\), got nan"),
     ],
 )
-def test_recipes_that_cannot_work_are_rejected(options: dict[str, object], message: str) -> None:
+def test_training_that_cannot_work_are_rejected(options: dict[str, object], message: str) -> None:
+    config = OptimConfig if message.startswith("optim") else TrainConfig
     with typecheck_off(), pytest.raises(UserError, match=message):
-        Recipe(**options)
+        config(**options)

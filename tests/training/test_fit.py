@@ -42,7 +42,7 @@ def test_it_learns_the_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "model.layers": 2,
         "encoder.laplacian.channels": 8,
         "encoder.laplacian.num_eigenvectors": 8,
-        "sizes": [80, 20, 20],
+        "split_sizes": [80, 20, 20],
         "train.batch_size": 4,
         "train.epochs": 4,
         "optim.warmup": 0,
@@ -163,7 +163,7 @@ def test_several_seeds_make_a_table(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "runs" / "results.json").read_text())
     assert written["seeds"] == [0, 1]
     assert written["scores"]["test"]["accuracy"]["mean"] == result.mean("test", "accuracy")
-    assert [run["folder"] for run in written["runs"]] == [
+    assert [run["run_dir"] for run in written["runs"]] == [
         str(tmp_path / "runs" / "seed-0"),
         str(tmp_path / "runs" / "seed-1"),
     ]
@@ -200,7 +200,7 @@ def test_wrong_pairs_are_drawn_where_a_set_has_right_ones_only(tmp_path: Path) -
     [
         ({"device": "cuda"}, "device must be one that this machine has, got 'cuda'"),
         ({"devices": 10_000}, "devices must be at most the .* here, got 10000"),
-        ({"fast": "on"}, "fast must be 'auto' or 'off', .* needs a GPU, .* got 'on'"),
+        ({"cuda_graph": "on"}, "cuda_graph must be 'auto' or 'off', .* needs a GPU, .* got 'on'"),
     ],
 )
 def test_machines_that_are_not_here_are_rejected(

@@ -185,7 +185,7 @@ def test_own_graphs_that_nobody_names_are_asked_for() -> None:
     ("given", "told"),
     [
         ({"experiment": "mnist"}, "experiment must be Experiment, got 'mnist': load_experiment"),
-        ({"options": {"label": "y"}}, "options must be DataOptions, got dict"),
+        ({"options": {"target": "y"}}, "options must be DataOptions, got dict"),
     ],
 )
 def test_what_is_no_experiment_is_rejected(given: dict[str, Any], told: str) -> None:

@@ -204,7 +204,7 @@ def test_graphs_without_features_and_labels() -> None:
     task = replace(own.data.task, classes=3, outputs=3)
     features = replace(own.data.features, node_columns=1, edges="none", edge_columns=0)
     source = DataSource(path="x", features=features, task=task, class_names=("r", "g", "b"))
-    experiment = Experiment(own=source, model=own.model)
+    experiment = Experiment(data=source, model=own.model)
     model = Predictor(experiment, experiment.build(), source.names)
     ring = torch.tensor([[0, 1, 2], [1, 2, 0]])
     found = model.predict([Data(edge_index=ring, num_nodes=3), Data(edge_index=ring, num_nodes=4)])
@@ -215,7 +215,7 @@ def model_of_numbers(columns: int) -> Predictor:
     own = small_experiment("mnist")
     features = replace(own.data.features, node_columns=columns, edges="none", edge_columns=0)
     source = DataSource(path="x", features=features, task=own.data.task)
-    experiment = Experiment(own=source, model=own.model)
+    experiment = Experiment(data=source, model=own.model)
     return Predictor(experiment, experiment.build())
 
 

@@ -60,7 +60,7 @@ def test_file_names_its_row_and_holds_only_what_differs(name: str) -> None:
     assert text.startswith("# ")
     assert CATALOG[benchmark].title in text.splitlines()[0]
     content = yaml.safe_load(text)
-    assert content.pop("benchmark") == benchmark
+    assert content.pop("dataset") == benchmark
     assert load_experiment(name).benchmark == benchmark
     assert_differs(content, asdict(Experiment()), name)
 
@@ -98,7 +98,7 @@ def test_overrides_by_dotted_key() -> None:
     assert changed.model.layers == 6
     assert changed.model.mamba.state == 8
     assert changed.encoder.laplacian is None
-    assert changed.recipe == load_experiment("peptides-func").recipe
+    assert changed.optim == load_experiment("peptides-func").optim
 
 
 @pytest.mark.parametrize(

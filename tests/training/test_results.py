@@ -35,7 +35,7 @@ def scored(value: float) -> RunResult:
 def test_content_is_strict_json() -> None:
     written = json.loads(json.dumps(RUN.content(), allow_nan=False))
     assert written["scores"]["test"] == {"loss": None, "accuracy": 0.8}
-    assert written["folder"] == "runs/one"
+    assert written["run_dir"] == "runs/one"
 
 
 def test_mean_and_deviation_are_those_of_published_tables() -> None:

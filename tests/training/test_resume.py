@@ -293,8 +293,8 @@ def test_a_full_disk_leaves_the_saved_state_intact(
     assert_same_run(folder, whole)
 
 
-def changed(**recipe: object) -> Experiment:
-    return replace(EXPERIMENT, recipe=replace(EXPERIMENT.recipe, **recipe))
+def changed(**train: object) -> Experiment:
+    return replace(EXPERIMENT, train=replace(EXPERIMENT.train, **train))
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def changed(**recipe: object) -> Experiment:
         (changed(epochs=9), {}, "train.epochs must be 3, as when the run was started, got 9"),
         (tiny_experiment(), {}, r"model.dropout must be 0.3, .* got 0.0"),
         (EXPERIMENT, {"seed": 1}, "seed must be 0, as when the run was started, got 1"),
-        (EXPERIMENT, {"accumulate": 2}, "accumulate must be 1, .* got 2"),
+        (EXPERIMENT, {"accumulate_grad_batches": 2}, "accumulate_grad_batches must be 1, .* got 2"),
     ],
 )
 def test_resuming_another_run_is_rejected(

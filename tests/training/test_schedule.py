@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from graphmamba.training.experiment import Recipe
+from graphmamba.training.experiment import OptimConfig
 from graphmamba.training.schedule import Schedule, set_rate, warmup_cosine
 
 
@@ -34,20 +34,20 @@ def test_run_of_warmup_alone() -> None:
 
 
 def test_a_plateau_lowers_the_rate_as_pytorch_does() -> None:
-    recipe = Recipe(schedule="plateau", learning_rate=0.1, patience=2, min_lr=0.03)
+    optim = OptimConfig(schedule="plateau", lr=0.1, patience=2, min_lr=0.03)
     losses = [1.0, 0.9, 0.9, 0.95, 0.89999, 0.8, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9]
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
         optimizer, factor=0.5, patience=2, min_lr=0.03
     )
-    ours = Schedule(recipe)
+    ours = Schedule(optim, 8)
     rates = []
     for epoch, loss in enumerate(losses):
         ours.observe(loss)
         theirs.step(loss)
         rates.append(ours.rate(epoch + 1))
         assert rates[-1] == optimizer.param_groups[0]["lr"]
-        again = Schedule(recipe)
+        again = Schedule(optim, 8)
         again.load_state_dict(json.loads(json.dumps(ours.state_dict())))
         assert again.state_dict() == ours.state_dict()
         ours = again
@@ -55,8 +55,8 @@ def test_a_plateau_lowers_the_rate_as_pytorch_does() -> None:
 
 
 def test_a_plateau_waits_anew_after_each_fall() -> None:
-    recipe = Recipe(schedule="plateau", learning_rate=0.1, patience=2, min_lr=0.01)
-    schedule, rates = Schedule(recipe), []
+    optim = OptimConfig(schedule="plateau", lr=0.1, patience=2, min_lr=0.01)
+    schedule, rates = Schedule(optim, 8), []
     for epoch in range(8):
         schedule.observe(1.0)
         rates.append(schedule.rate(epoch + 1))
@@ -65,8 +65,8 @@ def test_a_plateau_waits_anew_after_each_fall() -> None:
 
 @pytest.mark.parametrize("schedule", ["cosine", "constant"])
 def test_other_schedules_do_not_look_at_the_loss(schedule: str) -> None:
-    recipe = Recipe(schedule=schedule, learning_rate=0.1, warmup=2, epochs=8, patience=1)
-    one, other = Schedule(recipe), Schedule(recipe)
+    optim = OptimConfig(schedule=schedule, lr=0.1, warmup=2, patience=1)
+    one, other = Schedule(optim, 8), Schedule(optim, 8)
     for _ in range(5):
         one.observe(1.0)
     rates = [one.rate(epoch) for epoch in range(8)]

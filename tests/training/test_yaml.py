@@ -9,7 +9,7 @@ from graphmamba.cli import main
 from graphmamba.commands.overrides import Entries, take
 from graphmamba.errors import UserError
 from graphmamba.parse import read_yaml, words_in
-from graphmamba.training.experiment import Recipe, RunOptions, load_experiment
+from graphmamba.training.experiment import RunOptions, TrainConfig, load_experiment
 from graphmamba.training.run_dir import read_config
 from tests.helpers.typecheck import typecheck_off
 
@@ -63,7 +63,7 @@ def test_plain_yaml_means_what_it_did() -> None:
 @pytest.mark.parametrize("text", ["0x_", "!!int foo", "[" * 100_000, "&a [*a]", "9" * 5000])
 def test_odd_words_are_rejected_on_the_command_line_too(text: str) -> None:
     with pytest.raises(UserError, match=r"--epochs must be int, got"):
-        take(["--epochs", text], {"recipe": Entries(Recipe, "")}, [])
+        take(["--epochs", text], {"train": Entries(TrainConfig, "")}, [])
     with pytest.raises(UserError, match=r"words such as a,b|one of"):
         take(["--loggers", f"[{text}]]"], {"options": Entries(RunOptions, "")}, [])
 

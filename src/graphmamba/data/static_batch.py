@@ -13,10 +13,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphmamba.data.batch import bare_batch
+from graphmamba.data.batch import Blocks, bare_batch, do_fit
 from graphmamba.data.edges import edge_begins
 from graphmamba.data.gather import ADD, MOST_VALUES, Out, list_jobs, list_outs
-from graphmamba.data.static_size import Blocks, StaticSize, do_fit
+from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import BY_SOURCE, HIDDEN, LABELS, Column, Table, is_pairs
 from graphmamba.errors import UserError

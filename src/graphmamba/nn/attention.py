@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmamba.checks import check_divides, check_fraction
-from graphmamba.data.batch import Topology
-from graphmamba.data.static_size import Blocks
+from graphmamba.data.batch import Blocks, Topology
 from graphmamba.nn.parts import GlobalModel
 
 ALIGNED = 16

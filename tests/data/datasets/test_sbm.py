@@ -21,7 +21,7 @@ def graph_of(columns: GraphColumns, number: int) -> tuple[Tensor, Tensor, Tensor
     edges = columns.edge_index[:, slice(*columns.edge_ptr[number : number + 2].tolist())]
     size = nodes.stop - nodes.start
     adjacency = torch.zeros(size, size, dtype=torch.int64)
-    adjacency.index_put_((edges[0], edges[1]), torch.tensor(1), accumulate_grad_batches=True)
+    adjacency.index_put_((edges[0], edges[1]), torch.tensor(1), accumulate=True)
     return adjacency, columns.nodes["x"][nodes].argmax(dim=1), columns.nodes["y"][nodes]
 
 

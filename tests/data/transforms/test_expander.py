@@ -62,9 +62,7 @@ def test_loops_count_in_the_degrees_alone(nodes: int) -> None:
     edges = torch.cat([torch.stack([source, target]), torch.stack([target, source])], dim=1)
     joined = edges[:, edges[0] != edges[1]]
     adjacency = torch.zeros(nodes, nodes).double()
-    adjacency.index_put_(
-        tuple(joined), torch.ones(joined.shape[1]).double(), accumulate_grad_batches=True
-    )
+    adjacency.index_put_(tuple(joined), torch.ones(joined.shape[1]).double(), accumulate=True)
     gap = torch.linalg.eigvalsh(4 * torch.eye(nodes) - adjacency)[1]
     cancelled = torch.linalg.eigvalsh(torch.diag(adjacency.sum(dim=1)) - adjacency)[1]
     assert spectral_gap(edges, nodes) == pytest.approx(float(gap), abs=1e-5)

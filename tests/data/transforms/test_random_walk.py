@@ -10,7 +10,7 @@ PATH = to_undirected(torch.tensor([[0, 1], [1, 2]]))
 
 
 def test_return_probabilities_of_a_path() -> None:
-    returns = return_probabilities(PATH, nodes=3, walks=4)
+    returns = return_probabilities(PATH, nodes=3, walk_length=4)
     expected = torch.tensor([[0, 0.5, 0, 0.5], [0, 1, 0, 1], [0, 0.5, 0, 0.5]])
     assert torch.allclose(returns, expected)
 
@@ -20,9 +20,7 @@ def test_return_probabilities_are_those_of_dense_powers(nodes: int) -> None:
     generator = torch.Generator().manual_seed(0)
     edges = torch.randint(nodes, (2, 3 * nodes), generator=generator)
     adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
-    adjacency.index_put_(
-        tuple(edges), torch.ones(1, dtype=torch.float64), accumulate_grad_batches=True
-    )
+    adjacency.index_put_(tuple(edges), torch.ones(1, dtype=torch.float64), accumulate=True)
     transition = adjacency / adjacency.sum(dim=1, keepdim=True).clamp_min(1.0)
     powers = [torch.linalg.matrix_power(transition, step) for step in (1, 2, 3, 4)]
     expected = torch.stack([power.diagonal() for power in powers], dim=1).float()
@@ -32,4 +30,4 @@ def test_return_probabilities_are_those_of_dense_powers(nodes: int) -> None:
 def test_return_probabilities_of_loops_and_dead_ends() -> None:
     edges = torch.tensor([[0, 1], [0, 2]])
     expected = torch.tensor([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
-    assert torch.equal(return_probabilities(edges, nodes=3, walks=2), expected)
+    assert torch.equal(return_probabilities(edges, nodes=3, walk_length=2), expected)
