@@ -4,7 +4,12 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from graphmamba.checks import check_is
+from graphmamba.data.catalog import Level
+from graphmamba.data.custom.labels import label_statistics
 from graphmamba.data.custom.open import open_custom
 from graphmamba.data.custom.options import DataOptions, DataSource, check_read
 from graphmamba.data.custom.pyg import from_graphs
@@ -49,7 +54,7 @@ def open_data(
     found = open_custom(experiment.data.path, options, data_dir, draws_split=draws_split)
     found = found.with_columns(asked)
     data = experiment.data.described(found.features, found.task, found.names)
-    experiment = replace(experiment, data=data)
+    experiment = with_statistics(replace(experiment, data=data), found.store)
     experiment.check_loss()
     return experiment, found.store
 
@@ -75,12 +80,33 @@ def take_graphs(
     found = from_graphs(graphs, options.rule, options.level)
     data = DataSource.of(options).described(found.features, found.task, found.names)
     experiment = replace(experiment, data=data, split_sizes=None)
+    split = found.columns.split
+    if split is None:
+        graphs_in_all = len(found.columns.node_ptr) - 1
+        split = random_split(graphs_in_all, options.split_ratios, options.split_seed)
+    experiment = with_statistics(experiment, GraphStore(replace(found.columns, split=split)))
     experiment.check_loss()
     columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))
-    split = columns.split
-    if split is None:
-        split = random_split(len(columns.node_ptr) - 1, options.split_ratios, options.split_seed)
     return experiment, GraphStore(replace(columns, split=split))
+
+
+def with_statistics(experiment: Experiment, store: GraphStore) -> Experiment:
+    """Tell an experiment what the training labels of custom graphs are like, where it is known."""
+    data = experiment.data
+    if data is None or data.labels is None or data.labels.level == "link" or store.split is None:
+        return experiment
+    y = labels_in(store, data.labels.level, "train")
+    found = label_statistics(y, data.labels, standardizes=data.standardize_targets)
+    return replace(experiment, data=replace(data, statistics=found))
+
+
+def labels_in(store: GraphStore, level: Level, split: str) -> Tensor:
+    """Labels of the graphs or nodes of a split, on the CPU."""
+    table = store.tables[f"{level}s"]
+    ptr = torch.from_numpy(table.ptr)
+    is_in = torch.zeros(len(store), dtype=torch.bool)
+    is_in[store.split_ids(split).cpu()] = True
+    return table.given("y").cpu()[is_in.repeat_interleave(ptr.diff())]
 
 
 READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y"}
