@@ -184,6 +184,8 @@ LOSSES: dict[LossName, Callable[..., Scalar]] = {
     "link_cross_entropy": link_cross_entropy,
     "link_l1": link_l1,
 }
+
+
 def check_fits(argument: str, loss: LossName, task: Task) -> None:
     """Reject a loss that cannot read the labels of a task, or reads them as something else."""
     if loss not in task.losses:

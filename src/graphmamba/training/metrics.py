@@ -522,7 +522,5 @@ def make_metrics(task: Task, names: Sequence[MetricName] = ()) -> list[Metric]:
         names: Which of its metrics; none for the one that models are chosen by.
     """
     names = names or (task.metric,)
-    found = [
-        (part, [name for name in names if name in part.scores]) for part in PARTS[task.kind]
-    ]
+    found = [(part, [name for name in names if name in part.scores]) for part in PARTS[task.kind]]
     return [part(task, own) for part, own in found if own]

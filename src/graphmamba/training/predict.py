@@ -26,6 +26,7 @@ from graphmamba.ops.random import draw_bits
 from graphmamba.training.evaluate import evaluating
 from graphmamba.training.losses import Objective
 
+
 @dataclass(frozen=True)
 class Predictions:
     """One row for each graph, node or pair, in the order of the graphs."""

@@ -428,9 +428,7 @@ class LabelStatistics:
         return tuple((known - count) / count if count else 1.0 for count, known in both)
 
 
-def label_statistics(
-    y: Tensor, task: Task, *, standardizes: bool = True
-) -> LabelStatistics | None:
+def label_statistics(y: Tensor, task: Task, *, standardizes: bool = True) -> LabelStatistics | None:
     """Count, or measure, the labels of the training split; links have none.
 
     Args:
