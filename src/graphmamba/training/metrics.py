@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -128,7 +127,7 @@ def log_loss_of_answers(prediction: Columns, target: Columns) -> float:
 
 
 def macro_f1_of_answers(prediction: Columns, target: Columns) -> float:
-    """F1 of each column, yes above probability 1/2; mean over columns with a yes, true or guessed."""
+    """F1 of each column, yes above 1/2; mean over columns with a yes, true or guessed."""
     right, both = _answers_right(prediction, target)
     return _mean((2 * right / both)[both != 0].tolist())
 

@@ -26,7 +26,7 @@ LONGEST = 24
 def understood(experiment: Experiment, store: GraphStore) -> tuple[str, ...]:
     """Say what is learned from what; of custom graphs also what may be meant otherwise.
 
-    Such as `task: node classification, 3 classes (a 12, b 9, c 20), metric accuracy, 20/9/12 nodes`.
+    Such as `task: node classification, 2 classes (a 12, b 9), metric accuracy, 9/6/6 nodes`.
     """
     task, data = experiment.dataset_info.task, experiment.data
     metric = metric_title(task.metric)
