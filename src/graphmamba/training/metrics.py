@@ -7,7 +7,7 @@ and sums of numbers are rounded once (`math.fsum`), so that their order does not
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,6 +19,7 @@ from graphmamba.nn.heads import pair_scores
 from graphmamba.training.losses import Links
 
 
+@runtime_checkable
 class Metric(Protocol):
     """What all metrics can do; several that need the same state are one."""
 
@@ -48,7 +49,7 @@ class _Rows:
         self._names, self._outputs = names, task.outputs
         self._rows: list[Float[Tensor, "_ both"]] = []
 
-    def update(self, prediction: Columns, target: Columns) -> None:
+    def update(self, prediction: Columns, target: Any) -> None:
         """Take in one batch."""
         self._rows.append(torch.cat([prediction.detach(), target], dim=1).double())
 
