@@ -15,7 +15,7 @@ from graphmamba.data.custom.options import DataOptions, DataSource, check_read
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.from_pyg import Graphs
-from graphmamba.data.splits import random_split
+from graphmamba.data.splits import SPLITS, random_split
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
 from graphmamba.data.transforms.precompute import add_precomputed
@@ -93,20 +93,30 @@ def take_graphs(
 def with_statistics(experiment: Experiment, store: GraphStore) -> Experiment:
     """Tell an experiment what the training labels of custom graphs are like, where it is known."""
     data = experiment.data
-    if data is None or data.labels is None or data.labels.level == "link" or store.split is None:
+    if data is None or data.labels is None or data.labels.level == "link":
+        return experiment
+    table = store.tables[f"{data.labels.level}s"]
+    if store.split is None and NODE_SPLIT not in table.columns:
         return experiment
     y = labels_in(store, data.labels.level, "train")
     found = label_statistics(y, data.labels, standardizes=data.standardize_targets)
     return replace(experiment, data=replace(data, statistics=found))
 
 
+NODE_SPLIT = "node_split"
+"""Column with the split of each node, where training, validation and test share graphs."""
+
+
 def labels_in(store: GraphStore, level: Level, split: str) -> Tensor:
     """Labels of the graphs or nodes of a split, on the CPU."""
     table = store.tables[f"{level}s"]
-    ptr = torch.from_numpy(table.ptr)
-    is_in = torch.zeros(len(store), dtype=torch.bool)
-    is_in[store.split_ids(split).cpu()] = True
-    return table.given("y").cpu()[is_in.repeat_interleave(ptr.diff())]
+    if NODE_SPLIT in table.columns:
+        is_in = table.given(NODE_SPLIT).cpu() == SPLITS[split]
+    else:
+        chosen = torch.zeros(len(store), dtype=torch.bool)
+        chosen[store.split_ids(split).cpu()] = True
+        is_in = chosen.repeat_interleave(torch.from_numpy(table.ptr).diff())
+    return table.given("y").cpu()[is_in]
 
 
 READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y"}

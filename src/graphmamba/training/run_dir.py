@@ -438,7 +438,7 @@ def _leave_out_explosions(panel: Any, values: Sequence[float]) -> None:
     if not len(finite):
         return
     low, middle, high = np.quantile(finite, (0.25, 0.5, 0.75))
-    reach = FAR * max(high - low, abs(middle) / FAR)
+    reach = max(FAR * (high - low), abs(middle), 1.0)
     kept = finite[abs(finite - middle) <= reach]
     if beyond := len(finite) - len(kept):
         margin = 0.05 * (kept.max() - kept.min() or 1.0)

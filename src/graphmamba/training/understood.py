@@ -39,7 +39,7 @@ def understood(experiment: Experiment, store: GraphStore) -> tuple[str, ...]:
         sizes = "/".join(str(int(counts[store.split_ids(split)].sum())) for split in SPLITS)
         return (f"task: {task.in_words}, metric {metric}, {sizes} pairs",)
     splits = [labels_in(store, task.level, split) for split in SPLITS]
-    y = torch.cat(splits)
+    y = store.tables[f"{task.level}s"].given("y").cpu()
     sizes = "/".join(str(int(_is_labelled(each).sum())) for each in splits)
     missing = int((~_is_labelled(y)).sum())
     told = f"task: {task.in_words}, {_labels(task, data.class_names, y)}, metric {metric}, "
