@@ -110,7 +110,8 @@ def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) ->
         rule: What the user states.
         where: What a message calls a row.
     """
-    columns = {name: _without_missing(cells) for name, cells in columns.items()}
+    stated = rule.classes if isinstance(rule.classes, tuple) else ()
+    columns = {name: _without_missing(cells, stated) for name, cells in columns.items()}
     if len(columns) > 1 and rule.task in (None, "multi-label"):
         columns = {name: _answers_as_numbers(cells) for name, cells in columns.items()}
     kind = rule.task or _read_kind(columns, rule, where)
@@ -204,11 +205,13 @@ def _check_spelling(name: str, names: tuple[str, ...], where: Callable[[str], st
             )
 
 
-def _without_missing(cells: list[str]) -> list[str]:
-    """Empty the cells that say that there is no label."""
+def _without_missing(cells: list[str], stated: tuple[str, ...]) -> list[str]:
+    """Empty the cells that say that there is no label, unless that is a stated class."""
     has_numbers = any(np.isfinite(parse_number(cell, or_else=np.inf)) for cell in cells)
     missing = MISSING_NUMBERS if has_numbers else MISSING
-    return ["" if cell.strip().lower() in missing else cell for cell in cells]
+    return [
+        "" if cell not in stated and cell.strip().lower() in missing else cell for cell in cells
+    ]
 
 
 def _answers_as_numbers(cells: list[str]) -> list[str]:
@@ -275,7 +278,7 @@ def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
         values = _signed(values, where)
     kind = rule.task or _kind_of_numbers(values, rule)
     if kind != "classes":
-        if kind == "multi-label" and _are_signed(values.numpy()):
+        if kind == "multi-label" and _are_signed(values.double().numpy()):
             values = (values.double() + 1) / 2
         elif kind == "multi-label" and not values.is_floating_point():
             values = values.double().masked_fill(values == -1, torch.nan)
