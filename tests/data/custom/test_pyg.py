@@ -175,3 +175,16 @@ def test_edges_that_lie_elsewhere_are_not_passed_over() -> None:
     mixed["paper"].x, mixed["y"] = torch.ones(3, 1), torch.tensor(1)
     with typecheck_off(), pytest.raises(UserError, match="graph 0 must be Data, got HeteroData"):
         from_graphs([mixed])
+
+
+def test_words_are_classes_by_their_names() -> None:
+    edges = torch.tensor([[0], [1]])
+    words = ["toxic", "safe", "", "toxic"]
+    graphs = [Data(x=torch.ones(2, 1), edge_index=edges, y=word) for word in words]
+    own = from_graphs(graphs)
+    assert own.names == ("safe", "toxic")
+    assert own.columns.graphs["y"].tolist() == [1, 0, -1, 1]
+    nodes = [Data(x=torch.ones(2, 1), edge_index=edges, y=["b", "a"]) for _ in range(2)]
+    assert from_graphs(nodes).columns.nodes["y"].tolist() == [1, 0, 1, 0]
+    with pytest.raises(UserError, match="graph 0: y must be one of 'safe', 'odd', got 'toxic'"):
+        from_graphs(graphs, LabelRule(classes=("safe", "odd")))
