@@ -78,7 +78,7 @@ def expected_of_columns(name: str, prediction: Tensor, target: Tensor) -> float:
     each = {
         "average_precision": lambda p, y: theirs.average_precision_score(y, p),
         "roc_auc": lambda p, y: theirs.roc_auc_score(y, p),
-        "macro_f1": lambda p, y: theirs.f1_score(y, p > 0),
+        "macro_f1": lambda p, y: theirs.f1_score(y.int(), (p > 0).int()),
         "rmse": lambda p, y: theirs.root_mean_squared_error(y, p),
         "r2": lambda p, y: theirs.r2_score(y, p),
         "spearman": lambda p, y: scipy.stats.spearmanr(y, p).statistic,
@@ -88,7 +88,7 @@ def expected_of_columns(name: str, prediction: Tensor, target: Tensor) -> float:
     output, label = (torch.cat(parts) for parts in zip(*columns, strict=True))
     return {
         "mean_absolute_error": lambda: theirs.mean_absolute_error(label, output),
-        "micro_f1": lambda: theirs.f1_score(label, output > 0),
+        "micro_f1": lambda: theirs.f1_score(label.int(), (output > 0).int()),
         "log_loss": lambda: theirs.log_loss(label, output.sigmoid()),
     }[name]()
 

@@ -88,7 +88,8 @@ class Bars(Silent):
         )
         # custom graphs and folders have names that may look like markup
         self._console.print(Text.assemble((start.experiment.dataset_info.title, "bold"), told))
-        self._console.print(Text("\n".join(start.understood)))
+        if start.understood:
+            self._console.print(Text("\n".join(start.understood)))
         self._progress = Progress(
             TextColumn("{task.description:>12}"),
             BarColumn(bar_width=24),

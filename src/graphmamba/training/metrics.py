@@ -255,7 +255,9 @@ def average_precision_of_classes(logits: Columns, is_class: Columns) -> float:
     return average_precision(*_one_against_rest(logits, is_class))
 
 
-def _one_against_rest(logits: Columns, is_class: Columns) -> tuple[Columns, Columns]:
+def _one_against_rest(
+    logits: Columns, is_class: Columns
+) -> tuple[Float[Tensor, "rows scores"], Float[Tensor, "rows scores"]]:
     """Scores and answers of each class; of two classes those of the second alone."""
     if logits.shape[1] == 2:  # noqa: PLR2004
         # the order of the probabilities, which may round to 1 together

@@ -120,7 +120,9 @@ def _class_words(graphs: list[Data]) -> list[list[str]] | None:
         isinstance(row, list) and row and all(isinstance(word, str) for word in row) for row in rows
     )
     # numbers in quotes are rejected as any text that stands where numbers are expected
-    has_names = is_words and any(not word.lstrip("-").isdecimal() for row in rows for word in row)
+    has_names = is_words and any(
+        word and not word.lstrip("-").isdecimal() for row in rows for word in row
+    )
     return rows if has_names else None
 
 
