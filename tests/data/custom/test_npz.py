@@ -146,8 +146,6 @@ def test_what_is_stated_counts(tmp_path: Path) -> None:
         ({"split": [0]}, "split must be whole numbers [2]"),
         ({"y": [0, 1, 2]}, "y must have a row for each of 2 graphs or 4 nodes, got 3"),
         ({"y": 1}, "y must have a row"),
-        ({"y": [1, -2]}, "graph 1, row 0: y must be in 0 to 1"),
-        ({"y": [0, 5000]}, "y must be below 1000"),
         ({"y": [-1, -1]}, "y must hold a label somewhere"),
         ({"y": [np.nan, np.nan]}, "y must hold a label somewhere"),
         ({"y": [[np.nan, np.nan]] * 2}, "y must hold a label somewhere"),

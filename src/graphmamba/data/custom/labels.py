@@ -27,6 +27,8 @@ MOST_CLASSES = 1000
 FEW = 20
 """Up to so many different whole numbers are classes, and up to this class gaps are no wonder: a
 small set may lack some."""
+MANY = 100
+"""Beyond so many different whole numbers they are targets where most occur once."""
 WHOLE = re.compile(r"(-?\d+)(\.0*)?")
 """A whole number, with the decimals that pandas gives it where a column has gaps."""
 Where = Callable[[int], str]
@@ -57,13 +59,18 @@ def parse_number(cell: str, or_else: float) -> float:
 def are_targets(counts: Mapping[int, int]) -> bool:
     """Whether whole numbers, with how often each occurs, are targets and not classes.
 
-    They are where most occur only once, and there are many or they leave most numbers out; classes
-    could not be learned from one example.
+    They are where most occur only once, and they are very many or leave most numbers out, and where
+    hardly any occurs again: classes could not be learned from one example.
     """
-    highest = max(counts, default=0)
-    has_gaps = highest >= FEW and 2 * len(counts) < highest + 1
-    few_repeat = 2 * sum(count == 1 for count in counts.values()) > len(counts)
-    return len(counts) > MOST_CLASSES or (few_repeat and (len(counts) > FEW or has_gaps))
+    different, highest = len(counts), max(counts, default=0)
+    has_gaps = highest >= FEW and 2 * different < highest + 1
+    few_repeat = 2 * sum(count == 1 for count in counts.values()) > different
+    hardly_any_repeats = different > FEW and 4 * sum(counts.values()) < 5 * different
+    return (
+        different > MOST_CLASSES
+        or hardly_any_repeats
+        or (few_repeat and (has_gaps or different > MANY))
+    )
 
 
 @dataclass(frozen=True)
@@ -286,7 +293,7 @@ def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
         targets = _targets(values, kind, where)
         is_empty = targets.isnan().all(dim=0)
         if targets.numel() and bool(is_empty.all() or (rule.task is None and is_empty.any())):
-            which = f" column {int(is_empty.nonzero()[0])}" if values.shape[1] > 1 else ""
+            which = "" if is_empty.all() else f" column {int(is_empty.nonzero()[0])}"
             raise UserError(f"y{which} must hold a label somewhere, got none")
         return Labels(kind, targets, names)
     if values.shape[1] != 1:
