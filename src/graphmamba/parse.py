@@ -15,8 +15,9 @@ from graphmamba.errors import UserError
 Config = TypeVar("Config")
 BITS = 63
 """Of the largest whole number."""
-ALIKE = 0.7
-"""Share of letters from which one word may be meant for another: `patern` and `pattern`."""
+ALIKE, VERY_ALIKE = 0.7, 0.85
+"""Share of letters from which one word may be meant for another, `patern` and `pattern`; and from
+which for another name of it, `lerning_rate` and `learning_rate`."""
 
 
 OTHER_NAMES = {
@@ -32,17 +33,6 @@ OTHER_NAMES = {
     "batch": "batch_size",
     "bs": "batch_size",
     "criterion": "loss",
-    "acc": "accuracy",
-    "auc": "roc_auc",
-    "auroc": "roc_auc",
-    "ap": "average_precision",
-    "f1": "macro_f1",
-    "mae": "mean_absolute_error",
-    "r2_score": "r2",
-    "matthews_corrcoef": "mcc",
-    "bce": "binary_cross_entropy",
-    "ce": "cross_entropy",
-    "mean_squared_error": "mse",
     "pos_weight": "positive_weights",
     "class_weight": "class_weights",
     "depth": "layers",
@@ -78,6 +68,20 @@ OTHER_NAMES = {
     "save_dir": "run_dir",
 }
 """What other programs call our keys, by the last part of each."""
+OTHER_VALUES = {
+    "acc": "accuracy",
+    "auc": "roc_auc",
+    "auroc": "roc_auc",
+    "ap": "average_precision",
+    "f1": "macro_f1",
+    "mae": "mean_absolute_error",
+    "r2_score": "r2",
+    "matthews_corrcoef": "mcc",
+    "bce": "binary_cross_entropy",
+    "ce": "cross_entropy",
+    "mean_squared_error": "mse",
+}
+"""What they call metrics and losses."""
 
 
 def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Config:
@@ -134,7 +138,12 @@ def similar(word: str, words: Iterable[str]) -> str | None:
         if named:
             return max(named, key=fits)
     closest = max(listed, key=lambda each: (_likeness(word, each), fits(each)), default=None)
-    return closest if closest is not None and _likeness(word, closest) >= ALIKE else None
+    if closest is not None and _likeness(word, closest) >= ALIKE:
+        return closest
+    # another name, mistyped
+    other = max(OTHER_NAMES, key=lambda each: _ratio(last, each))
+    named = [each for each in listed if _last(each) == OTHER_NAMES[other]]
+    return max(named, key=fits) if named and _ratio(last, other) >= VERY_ALIKE else None
 
 
 def _last(name: str) -> str:
@@ -287,7 +296,10 @@ def _convert_choice(value: object, choices: tuple[object, ...], where: str) -> o
     try:
         check_choice(where, value, choices)
     except UserError as error:
-        closest = similar(value, map(str, choices)) if isinstance(value, str) and value else None
+        word = value if isinstance(value, str) else ""
+        closest = OTHER_VALUES.get(word.lower())
+        if closest not in choices:
+            closest = similar(word, map(str, choices)) if word else None
         if closest is None:
             raise
         raise UserError(f"{error}; did you mean '{closest}'?") from None
