@@ -15,9 +15,8 @@ from graphmamba.errors import UserError
 Config = TypeVar("Config")
 BITS = 63
 """Of the largest whole number."""
-ALIKE, VERY_ALIKE = 0.7, 0.85
-"""Share of letters from which one word may be meant for another, `patern` and `pattern`; and from
-which for another name of it, `lerning_rate` and `learning_rate`."""
+ALIKE = 0.7
+"""Share of letters from which one word may be meant for another: `patern` and `pattern`."""
 
 
 OTHER_NAMES = {
@@ -125,7 +124,7 @@ def suggest(word: str, words: Collection[str], otherwise: str | None = None) -> 
 def similar(word: str, words: Iterable[str]) -> str | None:
     """Find what may have been meant: by its last part, by another name for that, by spelling.
 
-    So `learning_rate` is `optim.lr`, and `layer` is `model.layers`.
+    So `learning_rate` is `optim.lr`, and `lerning_rate` is too.
     """
     listed, last = list(words), _last(word)
 
@@ -140,10 +139,11 @@ def similar(word: str, words: Iterable[str]) -> str | None:
     closest = max(listed, key=lambda each: (_likeness(word, each), fits(each)), default=None)
     if closest is not None and _likeness(word, closest) >= ALIKE:
         return closest
-    # another name, mistyped
-    other = max(OTHER_NAMES, key=lambda each: _ratio(last, each))
-    named = [each for each in listed if _last(each) == OTHER_NAMES[other]]
-    return max(named, key=fits) if named and _ratio(last, other) >= VERY_ALIKE else None
+    for other in difflib.get_close_matches(last, OTHER_NAMES, cutoff=ALIKE):
+        named = [each for each in listed if _last(each) == OTHER_NAMES[other]]
+        if named:
+            return max(named, key=fits)
+    return None
 
 
 def _last(name: str) -> str:
