@@ -14,12 +14,12 @@ pytest.importorskip("numba")
 
 from graphmamba.data import compiled as data
 from graphmamba.ops import cpu_compiled as ops
-from graphmamba.ops.compiled import fingerprint_of
+from graphmamba.ops.cpu_compile import fingerprint_of
 
 KERNELS = """
 from pathlib import Path
 from constants import NUMBER
-from graphmamba.ops.compiled import fingerprint_of, kept
+from graphmamba.ops.cpu_compile import fingerprint_of, kept
 
 def number():
     return NUMBER

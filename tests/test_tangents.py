@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from graphmamba import GatedGCNConv, causal_conv1d, selective_scan
-from graphmamba.ops.options import Backend
+from graphmamba.ops.backends import Backend
 
 ENDS = torch.tensor([0, 2, 5])
 EDGES = torch.tensor([[0, 0, 2], [0, 1, 1]])

@@ -5,7 +5,7 @@ import torch
 
 from graphmamba.errors import UserError
 from graphmamba.ops import available_backends, backends, causal_conv1d
-from graphmamba.ops.options import Backend
+from graphmamba.ops.backends import Backend
 from tests.helpers import conv_calls
 from tests.helpers.agreement import assert_bit_equal
 from tests.helpers.doors import conv_by_door, scan_by_door

@@ -6,7 +6,7 @@ import pytest
 from numba import njit
 
 from graphmamba.ops import vector_math
-from graphmamba.ops.lanes import load, load_part, splat, store, store_part, total
+from graphmamba.ops.cpu_vectors import load, load_part, splat, store, store_part, total
 
 Function = Callable[[np.ndarray], np.ndarray]
 

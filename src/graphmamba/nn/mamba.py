@@ -12,9 +12,9 @@ from torch.nn.functional import linear
 from graphmamba.checks import check_choice, check_is, check_least, check_types
 from graphmamba.errors import UserError
 from graphmamba.ops import causal_conv1d, checks, selective_scan
-from graphmamba.ops.checks import MOST_TAPS
-from graphmamba.ops.options import Backend, Discretization
-from graphmamba.ops.tensor_checks import check_float_type
+from graphmamba.ops.backends import Backend
+from graphmamba.ops.checks import MOST_TAPS, check_float_type
+from graphmamba.ops.selective_scan.reference import Discretization
 from graphmamba.ordering.policy import Direction
 
 DT_MIN, DT_MAX = 1e-3, 1e-1

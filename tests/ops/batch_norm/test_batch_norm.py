@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from graphmamba.ops.fusing import FusedBackend
 from torch import Tensor, nn
 from torch.nn import functional
 
 from graphmamba.errors import UserError
 from graphmamba.nn.norm import BatchNorm
 from graphmamba.ops.batch_norm import Drop, Running, batch_norm_act
-from graphmamba.ops.batch_norm.drop import dropped
-from graphmamba.ops.fusing import FusedBackend
+from graphmamba.ops.dropout import dropped
 from tests.helpers.agreement import assert_as_exact, max_error
 from tests.helpers.norm_calls import SMALL, Case, compute
 from tests.helpers.processes import only_interpreted, run_apart

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphmamba.ops.batch_norm.drop import Drop, dropped, factors
+from graphmamba.ops.dropout import Drop, dropped, factors
 
 SEED = torch.tensor(-8_000_000_000_000_000_001)
 

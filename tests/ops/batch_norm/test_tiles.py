@@ -12,7 +12,7 @@ pytestmark = needs_triton
 def test_programs_are_as_many_as_have_work_and_no_more_than_allowed(
     rows: int, channels: int
 ) -> None:
-    from graphmamba.ops.batch_norm.tiles import Tile, cut
+    from graphmamba.ops.batch_norm.triton import Tile, cut
 
     tile = Tile(rows=64, channels=32, programs=100)
     grid = cut(rows, channels, tile, most=20)
@@ -31,6 +31,6 @@ def test_programs_are_as_many_as_have_work_and_no_more_than_allowed(
     ("channels", "width"), [(96, 32), (48, 16), (16, 16), (3, 16), (52, 32), (88, 32)]
 )
 def test_blocks_of_channels_leave_little_empty(channels: int, width: int) -> None:
-    from graphmamba.ops.batch_norm.tiles import Tile, cut
+    from graphmamba.ops.batch_norm.triton import Tile, cut
 
     assert cut(1_000, channels, Tile(channels=32)).constants["C"] == width

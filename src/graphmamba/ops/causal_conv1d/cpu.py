@@ -7,10 +7,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.ops.arrays import LANES, add_groups, as_parameter, as_rows, fill_up, real_type
 from graphmamba.ops.causal_conv1d.cpu_kernels import GROUP, conv_backward, conv_forward
-from graphmamba.ops.threads import share_out
-from graphmamba.ops.visits import sum_visits
+from graphmamba.ops.cpu_arrays import (
+    LANES,
+    add_groups,
+    as_parameter,
+    as_rows,
+    fill_up,
+    real_type,
+    share_out,
+    sum_visits,
+)
 
 
 def forward(
@@ -19,20 +26,22 @@ def forward(
     bias: Float[Tensor, " inner"] | None,
     cu_seqlens: Int[Tensor, " boundaries"],
     order: Int[Tensor, " steps"] | None,
+    permutation: bool,  # noqa: ARG001 - it matters to gradients alone
     activation: bool,
     reverse: bool,
-) -> Float[Tensor, "steps inner"]:
-    """The output, in step order."""
+) -> tuple[Float[Tensor, "steps inner"], Float[Tensor, " 0"]]:
+    """The output, in step order; nothing is kept, since `backward` computes again what it wants."""
     inputs = _inputs(x, weight, bias, cu_seqlens, order, reverse)
     steps = len(inputs.walked)
     out = torch.empty((steps, x.shape[1]), dtype=real_type(x))
     convolve, groups = conv_forward(inputs.weight.dtype), -(-steps // GROUP)
     share_out(convolve, groups, *inputs, activation, reverse, out.numpy(), np.arange(steps))
-    return out.to(x.dtype)
+    return out.to(x.dtype), weight.new_empty(0)
 
 
 def backward(
     grad: Float[Tensor, "steps inner"],
+    kept: Float[Tensor, " 0"],  # noqa: ARG001
     x: Float[Tensor, "rows inner"],
     weight: Float[Tensor, "inner width"],
     bias: Float[Tensor, " inner"] | None,

@@ -4,11 +4,18 @@ from typing import no_type_check
 
 from numba import types
 
-from graphmamba.ops.arrays import REGISTER_BYTES
-from graphmamba.ops.compiled import helper
-from graphmamba.ops.cpu_compiled import kernel
-from graphmamba.ops.lanes import fma, load, load_part, store, store_part, zeros
-from graphmamba.ops.vector_math import silu, silu_slope
+from graphmamba.ops.cpu_arrays import REGISTER_BYTES
+from graphmamba.ops.cpu_compile import helper, kernel
+from graphmamba.ops.cpu_vectors import (
+    fma,
+    load,
+    load_part,
+    silu,
+    silu_slope,
+    store,
+    store_part,
+    zeros,
+)
 
 GROUP = 512
 """Steps that one thread takes at a time."""
