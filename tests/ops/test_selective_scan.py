@@ -49,7 +49,7 @@ class Case:
     discretization: Discretization = "euler"
     softplus: bool = True
     reverse: bool = False
-    log_A: bool = False
+    log_A: bool = False  # noqa: N815
 
     @property
     def steps(self) -> int:

@@ -97,7 +97,7 @@ def _signature(real):
 
 @kernel(_signature)
 @no_type_check
-def add_visits(first, last, values, rows, out):
+def add_by_row(first, last, values, rows, out):
     """Add the channels of the registers `first` to `last`, step by step."""
     low, high = first * LANES, min(last * LANES, values.shape[1])
     for t in range(values.shape[0]):
@@ -105,14 +105,14 @@ def add_visits(first, last, values, rows, out):
             out[rows[t], channel] += values[t, channel]
 
 
-def sum_visits(
+def sum_by_row(
     values: Float[Tensor, "steps inner"],
     order: Int[Tensor, " steps"] | None,
     rows: int,
     *,
     is_permutation: bool,
 ) -> Float[Tensor, "rows inner"]:
-    """The gradient of the rows that the steps have visited.
+    """The gradient of the rows that the steps have read, always added in the same order.
 
     Args:
         values: What each step adds; in a permutation, that of step `t` lies at `order[t]`.
@@ -125,8 +125,8 @@ def sum_visits(
     if values.shape[0] == 0 or not is_permutation:
         out = values.new_zeros((rows, values.shape[1]))
         registers = -(-values.shape[1] // LANES)
-        visited = (order.long() % max(rows, 1)).numpy()
-        add = add_visits(values.numpy().dtype)
-        share_out(add, registers, values.numpy(), visited, out.numpy())
+        read = (order.long() % max(rows, 1)).numpy()
+        add = add_by_row(values.numpy().dtype)
+        share_out(add, registers, values.numpy(), read, out.numpy())
         return out
     return reduce(torch.add, values.view(-1, rows, values.shape[1]).unbind())

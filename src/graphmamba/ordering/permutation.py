@@ -1,4 +1,4 @@
-"""One sort that lines up the nodes of all graphs, in all bins, for all samples and layers."""
+"""One sort that orders the nodes of all graphs, in all bins, for all samples and layers."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,7 +52,7 @@ Request = tuple[OrderPolicy, int, int]
 def order_nodes(
     policy: OrderPolicy, topology: Topology, *, samples: int = 1, layer: int = 0
 ) -> NodeOrder:
-    """Line up every graph's nodes `samples` times.
+    """Order every graph's nodes `samples` times.
 
     The draws depend on the seed, the layer, the sample, the graph's key and the node's place in
     its graph, on nothing else: neither the device nor the other graphs of the batch matter. No
@@ -64,7 +64,7 @@ def order_nodes(
 def order_layers(
     policy: OrderPolicy, topology: Topology, *, samples: int = 1, layers: range
 ) -> list[NodeOrder]:
-    """Line up for several layers by one sort; each gets what `order_nodes` would give it."""
+    """Order for several layers by one sort; each gets what `order_nodes` would give it."""
     check_given(policy, topology)
     starts = topology.starts()
     topology = replace(topology, ptr=starts)
@@ -128,7 +128,7 @@ def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) 
     groups = lines * topology.num_graphs * policy.bins
     group = torch.arange(lines, device=device)[:, None] * topology.num_graphs + topology.batch
     if policy.bins > 1:
-        group = group * policy.bins + _deal(policy, place, bits)
+        group = group * policy.bins + _bins_of(policy, place, bits)
     score = score_keys(policy, topology, bits, streams)
     cluster = _cluster_keys(policy, topology, streams)
     inner = [*cluster, *score] if policy.clusters == "first" else [*score, *cluster]
@@ -159,7 +159,7 @@ def _seed(policy: OrderPolicy, topology: Topology) -> Int[Tensor, ""] | None:
     return topology.seed
 
 
-def _deal(
+def _bins_of(
     policy: OrderPolicy, place: Int[Tensor, "lines nodes"], bits: Int[Tensor, "lines nodes"]
 ) -> Int[Tensor, "lines nodes"]:
     """Bin of each node; random ones come from bits that the noise does not read."""

@@ -16,7 +16,7 @@ from graphmamba.ops.cpu_arrays import (
     fill_up,
     real_type,
     share_out,
-    sum_visits,
+    sum_by_row,
 )
 
 
@@ -71,7 +71,7 @@ def backward(
     d_visits = torch.empty((steps, inner), dtype=real)
     back = (written[0], one_by_one, ahead, taps, no_bias, False, not reverse)
     share_out(conv_forward(dtype), groups, *back, d_visits.numpy(), slots)
-    d_x = sum_visits(d_visits, order, len(x), is_permutation=permutation)
+    d_x = sum_by_row(d_visits, order, len(x), is_permutation=permutation)
     d_taps = add_groups(d_weight[:, 0].swapaxes(1, 2), weight)
     return d_x.to(x.dtype), d_taps, add_groups(d_bias[:, 0, 0], bias)
 

@@ -12,7 +12,7 @@ from graphmamba.ops.causal_conv1d.triton_kernels import (
     causal_conv1d_bwd_kernel,
     causal_conv1d_fwd_kernel,
 )
-from graphmamba.ops.triton_launch import add_lines, sum_rows
+from graphmamba.ops.triton_launch import add_partial_sums, sum_rows
 
 BLOCK_CHANNELS = 32
 BLOCK_STEPS = 8
@@ -103,7 +103,7 @@ def backward(
         )
     d_weight, d_bias = parts.new_empty(weight.shape), parts.new_empty(inner)
     if has_steps:
-        add_lines(parts, d_weight, d_bias)
+        add_partial_sums(parts, d_weight, d_bias)
     else:
         d_weight.zero_()
         d_bias.zero_()

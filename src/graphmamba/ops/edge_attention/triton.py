@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -13,7 +14,6 @@ from graphmamba.ops.edge_attention.triton_kernels import (
     attend_fwd_kernel,
 )
 from graphmamba.ops.segments.triton import Grid, Tile, cut
-from graphmamba.ops.triton_launch import block_of
 
 NUMBERS = 1024
 """Of a tile: edges by the channels of a head."""
@@ -98,7 +98,7 @@ def backward(
 def _cut(nodes: int, edges: int, channels: int, heads: int, numbers: int = NUMBERS) -> Grid:
     """A program has one head of some nodes."""
     width = channels // heads
-    block = block_of(width)
+    block = max(triton.next_power_of_2(width), 16)
     tile = Tile(edges=max(numbers // block, 4), channels=block)
     grid = cut(nodes, edges, heads * block, tile)
     own: dict[str, Any] = {

@@ -15,7 +15,7 @@ from graphmamba.ops.cpu_arrays import (
     fill_up,
     real_type,
     share_out,
-    sum_visits,
+    sum_by_row,
 )
 from graphmamba.ops.selective_scan.cpu_kernels import (
     ENTERS,
@@ -263,4 +263,4 @@ def _sum_gates(
     """The gradient of z, whose rows may be visited several times."""
     if z is None:
         return torch.empty(0)
-    return sum_visits(d_gates, order, len(z), is_permutation=scatter).to(z.dtype)
+    return sum_by_row(d_gates, order, len(z), is_permutation=scatter).to(z.dtype)

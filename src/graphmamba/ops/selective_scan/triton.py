@@ -39,7 +39,7 @@ LONGEST_CHUNK = 512
 EVEN_CHUNKS = range(320, 481, 32)
 """Steps of a chunk instead of the longest, so that programs come in whole waves."""
 EVEN_BACKWARD_CHUNKS = range(320, 641, 32)
-"""The same in the backward pass, where one wave of long programs is as good as two of short ones."""
+"""The same in the backward pass, where one wave of long programs is as good as two of others."""
 WAVE = 132 * 12
 """Programs of the last backward kernel that an H200 has room for at a time."""
 LONG_CHUNK, SMALL_LINKS = 128, 64 << 20

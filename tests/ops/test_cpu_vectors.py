@@ -1,3 +1,5 @@
+"""Functions of whole registers, held to a wider type."""
+
 from collections.abc import Callable
 from math import factorial
 
@@ -5,7 +7,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from graphmamba.ops import vector_math
+from graphmamba.ops import cpu_vectors
 from graphmamba.ops.cpu_vectors import load, load_part, splat, store, store_part, total
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -29,9 +31,9 @@ def over_arrays(function: Callable[..., object]) -> Function:
     return call
 
 
-growth = njit(lambda x: vector_math.hold(x)[0])
-quotient = njit(lambda x: vector_math.hold(x)[1])
-slope = njit(lambda x: vector_math.hold_slope(x, growth(x), quotient(x)))
+growth = njit(lambda x: cpu_vectors.hold(x)[0])
+quotient = njit(lambda x: cpu_vectors.hold(x)[1])
+slope = njit(lambda x: cpu_vectors.hold_slope(x, growth(x), quotient(x)))
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -51,13 +53,13 @@ def slope_truth(x: np.ndarray) -> np.ndarray:
 
 
 FUNCTIONS = {
-    "exp": (vector_math.exp, np.exp, 87, 1.5),
-    "exp2": (vector_math.exp2, np.exp2, 126, 1.5),
-    "sigmoid": (vector_math.sigmoid, sigmoid, 80, 3.0),
-    "silu": (vector_math.silu, lambda x: x * sigmoid(x), 80, 3.0),
-    "softplus": (vector_math.softplus, lambda x: np.where(x > 20, x, np.log1p(np.exp(x))), 80, 2.5),
+    "exp": (cpu_vectors.exp, np.exp, 87, 1.5),
+    "exp2": (cpu_vectors.exp2, np.exp2, 126, 1.5),
+    "sigmoid": (cpu_vectors.sigmoid, sigmoid, 80, 3.0),
+    "silu": (cpu_vectors.silu, lambda x: x * sigmoid(x), 80, 3.0),
+    "softplus": (cpu_vectors.softplus, lambda x: np.where(x > 20, x, np.log1p(np.exp(x))), 80, 2.5),
     "softplus slope": (
-        vector_math.softplus_slope,
+        cpu_vectors.softplus_slope,
         lambda x: np.where(x > 20, 1, sigmoid(x)),
         80,
         3,
@@ -88,7 +90,7 @@ def test_slope_of_silu_is_right(dtype: type) -> None:
     wide = x.astype(np.longdouble)
     expected = sigmoid(wide) * (1 + wide * (1 - sigmoid(wide)))
     # It crosses 0, where only the absolute error can be small.
-    error = np.abs(over_arrays(vector_math.silu_slope)(x) - expected)
+    error = np.abs(over_arrays(cpu_vectors.silu_slope)(x) - expected)
     assert error.max() <= 4 * np.finfo(dtype).eps
 
 
@@ -96,10 +98,10 @@ def test_slope_of_silu_is_right(dtype: type) -> None:
 @pytest.mark.parametrize(
     ("function", "at_minus_infinity", "at_infinity"),
     [
-        (vector_math.exp, 0, np.inf),
-        (vector_math.exp2, 0, np.inf),
-        (vector_math.softplus, 0, np.inf),
-        (vector_math.softplus_slope, 0, 1),
+        (cpu_vectors.exp, 0, np.inf),
+        (cpu_vectors.exp2, 0, np.inf),
+        (cpu_vectors.softplus, 0, np.inf),
+        (cpu_vectors.softplus_slope, 0, 1),
         (growth, 0, np.inf),
     ],
 )
@@ -113,7 +115,7 @@ def test_limits_hold_and_nan_stays(
     out = over_arrays(function)(np.concatenate([x, odd_nan]))
     assert (out[:2] == at_minus_infinity).all()
     assert np.isnan(out[4:]).all()
-    if function is vector_math.softplus:
+    if function is cpu_vectors.softplus:
         assert out[2] == np.inf
         assert out[3] == x[3]
     else:
@@ -131,7 +133,7 @@ def test_exp_underflows_gradually_and_overflows_late() -> None:
     x = np.array([-100, -103, 88.7, 88.8], np.float32)
     with np.errstate(over="ignore"):
         expected = np.exp(x.astype(np.float64)).astype(np.float32)
-    assert (over_arrays(vector_math.exp)(x) == expected).all()
+    assert (over_arrays(cpu_vectors.exp)(x) == expected).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
