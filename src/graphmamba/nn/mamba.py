@@ -210,6 +210,6 @@ def _check_walk(
     check_least("samples", samples, 1)
     steps, is_lined_up = samples * nodes, order is not None
     rows = nodes if is_lined_up else None
-    checks.check_walk(cu_seqlens, order, steps, rows, ("order", is_lined_up), "x")
+    checks.check_order(cu_seqlens, order, steps, rows, ("order", is_lined_up), "x")
     if checks.are_values_checked(check, x, weight):
         checks.check_values(cu_seqlens, order, steps, nodes, is_lined_up)

@@ -109,13 +109,13 @@ Tensors = Mapping[str, Tensor | None]
 
 
 def device_of(name: str, tensor: Tensor) -> torch.device:
-    """Where the tensor lies; what is no tensor is refused."""
+    """Where the tensor lies; what is no tensor is rejected."""
     _check_is_tensor(name, tensor)
     return tensor.device
 
 
 def check_tensors(backend: str, rows: Tensors, parameters: Tensors, indices: Tensors) -> None:
-    """Refuse what is no tensor of the right type, number of dimensions and device.
+    """Reject what is no tensor of the right type, number of dimensions and device.
 
     Args:
         backend: Which implementation will run.
@@ -153,7 +153,7 @@ def check_tensors(backend: str, rows: Tensors, parameters: Tensors, indices: Ten
 def check_scan_shapes(
     tensors: Tensors, cu_seqlens: Tensor, order: Tensor | None, scatter: bool
 ) -> None:
-    """Refuse arguments of the selective scan that do not fit to one another."""
+    """Reject arguments of the selective scan that do not fit to one another."""
     u, A, z = tensors["u"], tensors["A"], tensors["z"]
     assert u is not None
     assert A is not None
@@ -168,7 +168,7 @@ def check_scan_shapes(
     for name, axes in expected.items():
         _check_shape(name, tensors[name], axes, sizes)
     rows = None if z is None else z.shape[0]
-    check_walk(cu_seqlens, order, steps, rows, ("scatter", scatter), "z")
+    check_order(cu_seqlens, order, steps, rows, ("scatter", scatter), "z")
 
 
 def check_conv_shapes(
@@ -179,7 +179,7 @@ def check_conv_shapes(
     order: Tensor | None,
     permutation: bool,
 ) -> int:
-    """Refuse arguments of the convolution that do not fit to one another; return the steps."""
+    """Reject arguments of the convolution that do not fit to one another; return the steps."""
     rows, inner = x.shape
     sizes = {"inner": inner}
     _check_shape("weight", weight, ("inner", None), sizes)
@@ -187,7 +187,7 @@ def check_conv_shapes(
     if not 1 <= weight.shape[1] <= MOST_TAPS:
         raise UserError(f"weight must have 1 to {MOST_TAPS} taps, got shape {tuple(weight.shape)}")
     steps = rows if order is None else order.shape[0]
-    check_walk(cu_seqlens, order, steps, rows, ("permutation", permutation), "x")
+    check_order(cu_seqlens, order, steps, rows, ("permutation", permutation), "x")
     return steps
 
 
@@ -210,11 +210,11 @@ def check_values(
     permutation: bool,
     flag: str | None = None,
 ) -> None:
-    """Refuse boundaries that cut nothing, and visits to rows that are not there.
+    """Reject boundaries that do not divide the steps, and rows that are not there.
 
     Args:
         cu_seqlens: Boundaries of the sequences.
-        order: The row that each step visits.
+        order: The row that each step reads.
         steps: Number of steps.
         rows: Number of rows.
         permutation: Whether `order` must hold each step once.
@@ -238,13 +238,13 @@ def check_values(
         at = int(wrong[0])
         raise UserError(f"order must be in 0 to {end - 1}, got {int(order[at])} at {at}")
     if permutation:
-        visits = torch.bincount(order, minlength=steps)
-        again = (visits > 1).nonzero()
+        counts = torch.bincount(order, minlength=steps)
+        again = (counts > 1).nonzero()
         if len(again):
             slot = int(again[0])
             why = f" with {flag}=True" if flag else ""
             raise UserError(
-                f"order must be a permutation{why}, got {slot} {int(visits[slot])} times"
+                f"order must be a permutation{why}, got {slot} {int(counts[slot])} times"
             )
 
 
@@ -271,15 +271,15 @@ def _check_shape(
             raise UserError(f"{name} must have shape ({wanted}), got {tuple(tensor.shape)}")
 
 
-def check_walk(
+def check_order(
     cu_seqlens: Tensor,
     order: Tensor | None,
     steps: int,
     rows: int | None,
     permutation: tuple[str, bool],
-    visited: str,
+    argument: str,
 ) -> None:
-    """Refuse a walk that its rows do not fit to; `visited` is the argument that holds them."""
+    """Reject an order that its rows do not fit to; `argument` is what holds them."""
     if cu_seqlens.shape[0] == 0:
         raise UserError("cu_seqlens must have at least one entry, got shape (0,)")
     flag, is_permutation = permutation
@@ -287,19 +287,14 @@ def check_walk(
         if is_permutation:
             raise UserError(f"{flag}=True needs an order, got order=None")
         if rows is not None and rows != steps:
-            raise UserError(f"{visited} must have {steps} rows, one a step, got {rows}")
+            raise UserError(f"{argument} must have {steps} rows, one a step, got {rows}")
         return
     if order.shape[0] != steps:
         raise UserError(f"order must have shape (steps {steps},), got {tuple(order.shape)}")
-    if rows is not None and rows != steps:
-        _check_rows(steps, rows, visited, flag if is_permutation else None)
-
-
-def _check_rows(steps: int, rows: int, visited: str, flag: str | None) -> None:
-    if rows == 0:
-        raise UserError(f"{visited} must have rows for the {steps} steps to visit, got 0")
-    if flag is not None and steps % rows != 0:
+    if rows == 0 and steps > 0:
+        raise UserError(f"{argument} must have rows for the {steps} steps to read, got 0")
+    if is_permutation and rows and steps % rows != 0:
         raise UserError(
-            f"the number of steps, {steps}, must be a multiple of the rows of {visited} with "
+            f"the number of steps, {steps}, must be a multiple of the rows of {argument} with "
             f"{flag}=True, got {rows} rows"
         )

@@ -21,9 +21,9 @@ from graphmamba.ops.triton_launch import starts_early
 
 LEAST_CHANNELS = 16
 """A narrower block would read less of each row than the memory hands out at a time."""
-MOST_LINES = 128
-"""Lines of sums, which each program of the second kernel of a pass holds all at once."""
-LEAST_LINES = 32
+MOST_PARTIAL = 128
+"""Rows of partial sums, which each program of the second kernel of a pass holds all at once."""
+LEAST_PARTIAL = 32
 """Room for fewer would be compiled anew for next to nothing."""
 
 
@@ -62,7 +62,7 @@ class Grid:
 
 
 def partition(rows: int, channels: int, tile: Tile, most: int | None = None) -> Grid:
-    """Cut rows by channels; along the rows into `most` programs at most.
+    """Divide rows by channels; along the rows into `most` programs at most.
 
     Example:
         >>> partition(21_000, 96, Tile(rows=64, channels=32, programs=396)).programs
@@ -83,9 +83,9 @@ def partition(rows: int, channels: int, tile: Tile, most: int | None = None) -> 
     return Grid((programs, blocks), constants)
 
 
-def line_room(lines: int) -> int:
-    """Return the power of two that lines are read into."""
-    return max(triton.next_power_of_2(lines), LEAST_LINES)
+def room_for(partial: int) -> int:
+    """Return the power of two that rows of partial sums are read into."""
+    return max(triton.next_power_of_2(partial), LEAST_PARTIAL)
 
 
 def _covered(channels: int, width: int) -> int:
@@ -131,11 +131,11 @@ def forward(
         return y, kept.zero_()
     rows, channels = x.shape
     sums, apply = (
-        partition(rows, channels, TILES.sums, MOST_LINES),
+        partition(rows, channels, TILES.sums, MOST_PARTIAL),
         partition(rows, channels, TILES.apply),
     )
-    lines = sums.programs[0]
-    parts = kept.new_empty((lines, 2, x.shape[1]))
+    partial = sums.programs[0]
+    parts = kept.new_empty((partial, 2, x.shape[1]))
     near, far = site_key(sites[0]), site_key(sites[1])
     constants = _constants(x, before, count, rates[0])
     first, second = starts(x.device) if is_training else (LATE, LATE)
@@ -151,9 +151,9 @@ def forward(
         *(x, either(before, x), either(after, x), weight, bias, running_mean, running_var),
         *(either(batches, x), either(seed_before, x), either(seed_after, x), either(count, x)),
         *(parts, y, kept),
-        *(x.shape[0], lines, sums.constants["T"], near, far, momentum, eps),
+        *(x.shape[0], partial, sums.constants["T"], near, far, momentum, eps),
         AFTER_STRIDE=0 if after is None else after.stride(0),
-        LINES=line_room(lines),
+        LINES=room_for(partial),
         HAS_AFTER=after is not None,
         HAS_BATCHES=batches is not None,
         TRAINING=is_training,
@@ -198,7 +198,7 @@ def backward(
     }  # fmt: skip
     rows, channels = x.shape
     sums, apply = (
-        partition(rows, channels, TILES.bwd_sums, MOST_LINES),
+        partition(rows, channels, TILES.bwd_sums, MOST_PARTIAL),
         partition(rows, channels, TILES.bwd_apply),
     )
     parts = kept.new_empty((sums.programs[0], 2, x.shape[1]))
@@ -211,7 +211,7 @@ def backward(
     batch_norm_bwd_apply_kernel[apply.programs](
         *(*inputs, parts, dx, d_before, d_weight, d_bias),
         *(x.shape[0], len(parts), *map(site_key, sites)),
-        LINES=line_room(len(parts)),
+        LINES=room_for(len(parts)),
         WRITES_BEFORE=is_apart,
         TRAINING=is_training,
         **constants,

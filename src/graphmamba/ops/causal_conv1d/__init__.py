@@ -35,13 +35,13 @@ def causal_conv1d(
     bit whenever they are computed again.
 
     Args:
-        x: Rows that the steps visit; float32 or bfloat16, on the CPU float64 too.
+        x: Rows that the steps read; float32 or bfloat16, on the CPU float64 too.
         weight: Taps of each channel, at most 8; the last one weighs the step itself.
         bias: Added before the activation; nothing if None.
         cu_seqlens: Sequence `i` is steps `cu_seqlens[i]` to `cu_seqlens[i + 1]`; it may be empty.
-        order: Row that each step visits, repeats allowed; step `t` visits row `t` if None.
+        order: Row that each step reads, repeats allowed; step `t` reads row `t` if None.
         permutation: Promises that `order` is a permutation of the steps, which makes the backward
-            pass faster; step `t` then visits row `order[t] % rows`.
+            pass faster; step `t` then reads row `order[t] % rows`.
         activation: Whether SiLU is applied.
         reverse: Whether the taps look ahead, instead of back.
         backend: `auto` is `triton` for tensors on a GPU and `cpu` for the others.

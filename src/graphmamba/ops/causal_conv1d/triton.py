@@ -21,11 +21,11 @@ WARPS = 1
 FEW_TAPS = 4
 """Up to so many taps the backward pass holds whole tiles in registers."""
 MOST_PROGRAMS = 8192
-"""Programs of the backward pass; each leaves one line of sums to be added up."""
+"""Programs of the backward pass; each leaves one row of partial sums to be added up."""
 
 
 @dataclass(frozen=True)
-class _Walk:
+class _Steps:
     """What both kernels are told about the steps."""
 
     steps: int
@@ -47,14 +47,14 @@ def forward(
     reverse: bool,
 ) -> tuple[Float[Tensor, "steps inner"], Float[Tensor, " 0"]]:
     """The output, in step order; nothing is kept, since `backward` computes again what it wants."""
-    walk = _walk(x, weight, bias, cu_seqlens, order, activation, reverse)
-    y = x.new_empty((walk.steps, x.shape[1]))
+    plan = _plan(x, weight, bias, cu_seqlens, order, activation, reverse)
+    y = x.new_empty((plan.steps, x.shape[1]))
     if y.numel() > 0:
-        causal_conv1d_fwd_kernel[(triton.cdiv(walk.steps, BLOCK_STEPS), walk.blocks)](
+        causal_conv1d_fwd_kernel[(triton.cdiv(plan.steps, BLOCK_STEPS), plan.blocks)](
             *(x, weight.contiguous(), x if bias is None else bias, cu_seqlens),
-            *(cu_seqlens if order is None else order, y, *walk.numbers),
+            *(cu_seqlens if order is None else order, y, *plan.numbers),
             T=BLOCK_STEPS,
-            **walk.constants,
+            **plan.constants,
         )
     return y, weight.new_empty(0)
 
@@ -72,33 +72,33 @@ def backward(
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, weight and bias; of shape (0,) for a bias that is None."""
-    walk = _walk(x, weight, bias, cu_seqlens, order, activation, reverse)
+    plan = _plan(x, weight, bias, cu_seqlens, order, activation, reverse)
     (rows, inner), width = x.shape, weight.shape[1]
     block = BLOCK_STEPS if width <= FEW_TAPS else BLOCK_STEPS // 2
-    tiles = triton.cdiv(triton.cdiv(walk.steps, block) * walk.blocks, MOST_PROGRAMS)
-    programs = triton.cdiv(walk.steps, block * max(tiles, 1))
+    tiles = triton.cdiv(triton.cdiv(plan.steps, block) * plan.blocks, MOST_PROGRAMS)
+    programs = triton.cdiv(plan.steps, block * max(tiles, 1))
 
-    # Where the visits of a row are summed, that is done before they are rounded.
-    is_summed = order is not None and not (permutation and rows == walk.steps)
+    # Where the gradients of a row's steps are summed, that is done before they are rounded.
+    is_summed = order is not None and not (permutation and rows == plan.steps)
     dtype = torch.float32 if is_summed else x.dtype
-    dx = x.new_empty((walk.steps, inner), dtype=dtype)
+    dx = x.new_empty((plan.steps, inner), dtype=dtype)
     parts = x.new_empty((programs, (width + 1) * inner), dtype=torch.float32)
     has_steps = dx.numel() > 0
     if has_steps:
-        causal_conv1d_bwd_kernel[(programs, walk.blocks)](
+        causal_conv1d_bwd_kernel[(programs, plan.blocks)](
             *(grad, x, weight.contiguous(), x if bias is None else bias, cu_seqlens),
-            *(cu_seqlens if order is None else order, dx, parts, *walk.numbers, tiles),
+            *(cu_seqlens if order is None else order, dx, parts, *plan.numbers, tiles),
             T=block,
             GRAD_STRIDE=grad.stride(0),
             DX_STRIDE=dx.stride(0),
             TO_SLOTS=permutation and order is not None,
-            **walk.constants,
+            **plan.constants,
         )
     if order is not None and is_summed:
-        has_visits = walk.steps > 0
+        is_read = plan.steps > 0
         dx = (
             sum_rows(dx, order, rows, is_permutation=permutation).to(x.dtype)
-            if has_visits
+            if is_read
             else torch.zeros_like(x, memory_format=torch.contiguous_format)
         )
     d_weight, d_bias = parts.new_empty(weight.shape), parts.new_empty(inner)
@@ -111,7 +111,7 @@ def backward(
     return dx, d_weight, x.new_empty(0) if bias is None else d_bias.to(bias.dtype)
 
 
-def _walk(
+def _plan(
     x: Float[Tensor, "rows inner"],
     weight: Float[Tensor, "inner width"],
     bias: Float[Tensor, " inner"] | None,
@@ -119,7 +119,7 @@ def _walk(
     order: Int[Tensor, " steps"] | None,
     activation: bool,
     reverse: bool,
-) -> _Walk:
+) -> _Steps:
     rows, inner = x.shape
     steps, boundaries = rows if order is None else order.shape[0], cu_seqlens.shape[0]
     constants = {
@@ -129,4 +129,4 @@ def _walk(
         "REVERSE": reverse, "num_warps": WARPS,
     }  # fmt: skip
     numbers = steps, rows, boundaries, boundaries.bit_length()
-    return _Walk(steps, triton.cdiv(inner, BLOCK_CHANNELS), numbers, constants)
+    return _Steps(steps, triton.cdiv(inner, BLOCK_CHANNELS), numbers, constants)

@@ -13,7 +13,7 @@ from graphmamba.ops.edge_attention.triton_kernels import (
     attend_by_target_kernel,
     attend_fwd_kernel,
 )
-from graphmamba.ops.segments.triton import Grid, Tile, cut
+from graphmamba.ops.segments.triton import Grid, Tile, partition
 
 NUMBERS = 1024
 """Of a tile: edges by the channels of a head."""
@@ -37,7 +37,7 @@ def forward(
     out = nodes.new_empty((count, channels))
     scores = nodes.new_empty((heads, edges), dtype=torch.float32)
     share = nodes.new_empty((heads, count), dtype=torch.float32)
-    grid = _cut(count, edges, channels, heads)
+    grid = _partition(count, edges, channels, heads)
     if count > 0:
         attend_fwd_kernel[(grid.programs,)](
             *(nodes, features, edge_index[0], feature, target_ptr, out, scores, share),
@@ -69,9 +69,11 @@ def backward(
     count, edges, (rows, channels) = nodes.shape[0], edge_index.shape[1], features.shape
     d_nodes, d_features = nodes.new_empty(nodes.shape), features.new_empty(features.shape)
     slopes = torch.empty_like(scores)
-    grid = _cut(count, edges, channels, heads)
-    summing = _cut(count, edges, channels, heads, NUMBERS // 2) if shared > MANY_SHARED else grid
-    lines = scores.new_empty((summing.programs // heads, shared, channels))
+    grid = _partition(count, edges, channels, heads)
+    summing = (
+        _partition(count, edges, channels, heads, NUMBERS // 2) if shared > MANY_SHARED else grid
+    )
+    partial = scores.new_empty((summing.programs // heads, shared, channels))
     strides = {
         "GRAD_STRIDE": grad.stride(0),
         "NODES_STRIDE": nodes.stride(0),
@@ -80,7 +82,7 @@ def backward(
     if count > 0:
         attend_by_target_kernel[(summing.programs,)](
             *(grad, out, share, nodes, features, edge_index[0], feature, target_ptr),
-            *(scores, slopes, d_nodes, d_features, lines, count, edges, rows - shared),
+            *(scores, slopes, d_nodes, d_features, partial, count, edges, rows - shared),
             SHARED=shared,
             **strides,
             **summing.constants,
@@ -91,16 +93,16 @@ def backward(
             **strides,
             **grid.constants,
         )
-    d_features[rows - shared :] = lines.sum(0)
+    d_features[rows - shared :] = partial.sum(0)
     return d_nodes, d_features
 
 
-def _cut(nodes: int, edges: int, channels: int, heads: int, numbers: int = NUMBERS) -> Grid:
+def _partition(nodes: int, edges: int, channels: int, heads: int, numbers: int = NUMBERS) -> Grid:
     """A program has one head of some nodes."""
     width = channels // heads
     block = max(triton.next_power_of_2(width), 16)
     tile = Tile(edges=max(numbers // block, 4), channels=block)
-    grid = cut(nodes, edges, heads * block, tile)
+    grid = partition(nodes, edges, heads * block, tile)
     own: dict[str, Any] = {
         "CHANNELS": channels, "WIDTH": width, "SCALE": width**-0.5, "LIMIT": SCORE_LIMIT,
     }  # fmt: skip

@@ -11,7 +11,7 @@ from graphmamba.ops.gated_sum.triton_kernels import (
     gated_sum_fwd_kernel,
 )
 from graphmamba.ops.operators import either
-from graphmamba.ops.segments.triton import Tile, cut
+from graphmamba.ops.segments.triton import Tile, partition
 
 TILE = Tile()
 """The same for all three kernels."""
@@ -29,7 +29,7 @@ def forward(
     count, channels = nodes.shape[0], edges.shape[1]
     x_hat, e_hat = nodes.new_empty((count, channels)), edges.new_empty(edges.shape)
     kept = nodes.new_empty((2, count, channels), dtype=torch.float32)
-    grid = cut(count, edges.shape[0], channels, TILE)
+    grid = partition(count, edges.shape[0], channels, TILE)
     if count > 0:
         gated_sum_fwd_kernel[(grid.programs,)](
             *(nodes, edges, either(scale, edges), edge_index, target_ptr),
@@ -61,7 +61,7 @@ def backward(
     (count, channels), edges = sent.shape, e_hat.shape[0]
     d_nodes, d_edges = sent.new_empty((count, 4 * channels)), e_hat.new_empty(e_hat.shape)
     share = torch.empty_like(kept[0])
-    grid = cut(count, edges, channels, TILE)
+    grid = partition(count, edges, channels, TILE)
     parts = kept.new_empty((grid.constants["BLOCKS"] if scale is not None else 0, edges))
     if count > 0:
         gated_sum_by_target_kernel[(grid.programs,)](

@@ -24,21 +24,21 @@ class Tile:
     channels: int = 32
     warps: int = 4
     at_once: int = 4
-    """Edges of a node that are walked side by side, where nodes have few."""
+    """Edges of a node that are taken side by side, where nodes have few."""
     rounds: int = 4
-    """Rounds in which nodes are walked side by side; a node with more edges than that is a hub."""
+    """Rounds in which nodes are taken side by side; a node with more edges than that is a hub."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How the work is cut: nodes by channels."""
+    """How the work is divided: nodes by channels."""
 
     programs: int
     constants: dict[str, Any]
 
 
-def cut(nodes: int, edges: int, channels: int, tile: Tile) -> Grid:
-    """Cut the work by what the shapes tell; the degrees themselves would have to be waited for."""
+def partition(nodes: int, edges: int, channels: int, tile: Tile) -> Grid:
+    """Divide the work by shapes alone; the degrees themselves would have to be waited for."""
     mean = triton.next_power_of_2(triton.cdiv(edges, max(nodes, 1)))
     at_once = min(max(mean, tile.at_once), tile.edges)
     blocks, side_by_side = triton.cdiv(channels, tile.channels), tile.edges // at_once
@@ -61,7 +61,7 @@ def segment_sum(
     """Sum the rows of each place."""
     (count, channels), places = rows.shape, ptr.shape[0] - 1
     out = rows.new_empty((places, channels))
-    grid = cut(places, count, channels, TILE)
+    grid = partition(places, count, channels, TILE)
     if out.numel() > 0:
         segment_sum_kernel[(grid.programs,)](
             *(rows, ptr, ptr if order is None else order, out, places),
@@ -80,7 +80,7 @@ MOST_PARTS = 32
 
 
 def parts_of(rows: int, places: int) -> int:
-    """Cut places by what the shapes tell: a tile for each program, were all equally long."""
+    """Divide places by what the shapes tell: a tile for each program, were all equally long."""
     mean = triton.cdiv(rows, max(places, 1))
     return min(triton.next_power_of_2(max(triton.cdiv(mean, BLOCK_ROWS), 1)), MOST_PARTS)
 

@@ -52,11 +52,11 @@ def selective_scan(
         B: Weight of the input, for each step.
         C: Weight of the state in the output, for each step.
         D: Weight of the input in the output; none if None.
-        z: Gate, a row for each row that `order` visits; none if None.
+        z: Gate, a row for each that `order` reads; none if None.
         delta_bias: Added to `delta`; nothing if None.
         cu_seqlens: Sequence `i` is steps `cu_seqlens[i]` to `cu_seqlens[i + 1]`; it may be empty.
-        order: Row of `z` that each step visits; step `t` visits row `t` if None. With `scatter`
-            it is a permutation of the steps, and step `t` visits row `order[t] % rows`. It does
+        order: Row of `z` that each step reads; step `t` reads row `t` if None. With `scatter`
+            it is a permutation of the steps, and step `t` reads row `order[t] % rows`. It does
             not move the steps themselves.
         scatter: Whether the output of step `t` goes to row `order[t]` instead of row `t`.
         softplus: Whether softplus is applied to the step size.

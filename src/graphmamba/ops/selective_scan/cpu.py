@@ -255,12 +255,12 @@ def carry(
 
 
 def _sum_gates(
-    d_gates: Float[Tensor, "visits inner"],
+    d_gates: Float[Tensor, "steps inner"],
     z: Float[Tensor, "rows inner"] | None,
     order: Int[Tensor, " steps"] | None,
     scatter: bool,
 ) -> Tensor:
-    """The gradient of z, whose rows may be visited several times."""
+    """The gradient of z, whose rows may be read several times."""
     if z is None:
         return torch.empty(0)
     return sum_by_row(d_gates, order, len(z), is_permutation=scatter).to(z.dtype)

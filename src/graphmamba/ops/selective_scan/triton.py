@@ -342,7 +342,7 @@ def backward(
         )  # fmt: skip
         carry(A2, links, adjoints, cu_seqlens, steps, plan, 1, reverse=reverse, backward=True)
 
-    # Where visits of a row have to be summed, that is done in full precision.
+    # Where gradients of a row's steps have to be summed, that is done in full precision.
     is_summed = order is not None and (has_samples or not scatter)
     shape, dtype = (steps, inner), torch.float32 if is_summed else u.dtype
     dz = u.new_empty(shape if z is not None else (0,), dtype=dtype)
