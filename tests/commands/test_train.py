@@ -82,7 +82,7 @@ def test_a_backend_that_cannot_run_here_is_rejected_before_anything_is_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    words = ["train", *SMALL, "--model.mamba.backend", "fused", "--device", "cpu"]
+    words = ["train", *SMALL, "--model.mamba.backend", "triton", "--device", "cpu"]
     assert status_of([*words, "--run_dir", "run"]) != 0
     shown = capsys.readouterr().err
     assert "model.mamba.backend must be one of 'auto', 'reference', 'cpu'" in shown

@@ -11,11 +11,11 @@ from graphmamba.errors import UserError
 from graphmamba.nn.norm import BatchNorm, Dropout, number_dropouts
 from graphmamba.nn.parts import LocalModel, required_edges
 from graphmamba.ops.activation import Activation, activation_function
+from graphmamba.ops.backends import Backend
+from graphmamba.ops.checks import check_float_type, check_rows
 from graphmamba.ops.edge_layout import EdgeLayout, lay_out_edges
 from graphmamba.ops.gated_sum import gated_sum
-from graphmamba.ops.options import Backend
 from graphmamba.ops.segments import take_sources, take_targets
-from graphmamba.ops.tensor_checks import check_float_type, check_rows
 
 
 class GatedGCN(LocalModel):
@@ -34,7 +34,7 @@ class GatedGCN(LocalModel):
         activation: After the BatchNorms.
         has_stable_gate: Scale the gate of each edge by a learned function of the distance between
             its ends in `topology.gate_encoding` (https://arxiv.org/abs/2203.00199).
-        backend: What runs the sums over the edges; `auto` is `fused` on a GPU and `cpu` elsewhere.
+        backend: What runs the sums over the edges; `auto` is `triton` on a GPU and `cpu` elsewhere.
     """
 
     has_residual: ClassVar[bool] = True
@@ -103,7 +103,7 @@ class GatedGCNConv(nn.Module):
         channels: Width of node and edge embeddings.
         dropout: Rate before the residuals.
         activation: After the BatchNorms.
-        backend: What runs the sums over the edges; `auto` is `fused` on a GPU and `cpu` elsewhere.
+        backend: What runs the sums over the edges; `auto` is `triton` on a GPU and `cpu` elsewhere.
 
     Example:
         >>> import torch

@@ -12,8 +12,7 @@ from graphmamba.checks import check_fraction, check_least, check_types
 from graphmamba.data.batch import Topology
 from graphmamba.data.catalog import Level, Task
 from graphmamba.nn.norm import Dropout, number_dropouts
-from graphmamba.ops.segment_max import max_segments
-from graphmamba.ops.segment_sum import sum_segments
+from graphmamba.ops.segments import max_segments, sum_segments
 
 Pooling = Literal["mean", "max", "sum"]
 Activation = Literal["relu", "gelu"]
