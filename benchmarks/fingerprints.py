@@ -1,10 +1,10 @@
-"""Score circular fingerprints and boosted trees on Peptides-func: what counting substructures gives.
+"""Score boosted trees on circular fingerprints on Peptides-func: what counting substructures gives.
 
     PYTHONPATH=src python benchmarks/fingerprints.py PEPTIDES.csv.gz SPLIT.npz
 
-Each molecule is a row of counts of its circular substructures (ECFP, https://doi.org/10.1021/ci100050t),
-folded to so many columns; one model of boosted trees for each of the ten labels. Radius and rounds are
-chosen by the average precision on the validation molecules alone.
+Each molecule is a row of counts of its circular substructures (ECFP,
+https://doi.org/10.1021/ci100050t), folded to so many columns; one model of boosted trees for each of
+the ten labels. Radius and rounds are chosen by the average precision on the validation molecules.
 """
 
 import argparse
@@ -17,11 +17,12 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float, Int
+from rich.console import Console
 from sklearn.metrics import average_precision_score
 
 from graphmamba.data.splits import SPLITS
 from graphmamba.environment import describe
-from graphmamba.studies.report import write_json
+from graphmamba.studies.report import table, write_json
 
 RESULTS = Path(__file__).parent / "results"
 SIZE = 2048
@@ -67,7 +68,10 @@ def main() -> None:
             "test": best["test"],
         }
         write_json(options.out, content)
-    print(f"radius {best['radius']}: validation {best['validation']:.4f}, test {best['test']:.4f}")
+        texts = [
+            [str(row["radius"]), f"{row['validation']:.4f}", f"{row['test']:.4f}"] for row in rows
+        ]
+    Console().print(table("Peptides-func, AP", ["radius", "validation", "test"], texts))
 
 
 def read_molecules(path: Path) -> tuple[list[str], Int[np.ndarray, "molecules labels"]]:
@@ -100,7 +104,9 @@ def boosted(
     import lightgbm
 
     where = {name: split == part for name, part in SPLITS.items()}
-    predicted = {name: np.zeros((int(found.sum()), labels.shape[1])) for name, found in where.items()}
+    predicted = {
+        name: np.zeros((int(found.sum()), labels.shape[1])) for name, found in where.items()
+    }
     trees = []
     for label in range(labels.shape[1]):
         model = lightgbm.LGBMClassifier(

@@ -139,7 +139,9 @@ def missing_runs() -> list[Job]:
     voc, raw = "pascalvoc-sp/graph-mamba", "ablation/pascalvoc-sp"
     normal = {"encoder.normalize_inputs": "pascalvoc-sp"}
     ablation = [
-        Job(voc, seed, row, f"{raw}/{row}", group="ablation") for seed in SEEDS[:3] for row in orders
+        Job(voc, seed, row, f"{raw}/{row}", group="ablation")
+        for seed in SEEDS[:3]
+        for row in orders
     ]
     ablation += [
         Job(voc, seed, row, f"ablation-normalized/pascalvoc-sp/{row}", normal, group="ablation")

@@ -44,7 +44,17 @@ def run(folder: Path, listed: Path, *more: str) -> subprocess.CompletedProcess[s
     words = [str(listed), "--run_dir", str(folder / "runs"), "--data_dir", str(folder / "sets")]
     words += ["--out", str(folder / "packed"), "--seconds", "500"]
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks.runs", *words, *more, "--workers", "2", "--device", "cpu"],
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.runs",
+            *words,
+            *more,
+            "--workers",
+            "2",
+            "--device",
+            "cpu",
+        ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
@@ -159,7 +169,7 @@ def test_what_has_no_room_is_named(
     study.pack([study.Job(PATTERN)], tmp_path / "runs", tmp_path / "out", began=0.0)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs-0.tar"]
     assert "no room for pattern/graph-mamba/seed-0/" in capsys.readouterr().out
-    with pytest.raises(UserError, match="begin-with must hold runs-0.tar"):
+    with pytest.raises(UserError, match=r"begin-with must hold runs-0\.tar"):
         study.unpack(tmp_path, tmp_path / "runs")
 
 

@@ -73,7 +73,7 @@ def test_a_new_filter_adds_nothing_and_learns(topology: Topology) -> None:
 
 def test_missing_spectra_are_asked_for(topology: Topology) -> None:
     bare = replace(topology, laplacian_values=None)
-    with pytest.raises(UserError, match="topology must have laplacian_vectors and .* got None"):
+    with pytest.raises(UserError, match=r"topology must have laplacian_vectors and .* got None"):
         filter_of()(random_rows(topology, dtype=torch.float64)[0], bare)
 
 

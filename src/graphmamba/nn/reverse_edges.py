@@ -42,8 +42,6 @@ class ReverseEdges(nn.Module):
             target_ptr=None,
         )
 
-    def forward(
-        self, e: Float[Tensor, "edges channels"]
-    ) -> Float[Tensor, "twice_edges channels"]:
+    def forward(self, e: Float[Tensor, "edges channels"]) -> Float[Tensor, "twice_edges channels"]:
         """Return a row for each edge and its twin."""
         return torch.stack([e, e + self.reverse], dim=1).flatten(0, 1)
