@@ -3,8 +3,9 @@
     PYTHONPATH=src python benchmarks/fingerprints.py PEPTIDES.csv.gz SPLIT.npz
 
 Each molecule is a row of counts of its circular substructures (ECFP,
-https://doi.org/10.1021/ci100050t), folded to so many columns; one model of boosted trees for each of
-the ten labels. Radius and rounds are chosen by the average precision on the validation molecules.
+https://doi.org/10.1021/ci100050t), folded to so many columns; there is a model of boosted trees for
+each of the ten labels. Radius and rounds are chosen by the average precision on the validation
+molecules.
 """
 
 import argparse
