@@ -368,7 +368,9 @@ def train(
         _say(f"{job.place}: finished before")
         return done.stop_reason
     options = job.run_options(device, end - time.time())
-    result = fit(experiment, store, options, place.path, resume=place.config.exists())
+    result = fit(
+        experiment, store, options, place.path, resume=place.config.exists(), progress=False
+    )
     found = {split: scores.get(result.metric) for split, scores in result.scores.items()}
     scores = ", ".join(
         f"{split} {score:.4f}" for split, score in found.items() if score is not None

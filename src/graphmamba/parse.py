@@ -32,6 +32,19 @@ OTHER_NAMES = {
     "batch": "batch_size",
     "bs": "batch_size",
     "criterion": "loss",
+    "acc": "accuracy",
+    "auc": "roc_auc",
+    "auroc": "roc_auc",
+    "ap": "average_precision",
+    "f1": "macro_f1",
+    "mae": "mean_absolute_error",
+    "r2_score": "r2",
+    "matthews_corrcoef": "mcc",
+    "bce": "binary_cross_entropy",
+    "ce": "cross_entropy",
+    "mean_squared_error": "mse",
+    "pos_weight": "positive_weights",
+    "class_weight": "class_weights",
     "depth": "layers",
     "hidden": "channels",
     "hidden_dim": "channels",
@@ -263,8 +276,7 @@ def convert(value: object, hint: object, where: str) -> object:
     if get_origin(hint) in {Union, types.UnionType}:
         return _convert_optional(value, hint, where)
     if get_origin(hint) is Literal:
-        check_choice(where, value, get_args(hint))
-        return value
+        return _convert_choice(value, get_args(hint), where)
     if get_origin(hint) is tuple:
         return _convert_tuple(value, hint, where)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
@@ -274,6 +286,18 @@ def convert(value: object, hint: object, where: str) -> object:
     if hint is float and not isinstance(value, bool):
         return _convert_float(value, where)
     return _convert_plain(value, hint, where)
+
+
+def _convert_choice(value: object, choices: tuple[object, ...], where: str) -> object:
+    """Take one of the choices; for another word the nearest of them is named."""
+    try:
+        check_choice(where, value, choices)
+    except UserError as error:
+        closest = similar(value, map(str, choices)) if isinstance(value, str) and value else None
+        if closest is None:
+            raise
+        raise UserError(f"{error}; did you mean '{closest}'?") from None
+    return value
 
 
 def _convert_plain(value: object, hint: object, where: str) -> object:

@@ -182,21 +182,22 @@ def test_bars_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(reporter_for(), Bars)
 
 
-def test_fit_is_silent_unless_it_is_asked_for_progress(
+def test_fit_shows_its_progress_unless_it_is_not_wanted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     experiment = tiny_experiment(**{"train.epochs": 2, "optim.warmup": 0})
     store = tiny_store(experiment)
-    fit(experiment, store, run_dir=tmp_path / "silent")
+    fit(experiment, store, run_dir=tmp_path / "silent", progress=False)
     assert capsys.readouterr().out == ""
     notes = Notes()
-    fit(experiment, store, None, tmp_path / "shown", notes, progress=True)
+    fit(experiment, store, None, tmp_path / "shown", notes)
     assert len(notes.epochs) == 2
-    first, *epochs, last = capsys.readouterr().out.splitlines()
+    first, task, *epochs, last = capsys.readouterr().out.splitlines()
     assert first.endswith(f"to {tmp_path / 'shown'}")
+    assert task == "task: graph classification, 10 classes, metric accuracy, 14/5/5 graphs"
     assert [line.partition(":")[0] for line in epochs] == ["epoch 1/2", "epoch 2/2"]
     assert re.fullmatch(r"validation [\d.]+, test [\d.]+ at epoch [12]", last)
-    fit_seeds(experiment, store, run_dir=tmp_path / "both", seeds=[0, 1], progress=True)
+    fit_seeds(experiment, store, run_dir=tmp_path / "both", seeds=[0, 1])
     assert capsys.readouterr().out.count(" at epoch ") == 2
 
 

@@ -22,7 +22,7 @@ from graphmamba.training.evaluate import (
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.losses import LOSSES, Links
-from graphmamba.training.metrics import METRICS
+from graphmamba.training.metrics import make_metrics
 from graphmamba.training.predictor import load
 from tests.helpers.runs import tiny_experiment, tiny_store, with_gaps, without_labels
 
@@ -36,7 +36,7 @@ def test_a_split_is_scored_as_one_batch_of_it(name: str) -> None:
     ids, task = store.split_ids("test"), experiment.dataset_info.task
     graphs, target = labelled_batch(store, ids, task.level, (0,))
     prediction = model.eval()(graphs).detach()
-    metric = METRICS[task.metric](task)
+    (metric,) = make_metrics(task)
     metric.update(prediction, target)
     expected = {"loss": float(LOSSES[task.loss](prediction, target)), **metric.compute()}
     found = evaluate(model.train(), store, "test", batch_size=100)

@@ -231,12 +231,12 @@ def test_loss_is_the_recipe_s_or_the_benchmark_s() -> None:
 @pytest.mark.parametrize(
     ("benchmark", "loss", "fitting"),
     [
-        ("peptides-struct", "cross_entropy", "'l1' for a graph task"),
-        ("peptides-func", "l1", "'binary_cross_entropy' for a graph task"),
-        ("mnist", "link_l1", "'cross_entropy' or 'weighted_cross_entropy' for a graph task"),
-        ("cluster", "weighted_binary_cross_entropy", "'cross_entropy' or .* for a node task"),
-        ("pattern", "cross_entropy", "'weighted_binary_cross_entropy' for a node task"),
-        ("pcqm-contact", "l1", "'link_cross_entropy' or 'link_l1' for a link task"),
+        ("peptides-struct", "cross_entropy", "'l1' or 'mse' or 'huber' for graph"),
+        ("peptides-func", "l1", "'binary_cross_entropy' or 'focal' for graph"),
+        ("mnist", "link_l1", "'cross_entropy' or 'weighted_cross_entropy' or 'focal' for graph"),
+        ("cluster", "weighted_binary_cross_entropy", "'cross_entropy' or .* for node"),
+        ("pattern", "cross_entropy", "'weighted_binary_cross_entropy' for node"),
+        ("pcqm-contact", "l1", "'link_cross_entropy' or 'link_l1' for link"),
     ],
 )
 def test_a_loss_for_other_labels_is_rejected(benchmark: str, loss: str, fitting: str) -> None:

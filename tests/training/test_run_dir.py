@@ -218,6 +218,23 @@ def test_a_picture_is_drawn(epochs: int, tmp_path: Path) -> None:
     assert len([*tmp_path.iterdir()]) == 2
 
 
+def test_one_exploding_epoch_does_not_flatten_the_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    metrics = write_metrics(tmp_path / "metrics.csv", 6)
+    metrics.write_text(metrics.read_text().replace("0.25,0.5", "0.25,1e+14"))
+    drawn = []
+    monkeypatch.setattr(
+        "graphmamba.training.run_dir.write_figure", lambda figure, _path: drawn.append(figure)
+    )
+    draw_curves(metrics, tmp_path / "curves.png", "PCQM, seed 0", "mrr")
+    losses, scores, _ = drawn[0].axes
+    assert losses.get_ylim()[1] < 2
+    assert losses.get_xlabel() == "epoch (1 value beyond the axis)"
+    assert scores.get_xlabel() == "epoch"
+
+
 def test_no_epoch_is_no_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     with pytest.raises(UserError, match="must hold an epoch, got none"):

@@ -15,7 +15,10 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 from graphmamba.errors import UserError
 from graphmamba.parse import convert, read_yaml, similar, words_in
 
-FOUND = frozenset({"version", "data.features", "data.labels", "data.class_names", "data.columns"})
+FOUND = frozenset({
+    "version", "data.features", "data.labels", "data.class_names", "data.columns",
+    "data.statistics",
+})  # fmt: skip
 """What a program writes and no one types."""
 SEVERAL = re.compile(r",|^\[.*\]$")
 """Marks a text that stands for several words: `a,b` or `[a, b]`."""

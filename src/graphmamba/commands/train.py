@@ -8,11 +8,11 @@ from typing import Annotated
 
 from graphmamba.commands.arguments import Entries
 from graphmamba.commands.printing import is_first_process, say
-from graphmamba.data.catalog import CATALOG
+from graphmamba.data.catalog import CATALOG, MetricName
 from graphmamba.data.custom.open import is_custom
 from graphmamba.data.datasets.sources import open_benchmark
 from graphmamba.errors import UserError
-from graphmamba.parse import numbers_in
+from graphmamba.parse import convert, numbers_in
 from graphmamba.reported import Score, reported_for
 from graphmamba.training.experiment import (
     DEFAULT,
@@ -40,6 +40,7 @@ EXPERIMENT = Entries(
 def train(
     name: str | None = None,
     seeds: str | None = None,
+    metric: str | None = None,
     run_dir: str | None = None,
     resume: str | None = None,
     data_dir: str | None = None,
@@ -54,6 +55,8 @@ def train(
             folder, .npz or .csv); without it a small set is drawn that two cores learn in minutes.
             The config.yaml of a run says how it was run as well; what is typed goes before it.
         seeds: Several runs, such as 0,1,2: the table has their mean and standard deviation.
+        metric: What the best epoch is chosen by, such as macro_f1 or rmse; short for
+            --train.metric. All metrics that fit the labels are reported.
         run_dir: Where the run writes; a new folder under runs/ by default.
         resume: Run folder to go on with; its experiment is kept.
         data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
@@ -61,6 +64,14 @@ def train(
         options: See below.
         overrides: See below.
     """
+    if metric is not None:
+        if overrides.get("train.metric", metric) != metric:
+            raise UserError(
+                f"--metric must be left out beside --train.metric, got {metric!r} and "
+                f"{overrides['train.metric']!r}"
+            )
+        convert(metric, MetricName, "--metric")
+        overrides = {**overrides, "train.metric": metric}
     if resume is not None and print_config:
         raise UserError(f"--print_config must not be given to --resume: see {resume}/config.yaml")
     if resume is not None:

@@ -213,7 +213,10 @@ class Ablation:
                     if name not in opened:
                         opened[name] = open_data(experiment, self.data_dir)[1]
                     options, goes_on = replace(self.options, seed=seed), place.config.exists()
-                    yield name, fit(experiment, opened[name], options, place.path, resume=goes_on)
+                    yield name, fit(
+                        experiment, opened[name], options, place.path, resume=goes_on,
+                        progress=False,
+                    )  # fmt: skip
 
     def _finished(self, place: RunDir, experiment: Experiment, seed: int) -> RunResult | None:
         """Read a run that came to its end, from its own folder or from another's."""

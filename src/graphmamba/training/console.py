@@ -32,6 +32,14 @@ METRIC_TITLES = {
     "macro_f1": "F1",
     "accuracy": "accuracy",
     "accuracy_sbm": "accuracy (mean of classes)",
+    "micro_f1": "F1 (micro)",
+    "weighted_f1": "F1 (weighted)",
+    "mcc": "MCC",
+    "roc_auc": "ROC-AUC",
+    "log_loss": "log-loss",
+    "rmse": "RMSE",
+    "r2": "R2",
+    "spearman": "Spearman",
     "mrr": "MRR",
 }
 
@@ -80,6 +88,8 @@ class Bars(Silent):
         )
         # custom graphs and folders have names that may look like markup
         self._console.print(Text.assemble((start.experiment.dataset_info.title, "bold"), told))
+        if start.understood:
+            self._console.print(Text("\n".join(start.understood)))
         self._progress = Progress(
             TextColumn("{task.description:>12}"),
             BarColumn(bar_width=24),
@@ -172,6 +182,8 @@ class Lines(Silent):
             f"{metric_title(start.metric)}, {_device(start)}, seed {start.options.seed}, "
             f"to {start.run_dir}"
         )
+        for line in start.understood:
+            _write(line)
 
     def on_epoch(self, record: EpochRecord) -> None:
         """Write the loss, the score of validation, and how long the rest will take."""

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 
 from graphmamba.checks import check_least
 from graphmamba.data.batch import column, topology_of
-from graphmamba.data.catalog import Level, LossName
+from graphmamba.data.catalog import Level, LossName, MetricName
 from graphmamba.data.datasets.pcqm_contact import with_negatives
 from graphmamba.data.sampler import Ids
 from graphmamba.data.store import PAIRS, GraphStore
@@ -23,8 +23,8 @@ from graphmamba.ops.random import draw_bits
 from graphmamba.training.cuda_graph import CapturedForward
 from graphmamba.training.distributed import ProcessGroup, rounded_products
 from graphmamba.training.experiment import Experiment, Precision
-from graphmamba.training.losses import LOSSES, Target, check_fits, target_of
-from graphmamba.training.metrics import METRICS
+from graphmamba.training.losses import Objective, Target, check_fits, target_of
+from graphmamba.training.metrics import make_metrics
 
 
 def evaluate(
@@ -33,7 +33,8 @@ def evaluate(
     split: str | Ids,
     *,
     batch_size: int = 128,
-    loss: LossName | None = None,
+    loss: LossName | Objective | None = None,
+    metrics: Sequence[MetricName] = (),
     precision: Precision = "32-true",
     team: ProcessGroup | None = None,
     on_batch: Callable[[int, int], None] | None = None,
@@ -49,7 +50,9 @@ def evaluate(
         store: Graphs with the columns that the model reads.
         split: `train`, `validation` or `test`, or the graphs themselves.
         batch_size: Graphs at a time.
-        loss: Which of the losses that fit the task to report; None takes the task's own.
+        loss: Which of the losses that fit the task to report, or the objective that the model was
+            trained by, which knows the units of its outputs; None takes the task's own loss.
+        metrics: What to report beside the metric of the task.
         precision: `bf16-mixed` computes in bfloat16 what bears it.
         team: All processes; each takes every so many of the batches, the same ones as a single
             process would make.
@@ -62,9 +65,12 @@ def evaluate(
     ids = store.split_ids(split) if isinstance(split, str) else split
     if not len(ids):
         raise UserError(f"split must hold graphs, got none in '{split}'")
-    task, name = model.task, loss or model.task.loss
-    check_fits("loss", name, task)
-    metric, mean_loss = METRICS[task.metric](task), MeanLoss()
+    task = model.task
+    objective = loss if isinstance(loss, Objective) else Objective(loss or task.loss)
+    check_fits("loss", objective.loss, task)
+    objective = objective.to(store.device)
+    names = tuple(dict.fromkeys([task.metric, *metrics]))
+    collected, mean_loss = make_metrics(task, names), MeanLoss()
     counts = labels_per_graph(store, task.level)
     batches = list(enumerate(ids.cpu().split(batch_size)))[team.rank :: team.world]
     is_mixed = precision == "bf16-mixed"
@@ -79,13 +85,18 @@ def evaluate(
                     store.device.type, torch.bfloat16, is_mixed, cache_enabled=False
                 ):
                     prediction = model(graphs).float()
-            metric.update(prediction, target)
-            mean_loss.update(LOSSES[name](prediction, target), int(counts[chosen].sum()))
+            for metric in collected:
+                metric.update(objective.in_units(prediction), target)
+            mean_loss.update(objective.reported(prediction, target), int(counts[chosen].sum()))
             if on_batch:
                 on_batch(done, len(batches))
-    metric.merge(team.gather(metric.state()))
+    found: dict[str, float] = {}
+    for metric in collected:
+        metric.merge(team.gather(metric.state()))
+        found |= metric.compute()
     mean_loss.merge(team.gather(mean_loss.state()))
-    return {"loss": mean_loss.compute(), **metric.compute()}
+    ordered = {name: found[name] for name in dict.fromkeys([*names, *found])}
+    return {"loss": mean_loss.compute(), **ordered}
 
 
 @contextmanager
@@ -139,7 +150,8 @@ class Scorer:
                 self.store,
                 split,
                 batch_size=self.experiment.train.batch_size,
-                loss=self.experiment.loss,
+                loss=self.experiment.objective(),
+                metrics=self.experiment.metrics,
                 precision=self.precision,
                 team=self.team,
                 on_batch=on_batch,

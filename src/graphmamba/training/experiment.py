@@ -6,7 +6,7 @@ line that names the row.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -20,7 +20,7 @@ from graphmamba.checks import (
     check_seed,
     check_types,
 )
-from graphmamba.data.catalog import CATALOG, Benchmark, LossName
+from graphmamba.data.catalog import CATALOG, Benchmark, LossName, MetricName
 from graphmamba.data.custom.options import DataSource
 from graphmamba.data.datasets.sbm import Sizes
 from graphmamba.data.splits import SPLITS
@@ -29,7 +29,7 @@ from graphmamba.nn.config import EncoderConfig, ModelConfig
 from graphmamba.nn.heads import HeadConfig
 from graphmamba.nn.model import GraphMamba, check_parts_fit
 from graphmamba.parse import convert, parse, read_yaml, suggest
-from graphmamba.training.losses import check_fits
+from graphmamba.training.losses import Objective, check_fits, objective_of
 
 OptimizerName = Literal["adamw", "adam"]
 ScheduleName = Literal["cosine", "plateau", "constant"]
@@ -86,6 +86,17 @@ class TrainConfig:
     loss: LossName | None = None
     """One of those that fit the labels; null takes the data set's own. Weighted losses balance the
     classes of a batch: one whose labels are all the same teaches nothing."""
+    metric: MetricName | None = None
+    """What the best epoch is chosen by, one of those that fit the labels; null takes the data set's
+    own."""
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    """Weight of each class in `cross_entropy` and `focal`, in their order; `balanced` takes
+    rows / (classes x rows of the class) in the training split of custom graphs."""
+    positive_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    """Weight of a positive answer in each column of a multi-label task; `balanced` takes negative /
+    positive answers in the training split of custom graphs."""
+    label_smoothing: float = 0.0
+    """Share of each label that `cross_entropy` spreads over all classes."""
     ema_decay: float = 0.0
     """Decay per step of the moving average of the weights, which is then what is scored, chosen and
     kept in place of the weights themselves; 0 for none."""
@@ -98,7 +109,8 @@ class TrainConfig:
         for name in ("batch_size", "epochs"):
             check_least(f"train.{name}", getattr(self, name), 1)
         check_least("train.recalibrate_batch_norm", self.recalibrate_batch_norm, 0)
-        check_fraction("train.ema_decay", self.ema_decay)
+        for name in ("ema_decay", "label_smoothing"):
+            check_fraction(f"train.{name}", getattr(self, name))
 
 
 VERSION = 2
@@ -176,7 +188,23 @@ class Experiment:
     @property
     def dataset_info(self) -> Benchmark:
         """The entry of the catalog, or what stands in its place for custom graphs."""
-        return CATALOG[self.dataset] if self.data is None else self.data.as_benchmark()
+        found = CATALOG[self.dataset] if self.data is None else self.data.as_benchmark()
+        metric, task = self.train.metric, found.task
+        if metric is None:
+            return found
+        fitting = dict.fromkeys([task.metric, *task.metrics])
+        check_choice(f"train.metric of {task.in_words}", metric, fitting)
+        return replace(found, task=replace(task, metric=metric))
+
+    @property
+    def metrics(self) -> tuple[MetricName, ...]:
+        """What is reported, that which the best epoch is chosen by first.
+
+        For custom graphs all that fit; for a benchmark its own.
+        """
+        task = self.dataset_info.task
+        others = (CATALOG[self.dataset].task.metric,) if self.data is None else task.metrics
+        return tuple(dict.fromkeys([task.metric, *others]))
 
     @property
     def loss(self) -> LossName:
@@ -185,9 +213,26 @@ class Experiment:
         return self.train.loss or self.dataset_info.task.loss
 
     def check_loss(self) -> None:
-        """Reject a loss that does not fit the data; custom graphs must have been read."""
+        """Reject what does not fit the labels: loss, its weights, or metric.
+
+        Custom graphs must have been read.
+        """
+        task = self.dataset_info.task
         if self.train.loss is not None:
-            check_fits("train.loss", self.train.loss, self.dataset_info.task)
+            check_fits("train.loss", self.train.loss, task)
+        self.objective()
+
+    def objective(self) -> Objective:
+        """What is minimised, and the units of the targets."""
+        train, data, task = self.train, self.data, self.dataset_info.task
+        return objective_of(
+            train.loss or task.loss,
+            task,
+            data.statistics if data else None,
+            train.class_weights,
+            train.positive_weights,
+            train.label_smoothing,
+        )
 
     def check_parts(self) -> None:
         """Reject an encoder that fits neither data nor layers; custom graphs are read before."""

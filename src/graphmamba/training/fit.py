@@ -62,6 +62,7 @@ from graphmamba.training.run_dir import (
 )
 from graphmamba.training.schedule import Schedule
 from graphmamba.training.step import CapturedStep, TrainStep
+from graphmamba.training.understood import understood
 from graphmamba.training.watch import NonFiniteCheck, StopSignals
 
 LABELLED = ("train", "validation")
@@ -77,7 +78,7 @@ def fit(
     resume: bool = False,
     *,
     data: DataOptions | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> RunResult:
     """Train, score every epoch, keep the best one.
 
@@ -92,10 +93,10 @@ def fit(
         reporter: Who follows the run; None for nobody.
         resume: Whether to go on with the run in `run_dir`.
         data: What the labels of `graphs` are, and how graphs that name no split are split.
-        progress: Whether to show it: bars on a terminal, a line an epoch elsewhere.
+        progress: Whether to show bars on a terminal, a line an epoch elsewhere.
 
     Example:
-        >>> fit("pattern", options=RunOptions(seed=1), progress=True)  # doctest: +SKIP
+        >>> fit("pattern", options=RunOptions(seed=1))  # doctest: +SKIP
         >>> fit("peptides-func", graphs, run_dir="runs/mine")  # doctest: +SKIP
     """
     options = options or RunOptions()
@@ -141,7 +142,7 @@ def fit_seeds(
     *,
     seeds: Sequence[int],
     data: DataOptions | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> SeedsResult:
     """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
 
@@ -361,6 +362,7 @@ def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
         epochs=state.experiment.train.epochs,
         steps=len(state.sampler),
         first_epoch=state.progress.epoch,
+        understood=understood(state.experiment, store),
     )
 
 

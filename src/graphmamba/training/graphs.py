@@ -4,13 +4,18 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from graphmamba.checks import check_is
+from graphmamba.data.catalog import Level
+from graphmamba.data.custom.labels import label_statistics
 from graphmamba.data.custom.open import open_custom
 from graphmamba.data.custom.options import DataOptions, DataSource, check_read
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.from_pyg import Graphs
-from graphmamba.data.splits import random_split
+from graphmamba.data.splits import SPLITS, random_split
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
 from graphmamba.data.transforms.precompute import add_precomputed
@@ -49,7 +54,7 @@ def open_data(
     found = open_custom(experiment.data.path, options, data_dir, draws_split=draws_split)
     found = found.with_columns(asked)
     data = experiment.data.described(found.features, found.task, found.class_names)
-    experiment = replace(experiment, data=data)
+    experiment = with_statistics(replace(experiment, data=data), found.store)
     experiment.check_loss()
     return experiment, found.store
 
@@ -75,12 +80,43 @@ def take_graphs(
     found = from_graphs(graphs, options.rule, options.level)
     data = DataSource.of(options).described(found.features, found.task, found.class_names)
     experiment = replace(experiment, data=data, split_sizes=None)
+    split = found.columns.split
+    if split is None:
+        graphs_in_all = len(found.columns.node_ptr) - 1
+        split = random_split(graphs_in_all, options.split_ratios, options.split_seed)
+    experiment = with_statistics(experiment, GraphStore(replace(found.columns, split=split)))
     experiment.check_loss()
     columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))
-    split = columns.split
-    if split is None:
-        split = random_split(len(columns.node_ptr) - 1, options.split_ratios, options.split_seed)
     return experiment, GraphStore(replace(columns, split=split))
+
+
+def with_statistics(experiment: Experiment, store: GraphStore) -> Experiment:
+    """Tell an experiment what the training labels of custom graphs are like, where it is known."""
+    data = experiment.data
+    if data is None or data.labels is None or data.labels.level == "link":
+        return experiment
+    table = store.tables[f"{data.labels.level}s"]
+    if store.split is None and NODE_SPLIT not in table.columns:
+        return experiment
+    y = labels_in(store, data.labels.level, "train")
+    found = label_statistics(y, data.labels, standardizes=data.standardize_targets)
+    return replace(experiment, data=replace(data, statistics=found))
+
+
+NODE_SPLIT = "node_split"
+"""Column with the split of each node, where training, validation and test share graphs."""
+
+
+def labels_in(store: GraphStore, level: Level, split: str) -> Tensor:
+    """Labels of the graphs or nodes of a split, on the CPU."""
+    table = store.tables[f"{level}s"]
+    if NODE_SPLIT in table.columns:
+        is_in = table.given(NODE_SPLIT).cpu() == SPLITS[split]
+    else:
+        chosen = torch.zeros(len(store), dtype=torch.bool)
+        chosen[store.split_ids(split).cpu()] = True
+        is_in = chosen.repeat_interleave(torch.from_numpy(table.ptr).diff())
+    return table.given("y").cpu()[is_in]
 
 
 READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y"}

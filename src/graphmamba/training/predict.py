@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -15,7 +14,7 @@ from torch_geometric.data import Batch
 from graphmamba.atomic import atomic_write
 from graphmamba.checks import check_least
 from graphmamba.data.batch import column
-from graphmamba.data.catalog import LossName, Task
+from graphmamba.data.catalog import LossName, PredictionKind, Task
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
@@ -25,8 +24,7 @@ from graphmamba.nn.heads import pair_scores
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.random import draw_bits
 from graphmamba.training.evaluate import evaluating
-
-PredictionKind = Literal["classes", "multi-label", "regression", "link"]
+from graphmamba.training.losses import Objective
 
 
 @dataclass(frozen=True)
@@ -87,15 +85,6 @@ class Predictions:
         return cls(kind=first.kind, names=first.names, **columns)  # type: ignore[arg-type]
 
 
-def kind_of(task: Task) -> PredictionKind:
-    """What the rows of a task are."""
-    if task.level == "link":
-        return "link"
-    if task.classes:
-        return "classes"
-    return "multi-label" if task.metric == "average_precision" else "regression"
-
-
 def names_of(task: Task, given: tuple[str, ...] = ()) -> tuple[str, ...]:
     """What the columns are called; numbers where nobody has named them."""
     if task.level == "link":
@@ -142,7 +131,7 @@ def stream_predictions(
     store: GraphStore,
     ids: Int[Tensor, " graphs"] | None = None,
     *,
-    loss: LossName | None = None,
+    objective: Objective | None = None,
     names: tuple[str, ...] = (),
     has_std: bool = True,
     budget: int = BUDGET,
@@ -156,7 +145,8 @@ def stream_predictions(
         model: A trained model.
         store: Graphs with the columns that it reads.
         ids: Which of them; None for all.
-        loss: What it was trained by; None for the task's own.
+        objective: What it was trained by, which knows the units of its outputs; None for the
+            task's own loss.
         names: Classes or label columns.
         has_std: Whether to make the further passes that the std needs.
         budget: Nodes and edges of a batch; a larger graph has a batch of its own.
@@ -166,14 +156,15 @@ def stream_predictions(
     if not len(ids):
         return
     task, device = model.task, next(model.parameters()).device
-    kind, columns = kind_of(task), names_of(task, names)
+    kind, columns = task.kind, names_of(task, names)
+    objective = (objective or Objective(task.loss)).to(device)
     single = single_order(model) if has_std else None
 
     def predict(chosen: Int[Tensor, " graphs"]) -> Predictions:
         graphs = store.batch(chosen, by_source=True).to(device)
         rows = _rows(graphs, chosen, task.level)
         first, *others = (
-            values_of(output, kind, loss or task.loss).double().cpu()
+            values_of(objective.in_units(output), kind, objective.loss).double().cpu()
             for output in _outputs(model, single, graphs, rows)
         )
         return Predictions(kind, columns, rows.graph, rows.node, rows.pair, first, _std(others))

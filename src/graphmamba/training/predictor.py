@@ -107,7 +107,7 @@ class Predictor:
             self.model,
             with_read_columns(store, self.model, has_profiles=self._has_profiles),
             ids,
-            loss=self.experiment.loss,
+            objective=self.experiment.objective(),
             names=self.names,
             has_std=has_std,
             budget=budget,

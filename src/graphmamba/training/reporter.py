@@ -33,6 +33,8 @@ class StartRecord:
     """Steps of an epoch."""
     first_epoch: int = 0
     """Where the run goes on, counted from 0; more than 0 after a resume."""
+    understood: tuple[str, ...] = ()
+    """Lines that say what is predicted, and how labels were read."""
 
 
 @dataclass(frozen=True)

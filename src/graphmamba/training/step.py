@@ -19,7 +19,7 @@ from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.ema import MovingAverage
 from graphmamba.training.evaluate import evaluating, labelled_batch, labels_of, labels_per_graph
 from graphmamba.training.experiment import Experiment, Precision
-from graphmamba.training.losses import LOSSES, Target
+from graphmamba.training.losses import Target
 
 Loss = Float[Tensor, ""]
 
@@ -59,7 +59,8 @@ class TrainStep:
     ) -> None:
         self._model, self._optimizer, self._average = model, optimizer, average
         self._store, self._team = store, team or ProcessGroup(device=store.device)
-        self._level, self._loss = experiment.dataset_info.task.level, LOSSES[experiment.loss]
+        self._level = experiment.dataset_info.task.level
+        self._loss = experiment.objective().to(store.device)
         self._size, self._clip = experiment.train.batch_size, experiment.optim.max_grad_norm
         self._is_mixed = precision == "bf16-mixed"
         self._seed, self.taken = seed, taken
@@ -123,9 +124,12 @@ class TrainStep:
             return self._model(graphs).float()
 
     def _backward(self, graphs: Batch, target: Target, labels: Float[Tensor, ""]) -> None:
-        loss = self._loss(self._predict(graphs), target) * labels
+        output = self._predict(graphs)
+        loss = self._loss(output, target) * labels
         gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
         self._gradients.add(gradients, labels)
+        if self._loss.is_standardized:
+            loss = self._loss.reported(output.detach(), target) * labels
         self._own.add_(torch.stack([loss.detach(), labels]))
 
     def _update(self) -> None:

@@ -39,12 +39,16 @@ def test_its_commands_show_train_and_score_its_example(capsys: pytest.CaptureFix
     pytest.importorskip("matplotlib")
     blocks = re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
-    show, train, score, score_part = (shlex.split(line)[1:] for line in lines)
+    show, train, by_metric, score, score_part = (
+        shlex.split(line, comments=True)[1:] for line in lines
+    )
     main(show)
     assert Path("info.png").is_file()
     main([*train, *SMALL, "--run_dir", "run"])
     assert Path("run/best.safetensors").is_file()
     assert "graphmamba predict run" in capsys.readouterr().out
+    main([*by_metric, *SMALL, "--run_dir", "by_metric"])
+    assert "MCC" in capsys.readouterr().out
     for words, graphs in ((score, 4), (score_part, 1)):
         main(["run" if word == "RUN" else word for word in words])
         assert f"on molecules, graphs scored: {graphs}" in capsys.readouterr().out

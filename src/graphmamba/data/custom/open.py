@@ -43,7 +43,7 @@ from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
 
-READING = 4
+READING = 5
 """Counts changes in how files are read; what is kept then becomes stale."""
 OWN = "own"
 """Folder in the data directory where users' graphs are kept."""
@@ -193,8 +193,8 @@ def _with_split(store: GraphStore, options: DataOptions) -> GraphStore:
 
 
 def _options_that_matter(options: DataOptions) -> dict[str, Any]:
-    """All but the split, which is drawn again each time: what is computed of graphs stays valid."""
-    left_out = {"split_ratios", "split_seed"}
+    """All but the split and its statistics, made anew each time: what is computed stays valid."""
+    left_out = {"split_ratios", "split_seed", "standardize_targets"}
     kept = {name: value for name, value in asdict(options).items() if name not in left_out}
     return kept | {"target": options.targets}
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from graphmamba.checks import check_seed, check_types
-from graphmamba.data.catalog import Benchmark, Features, Level, Task
+from graphmamba.data.catalog import Benchmark, Features, Level, Task, TaskKind
 from graphmamba.data.custom.csv import folder_features
-from graphmamba.data.custom.labels import LabelRule, TaskKind
+from graphmamba.data.custom.labels import LabelRule, LabelStatistics
 from graphmamba.data.custom.npz import array_features
 from graphmamba.data.splits import SplitRatios
 from graphmamba.errors import UserError
@@ -47,6 +47,9 @@ class DataOptions:
     """Shares of training, validation and test, where the files do not say who is in which."""
     split_seed: int = 0
     """What such a split is drawn from."""
+    standardize_targets: bool = True
+    """Whether the model learns targets less the mean of the training split, over its standard
+    deviation; predictions and scores are in the units of the targets all the same."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -162,6 +165,8 @@ class DataSource(DataOptions):
     """Classes by their number, or label columns; filled in when the graphs are read."""
     columns: tuple[str, ...] = ()
     """Feature columns in their order, where files name them; filled in when they are read."""
+    statistics: LabelStatistics | None = None
+    """Of the labels of the training split; filled in when the graphs are read."""
 
     @classmethod
     def of(cls, options: DataOptions, path: str = "") -> "DataSource":
@@ -176,7 +181,10 @@ class DataSource(DataOptions):
     def described(self, features: Features, task: Task, names: tuple[str, ...]) -> "DataSource":
         """Return the source with what was found in its graphs."""
         columns = feature_names(Path(self.path), self.targets) if self.path else ()
-        return replace(self, features=features, labels=task, class_names=names, columns=columns)
+        return replace(
+            self, features=features, labels=task, class_names=names, columns=columns,
+            statistics=None,
+        )  # fmt: skip
 
     def as_benchmark(self) -> Benchmark:
         """Stand in the place of a catalogue's entry; sizes are those of the files."""

@@ -40,7 +40,10 @@ def from_graphs(
     _check_masks(graphs)
     columns = {name: _gather(graphs, name) for name in ("x", "edge_attr", "edge_label", LINKS)}
     columns["edge_index"] = _gather(graphs, "edge_index") or [NO_EDGES] * len(graphs)
-    columns["y"] = _gather(graphs, "y")
+    if (words := _class_words(graphs)) is not None:
+        columns["y"], rule = _numbered(words, rule or LabelRule())
+    else:
+        columns["y"] = _gather(graphs, "y")
     if level is None and columns["y"] and columns[LINKS]:
         raise UserError(f"graphs have both y and {LINKS}; level must say which is meant")
     nodes = torch.tensor([_nodes(graph) for graph in graphs])
@@ -107,6 +110,34 @@ def _gather(graphs: list[Data], name: str) -> list[Tensor]:
                 f"graph {place}: {name} must be {rule}{others}, got {type(values).__name__}"
             )
     return [torch.as_tensor(values).detach().cpu() for values in found]
+
+
+def _class_words(graphs: list[Data]) -> list[list[str]] | None:
+    """Classes that are words: one for each graph, or a list with one for each node."""
+    found = [graph.get("y") for graph in graphs]
+    rows = [[words] if isinstance(words, str) else words for words in found]
+    is_words = all(
+        isinstance(row, list) and row and all(isinstance(word, str) for word in row) for row in rows
+    )
+    # numbers in quotes are rejected as any text that stands where numbers are expected
+    has_names = is_words and any(
+        word and not word.lstrip("-").isdecimal() for row in rows for word in row
+    )
+    return rows if has_names else None
+
+
+def _numbered(words: list[list[str]], rule: LabelRule) -> tuple[list[Tensor], LabelRule]:
+    """Number classes in the order of their names; an empty word is no label."""
+    names = rule.classes
+    if not isinstance(names, tuple):
+        names = tuple(sorted({word for row in words for word in row} - {""}))
+    number = {name: place for place, name in enumerate(names)} | {"": -1}
+    for place, row in enumerate(words):
+        if unknown := [word for word in row if word not in number]:
+            listed = ", ".join(map(repr, names))
+            raise UserError(f"graph {place}: y must be one of {listed}, got {unknown[0]!r}")
+    rule = LabelRule(task="classes", classes=names)
+    return [torch.tensor([number[word] for word in row]) for row in words], rule
 
 
 def _labels(
