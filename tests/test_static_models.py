@@ -25,6 +25,9 @@ from tests.helpers.synthetic import synthetic_graphs
 NAMES = [
     "peptides-func/graph-mamba",
     "peptides-func/graph-mamba-plus",
+    "peptides-func/graph-mamba-spectral",
+    "cluster/graph-mamba-plus",
+    "malnet-tiny/graph-mamba-plus",
     "pascalvoc-sp/graph-mamba",
     "pattern/graph-mamba",
     "malnet-tiny/graph-mamba",
@@ -41,6 +44,9 @@ NAMES = [
 CAPTURED = [
     "peptides-func/graph-mamba",
     "peptides-func/graph-mamba-plus",
+    "peptides-func/graph-mamba-spectral",
+    "cluster/graph-mamba-plus",
+    "malnet-tiny/graph-mamba-plus",
     "peptides-func/gps-transformer",
     "peptides-func/exphormer",
     "peptides-func/gatedgcn",
@@ -59,7 +65,12 @@ SIZES = {
     "empty places": ([3, 0, 2, -1, -1], StaticSize(5, 65, 193, (256,), ((2, 16), (3, 2)))),
 }
 """The padding graph of the wide one, and of that with empty places, is larger than any block."""
-DROPLESS = {"model.dropout": 0.0, "model.attention.dropout": 0.0, "head.dropout": 0.0}
+DROPLESS = {
+    "model.dropout": 0.0,
+    "model.global_dropout": 0.0,
+    "model.attention.dropout": 0.0,
+    "head.dropout": 0.0,
+}
 
 
 def small_store(experiment: Experiment, model: GraphMamba, dtype: torch.dtype) -> GraphStore:

@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from graphmamba import ops as scan
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
-from graphmamba.ops.options import Backend
+from graphmamba.ops.backends import Backend
 from graphmamba.parse import words_among
 from graphmamba.studies.report import table, write_json
 

@@ -119,6 +119,8 @@ class Topology:
     """Nodes before those of the padding graph that pads a static batch; None where all are real."""
     num_real_edges: Int[Tensor, ""] | None = None
     """Edges before those of the padding graph, likewise."""
+    num_real_graphs: Int[Tensor, ""] | None = None
+    """Graphs before empty places and the padding graph, likewise."""
     source_order: Int[Tensor, " edges"] | None = None
     """Edges in the order of their sources, where they themselves lie in that of their targets."""
     source_ptr: Int[Tensor, " node_boundaries"] | None = None
@@ -140,6 +142,8 @@ class Topology:
     """Where each node goes in them, found once for all layers; see `nn.attention.DenseLayout`."""
     block_patterns: Mapping[Any, Any] | None = None
     """Which block of nodes attends to which, likewise; see `nn.bigbird.BlockPattern`."""
+    spectral_basis: Any = None
+    """Eigenvectors in padded blocks, likewise; see `nn.spectral.SpectralBasis`."""
 
     def starts(self) -> Int[Tensor, " boundaries"]:
         """Return the first node of each graph, and the number of nodes."""
@@ -220,6 +224,7 @@ def topology_of(graphs: Data) -> Topology:
         expander_index=column(graphs, "expander_index"),
         num_real_nodes=column(graphs, "num_real_nodes"),
         num_real_edges=column(graphs, "num_real_edges"),
+        num_real_graphs=column(graphs, "num_real_graphs"),
         source_order=column(graphs, "source_order"),
         source_ptr=column(graphs, "source_ptr"),
         target_ptr=column(graphs, "target_ptr"),

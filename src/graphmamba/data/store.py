@@ -30,7 +30,7 @@ from graphmamba.data.tables import (
     owner_of,
 )
 from graphmamba.errors import UserError
-from graphmamba.ops.tensor_checks import check_rows
+from graphmamba.ops.checks import check_rows
 
 PAIRS = "pairs."
 TAKEN = frozenset({"batch", "edge_index", "graph_key", "num_nodes", "ptr", *HIDDEN})

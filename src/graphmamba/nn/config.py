@@ -7,6 +7,7 @@ from graphmamba.checks import check_divides, check_fraction, check_least, check_
 from graphmamba.nn.graph_mamba import InputNorm
 from graphmamba.nn.mamba import MambaConfig
 from graphmamba.nn.norm import NormName
+from graphmamba.nn.spectral import SpectralConfig
 from graphmamba.ops.activation import Activation
 from graphmamba.ordering.policy import OrderPolicy
 
@@ -57,6 +58,9 @@ class ResidualConfig:
     """Whether rows are scaled to length 1 after each layer."""
     has_bias: bool = True
     """Whether GCN adds a bias."""
+    has_zero_gate: bool = False
+    """Whether a weight for each channel, 0 at first, multiplies what the global model adds: where
+    no norm does it (ReZero)."""
 
     def __post_init__(self) -> None:
         check_types(self, "residual.")
@@ -94,12 +98,27 @@ class ModelConfig:
     """Where `global_model` attends."""
     residual: ResidualConfig = field(default_factory=ResidualConfig)
     """Where `global_model` is `none` or `layer` is `plain`."""
+    global_dropout: float | None = None
+    """Rate after the global model in a layer of GPS; `dropout` if null."""
+    centered_sums: bool = False
+    """Whether what a node receives along its edges is a sum, centred by degree, in GatedGCN, GCN+,
+    GINE and GIN."""
+    spectral: SpectralConfig | None = None
+    """A filter on the Laplacian's spectrum beside each layer; none if null."""
+    virtual_node: bool = False
+    """Whether a row for each graph hears all nodes after each layer, and tells them before the
+    next."""
+    jumping_knowledge: bool = False
+    """Whether the head reads the mean of the rows after each layer, not the last ones alone
+    (https://arxiv.org/abs/1806.03536)."""
 
     def __post_init__(self) -> None:
         check_types(self, "model.")
         check_least("model.channels", self.channels, 1)
         check_least("model.layers", self.layers, 1)
         check_fraction("model.dropout", self.dropout)
+        if self.global_dropout is not None:
+            check_fraction("model.global_dropout", self.global_dropout)
 
 
 @dataclass(frozen=True)
@@ -167,6 +186,9 @@ class EncoderConfig:
     """Whether a BatchNorm follows the edge encoder."""
     pre_layers: int = 0
     """Dense layers on the node embeddings before the first graph layer."""
+    reverse_edges: bool = False
+    """Whether messages flow against each edge too, with a learned row that tells so: for directed
+    graphs."""
 
     def __post_init__(self) -> None:
         check_types(self)

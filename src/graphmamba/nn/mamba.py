@@ -12,9 +12,9 @@ from torch.nn.functional import linear
 from graphmamba.checks import check_choice, check_is, check_least, check_types
 from graphmamba.errors import UserError
 from graphmamba.ops import causal_conv1d, checks, selective_scan
-from graphmamba.ops.checks import MOST_TAPS
-from graphmamba.ops.options import Backend, Discretization
-from graphmamba.ops.tensor_checks import check_float_type
+from graphmamba.ops.backends import Backend
+from graphmamba.ops.checks import MOST_TAPS, check_float_type
+from graphmamba.ops.selective_scan.reference import Discretization
 from graphmamba.ordering.policy import Direction
 
 DT_MIN, DT_MAX = 1e-3, 1e-1
@@ -210,6 +210,6 @@ def _check_walk(
     check_least("samples", samples, 1)
     steps, is_lined_up = samples * nodes, order is not None
     rows = nodes if is_lined_up else None
-    checks.check_walk(cu_seqlens, order, steps, rows, ("order", is_lined_up), "x")
+    checks.check_order(cu_seqlens, order, steps, rows, ("order", is_lined_up), "x")
     if checks.are_values_checked(check, x, weight):
         checks.check_values(cu_seqlens, order, steps, nodes, is_lined_up)

@@ -56,7 +56,7 @@ class OrderPolicy:
     eval_samples: int = 5
     """Node orders averaged over at evaluation."""
     direction: Direction = "forward"
-    """Along the node order, against it, or the mean of both (the way back has its own weights)."""
+    """Along the node order, against it, or the mean of both, each with weights of its own."""
     num_eigenvectors: int = 10
     """Eigenvectors that a `spectral` function is made of, from the smallest eigenvalue upwards."""
 

@@ -13,10 +13,11 @@ from graphmamba.nn.attention import Attention
 from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.performer import Performer
+from graphmamba.nn.spectral import SpectralFilter
 from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.experiment import Experiment, RunOptions
 
-PADDED = Attention, Performer, BigBird
+PADDED = Attention, Performer, BigBird, SpectralFilter
 LEAST_STEPS = 5_000
 """Planned steps from which compiling pays on a GPU: it takes about half a minute, and a compiled
 step of the paper's model is some 6 ms shorter than one that is captured alone."""
@@ -28,7 +29,9 @@ def decided(
     """Return the options with `compile` decided, once for a run and all that goes on with it."""
     why_not = why_not_captured(options, team.device, team.world)
     if options.cuda_graph == "on" and why_not:
-        raise UserError(f"fast must be 'auto' or 'off', since a captured step {why_not}, got 'on'")
+        raise UserError(
+            f"cuda_graph must be 'auto' or 'off', since a captured step {why_not}, got 'on'"
+        )
     if options.compile != "auto":
         return options
     graphs = len(store.split_ids("train"))
@@ -87,7 +90,8 @@ def compile_now(models: Sequence[GraphMamba], warm_up: Callable[[], None]) -> st
 
 
 def _parts(model: GraphMamba) -> list[nn.Module]:
-    return [model.backbone.encoder, *model.backbone.layers, model.head]
+    backbone = model.backbone
+    return [backbone.encoder, *backbone.layers, *backbone.virtual_nodes, model.head]
 
 
 def _undo(model: GraphMamba) -> None:

@@ -53,7 +53,7 @@ def open_data(
     options = experiment.data.options
     found = open_custom(experiment.data.path, options, data_dir, draws_split=draws_split)
     found = found.with_columns(asked)
-    data = experiment.data.described(found.features, found.task, found.names)
+    data = experiment.data.described(found.features, found.task, found.class_names)
     experiment = with_statistics(replace(experiment, data=data), found.store)
     experiment.check_loss()
     return experiment, found.store
@@ -78,7 +78,7 @@ def take_graphs(
     check_is("options", options, DataOptions)
     check_read(options, "graphs", "graphs")
     found = from_graphs(graphs, options.rule, options.level)
-    data = DataSource.of(options).described(found.features, found.task, found.names)
+    data = DataSource.of(options).described(found.features, found.task, found.class_names)
     experiment = replace(experiment, data=data, split_sizes=None)
     split = found.columns.split
     if split is None:

@@ -5,10 +5,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.ops.arrays import as_rows, real_type
+from graphmamba.ops.cpu_arrays import as_rows, real_type, share_out
 from graphmamba.ops.gated_sum.cpu_kernels import sum_by_source, sum_by_target, sum_forward
 from graphmamba.ops.gated_sum.reference import EPSILON
-from graphmamba.ops.threads import share_out
 
 
 def forward(
