@@ -12,9 +12,9 @@ from torch_geometric.data import Data
 from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import Experiment, load_experiment
+from graphmamba.training.experiment import Experiment, experiment_of, load_experiment
 from graphmamba.training.fit import fit
-from graphmamba.training.graphs import take_graphs
+from graphmamba.training.graphs import open_data, take_graphs
 from graphmamba.training.predictor import load, scorer_of
 from graphmamba.training.run_dir import read_config, read_rows
 from graphmamba.training.understood import understood
@@ -94,7 +94,7 @@ def test_benchmarks_are_told_in_a_line() -> None:
 
 def test_targets_are_learned_standardised_and_told_in_their_units(tmp_path: Path) -> None:
     labels = [5000.0 + 300 * number for number in range(20)]
-    experiment, store = take_graphs(graphs(labels), small(**{"train.epochs": 30}))
+    experiment, store = take_graphs(graphs(labels), small(**{"train.epochs": 8}))
     assert experiment.data is not None
     assert experiment.data.statistics is not None
     train = torch.tensor(labels)[store.split_ids("train")]
@@ -182,3 +182,21 @@ def test_statistics_are_those_of_the_training_split_alone() -> None:
     assert other.data is not None
     assert first.data.statistics == other.data.statistics
     assert isinstance(store, GraphStore)
+
+
+@pytest.mark.realdata
+def test_solubility_of_molecules_is_understood(data_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("rdkit")
+    path = data_folder / "own" / "delaney-processed.csv"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    target = "measured log solubility in mols per litre"
+    entries = {"data.path": str(path), "data.target": target, "train.metric": "rmse"}
+    experiment, store = open_data(experiment_of(entries), tmp_path)
+    assert understood(experiment, store) == (
+        "task: graph regression, 1 target (measured log solubili... -3.05 ± 2.096), metric RMSE, "
+        "902/113/113 graphs",
+    )
+    assert experiment.data is not None
+    assert experiment.data.statistics is not None
+    assert abs(experiment.data.statistics.mean[0] + 3.05) < 0.2

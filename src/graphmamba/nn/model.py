@@ -27,10 +27,10 @@ from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.heads import HEADS, HeadConfig
 from graphmamba.nn.parts import GlobalModel, LocalModel, required_edges
 from graphmamba.nn.performer import Performer
-from graphmamba.ops.checks import check_float_type, check_membership, check_pairs, check_rows
 from graphmamba.nn.reverse_edges import ReverseEdges
 from graphmamba.nn.spectral import SpectralBasis, SpectralFilter, SpectralLayer
 from graphmamba.nn.virtual_node import VirtualNode
+from graphmamba.ops.checks import check_float_type, check_membership, check_pairs, check_rows
 from graphmamba.ops.edge_layout import lay_out_edges
 from graphmamba.ordering.permutation import NodeOrder, node_orders_of
 from graphmamba.ordering.seed import NoiseSeed
