@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.data.batch import Topology
-from graphmamba.ops.segment_sum import sum_segments, take_rows
+from graphmamba.ops.segments import sum_segments, take_rows
 
 
 def center_sums(

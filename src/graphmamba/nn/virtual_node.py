@@ -6,7 +6,7 @@ from torch.nn.functional import relu
 
 from graphmamba.data.batch import Topology
 from graphmamba.nn.norm import BatchNorm
-from graphmamba.ops.segment_sum import sum_segments, take_rows
+from graphmamba.ops.segments import sum_segments, take_rows
 
 
 class VirtualNode(nn.Module):
