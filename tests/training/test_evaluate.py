@@ -91,7 +91,7 @@ def test_a_split_without_labels_has_no_loss(name: str) -> None:
 def test_a_loss_for_other_labels_is_rejected() -> None:
     experiment = tiny_experiment("peptides-struct/graph-mamba")
     with pytest.raises(
-        UserError, match="^loss must be 'l1' or 'mse' or 'huber' for graph regression, got"
+        UserError, match=r"^loss must be 'l1' or 'mse' or 'huber' for graph regression, got"
     ):
         evaluate(experiment.build(), tiny_store(experiment), "test", loss="cross_entropy")
 

@@ -130,7 +130,7 @@ def test_several_labels_of_a_graph_are_a_row_of_it(level: Level | None) -> None:
 def test_whole_numbers_with_gaps_are_classes_where_they_repeat() -> None:
     graphs = [graph(y=torch.tensor(value)) for value in (0, 100, 200, 300)]
     assert from_graphs(graphs).task.kind == "regression"
-    assert from_graphs(graphs * 2).names == ("0", "100", "200", "300")
+    assert from_graphs(graphs * 2).class_names == ("0", "100", "200", "300")
 
 
 def test_labels_of_two_kinds_need_a_level() -> None:
@@ -180,7 +180,7 @@ def test_words_are_classes_by_their_names() -> None:
     words = ["toxic", "safe", "", "toxic"]
     graphs = [Data(x=torch.ones(2, 1), edge_index=edges, y=word) for word in words]
     own = from_graphs(graphs)
-    assert own.names == ("safe", "toxic")
+    assert own.class_names == ("safe", "toxic")
     assert own.columns.graphs["y"].tolist() == [1, 0, -1, 1]
     nodes = [Data(x=torch.ones(2, 1), edge_index=edges, y=["b", "a"]) for _ in range(2)]
     assert from_graphs(nodes).columns.nodes["y"].tolist() == [1, 0, 1, 0]
