@@ -40,7 +40,9 @@ torch.set_num_threads(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--thorough", action="store_true", help="ten times as many random examples")
+    parser.addoption(
+        "--thorough", action="store_true", help="long sweeps, and ten times as many random examples"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,7 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     asked_for = config.getoption("markexpr")
+    is_thorough = config.getoption("thorough")
     missing = {
+        "thorough": None if is_thorough else "runs when asked for by --thorough",
         "gpu": None if torch.cuda.is_available() else "needs a CUDA device",
         "realdata": None if DATA.is_dir() else "needs benchmark files: set GRAPHMAMBA_DATA",
         "network": None if "network" in asked_for else "runs when asked for by -m network",

@@ -322,7 +322,9 @@ def _compile(state: RunState, step: TrainStep) -> None:
     if why_not is None:
         return
     if state.options.cuda_graph == "on":
-        raise UserError(f"fast must be 'auto' or 'off', since torch.compile failed: {why_not}")
+        raise UserError(
+            f"cuda_graph must be 'auto' or 'off', since torch.compile failed: {why_not}"
+        )
     warnings.warn(f"torch.compile failed, and the run goes on without: {why_not}", stacklevel=2)
 
 
