@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -86,9 +85,19 @@ def either(tensor: Tensor | None, other: Tensor) -> Tensor:
     return other if tensor is None else tensor
 
 
-def backend_module(operator: str, backend: str) -> ModuleType:
-    """Import a backend by its first call, so that only the one that runs has to be installed."""
-    return import_module(f"graphmamba.ops.{operator}.{backend}")
+def launcher(module: str, function: str) -> Callable[..., Any]:
+    """A function of a module in `ops`, on the device of its first argument, with dense rows.
+
+    The module is imported by the first call, so that only the backend that runs has to be
+    installed.
+    """
+
+    def compute(*arguments: Any) -> Any:
+        with torch.cuda.device_of(arguments[0]):
+            found = getattr(import_module(f"graphmamba.ops.{module}"), function)
+            return found(*as_dense(arguments))
+
+    return compute
 
 
 @dataclass(frozen=True)
@@ -113,20 +122,17 @@ class SequenceOperator:
         name, count = f"{self.name}_{backend}", len(self.leaves)
         arguments = ", ".join((*self.leaves, "Tensor cu_seqlens", "Tensor? order", *self.settings))
 
-        def compute(*arguments: Any) -> tuple[Tensor, Tensor]:
-            with torch.cuda.device_of(arguments[0]):
-                return backend_module(self.name, backend).forward(*as_dense(arguments))
+        module = f"{self.name}.{backend}"
+        launch_backward = launcher(module, "backward")
 
         def fake(*arguments: Any) -> tuple[Tensor, Tensor]:
             first = arguments[0]
-            out, kept = self.shapes(backend_module(self.name, backend), *arguments)
+            out, kept = self.shapes(import_module(f"graphmamba.ops.{module}"), *arguments)
             exact = torch.promote_types(first.dtype, torch.float32)
             return first.new_empty(out), first.new_empty(kept, dtype=exact)
 
         def compute_gradients(grad: Tensor, kept: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-            with torch.cuda.device_of(grad):
-                dense = as_dense((grad, kept, *arguments))
-                found = backend_module(self.name, backend).backward(*dense)
+            found = launch_backward(grad, kept, *arguments)
             pairs = zip(arguments[:count], found, strict=True)
             return tuple(grad.new_empty(0) if leaf is None else own for leaf, own in pairs)
 
@@ -152,7 +158,9 @@ class SequenceOperator:
             gradients = tuple(None if leaf is None else own for leaf, own in pairs)
             return gradients + (None,) * (2 + len(ctx.settings))
 
-        forward = add_operator(f"{name}({arguments}) -> (Tensor, Tensor)", compute, fake)
+        forward = add_operator(
+            f"{name}({arguments}) -> (Tensor, Tensor)", launcher(module, "forward"), fake
+        )
         gradients = ", ".join(["Tensor"] * count)
         backward = add_operator(
             f"{name}_backward(Tensor grad, Tensor kept, {arguments}) -> ({gradients})",

@@ -12,7 +12,7 @@ from graphmamba.ops.backends import TRITON_TYPES, TritonBackend, uses_triton
 from graphmamba.ops.batch_norm import reference
 from graphmamba.ops.batch_norm.reference import Running
 from graphmamba.ops.dropout import Drop
-from graphmamba.ops.operators import add_operator, as_dense
+from graphmamba.ops.operators import add_operator, launcher
 
 __all__ = ["Drop", "Running", "batch_norm_act"]
 
@@ -114,21 +114,6 @@ _BACKWARD = (
 )
 
 
-def _forward(*arguments: Any) -> tuple[Tensor, Tensor]:
-    # Here and not at the top, so that Triton has to be installed only where it runs.
-    from graphmamba.ops.batch_norm import triton
-
-    with torch.cuda.device_of(arguments[0]):
-        return triton.forward(*as_dense(arguments))
-
-
-def _backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    from graphmamba.ops.batch_norm import triton
-
-    with torch.cuda.device_of(arguments[0]):
-        return triton.backward(*as_dense(arguments))
-
-
 def _fake_forward(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     before, after = arguments[2:4]
     kept = x.new_empty((2, x.shape[1]), dtype=torch.float32)
@@ -148,8 +133,8 @@ def _fake_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     )
 
 
-add_operator(_FORWARD, _forward, _fake_forward)
-add_operator(_BACKWARD, _backward, _fake_backward)
+add_operator(_FORWARD, launcher("batch_norm.triton", "forward"), _fake_forward)
+add_operator(_BACKWARD, launcher("batch_norm.triton", "backward"), _fake_backward)
 
 
 class _BatchNormAct(torch.autograd.Function):

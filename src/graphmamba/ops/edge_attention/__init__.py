@@ -14,7 +14,7 @@ from graphmamba.ops.operators import (
     Operator,
     add_gradients,
     add_operator,
-    as_dense,
+    launcher,
     reject_second_derivative,
     reject_tangents,
 )
@@ -100,32 +100,17 @@ def _register() -> Operator:
     """
     forward = add_operator(
         f"attend_triton(Tensor nodes, Tensor features, {_EDGES}) -> (Tensor, Tensor, Tensor)",
-        _forward,
+        launcher("edge_attention.triton", "forward"),
         _fake_forward,
     )
     backward = add_operator(
         "attend_triton_backward(Tensor grad, Tensor out, Tensor scores, Tensor share, "
         f"Tensor nodes, Tensor features, {_EDGES}) -> (Tensor, Tensor)",
-        _backward,
+        launcher("edge_attention.triton", "backward"),
         _fake_backward,
     )
     _differentiate(forward, backward)
     return forward
-
-
-def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    # Here and not at the top, so that Triton has to be installed only where it runs.
-    from graphmamba.ops.edge_attention import triton
-
-    with torch.cuda.device_of(arguments[0]):
-        return triton.forward(*as_dense(arguments))
-
-
-def _backward(*arguments: Any) -> tuple[Tensor, Tensor]:
-    from graphmamba.ops.edge_attention import triton
-
-    with torch.cuda.device_of(arguments[0]):
-        return triton.backward(*as_dense(arguments))
 
 
 def _fake_forward(nodes: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:

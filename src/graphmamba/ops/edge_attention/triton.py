@@ -27,7 +27,7 @@ def forward(
     edge_index: Int[Tensor, "2 edges"],
     feature: Int[Tensor, " edges"],
     target_ptr: Int[Tensor, " boundaries"],
-    source_ptr: Int[Tensor, " boundaries"],  # noqa: ARG001 - the way back asks for it
+    source_ptr: Int[Tensor, " boundaries"],  # noqa: ARG001 - gradients ask for it
     source_order: Int[Tensor, " edges"],  # noqa: ARG001
     shared: int,  # noqa: ARG001
     heads: int,

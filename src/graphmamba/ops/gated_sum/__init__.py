@@ -14,8 +14,7 @@ from graphmamba.ops.operators import (
     Operator,
     add_gradients,
     add_operator,
-    as_dense,
-    backend_module,
+    launcher,
     reject_second_derivative,
     reject_tangents,
 )
@@ -78,26 +77,16 @@ def _register(backend: str) -> Operator:
 
     It returns x_hat, e_hat and what the backward pass starts from.
     """
-
-    def compute(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-        with torch.cuda.device_of(arguments[0]):
-            # The forward pass has no use for the order of the sources.
-            return backend_module("gated_sum", backend).forward(*as_dense(arguments[:-2]))
-
-    def compute_gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-        with torch.cuda.device_of(arguments[0]):
-            return backend_module("gated_sum", backend).backward(*as_dense(arguments))
-
     name = f"gated_sum_{backend}"
     forward = add_operator(
         f"{name}(Tensor nodes, Tensor edges, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)",
-        compute,
+        launcher(f"gated_sum.{backend}", "forward"),
         _fake_forward,
     )
     backward = add_operator(
         f"{name}_backward(Tensor d_x_hat, Tensor? d_e_hat, Tensor e_hat, Tensor kept, "
         f"Tensor sent, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)",
-        compute_gradients,
+        launcher(f"gated_sum.{backend}", "backward"),
         _fake_backward,
     )
     _differentiate(forward, backward)

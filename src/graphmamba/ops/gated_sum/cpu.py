@@ -17,6 +17,8 @@ def forward(
     edge_index: Int[Tensor, "2 edges"],
     target_ptr: Int[Tensor, " boundaries"],
     target_order: Int[Tensor, " edges"] | None,
+    source_ptr: Int[Tensor, " boundaries"],  # noqa: ARG001 - gradients ask for it
+    source_order: Int[Tensor, " edges"],  # noqa: ARG001
 ) -> tuple[Tensor, Tensor, Tensor]:
     """x_hat, e_hat, and for each node 1 / sum of its gates and the quotient of both sums."""
     real, (count, channels) = real_type(nodes), (nodes.shape[0], edges.shape[1])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphmamba.ops.backends import has_triton
 from graphmamba.ops.edge_layout import EdgeLayout
-from graphmamba.ops.operators import add_gradients, add_operator, as_dense, reject_second_derivative
+from graphmamba.ops.operators import add_gradients, add_operator, launcher, reject_second_derivative
 
 
 def sum_segments(
@@ -119,15 +119,7 @@ def softmax_at(
     return weights / sum_at(weights, index, size)[index]
 
 
-# The Triton forms as operators. Their launchers are imported by the first call, so that Triton has
-# to be installed only where it runs.
-
-
-def _sum(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> Tensor:  # noqa: ARG001
-    from graphmamba.ops.segments.triton import segment_sum
-
-    with torch.cuda.device_of(rows):
-        return segment_sum(*as_dense((rows, ptr, order)))
+# The Triton forms as operators.
 
 
 def _fake_sum(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> Tensor:  # noqa: ARG001
@@ -154,24 +146,9 @@ def _take_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return _SUM(grad, *ctx.saved_tensors), None, None, None
 
 
-def _max(rows: Tensor, index: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    from graphmamba.ops.segments.triton import segment_max
-
-    with torch.cuda.device_of(rows):
-        return segment_max(*as_dense((rows, ptr)))
-
-
 def _fake_max(rows: Tensor, index: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG001
     shape = ptr.shape[0] - 1, rows.shape[1]
     return rows.new_empty(shape), rows.new_empty(shape, dtype=torch.int32)
-
-
-def _max_backward(grad: Tensor, rows: Tensor, index: Tensor, top: Tensor, count: Tensor) -> Tensor:
-    from graphmamba.ops.segments.triton import segment_max_backward
-
-    with torch.cuda.device_of(rows):
-        dense, places = as_dense((rows, index))
-        return segment_max_backward(grad.contiguous(), dense, places, top, count)
 
 
 def _fake_max_backward(grad: Tensor, rows: Tensor, *_: Tensor) -> Tensor:  # noqa: ARG001
@@ -189,15 +166,19 @@ def _max_gradients(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
 
 
 _PLACES = "(Tensor rows, Tensor index, Tensor ptr, Tensor? order) -> Tensor"
-_SUM = add_operator(f"segment_sum_triton{_PLACES}", _sum, _fake_sum)
+_SUM = add_operator(
+    f"segment_sum_triton{_PLACES}", launcher("segments.triton", "segment_sum"), _fake_sum
+)
 _TAKE = add_operator(f"segment_take_triton{_PLACES}", _take, _fake_take)
 _MAX = add_operator(
-    "segment_max_triton(Tensor rows, Tensor index, Tensor ptr) -> (Tensor, Tensor)", _max, _fake_max
+    "segment_max_triton(Tensor rows, Tensor index, Tensor ptr) -> (Tensor, Tensor)",
+    launcher("segments.triton", "segment_max"),
+    _fake_max,
 )
 _MAX_BACKWARD = add_operator(
     "segment_max_triton_backward"
     "(Tensor grad, Tensor rows, Tensor index, Tensor top, Tensor count) -> Tensor",
-    _max_backward,
+    launcher("segments.triton", "segment_max_backward"),
     _fake_max_backward,
 )
 add_gradients(_SUM, _sum_gradients, _keep_places)

@@ -55,6 +55,7 @@ TILE = Tile(edges=256, warps=8)
 
 def segment_sum(
     rows: Float[Tensor, "rows channels"],
+    index: Int[Tensor, " rows"],  # noqa: ARG001 - the places are known by `ptr` and `order`
     ptr: Int[Tensor, " boundaries"],
     order: Int[Tensor, " rows"] | None,
 ) -> Float[Tensor, "places channels"]:
@@ -86,7 +87,9 @@ def parts_of(rows: int, places: int) -> int:
 
 
 def segment_max(
-    rows: Float[Tensor, "rows channels"], ptr: Int[Tensor, " boundaries"]
+    rows: Float[Tensor, "rows channels"],
+    index: Int[Tensor, " rows"],  # noqa: ARG001 - the places are known by `ptr`
+    ptr: Int[Tensor, " boundaries"],
 ) -> tuple[Float[Tensor, "places channels"], Int[Tensor, "places channels"]]:
     """Return the greatest entries, and how many rows share each."""
     (count, channels), places = rows.shape, ptr.shape[0] - 1
@@ -122,7 +125,7 @@ def segment_max_backward(
         length, channels = rows.shape
         grid = triton.cdiv(length, BLOCK_ROWS), triton.cdiv(channels, BLOCK_CHANNELS)
         segment_max_bwd_kernel[grid](
-            *(grad, rows, index, top, count, found, length),
+            *(grad.contiguous(), rows, index, top, count, found, length),
             CHANNELS=channels,
             STRIDE=rows.stride(0),
             R=BLOCK_ROWS,

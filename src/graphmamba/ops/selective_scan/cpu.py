@@ -119,7 +119,7 @@ def forward(
     """The output, and the states that `backward` starts from; none unless `keep_states`."""
     (steps, inner), real = u.shape, real_type(u)
     A = -torch.exp(A) if log_A else A
-    x = _inputs(u, delta, A, B, C, D, z, delta_bias, order if scatter else None, order)
+    x = _inputs(u, delta, A, B, C, D, z, delta_bias, order, scatter)
     how = How(softplus, zoh, reverse, D is not None, z is not None)
     parts = partition(cu_seqlens, reverse=reverse)
     work = scan_forward(x.A.dtype), parts.group_count, parts.table, parts.groups, tuple(x), how
@@ -159,7 +159,7 @@ def backward(
 ) -> tuple[Tensor, ...]:
     """Gradients of u, delta, A, B, C, D, z and delta_bias; of shape (0,) for what is None."""
     A = -torch.exp(A) if log_A else A
-    x = _inputs(u, delta, A, B, C, D, z, delta_bias, order if scatter else None, order)
+    x = _inputs(u, delta, A, B, C, D, z, delta_bias, order, scatter)
     how = How(softplus, zoh, reverse, D is not None, z is not None)
     parts, real = partition(cu_seqlens, reverse=reverse), real_type(u)
     work = parts.group_count, parts.table, parts.groups, tuple(x), how, as_rows(grad, real)
@@ -180,7 +180,9 @@ def backward(
     rows = [tensor.numpy() for tensor in (d_u, d_delta, d_B, d_C, d_gates)]
     written = Gradients._make([*rows, d_A, d_D, d_bias])
     share_out(scan_backward(x.A.dtype), *work, states.numpy(), entering, written)
-    d_rates = add_groups(d_A.swapaxes(1, 2), A)
+    d_rates, d_z = add_groups(d_A.swapaxes(1, 2), A), torch.empty(0)
+    if z is not None:
+        d_z = sum_by_row(d_gates, order, len(z), is_permutation=scatter).to(z.dtype)
     return (
         d_u.to(u.dtype),
         d_delta.to(delta.dtype),
@@ -188,28 +190,21 @@ def backward(
         d_B.to(B.dtype),
         d_C.to(C.dtype),
         add_groups(d_D, D),
-        _sum_gates(d_gates, z, order, scatter),
+        d_z,
         add_groups(d_bias, delta_bias),
     )
 
 
 def _inputs(
-    u: Float[Tensor, "steps inner"],
-    delta: Float[Tensor, "steps inner"],
-    A: Float[Tensor, "inner state"],
-    B: Float[Tensor, "steps state"],
-    C: Float[Tensor, "steps state"],
-    D: Float[Tensor, " inner"] | None,
-    z: Float[Tensor, "rows inner"] | None,
-    delta_bias: Float[Tensor, " inner"] | None,
-    out_order: Int[Tensor, " steps"] | None,
-    gate_order: Int[Tensor, " steps"] | None,
-) -> Inputs:
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None,
+    delta_bias: Tensor | None, order: Tensor | None, scatter: bool,
+) -> Inputs:  # fmt: skip
     """All inputs as the arrays that kernels take."""
     (steps, inner), real = u.shape, real_type(u)
     one_by_one, filled = torch.arange(steps), fill_up(inner, LANES)
     gates = u[:0] if z is None else z
-    gate_rows = one_by_one if gate_order is None else gate_order.long() % max(len(gates), 1)
+    gate_rows = one_by_one if order is None else order.long() % max(len(gates), 1)
+    out_rows = order.long() if order is not None and scatter else one_by_one
     return Inputs(
         u=as_rows(u, real),
         delta=as_rows(delta, real),
@@ -220,7 +215,7 @@ def _inputs(
         z=as_rows(gates, real),
         delta_bias=as_parameter(delta_bias, (filled,), real),
         gate_rows=gate_rows.numpy(),
-        out_rows=(one_by_one if out_order is None else out_order.long()).numpy(),
+        out_rows=out_rows.numpy(),
     )
 
 
@@ -252,15 +247,3 @@ def carry(
             if target >= 0 and source >= 0:
                 states[target] += decay[target] * states[source]
         return states.astype(ends.dtype)
-
-
-def _sum_gates(
-    d_gates: Float[Tensor, "steps inner"],
-    z: Float[Tensor, "rows inner"] | None,
-    order: Int[Tensor, " steps"] | None,
-    scatter: bool,
-) -> Tensor:
-    """The gradient of z, whose rows may be read several times."""
-    if z is None:
-        return torch.empty(0)
-    return sum_by_row(d_gates, order, len(z), is_permutation=scatter).to(z.dtype)
