@@ -31,10 +31,10 @@ class AddOne(nn.Module):
 def test_a_virtual_node_hears_its_graph_and_is_carried_on() -> None:
     topology = random_topology((3, 1, 0, 4))
     x, _ = random_rows(topology, dtype=torch.float64)
-    node = VirtualNode(8).double().eval()
+    node = VirtualNode(8).double()
 
     def rounds(rows: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = node.fc1(v + rows.sum(0)) / (1 + node.norm.eps) ** 0.5
+        hidden = node.norm(node.fc1(v + rows.sum(0)))
         new = node.fc2(hidden.relu())
         return rows + new, new
 
@@ -59,7 +59,7 @@ def test_reverse_edges_carry_what_is_told_backwards() -> None:
     topology = replace(random_topology((3,)), edge_index=torch.tensor([[0, 1], [1, 2]]))
     x, e = random_rows(topology)
     reverse = ReverseEdges(8)
-    doubled = reverse.double(topology)
+    doubled = reverse.both_ways(topology)
     assert doubled.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
     rows = reverse(e)
     assert torch.equal(rows[0::2], e)
