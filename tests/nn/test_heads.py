@@ -149,5 +149,5 @@ def test_two_poolings_stand_side_by_side() -> None:
 
 
 def test_a_divisor_must_be_a_number_above_zero() -> None:
-    with pytest.raises(UserError, match="head.sum_divisor must be positive and finite, got 0.0"):
+    with pytest.raises(UserError, match=r"head\.sum_divisor must be positive and finite, got 0\.0"):
         HeadConfig(sum_divisor=0.0)
