@@ -140,7 +140,9 @@ def test_wrong_options_are_rejected(options: dict[str, object], message: str) ->
 
 def test_two_poolings_stand_side_by_side() -> None:
     config = HeadConfig(layers=2, pooling="mean+sum", sum_divisor=4.0)
-    head = HEADS["graph"](2, Task("graph", outputs=3, loss="l1", metric="mae"), config)
+    head = HEADS["graph"](
+        2, Task("graph", outputs=3, loss="l1", metric="mean_absolute_error"), config
+    )
     assert [part.in_features for part in head.mlp if isinstance(part, nn.Linear)] == [4, 2]
     seen: list[Tensor] = []
     head.mlp.register_forward_hook(lambda _part, inputs, _output: seen.append(inputs[0]))

@@ -1,15 +1,16 @@
 """What a stack has besides its layers: virtual nodes, reverse edges, jumping knowledge."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn import Backbone, GatedGCN, ReverseEdges, VirtualNode
+from graphmamba.nn.encoders import Encoded
 from graphmamba.training.experiment import load_experiment
 from tests.helpers.graphs import random_rows, random_topology
 
@@ -17,8 +18,8 @@ from tests.helpers.graphs import random_rows, random_topology
 class Given(nn.Module):
     """In the place of an encoder: the rows as they are."""
 
-    def forward(self, graphs: SimpleNamespace) -> SimpleNamespace:
-        return graphs
+    def forward(self, graphs: Data) -> Encoded:
+        return Encoded(graphs.x, graphs.e, None)
 
 
 class AddOne(nn.Module):
@@ -51,7 +52,7 @@ def test_jumping_knowledge_is_the_mean_over_layers() -> None:
     topology = random_topology()
     x, e = random_rows(topology)
     stack = Backbone(Given(), [AddOne(), AddOne(), AddOne()], has_jumping_knowledge=True)
-    assert torch.allclose(stack(SimpleNamespace(x=x, e=e, gate=None), topology), x + 2)
+    assert torch.allclose(stack(Data(x=x, e=e), topology), x + 2)
 
 
 def test_reverse_edges_carry_what_is_told_backwards() -> None:
