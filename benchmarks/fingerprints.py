@@ -28,9 +28,9 @@ from graphmamba.studies.report import table, write_json
 RESULTS = Path(__file__).parent / "results"
 SIZE = 2048
 """Columns of a fingerprint."""
-RADII = (2, 3, 4)
+RADII = (2, 3)
 """Bonds from the centre of a substructure to its rim at most."""
-ROUNDS, STOP, RATE = 600, 50, 0.05
+ROUNDS, STOP, RATE = 300, 30, 0.1
 """Trees of a model at most, trees without a better validation score before it stops, and what the
 answer of each is multiplied by."""
 
@@ -48,7 +48,7 @@ def main() -> None:
 
     smiles, labels = read_molecules(options.molecules)
     split = np.load(options.split, allow_pickle=False)["split"]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for radius in RADII:
         began = time.perf_counter()
         scores, trees = boosted(
@@ -105,26 +105,30 @@ def boosted(
     import lightgbm
 
     where = {name: split == part for name, part in SPLITS.items()}
-    predicted = {
-        name: np.zeros((int(found.sum()), labels.shape[1])) for name, found in where.items()
-    }
+    settings = {
+        "objective": "binary", "metric": "average_precision", "learning_rate": RATE,
+        "bagging_fraction": 0.8, "bagging_freq": 1, "feature_fraction": 0.3, "seed": seed,
+        "num_threads": threads, "deterministic": True, "force_row_wise": True, "verbosity": -1,
+    }  # fmt: skip
+    train = lightgbm.Dataset(counts[where["train"]], labels[where["train"], 0])
+    validation = train.create_valid(counts[where["validation"]])
+    stop = lightgbm.early_stopping(STOP, verbose=False)
+    predicted = {name: np.zeros((int(own.sum()), labels.shape[1])) for name, own in where.items()}
     trees = []
     for label in range(labels.shape[1]):
-        model = lightgbm.LGBMClassifier(
-            n_estimators=ROUNDS, learning_rate=RATE, subsample=0.8, subsample_freq=1,
-            colsample_bytree=0.3, random_state=seed, n_jobs=threads, deterministic=True,
-            force_row_wise=True, verbose=-1,
-        )  # fmt: skip
-        model.fit(
-            counts[where["train"]],
-            labels[where["train"], label],
-            eval_set=[(counts[where["validation"]], labels[where["validation"], label])],
-            eval_metric="average_precision",
-            callbacks=[lightgbm.early_stopping(STOP, first_metric_only=True, verbose=False)],
+        train.construct().set_label(labels[where["train"], label])
+        validation.construct().set_label(labels[where["validation"], label])
+        model = lightgbm.train(
+            settings,
+            train,
+            ROUNDS,
+            valid_sets=[validation],
+            callbacks=[stop],
+            keep_training_booster=True,
         )
-        trees.append(int(model.best_iteration_))
-        for name, found in where.items():
-            predicted[name][:, label] = model.predict_proba(counts[found])[:, 1]
+        trees.append(model.best_iteration)
+        for name, own in where.items():
+            predicted[name][:, label] = model.predict(counts[own])
     scores = {
         name: float(average_precision_score(labels[where[name]], predicted[name], average="macro"))
         for name in ("validation", "test")

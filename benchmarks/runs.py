@@ -32,7 +32,7 @@ import sys
 import tarfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
@@ -51,7 +51,7 @@ from graphmamba.training.experiment import Experiment, RunOptions, config_names,
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
 from graphmamba.training.results import StopReason, read_result
-from graphmamba.training.run_dir import RunDir
+from graphmamba.training.run_dir import RunDir, read_config
 
 Opened = tuple[Experiment, GraphStore]
 RESULTS = Path(__file__).parents[1] / "results"
@@ -168,34 +168,41 @@ PLUS = (
 )
 
 
-def _trial(group: str, config: str, title: str, seed: int = 0, **overrides: object) -> Job:
-    folder = f"trials/{config.partition('/')[0]}/{title}"
-    changed = {key.replace("__", "."): value for key, value in overrides.items()}
-    return Job(config, seed, None, folder, changed, group=group)
+def _trial(
+    group: str, name: str, title: str, overrides: Mapping[str, object], seed: int = 0
+) -> Job:
+    folder = f"trials/{name.partition('/')[0]}/{title}"
+    return Job(name, seed, None, folder, dict(overrides), group=group)
 
 
 CLUSTER, PEPTIDES = "cluster/graph-mamba", "peptides-func/graph-mamba-spectral"
-MALNET, SHORT = "malnet-tiny/graph-mamba-plus", {"train__epochs": 60}
-CENTERED = {**SHORT, "model__centered_sums": True}
-SUMS = {**CENTERED, "model__local_model": "gcne", "model__layer": "gps"}
+MALNET, SHORT = "malnet-tiny/graph-mamba-plus", {"train.epochs": 60}
+CENTERED = {**SHORT, "model.centered_sums": True}
 TRIALS = (
-    _trial("trial 1", CLUSTER, "centered-60", **CENTERED),
-    _trial("trial 1", CLUSTER, "paper-60", **SHORT),
+    _trial("trial 1", CLUSTER, "centered-60", CENTERED),
+    _trial("trial 1", CLUSTER, "paper-60", SHORT),
     Job(PEPTIDES, group="trial 1"),
-    _trial("trial 1", CLUSTER + "-plus", "plus-60", **SHORT),
+    _trial("trial 1", f"{CLUSTER}-plus", "plus-60", SHORT),
     Job(MALNET, group="trial 1"),
-    _trial("trial 2", CLUSTER, "centered-60", 1, **CENTERED),
-    _trial("trial 2", CLUSTER, "paper-60", 1, **SHORT),
-    _trial("trial 2", PEPTIDES, "no-filter", model__spectral=None),
-    _trial("trial 2", PEPTIDES, "mean-pool", head__pooling="mean"),
-    _trial("trial 2", PEPTIDES, "no-scan", model__global_model="none"),
-    _trial("trial 2", CLUSTER, "centered-sum-60", **SUMS),
-    _trial("trial 2", CLUSTER, "centered-no-scan-60", **CENTERED, model__global_model="none"),
-    _trial("trial 3", CLUSTER, "centered-virtual-60", **CENTERED, model__virtual_node=True),
-    _trial("trial 3", CLUSTER, "centered-jumping-60", **CENTERED, model__jumping_knowledge=True),
-    _trial("trial 3", CLUSTER, "centered-decay-60", **CENTERED, optim__weight_decay=0.1),
-    _trial("trial 3", MALNET, "one-way", encoder__reverse_edges=False),
-    _trial("trial 3", MALNET, "max-pool", head__pooling="max"),
+    _trial("trial 2", CLUSTER, "centered-60", CENTERED, seed=1),
+    _trial("trial 2", CLUSTER, "paper-60", SHORT, seed=1),
+    _trial("trial 2", PEPTIDES, "no-filter", {"model.spectral": None}),
+    _trial("trial 2", PEPTIDES, "mean-pool", {"head.pooling": "mean"}),
+    _trial(
+        "trial 2",
+        PEPTIDES,
+        "no-scan",
+        {"model.global_model": "none", "model.residual.has_zero_gate": False},
+    ),
+    _trial("trial 2", CLUSTER, "centered-sum-60", {**CENTERED, "model.local_model": "gcne"}),
+    _trial("trial 2", CLUSTER, "centered-no-scan-60", {**CENTERED, "model.global_model": "none"}),
+    _trial("trial 3", CLUSTER, "centered-virtual-60", {**CENTERED, "model.virtual_node": True}),
+    _trial(
+        "trial 3", CLUSTER, "centered-jumping-60", {**CENTERED, "model.jumping_knowledge": True}
+    ),
+    _trial("trial 3", CLUSTER, "centered-decay-60", {**CENTERED, "optim.weight_decay": 0.1}),
+    _trial("trial 3", MALNET, "one-way", {"encoder.reverse_edges": False}),
+    _trial("trial 3", MALNET, "max-pool", {"head.pooling": "max"}),
 )
 """In this order, since later ones ask what made an earlier one better: each is a line of `notes/`,
 whatever comes of it. Chosen by validation alone."""
@@ -225,9 +232,9 @@ def expected_seconds(job: Job) -> float:
 def state_of(job: Job, run_dir: Path) -> str:
     """Say how far a run has come, in the folder of runs or in what is kept."""
     for folder, word in ((RESULTS, "kept"), (run_dir, "done")):
-        results = RunDir(folder / job.place).results
-        if results.exists():
-            found = read_result(results)
+        run = RunDir(folder / job.place)
+        if run.results.exists() and read_config(run.path).experiment == job.experiment():
+            found = read_result(run.results)
             return word if found.is_done else f"{found.epochs} epochs"
     return "begun" if RunDir(run_dir / job.place).state.exists() else ""
 

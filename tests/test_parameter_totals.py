@@ -75,7 +75,7 @@ TOTALS = {
     "peptides-func/graph-mamba-plus": 493_738,
     "peptides-func/graph-mamba-spectral": 437_504,
     "pascalvoc-sp/graph-mamba-plus": 478_165,
-    "cluster/graph-mamba-plus": 422_126,
+    "cluster/graph-mamba-plus": 423_534,
     "malnet-tiny/graph-mamba-plus": 452_405,
     "peptides-func/gine": 475_706,
     "peptides-struct/gine": 475_915,

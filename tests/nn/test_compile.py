@@ -65,11 +65,12 @@ for name in NAMES:
 
 STACK = """
 from types import SimpleNamespace
+from graphmamba.nn.encoders import Encoded
 from graphmamba.nn import Backbone, GatedGCN, ReverseEdges, VirtualNode
 
 class Encoder(torch.nn.Module):
     def forward(self, graphs):
-        return SimpleNamespace(x=graphs.x, e=graphs.e, gate=None)
+        return Encoded(graphs.x, graphs.e, None)
 
 stack = Backbone(
     Encoder(), [GatedGCN(8, is_centered=True) for _ in range(3)], reverse_edges=ReverseEdges(8),

@@ -1,15 +1,16 @@
 """What a stack has besides its layers: virtual nodes, reverse edges, jumping knowledge."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn import Backbone, GatedGCN, ReverseEdges, VirtualNode
+from graphmamba.nn.encoders import Encoded
 from graphmamba.training.experiment import load_experiment
 from tests.helpers.graphs import random_rows, random_topology
 
@@ -17,8 +18,8 @@ from tests.helpers.graphs import random_rows, random_topology
 class Given(nn.Module):
     """In the place of an encoder: the rows as they are."""
 
-    def forward(self, graphs: SimpleNamespace) -> SimpleNamespace:
-        return graphs
+    def forward(self, graphs: Data) -> Encoded:
+        return Encoded(graphs.x, graphs.e, None)
 
 
 class AddOne(nn.Module):
@@ -31,10 +32,10 @@ class AddOne(nn.Module):
 def test_a_virtual_node_hears_its_graph_and_is_carried_on() -> None:
     topology = random_topology((3, 1, 0, 4))
     x, _ = random_rows(topology, dtype=torch.float64)
-    node = VirtualNode(8).double().eval()
+    node = VirtualNode(8).double()
 
     def rounds(rows: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        hidden = node.fc1(v + rows.sum(0)) / (1 + node.norm.eps) ** 0.5
+        hidden = node.norm(node.fc1(v + rows.sum(0)))
         new = node.fc2(hidden.relu())
         return rows + new, new
 
@@ -51,7 +52,7 @@ def test_jumping_knowledge_is_the_mean_over_layers() -> None:
     topology = random_topology()
     x, e = random_rows(topology)
     stack = Backbone(Given(), [AddOne(), AddOne(), AddOne()], has_jumping_knowledge=True)
-    assert torch.allclose(stack(SimpleNamespace(x=x, e=e, gate=None), topology), x + 2)
+    assert torch.allclose(stack(Data(x=x, e=e), topology), x + 2)
 
 
 def test_reverse_edges_carry_what_is_told_backwards() -> None:
@@ -59,7 +60,7 @@ def test_reverse_edges_carry_what_is_told_backwards() -> None:
     topology = replace(random_topology((3,)), edge_index=torch.tensor([[0, 1], [1, 2]]))
     x, e = random_rows(topology)
     reverse = ReverseEdges(8)
-    doubled = reverse.double(topology)
+    doubled = reverse.both_ways(topology)
     assert doubled.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
     rows = reverse(e)
     assert torch.equal(rows[0::2], e)

@@ -119,8 +119,6 @@ class Topology:
     """Nodes before those of the padding graph that pads a static batch; None where all are real."""
     num_real_edges: Int[Tensor, ""] | None = None
     """Edges before those of the padding graph, likewise."""
-    num_real_graphs: Int[Tensor, ""] | None = None
-    """Graphs before empty places and the padding graph, likewise."""
     source_order: Int[Tensor, " edges"] | None = None
     """Edges in the order of their sources, where they themselves lie in that of their targets."""
     source_ptr: Int[Tensor, " node_boundaries"] | None = None
@@ -224,7 +222,6 @@ def topology_of(graphs: Data) -> Topology:
         expander_index=column(graphs, "expander_index"),
         num_real_nodes=column(graphs, "num_real_nodes"),
         num_real_edges=column(graphs, "num_real_edges"),
-        num_real_graphs=column(graphs, "num_real_graphs"),
         source_order=column(graphs, "source_order"),
         source_ptr=column(graphs, "source_ptr"),
         target_ptr=column(graphs, "target_ptr"),

@@ -182,7 +182,7 @@ class Backbone(nn.Module):
         if topology.seed is None:
             topology = replace(topology, seed=self.noise_seed())
         if self.reverse_edges is not None:
-            topology = self.reverse_edges.double(topology)
+            topology = self.reverse_edges.both_ways(topology)
         node_orders, seeds = self._node_orders(topology), self.dropout_seeds(topology)
         encoded = self.encoder(graphs)
         topology = self._for_layers(topology, encoded.gate)

@@ -27,7 +27,7 @@ class ReverseEdges(nn.Module):
         super().__init__()
         self.reverse = nn.Parameter(torch.randn(1, channels))
 
-    def double(self, topology: Topology) -> Topology:
+    def both_ways(self, topology: Topology) -> Topology:
         """Return the graphs with each edge followed by its twin, so that real ones stay first."""
         edge_index = topology.edge_index
         both = torch.stack([edge_index, edge_index.flip(0)], dim=2).flatten(1)

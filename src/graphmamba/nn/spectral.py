@@ -102,11 +102,9 @@ class SpectralFilter(GlobalModel):
         super().__init__()
         self.config = config or SpectralConfig()
         narrow = math.ceil(FILTER_SHARE * channels), math.ceil(GATE_SHARE * channels)
-        self.filter = nn.Sequential(
-            nn.Linear(self.config.gaussians, narrow[0], bias=False),
-            nn.Linear(narrow[0], channels, bias=False),
-        )
-        nn.init.zeros_(self.filter[1].weight)
+        last = nn.Linear(narrow[0], channels, bias=False)
+        nn.init.zeros_(last.weight)
+        self.filter = nn.Sequential(nn.Linear(self.config.gaussians, narrow[0], bias=False), last)
         self.gate = nn.Sequential(
             nn.Linear(channels, narrow[1]), nn.Linear(narrow[1], channels), nn.SiLU()
         )
