@@ -91,7 +91,7 @@ PLUS_ROWS = {
     "paper-encoder": Row(
         "the paper's encoder", lambda own, paper: replace(own, encoder=paper.encoder)
     ),
-    "paper-order": _of_paper("order", "order"),
+    "paper-order": _of_paper("order", "ordering"),
     "paper-block": _of_paper("Mamba block", "mamba", "input_norm"),
     "paper-layer": _of_paper("layer around it", "local_model", "layer", "residual"),
     "paper-size": _of_paper("width and depth", "channels", "layers"),
@@ -170,7 +170,7 @@ class Ablation:
     experiments: Mapping[tuple[str, str], Experiment]
     """What is trained, by data set and row."""
     seeds: Sequence[int]
-    folder: Path
+    run_dir: Path
     options: RunOptions
     data_dir: Path | None = None
     also: Path | None = None
@@ -203,7 +203,7 @@ class Ablation:
         for seed in self.seeds:
             for name, experiment in self.experiments.items():
                 benchmark, row = name
-                place = RunDir(self.folder / benchmark / row / f"seed-{seed}")
+                place = RunDir(self.run_dir / benchmark / row / f"seed-{seed}")
                 found = self._finished(place, experiment, seed)
                 missing = "" if found or self.is_complete else ": no finished run"
                 tell(f"{benchmark}, {ROWS[row].title}, seed {seed}{missing}")
@@ -228,9 +228,9 @@ class Ablation:
 
 
 def ablation(
-    folder: Path = Path("ablation"),
+    run_dir: Path = Path("ablation"),
     *,
-    benchmarks: str = "peptides-func,pascalvoc-sp",
+    datasets: str = "peptides-func,pascalvoc-sp",
     table: TableName = "order",
     rows: str = "all",
     seeds: str = "0,1,2",
@@ -241,31 +241,31 @@ def ablation(
     options: Annotated[Given, RUN] = {},  # noqa: B006
     overrides: Annotated[Given, EXPERIMENT] = {},  # noqa: B006
 ) -> None:
-    """Train Graph-Mamba with a piece of it exchanged in each row, over several seeds.
+    """Train variants of Graph-Mamba that differ in one component, over several seeds.
 
-    A study that was stopped goes on when the same command is given again.
+    The same command resumes a study that was stopped.
 
     Args:
-        folder: Where the runs go, BENCHMARK/ROW/seed-N.
-        benchmarks: Data sets, with commas between.
-        table: order has the paper's five orders; plus takes one piece at a time out of
-            graph-mamba-plus, where a data set has it.
-        rows: Some of the table's rows, with commas between.
-        seeds: One run of each row for each seed.
-        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
-        also: Holds BENCHMARK/MODEL/seed-N, such as runs that are kept: one of the same experiment
-            is read and not made again.
-        out: Where the table and the figure go; the folder of the runs by default.
-        report: Train nothing: tables and figure show the runs that are finished.
+        run_dir: Output directory; runs go to DATASET/ROW/seed-N.
+        datasets: Data sets, separated by commas.
+        table: order: the five node orderings of the paper; plus: graph-mamba-plus with one
+            component at a time removed or taken from the paper's model.
+        rows: Rows of the table, separated by commas.
+        seeds: Seeds of each row, separated by commas.
+        data_dir: Directory of built data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        also: Directory of further runs DATASET/MODEL/seed-N; a run of the same experiment is read
+            from there instead of trained again.
+        out: Directory of the table and the figure; default: run_dir.
+        report: Train nothing; show finished runs.
         options: See below.
-        overrides: See below; they hold for all rows.
+        overrides: See below; they apply to all rows.
     """
     from rich.console import Console
 
     if "seed" in options:
         raise UserError(f"seeds must be given in the place of seed, got {options['seed']!r}")
     _check_overrides(table, overrides)
-    sets = words_among(benchmarks, CATALOG, "benchmarks")
+    sets = words_among(datasets, CATALOG, "datasets")
     check_choice("table", table, tuple(TABLES))
     known = tuple(TABLES[table][1])
     chosen = known if rows == "all" else words_among(rows, known, "rows")
@@ -283,16 +283,16 @@ def ablation(
     study = Ablation(
         experiments,
         seeds=numbers_in(seeds, "seeds"),
-        folder=folder,
+        run_dir=run_dir,
         options=RunOptions.of(dict(options), "options"),
         data_dir=data_dir,
         also=also,
         is_complete=not report,
     )
-    place = out or folder
+    place = out or run_dir
     found = study.run(Console(stderr=True).print, lambda done: write_ablation(done, place))
     if not found:
-        raise UserError(f"folder must hold finished runs for a report, and '{folder}' has none")
+        raise UserError(f"run_dir must hold finished runs for a report, and '{run_dir}' has none")
     for name in sets:
         write.page().print(ablation_table(name, found))
     say(f"Files: {place}")
@@ -300,8 +300,8 @@ def ablation(
 
 def _check_overrides(table: TableName, overrides: Given) -> None:
     for name, value in overrides.items():
-        if name == "benchmark" or name.startswith("own."):
-            raise UserError(f"benchmarks must name the data sets, got {name}={value!r}")
+        if name == "dataset" or name.startswith("data."):
+            raise UserError(f"datasets must name the data sets, got {name}={value!r}")
         if table == "order" and name.removeprefix("model.ordering.") in EXCHANGED:
             raise UserError(f"rows must name the orders, got {name}={value!r}")
 

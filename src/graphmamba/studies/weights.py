@@ -68,14 +68,14 @@ def read_rescored(path: Path) -> dict[str, Rescored]:
 def weights(
     folder: Path, out: Path = Path("weights"), names: str = "all", scored: Path | None = None
 ) -> None:
-    """Take the best run of each model, by validation, and write its weights with a model card.
+    """Export the weights of the best run of each model, by validation, with a model card.
 
     Args:
-        folder: Holds BENCHMARK/MODEL/seed-N for each run, weights included.
-        out: Gets BENCHMARK/MODEL/best.safetensors, a README.md beside each, and one over all.
-        names: Some of the models, as BENCHMARK/MODEL with commas between.
-        scored: What the weights scored later, as benchmarks/scores.py records it; that is then
-            what their files and cards report.
+        folder: Directory of runs, DATASET/MODEL/seed-N, with their weights.
+        out: Output directory; gets DATASET/MODEL/best.safetensors and a README.md for each.
+        names: Models to export, DATASET/MODEL, separated by commas.
+        scored: Report the scores of this file, written by benchmarks/scores.py, in place of those
+            of the runs.
     """
     found: dict[str, list[StoredRun]] = {}
     for line in collect(folder).lines:
@@ -226,7 +226,7 @@ def _choice(runs: Sequence[StoredRun]) -> list[str]:
     ]
     if passed_over:
         text.append(
-            "Passed over, since their weights find no number for some validation graph: "
+            "Left out because of NaN predictions for some validation graphs: "
             f"{', '.join(passed_over)}."
         )
     if not best.is_sound:
