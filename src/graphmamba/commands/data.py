@@ -44,7 +44,7 @@ def build(
             JPEGImages/, SegmentationClass[Aug]/ and ImageSets/, COCO-SP's train2017/, val2017/ and
             annotations/. Or what PyG's LRGBDataset, GNNBenchmarkDataset or MalNetTiny has fetched.
             See docs/benchmark-files.md.
-        data_dir: Directory of built data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
         seed: Random seed of a generated data set.
         download: Download CLUSTER or PATTERN instead of generating it.
     """
@@ -76,7 +76,7 @@ def info(
         name: Data set, as listed by `graphmamba benchmarks`; or your graphs: a folder of CSV files,
             an .npz or a .csv of molecules.
         plot: Also plot sizes, degrees, labels and diameters to this file, such as info.png.
-        data_dir: Directory of built data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
         seed: Random seed of a generated data set.
         target: Your graphs: target column, or several as one,two or [one, two].
         task: Your graphs: type of the target; inferred from its values by default.
@@ -130,7 +130,7 @@ def verify(name: str, data_dir: str | None = None) -> None:
 
     Args:
         name: Data set, as listed by `graphmamba benchmarks`; or own, for all your graphs.
-        data_dir: Directory of built data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
     """
     check_choice("name", name, (*CATALOG, OWN))
     folder = _root(data_dir) / name

@@ -52,7 +52,7 @@ def evaluate(
         device: auto uses a GPU if there is one.
         precision: 32-true, or bf16-mixed for bfloat16; default: as in training.
         batch_size: Graphs per batch; default: as in training.
-        data_dir: Directory of built data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
         json: Print one JSON object instead of a table.
     """
     from graphmamba.commands.printing import scores_table

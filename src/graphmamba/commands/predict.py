@@ -55,7 +55,7 @@ def predict(
         device: auto uses a GPU if there is one.
         budget: Most nodes and edges per batch; a smaller one takes less memory.
         std: Compute the column std, which takes further forward passes.
-        data_dir: Directory of built data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
     """
     from graphmamba.environment import resolve_device
     from graphmamba.training.console import follow

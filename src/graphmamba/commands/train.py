@@ -56,7 +56,7 @@ def train(
         seeds: Train once for each seed, such as 0,1,2, and print mean and standard deviation.
         run_dir: Output directory; default: a new one under runs/.
         resume: Directory of a stopped run to resume.
-        data_dir: Directory of built data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
         print_config: Print the full configuration as YAML and exit.
         options: See below.
         overrides: See below.

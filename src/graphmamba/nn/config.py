@@ -163,8 +163,8 @@ class EncoderConfig:
     """Laplacian eigenvectors that modulate the gates of GatedGCN (equivariant-stable LapPE); 0 for
     none."""
     normalize_inputs: NormalizeInputsName = "none"
-    """Standardise raw node and edge features by the mean and standard deviation of this data set, whose columns
-    they must be."""
+    """Standardise raw node and edge features by the mean and standard deviation of this data set,
+    whose columns they must be."""
     has_edges: bool = True
     """Compute edge embeddings; GCN does not need them."""
     has_node_norm: bool = False

@@ -252,7 +252,7 @@ def ablation(
             component at a time removed or taken from the paper's model.
         rows: Rows of the table, separated by commas.
         seeds: Seeds of each row, separated by commas.
-        data_dir: Directory of built data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
         also: Directory of further runs DATASET/MODEL/seed-N; a run of the same experiment is read
             from there instead of trained again.
         out: Directory of the table and the figure; default: run_dir.

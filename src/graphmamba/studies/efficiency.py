@@ -391,7 +391,7 @@ def efficiency(
         memory_cap: Memory limit of a training step, such as 24GB; beyond it, the result is OOM.
         quick: Use a few small generated graphs.
         part: malnet (memory and time by graph size), models (FLOPs against memory) or all.
-        data_dir: Directory of built data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
         seed: Random seed of graphs, kept nodes and weights.
         commit: Commit to record, for a copy without a git history.
         max_time: Start no further measurement after this many seconds.

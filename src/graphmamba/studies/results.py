@@ -83,8 +83,8 @@ SUPERPIXELS = (
 )
 NEAREST = (
     f"{SUPERPIXELS}. Each node has 8 edges: ours go to its 8 nearest nodes; the published files "
-    "take its 9 nearest and drop one of them, which one depends on the order that NumPy's partition "
-    "leaves. At least 7 of 8 edges (87.5 %) agree where the superpixels do"
+    "take the 9 nearest and drop one of them, which depends on how NumPy's partition orders them. "
+    "At least 7 of 8 edges (87.5 %) agree where the superpixels do"
 )
 GENERATED = DataNote(
     "regenerated",
