@@ -234,7 +234,7 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
         f"ablation.{stop_reason}" for stop_reason in ("csv", "json", "md", "png", "svg")
     }
     first = (tmp_path / "new" / "ablation.md").read_text().splitlines()[2]
-    assert "neither" in first
+    assert "no permutation" in first
     assert first.count("|") == 10
     lines = list(csv.DictReader((tmp_path / "new" / "ablation.csv").read_text().splitlines()))
     assert lines[0]["scores"] == "0.600000 0.610000 0.620000"

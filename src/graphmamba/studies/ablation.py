@@ -73,7 +73,7 @@ def _of_paper(title: str, *names: str) -> Row:
 
 
 ORDER_ROWS = {
-    "none": _order_row("neither", "none", 0.6581, 0.3105),
+    "none": _order_row("no permutation", "none", 0.6581, 0.3105),
     "permutation": _order_row("node permutation", "permutation", 0.6821, 0.4193),
     "cluster": _order_row("cluster permutation", "cluster", 0.6769, 0.3802),
     "eigenvector": _order_row(
@@ -83,9 +83,9 @@ ORDER_ROWS = {
 }
 """The five rows of the paper: what permuting and ranking the nodes is worth."""
 PLUS_ROWS = {
-    "plus": Row("all of it", lambda own, _: own),
+    "plus": Row("graph-mamba-plus", lambda own, _: own),
     "no-mamba": Row(
-        "without Mamba, and smaller by it",
+        "without Mamba (fewer parameters)",
         lambda own, _: replace(own, model=replace(own.model, global_model="none")),
     ),
     "paper-encoder": Row(
@@ -93,13 +93,13 @@ PLUS_ROWS = {
     ),
     "paper-order": _of_paper("order", "ordering"),
     "paper-block": _of_paper("Mamba block", "mamba", "input_norm"),
-    "paper-layer": _of_paper("layer around it", "local_model", "layer", "residual"),
+    "paper-layer": _of_paper("layer", "local_model", "layer", "residual"),
     "paper-size": _of_paper("width and depth", "channels", "layers"),
     "paper-activation": _of_paper("activation", "activation"),
     "paper-dropout": Row("the paper's dropout", _without_dropout),
     "paper-head": Row("the paper's head", lambda own, paper: replace(own, head=paper.head)),
     "paper-recipe": Row(
-        "the paper's recipe", lambda own, paper: replace(own, optim=paper.optim, train=paper.train)
+        "the paper's training recipe", lambda own, paper: replace(own, optim=paper.optim, train=paper.train)
     ),
 }
 """What each piece of `graph-mamba-plus` is worth: in each row one of them is gone, or the paper's
@@ -368,13 +368,13 @@ def plot_ablation(entries: Table, path: Path) -> None:
         panel, place = panels[sets.index(entry.benchmark)], names.index(entry.row)
         panel.plot(
             entry.scores, [place] * len(entry.scores), "o", color=ours, alpha=0.55, markersize=6,
-            markeredgewidth=0, label="a run of ours",
+            markeredgewidth=0, label="one run",
         )  # fmt: skip
         panel.plot([mean_of(entry.scores)], [place], "|", color=ours, markersize=17,
-                   markeredgewidth=2.2, label="their mean")  # fmt: skip
+                   markeredgewidth=2.2, label="mean of our runs")  # fmt: skip
         if entry.paper is not None:
             panel.plot([entry.paper], [place], "D", color=papers, markersize=5.5,
-                       label="the paper's run")  # fmt: skip
+                       label="paper, one run")  # fmt: skip
         panel.set_title(CATALOG[entry.benchmark].title, fontsize=10, loc="left", color=write.INK)
         metric = metric_title(entry.runs[0].metric)
         panel.set_xlabel(f"test {metric}", fontsize=9, color=write.QUIET)

@@ -421,7 +421,7 @@ COLUMNS = (
     *("data", "seeds", "epochs", "parameters", "time per run", "device"),
 )
 RUN_COLUMNS = (
-    *("data set", "model", "seed", "validation", "test", "best epoch", "epochs", "stopped by"),
+    *("data set", "model", "seed", "validation", "test", "best epoch", "epochs", "stop reason"),
     *("time", "peak memory"),
 )
 INTRO = f"""\
