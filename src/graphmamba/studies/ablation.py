@@ -99,7 +99,8 @@ PLUS_ROWS = {
     "paper-dropout": Row("the paper's dropout", _without_dropout),
     "paper-head": Row("the paper's head", lambda own, paper: replace(own, head=paper.head)),
     "paper-recipe": Row(
-        "the paper's training recipe", lambda own, paper: replace(own, optim=paper.optim, train=paper.train)
+        "the paper's training recipe",
+        lambda own, paper: replace(own, optim=paper.optim, train=paper.train),
     ),
 }
 """What each piece of `graph-mamba-plus` is worth: in each row one of them is gone, or the paper's
