@@ -25,7 +25,7 @@ pytest.importorskip("jsonargparse")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with weights of a small model for a small drawn set."""
     folder = tmp_path_factory.mktemp("run")
-    small = {"sizes": [6, 3, 4], "model.channels": 8, "model.layers": 1}
+    small = {"split_sizes": [6, 3, 4], "model.channels": 8, "model.layers": 1}
     experiment = load_experiment("pattern/default", small)
     torch.manual_seed(0)
     save_weights(folder / "best.safetensors", experiment.build(), experiment)
@@ -129,7 +129,7 @@ def test_pretrained_weights_are_found_by_name(
         (["predict", "RUN", "--dataset", "pattern", "--input", "x"], "only one of"),
         (
             ["evaluate", "RUN", "--target", "taste"],
-            "label must be given for an --input alone, got taste",
+            "target must be given for an --input alone, got taste",
         ),
         (["evaluate", "RUN", "--target", "y", "--input", "numbers.npz"], "got y for numbers.npz"),
         (
