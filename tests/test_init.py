@@ -8,7 +8,7 @@ import pytest
 import graphmamba
 
 OPTIONAL = (
-    "jsonargparse", "matplotlib", "networkx", "numba", "rich", "scipy", "sklearn", "torchmetrics",
+    "docstring_parser", "matplotlib", "networkx", "numba", "rich", "scipy", "sklearn", "torchmetrics",
     "triton",
 )  # fmt: skip
 

@@ -19,8 +19,6 @@ from tests.helpers.raw_files import write_malnet
 from tests.helpers.typecheck import typecheck_off
 from tests.test_cli import status_of
 
-pytest.importorskip("jsonargparse")
-
 NARROW = ["--model.channels", "8", "--model.layers", "1"]
 SMALL = ["--split_sizes", "8,4,4", *NARROW, "--train.batch_size", "4"]
 FILES = {
