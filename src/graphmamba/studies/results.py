@@ -101,7 +101,7 @@ DATA_NOTES = {
     "peptides-struct": DataNote(
         "partial targets",
         "targets recomputed for a part of the peptides and standardised over that part: not "
-        "comparable with the published scores, which are in parentheses for this reason",
+        "comparable with the published scores",
         f"CC BY-NC 4.0 (SATPdb, {LRGB}): no commercial use",
         is_comparable=False,
     ),
@@ -428,9 +428,9 @@ INTRO = f"""\
 Test scores at the epoch with the best validation score: mean ± standard deviation over
 seeds (the population standard deviation, as in the published tables). Epochs were chosen
 on validation scores only. Column "paper" is the score reported in the {GRAPH_MAMBA},
-unless another source is named. {FLAG} marks rows more than {SHORT:g} published standard
-deviations worse, {ABOVE} rows as much better. Many rows are a single seed: see the column
-"seeds"."""
+unless another source is named; in parentheses where it is not comparable. {FLAG} marks
+rows more than {SHORT:g} published standard deviations worse, {ABOVE} rows as much better.
+Many rows are a single seed: see the column "seeds"."""
 
 
 def page(found: Collected, pictures: Mapping[str, str]) -> str:
