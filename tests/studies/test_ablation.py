@@ -169,7 +169,7 @@ def test_a_run_that_stops_ends_the_study_and_enters_no_table(
 
     monkeypatch.setattr(study, "fit", fit)
     tables: list[list[str]] = []
-    with pytest.raises(ValueError, match=r"stopped by max time.*the same command goes on"):
+    with pytest.raises(ValueError, match=r"stopped by max time.*the same command resumes"):
         small_study(tmp_path, ("degree", "none")).run(
             str, lambda table: tables.append([entry.row for entry in table])
         )

@@ -146,7 +146,7 @@ def test_files_and_tables_hold_every_row(findings: Findings, tmp_path: Path) -> 
     assert len(content["models"]) == len(findings.of("models"))
     assert content["claims"] == claims(findings)
     shown = console.export_text()
-    held = "Held before a cell, and in no peak: at most 67.1 MB"
+    held = "Allocated before a measurement and not counted: at most 67.1 MB"
     for told in ("OOM", "74 %", "by original", held):
         assert told in shown
     assert "/q[/b]\n" in shown

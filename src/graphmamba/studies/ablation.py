@@ -187,7 +187,7 @@ class Ablation:
             if not result.is_done:
                 raise UserError(
                     f"stopped by {result.stop_reason} in '{result.run_dir}': "
-                    "the same command goes on"
+                    "the same command resumes"
                 )
             before = done.get(name, Entry(*name, ()))
             done[name] = replace(before, runs=(*before.runs, result))
