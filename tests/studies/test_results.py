@@ -46,7 +46,7 @@ def test_seeds_are_averaged(tmp_path: Path) -> None:
     row = "| Peptides-func | AP ↑ | graph-mamba | 0.6739 ± 0.0087 | 0.6700 ± 0.0082 |"
     text = page_of(tmp_path)
     assert f"{row} official | 0, 1, 10 | 200 | 373,018 | 2 h 01 min | NVIDIA H200 |" in text
-    assert "chosen by\nvalidation alone" in text
+    assert "chosen\non validation scores only" in text
     assert "Differences from the preset" not in text
 
 
@@ -131,7 +131,7 @@ def test_what_differs_from_the_config_is_said(tmp_path: Path) -> None:
     write_config(own.config, load_experiment(FUNC), RunOptions(precision="bf16-mixed"))
     text = page_of(tmp_path)
     assert "- Peptides-func, graph-mamba: train.epochs 50 instead of 200." in text
-    assert "- Peptides-func, own: no config of the package, see its `config.yaml`; prec" in text
+    assert "- Peptides-func, own: no preset of the package, see its `config.yaml`; prec" in text
 
 
 def test_what_was_written_by_hand_is_kept(
