@@ -349,7 +349,7 @@ def test_targets_from_arrays_and_labels_in_no_file() -> None:
         ),
         (
             ["--split_sizes", "1,2,3"],
-            "split_sizes must be null for custom graphs, which are not drawn, got (1, 2",
+            "split_sizes must be null for custom graphs, which are not generated, got (1, 2",
         ),
     ],
 )

@@ -106,7 +106,7 @@ class Parser(argparse.ArgumentParser):
         try:
             given, left = self.parse_known_intermixed_args(words)
         except argparse.ArgumentError as error:
-            raise UserError(f"{error.argument_name} must be right: {error.message}") from None
+            raise UserError(str(error)) from None
         unknown = next((word for word in left if word.startswith("--")), None)
         if unknown is not None:
             self._reject(unknown.partition("=")[0])
