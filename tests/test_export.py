@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "training.md").read_text()
+PAGE = (ROOT / "docs" / "prediction.md").read_text()
 
 SETUP = """
 import sys

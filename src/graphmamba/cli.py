@@ -32,53 +32,53 @@ LONGEST = 2000
 """Letters of a message, of which the first ones say what is wrong."""
 COMMANDS = {
     "bench scan": Command(
-        "check the scan's backends on this machine against their definition, and time them",
+        "check the selective scan against its reference on this machine, and time it",
         "graphmamba.bench:bench_scan",
     ),
     "benchmarks": Command(
-        "list the ten data sets with their metric, their sizes and the parameters of each model",
+        "list the ten benchmark data sets: metric, sizes, parameters of each model",
         "graphmamba.commands.benchmarks:list_benchmarks",
     ),
     "data build": Command(
-        "build one of the ten data sets: from local files (--from DIR), drawn, or downloaded",
+        "build a benchmark data set: from local files (--from DIR), generated or downloaded",
         "graphmamba.commands.data:build",
     ),
     "data info": Command(
-        "print and plot sizes, degrees, diameters and labels of a data set",
+        "print and plot sizes, degrees, diameters and labels of a data set or of your graphs",
         "graphmamba.commands.data:info",
     ),
     "data verify": Command(
-        "compare what is kept of a data set with the hashes that it was kept with",
+        "compare the cached files of a data set with their stored hashes",
         "graphmamba.commands.data:verify",
     ),
     "evaluate": Command(
-        "score a trained model on a split of its own or of another data set",
+        "score a trained model on its data set, another one or your graphs",
         "graphmamba.commands.evaluate:evaluate",
         first="checkpoint",
     ),
     "predict": Command(
-        "write a trained model's predictions for custom graphs or a benchmark to a CSV file",
+        "write the predictions of a trained model to a CSV file",
         "graphmamba.commands.predict:predict",
         first="checkpoint",
     ),
     "study ablation": Command(
-        "train Graph-Mamba with one piece exchanged in each row: the paper's ablation, over seeds",
+        "train variants of Graph-Mamba that differ in one component: the paper's ablation",
         "graphmamba.studies.ablation:ablation",
     ),
     "study efficiency": Command(
-        "measure operations, memory and time of Graph-Mamba and its baselines: two figures",
+        "measure FLOPs, memory and time of Graph-Mamba and its baselines: the paper's figures",
         "graphmamba.studies.efficiency:efficiency",
     ),
     "study results": Command(
-        "collect runs into a page, beside the published numbers",
+        "collect runs into a page of results, beside the published scores",
         "graphmamba.studies.results:results",
     ),
     "study weights": Command(
-        "write the best run of each model, by validation, as weights with a model card",
+        "export the best run of each model as weights with a model card",
         "graphmamba.studies.weights:weights",
     ),
     "train": Command(
-        "train an experiment: one of the package, a YAML file or custom graphs",
+        "train a model: a preset, a YAML file or your own graphs",
         "graphmamba.commands.train:train",
         first="name",
     ),

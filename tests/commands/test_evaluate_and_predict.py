@@ -67,7 +67,7 @@ def test_what_the_file_reports_of_the_same_graphs_stands_beside_the_scores(
     # of all graphs, of those it learned from, and of another set it says nothing
     opened = open_data(trained.experiment)
     monkeypatch.setattr("graphmamba.training.graphs.open_data", lambda *_, **__: opened)
-    for words in (["--split", "all"], ["--split", "train"], ["--benchmark", "pattern"]):
+    for words in (["--split", "all"], ["--split", "train"], ["--dataset", "pattern"]):
         assert "reported" not in scored(["told.safetensors", *words], capsys)
 
 
@@ -113,18 +113,18 @@ def test_pretrained_weights_are_found_by_name(
     ("words", "told"),
     [
         (
-            ["evaluate", "RUN", "--benchmark", "mnist"],
+            ["evaluate", "RUN", "--dataset", "mnist"],
             "graphs of MNIST must have the columns and labels of the model, 3 numbers per node, "
             "no numbers per edge and 2 classes of a node by accuracy_sbm, got 3 numbers per node, "
             "1 number per edge and 10 classes of a graph by accuracy",
         ),
-        (["evaluate", "RUN", "--benchmark", "mnst"], "dataset must be one of"),
+        (["evaluate", "RUN", "--dataset", "mnst"], "dataset must be one of"),
         (["evaluate", "RUN", "--pretrained", "x"], "--pretrained may be given, got '"),
         (["evaluate", "--weights", "x"], "or --pretrained, must be given, got none"),
         (["evaluate", "RUN", "--weights", "x"], "must be given for --pretrained alone, got 'x'"),
         (["predict", "RUN", "--weights", "x"], "must be given for --pretrained alone, got 'x'"),
-        (["evaluate", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
-        (["predict", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
+        (["evaluate", "RUN", "--dataset", "pattern", "--input", "x"], "only one of"),
+        (["predict", "RUN", "--dataset", "pattern", "--input", "x"], "only one of"),
         (
             ["evaluate", "RUN", "--target", "taste"],
             "target must be given for an --input alone, got taste",

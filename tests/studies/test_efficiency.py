@@ -146,7 +146,7 @@ def test_files_and_tables_hold_every_row(findings: Findings, tmp_path: Path) -> 
     assert len(content["models"]) == len(findings.of("models"))
     assert content["claims"] == claims(findings)
     shown = console.export_text()
-    held = "Held before a cell, and in no peak: at most 67.1 MB"
+    held = "Allocated before a measurement and not counted: at most 67.1 MB"
     for told in ("OOM", "74 %", "by original", held):
         assert told in shown
     assert "/q[/b]\n" in shown
@@ -288,7 +288,7 @@ def test_a_budget_ends_the_study_with_files_and_says_what_is_missing(
 ) -> None:
     bed.study(tmp_path, max_time=0.0)
     assert bed.measured == []
-    assert "18 cells are missing" in capsys.readouterr().out
+    assert "18 measurements are missing" in capsys.readouterr().out
     bed.draws = True
     bed.study(tmp_path, max_time=45.0)
     bed.draws = False
@@ -299,7 +299,10 @@ def test_a_budget_ends_the_study_with_files_and_says_what_is_missing(
         "models.csv",
     }
     told = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "13 cells are missing, the same command goes on: peptides-func gps-transformer" in told
+    assert (
+        "13 measurements are missing; the same command resumes: peptides-func gps-transformer"
+        in told
+    )
     bed.study(tmp_path)
     assert rows_in(tmp_path) == len(cells(PLAN))
     assert "missing" not in capsys.readouterr().out

@@ -83,7 +83,7 @@ def options_of(trained: Predictor, label: tuple[str, ...] = ()) -> DataOptions:
 
 def on_other_data(
     trained: Predictor,
-    benchmark: str | None,
+    dataset: str | None,
     input_: str | None,
     label: tuple[str, ...] = (),
 ) -> Experiment:
@@ -91,18 +91,18 @@ def on_other_data(
 
     Args:
         trained: The model.
-        benchmark: A data set by its name.
+        dataset: A benchmark data set by its name.
         input_: Custom graphs by their path.
-        label: Their label columns; none for those of the training.
+        label: Their target columns; none for those of the training.
     """
-    if benchmark is not None and input_ is not None:
-        raise UserError("only one of --benchmark and --input must be given, got both")
+    if dataset is not None and input_ is not None:
+        raise UserError("only one of --dataset and --input must be given, got both")
     if label and input_ is None:
         raise UserError(f"target must be given for an --input alone, got {', '.join(label)}")
     experiment = trained.experiment
-    if benchmark is not None:
+    if dataset is not None:
         other = replace(
-            experiment, dataset=benchmark, split_sizes=None, data=None, train=TrainConfig()
+            experiment, dataset=dataset, split_sizes=None, data=None, train=TrainConfig()
         )
         check_fits(trained, other)
         return other

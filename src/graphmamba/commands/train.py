@@ -30,10 +30,10 @@ Given = Mapping[str, object]
 STATUS: Mapping[StopReason, int] = {"signal": 143, "interrupt": 130, "max time": 75}
 """How the process ends where the run can be resumed: as one that the signal had ended, or by the
 number that `sysexits.h` has for what is to be tried again."""
-RUN = Entries(RunOptions, "the run")
+RUN = Entries(RunOptions, "options of the run")
 EXPERIMENT = Entries(
     Experiment,
-    "the experiment (defaults of a file that says nothing; --print_config shows the values)",
+    "model, data and training (a preset changes these defaults: see --print_config)",
 )
 
 
@@ -48,19 +48,19 @@ def train(
     options: Annotated[Given, RUN] = {},  # noqa: B006
     overrides: Annotated[Given, EXPERIMENT] = {},  # noqa: B006
 ) -> None:
-    """Train an experiment, score every epoch, keep the best one and print a table.
+    """Train a model, evaluate it after every epoch and keep the best epoch by validation.
 
     Args:
-        name: BENCHMARK for Graph-Mamba on it, BENCHMARK/MODEL, a .yaml file, or custom graphs (a
-            folder, .npz or .csv); without it a small set is drawn that two cores learn in minutes.
-            The config.yaml of a run says how it was run as well; what is typed goes before it.
-        seeds: Several runs, such as 0,1,2: the table has their mean and standard deviation.
-        metric: What the best epoch is chosen by, such as macro_f1 or rmse; short for
-            --train.metric. All metrics that fit the labels are reported.
-        run_dir: Where the run writes; a new folder under runs/ by default.
-        resume: Run folder to go on with; its experiment is kept.
-        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
-        print_config: Print the whole experiment as YAML instead of training it.
+        name: A data set (Graph-Mamba on it), a preset DATASET/MODEL, a .yaml file (such as the
+            config.yaml of a run), or your own graphs: a folder of CSV files, an .npz or a .csv of
+            molecules. Without it, a small generated data set that takes minutes on two CPU cores.
+        seeds: Train once for each seed, such as 0,1,2, and print mean and standard deviation.
+        metric: Metric that selects the best epoch, such as macro_f1 or rmse; short for
+            --train.metric. All metrics that fit the targets are reported.
+        run_dir: Output directory; default: a new one under runs/.
+        resume: Directory of a stopped run to resume.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        print_config: Print the full configuration as YAML and exit.
         options: See below.
         overrides: See below.
     """

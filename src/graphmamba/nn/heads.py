@@ -36,18 +36,18 @@ class HeadConfig:
     """The last layers of a model."""
 
     layers: int = 1
-    """Linear layers, the one that predicts included."""
+    """Linear layers, the output layer included."""
     pooling: Pooling = "mean"
-    """How a graph's rows become one, where graphs are predicted; two are laid side by side."""
+    """Pooling of node embeddings, for graph-level targets; two poolings are concatenated."""
     sum_divisor: float = 1.0
-    """What sums are divided by, such as the usual number of nodes, beside which a mean counts."""
+    """Divisor of sum pooling, such as the usual number of nodes."""
     has_hidden_norm: bool = True
-    """Whether hidden rows are scaled to length 1. The published numbers have it: it comes from a
-    default of their framework that no configuration file shows."""
+    """L2-normalise hidden embeddings, as the published models do by a default of their
+    framework."""
     activation: Activation = "relu"
-    """What follows each hidden layer."""
+    """Activation of hidden layers."""
     dropout: float = 0.0
-    """Chance of each input of each layer to be dropped."""
+    """Dropout before each linear layer."""
 
     def __post_init__(self) -> None:
         check_types(self, "head.")

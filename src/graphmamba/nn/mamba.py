@@ -26,20 +26,20 @@ class MambaConfig:
     """Sizes and choices of a Mamba block; the defaults are those of every published number."""
 
     state: int = 16
-    """State size of each channel."""
+    """State size per channel (d_state)."""
     width: int = 4
-    """Taps of the convolution."""
+    """Kernel size of the causal convolution (d_conv)."""
     expand: int = 1
-    """Inner width over outer width."""
+    """Inner width as a multiple of `model.channels`."""
     inner: int | None = None
-    """Inner width itself; `expand` times the outer one if null. A narrow scan leaves most
-    parameters to what stands beside it."""
+    """Inner width in channels, in place of `expand`; null uses `expand`."""
     rank: int | None = None
-    """Rank of the map to the step size; a sixteenth of the channels, rounded up, if null."""
+    """Rank of the step-size projection (dt_rank); null for channels / 16, rounded up."""
     discretization: Discretization = "euler"
-    """`euler` is what the published numbers were computed with; `zoh` is what the paper prints."""
+    """Discretisation of the input: `euler` as in the published code, `zoh` (zero-order hold) as in
+    the paper."""
     backend: Backend = "auto"
-    """Which implementation of the scan runs."""
+    """Implementation of the scan; `auto` chooses by device."""
 
     def __post_init__(self) -> None:
         check_types(self)

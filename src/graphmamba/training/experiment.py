@@ -45,24 +45,24 @@ class OptimConfig:
     """Optimizer and schedule of the learning rate."""
 
     lr: float = 1e-3
-    """Highest learning rate."""
+    """Peak learning rate."""
     weight_decay: float = 0.0
-    """Pull of all parameters towards 0, biases and norms included."""
+    """Weight decay of all parameters, biases and norms included."""
     optimizer: OptimizerName = "adamw"
-    """`adamw` decays the weights themselves, `adam` through the gradient."""
+    """`adamw` (decoupled weight decay) or `adam` (weight decay in the gradient)."""
     max_grad_norm: float = 1.0
-    """Largest norm of the gradient of all parameters together; 0 does not clip."""
+    """Clip gradients to this total norm; 0 for no clipping."""
     schedule: ScheduleName = "cosine"
-    """`cosine`: linear warm-up over `warmup` epochs, then half a cosine down; `plateau`: times
-    `factor` where the validation loss has not improved for `patience` epochs; `constant`."""
+    """`cosine`: linear warm-up over `warmup` epochs, then cosine decay; `plateau`: multiply by
+    `factor` when the validation loss has not improved for `patience` epochs; `constant`."""
     warmup: int = 5
-    """Epochs of linear warm-up, for `cosine`."""
+    """Warm-up epochs, for `cosine`."""
     patience: int = 10
     """Epochs without a better validation loss, for `plateau`."""
     factor: float = 0.5
-    """What `plateau` multiplies the learning rate by."""
+    """Factor on the learning rate, for `plateau`."""
     min_lr: float = 1e-5
-    """Lowest learning rate of `plateau`."""
+    """Lowest learning rate, for `plateau`."""
 
     def __post_init__(self) -> None:
         check_types(self, "optim.")
@@ -80,29 +80,29 @@ class TrainConfig:
     """Batches, epochs and loss."""
 
     batch_size: int = 32
-    """Graphs per batch."""
+    """Graphs per batch, in each process."""
     epochs: int = 100
-    """Passes over the training set."""
+    """Number of epochs."""
     loss: LossName | None = None
-    """One of those that fit the labels; null takes the data set's own. Weighted losses balance the
-    classes of a batch: one whose labels are all the same teaches nothing."""
+    """Loss function, which must fit the targets; null takes that of the data set. Weighted losses
+    balance the classes within a batch: the loss of a batch with a single class is 0."""
     metric: MetricName | None = None
-    """What the best epoch is chosen by, one of those that fit the labels; null takes the data set's
-    own."""
+    """Metric that selects the best epoch, which must fit the targets; null takes that of the data
+    set."""
     class_weights: Literal["balanced"] | tuple[float, ...] | None = None
-    """Weight of each class in `cross_entropy` and `focal`, in their order; `balanced` takes
-    rows / (classes x rows of the class) in the training split of custom graphs."""
+    """Weight of each class in `cross_entropy` and `focal`; `balanced` is rows / (classes x rows of
+    the class) in the training split of custom graphs."""
     positive_weights: Literal["balanced"] | tuple[float, ...] | None = None
-    """Weight of a positive answer in each column of a multi-label task; `balanced` takes negative /
-    positive answers in the training split of custom graphs."""
+    """Weight of positive labels per column of a multi-label task; `balanced` is negatives /
+    positives in the training split of custom graphs."""
     label_smoothing: float = 0.0
-    """Share of each label that `cross_entropy` spreads over all classes."""
+    """Label smoothing of `cross_entropy`."""
     ema_decay: float = 0.0
-    """Decay per step of the moving average of the weights, which is then what is scored, chosen and
-    kept in place of the weights themselves; 0 for none."""
+    """Decay per step of an exponential moving average of the weights, which is then scored and
+    saved in place of the weights; 0 for none."""
     recalibrate_batch_norm: int = 0
-    """Batches of training graphs from which BatchNorm statistics are computed before each epoch is
-    scored; 0 scores with the running statistics."""
+    """Recompute BatchNorm statistics from this many training batches before each evaluation; 0 uses
+    the running statistics."""
 
     def __post_init__(self) -> None:
         check_types(self, "train.")
@@ -153,22 +153,22 @@ class Experiment:
     """Everything that makes one row of a table; machine, paths and seeds are not part of it."""
 
     version: int = VERSION
-    """Of the form that the experiment is written in."""
+    """Version of the file format."""
     dataset: str = "pattern"
-    """One of the ten benchmarks, by its name."""
+    """Benchmark data set; `graphmamba benchmarks` lists them."""
     split_sizes: Sizes | None = None
-    """Numbers of training, validation and test graphs, where the set is generated; null takes the
-    published ones."""
+    """Training, validation and test graphs to generate (CLUSTER, PATTERN); null for the published
+    numbers."""
     data: DataSource | None = None
-    """Your custom graphs in place of `dataset`."""
+    """Your graphs, in place of `dataset`; null for none."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    """From raw columns to rows."""
+    """From input features to embeddings."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The layers."""
     head: HeadConfig = field(default_factory=HeadConfig)
-    """From rows to predictions."""
+    """From node embeddings to predictions."""
     optim: OptimConfig = field(default_factory=OptimConfig)
-    """Optimizer and schedule of the learning rate."""
+    """Optimizer and learning-rate schedule."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """Batches, epochs and loss."""
 
@@ -292,34 +292,34 @@ class RunOptions:
     """One run: its seed, its machine, when it stops and what it writes."""
 
     seed: int = 0
-    """What weights, batches, node orders and dropout follow."""
+    """Random seed of weights, batches, node orders and dropout."""
     device: DeviceName = "auto"
-    """`auto` is a GPU where there is one."""
+    """`auto` uses a GPU if there is one."""
     devices: int = 1
-    """Processes on this machine, each with a device of its own."""
+    """Processes on this machine, each with a GPU (or the CPU)."""
     nodes: int = 1
-    """Machines."""
+    """Number of machines."""
     precision: Precision = "32-true"
-    """`bf16-mixed` computes in bfloat16 what bears it; weights stay in 32 bits."""
+    """`bf16-mixed`: mixed precision with bfloat16; weights stay in float32."""
     tf32: bool = True
-    """Whether matrix products on a GPU may round what they multiply to TF32."""
+    """Allow TF32 in matrix products on a GPU."""
     compile: CompileName = "auto"
-    """Whether torch.compile makes the model's forward and backward pass; `auto` does so on a GPU
-    for runs of 5,000 steps or more, which win the time back that it takes."""
+    """Use torch.compile; `auto` does on a GPU for runs of 5,000 steps or more, which win back the
+    time it takes."""
     cuda_graph: CudaGraphName = "auto"
-    """Whether the step is captured as CUDA graphs; `auto` does so on a GPU where it can be."""
+    """Capture training steps as CUDA graphs; `auto` does on a GPU where possible."""
     accumulate_grad_batches: int = 1
-    """Batches whose gradients make one step."""
+    """Batches whose gradients are accumulated for one optimizer step."""
     early_stopping: int = 0
-    """Epochs without a better validation score after which to stop; 0 never does."""
+    """Stop after this many epochs without a better validation score; 0 for never."""
     max_time: float = math.inf
-    """Seconds after which the run saves its state and stops."""
+    """Save a checkpoint and stop after this many seconds."""
     checkpoint_every: float = 300.0
-    """Seconds between two saved states."""
+    """Seconds between checkpoints."""
     sync_batchnorm: bool = False
-    """Whether BatchNorm looks at the batches of all processes together."""
+    """Synchronise BatchNorm statistics across processes."""
     loggers: tuple[LoggerName, ...] = ()
-    """Where numbers go beside `metrics.csv`."""
+    """Log to TensorBoard or Weights & Biases, in addition to `metrics.csv`."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -389,7 +389,7 @@ class RunConfig(NamedTuple):
     experiment: Experiment
     options: RunOptions
     seeds: tuple[int, ...]
-    """Of a series of runs; empty where there is one."""
+    """Seeds of a series of runs; empty for a single run."""
 
 
 def parse_run_config(content: Mapping[str, object], where: str) -> RunConfig:

@@ -33,21 +33,21 @@ class Predictions:
 
     kind: PredictionKind
     names: tuple[str, ...]
-    """Classes, or what each column says."""
+    """Names of the columns: classes, labels or targets."""
     graph: Int[Tensor, " rows"]
-    """Number of the graph that a row belongs to."""
+    """Index of the graph of each row."""
     node: Int[Tensor, " rows"] | None
-    """Number of the node within its graph; None where graphs or pairs are predicted."""
+    """Index of the node in its graph; None for predictions of graphs or pairs."""
     pair: Int[Tensor, "rows 2"] | None
-    """Both nodes within their graph; None where graphs or nodes are predicted."""
+    """Indices of both nodes in their graph; None for predictions of graphs or nodes."""
     outputs: Float[Tensor, "rows columns"]
-    """Probabilities of classes and answers, or the predicted numbers themselves."""
+    """Probabilities of classes or labels, predicted values, or scores of pairs."""
     std: Float[Tensor, "rows columns"] | None
-    """Standard deviation of each value over random node orders; None where a model has none."""
+    """Standard deviation of outputs over random node orders; None for models without them."""
 
     @property
     def classes(self) -> Int[Tensor, " rows"]:
-        """The most probable class of each row; -1 for no number. Only classes have one."""
+        """Index of the most probable class of each row; -1 where outputs are NaN."""
         if self.kind != "classes":
             raise UserError(
                 f"kind must be 'classes' for one class per row, got {self.kind!r}: see outputs"
@@ -56,12 +56,12 @@ class Predictions:
 
     @property
     def labels(self) -> list[str]:
-        """The name of the most probable class of each row, likewise; empty for no number."""
+        """Name of the most probable class of each row; empty where outputs are NaN."""
         return [self.names[number] if number >= 0 else "" for number in self.classes.tolist()]
 
     @property
     def probabilities(self) -> Float[Tensor, "rows columns"]:
-        """The outputs of classes and of yes-or-no answers; numbers have none."""
+        """Probabilities of classes or labels; regression and links have none."""
         if self.kind not in ("classes", "multi-label"):
             raise UserError(
                 f"kind must be 'classes' or 'multi-label', got {self.kind!r}: see outputs"

@@ -73,13 +73,13 @@ class Predictor:
         has_std: bool = True,
         budget: int = BUDGET,
     ) -> Predictions:
-        """Predict all graphs; random node orders follow the place of each among them.
+        """Predict all graphs; random node orders depend on the index of each graph.
 
         Args:
             graphs: Graphs of PyG, in a list, a `DataLoader` or a `Batch`, or a store; columns that
                 the model computes from edges, such as Laplacian positions, are added here.
-            has_std: Whether to say how much the values differ between random node orders.
-            budget: Nodes and edges that go through the model at once.
+            has_std: Compute the standard deviation of outputs over random node orders.
+            budget: Most nodes and edges per batch.
         """
         parts = list(self.stream(graphs, has_std=has_std, budget=budget))
         if not parts:
@@ -143,10 +143,10 @@ def _as_trained(graph: Data, number: int, kinds: Mapping[str, str]) -> Data:
 
 
 def load(path: Path | str) -> Predictor:
-    """Read a trained model; nothing in the file is ever run.
+    """Load a trained model; no code in the file is run.
 
     Args:
-        path: A run folder, one of several seeds, or a file of weights.
+        path: Directory of a run or of a series of seeds, or a file of weights.
     """
     check_is("path", path, str | Path)
     path = weights_in(Path(path))
@@ -258,7 +258,7 @@ def weights_folder(folder: Path | str | None = None) -> Path:
 
 
 def load_pretrained(name: str, folder: Path | str | None = None) -> Predictor:
-    """Read a model that was trained for the reader, ready for use.
+    """Load a model with the weights shipped in this package.
 
     Args:
         name: As in `find_pretrained`.

@@ -32,24 +32,25 @@ class DataOptions:
     """How custom graphs are read; what is left out is read from the files."""
 
     target: str | tuple[str, ...] = ()
-    """Label columns of a folder or of a CSV of molecules; arrays have the name `y` for them."""
+    """Target column or columns in CSV files; in an .npz the target is `y`."""
     task: TaskKind | None = None
-    """What labels are: classes, regression or multi-label."""
+    """Type of the target: `classes` (classification), `regression` or `multi-label` (several yes/no
+    targets); null infers it from the values."""
     classes: int | tuple[str, ...] | None = None
-    """How many classes there are, numbered from 0, or their names in order."""
+    """Number of classes, whose targets are 0, 1, ..., or the class names in order; null infers
+    them."""
     level: Level | None = None
-    """What is labelled: graph, node or link."""
+    """Whether the target belongs to graphs, nodes or links; null infers it."""
     undirected: bool = False
-    """Whether each edge of a folder is written once and goes both ways."""
+    """In a folder of CSV files: add the reverse of every edge."""
     smiles: str = "smiles"
-    """The column of SMILES in a CSV of molecules."""
+    """In a .csv of molecules: column of the SMILES strings."""
     split_ratios: SplitRatios = (0.8, 0.1, 0.1)
-    """Shares of training, validation and test, where the files do not say who is in which."""
+    """Fractions of training, validation and test graphs, for files without a `split`."""
     split_seed: int = 0
-    """What such a split is drawn from."""
+    """Random seed of that split."""
     standardize_targets: bool = True
-    """Whether the model learns targets less the mean of the training split, over its standard
-    deviation; predictions and scores are in the units of the targets all the same."""
+    """Train regression on standardised targets; predictions and scores are in the original units."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -156,7 +157,7 @@ class DataSource(DataOptions):
     """Where custom graphs are, how they are read, and what was found in them."""
 
     path: str = ""
-    """Folder of CSV files, an .npz of arrays, or a .csv of molecules."""
+    """Your graphs: a folder of CSV files, an .npz of arrays, or a .csv of molecules."""
     features: Features | None = None
     """Columns of nodes and edges; filled in when the graphs are read."""
     labels: Task | None = None
