@@ -36,8 +36,9 @@ def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
     lines = shown.splitlines()
     assert lines[0].startswith("PATTERN: 8 + 4 + 4 graphs, ")
     assert lines[0].endswith("seed 3, to run")
-    assert [line.partition(":")[0] for line in lines[1:3]] == ["epoch 1/2", "epoch 2/2"]
-    assert not any("test" in line for line in lines[:3])
+    assert lines[1].startswith("task: node classification, 2 classes, metric accuracy")
+    assert [line.partition(":")[0] for line in lines[2:4]] == ["epoch 1/2", "epoch 2/2"]
+    assert not any("test" in line for line in lines[:4])
     assert [row["epoch"] for row in read_rows(Path("run/metrics.csv"))] == [0, 1]
     assert "test_accuracy_sbm" in read_rows(Path("run/metrics.csv"))[0]
     for seen in ("validation", "test", "accuracy", "run/best.safetensors", "run/curves.png"):
