@@ -164,7 +164,7 @@ def test_small_files_are_kept_and_make_the_same_page(tmp_path: Path) -> None:
     files = {path.name for path in kept.rglob("*") if path.is_file()}
     assert files == {"config.yaml", "metrics.csv", "results.json"}
     found = json.loads((kept / FUNC / "seed-1" / "results.json").read_text())
-    assert found["folder"] == "peptides-func/graph-mamba/seed-1"
+    assert found["run_dir"] == "peptides-func/graph-mamba/seed-1"
     text, picture = out.read_text(), out.parent / "page" / "peptides-func.svg"
     assert "](page/peptides-func.svg)" in text
     before = picture.read_bytes()
