@@ -258,7 +258,7 @@ def pack(jobs: Sequence[Job], run_dir: Path, out: Path, began: float) -> None:
     """Lay what runs have written since then into a few archives.
 
     Results come first, then weights of finished runs, then states of those that can go on; what
-    has no more room is named.
+    has no more room is named. Archives that are there already stay.
     """
     kinds: tuple[list[Path], list[Path], list[Path]] = ([], [], [])
     for job in jobs:
@@ -282,19 +282,25 @@ def pack(jobs: Sequence[Job], run_dir: Path, out: Path, began: float) -> None:
         volumes[-1].append(path)
         filled += size
     out.mkdir(parents=True, exist_ok=True)
-    for number, volume in enumerate(volumes[:MOST_FILES]):
-        with tarfile.open(out / f"runs-{number}.tar", "w") as archive:
+    first = len(archives_in(out))
+    for number, volume in enumerate(volumes[:MOST_FILES] if files else [], start=first):
+        with tarfile.open(out / f"runs-{number:03d}.tar", "w") as archive:
             for path in volume:
                 archive.add(path, path.relative_to(run_dir))
     for volume in volumes[MOST_FILES:]:
         _say(f"no room for {', '.join(str(path.relative_to(run_dir)) for path in volume)}")
 
 
+def archives_in(folder: Path) -> list[Path]:
+    """Find what was packed into a folder, the earliest first."""
+    return sorted(folder.glob("runs-*.tar"))
+
+
 def unpack(folder: Path, run_dir: Path) -> None:
     """Take runs from the archives of an earlier call."""
-    found = sorted(folder.glob("runs-*.tar"))
+    found = archives_in(folder)
     if not found:
-        raise UserError(f"begin-with must hold runs-0.tar and so on, got '{folder}'")
+        raise UserError(f"begin-with must hold runs-000.tar and so on, got '{folder}'")
     for path in found:
         with tarfile.open(path) as archive:
             archive.extractall(run_dir, filter="data")
@@ -413,7 +419,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4, help="runs at a time")
     parser.add_argument("--seconds", type=float, default=math.inf, help="in all")
     parser.add_argument("--out", type=Path, help="gets archives of what was made")
-    parser.add_argument("--begin-with", type=Path, help="archives of an earlier call")
+    parser.add_argument(
+        "--begin-with", type=Path, nargs="+", default=[], help="archives of earlier calls, in turn"
+    )
     options = parser.parse_args()
 
     try:
@@ -422,8 +430,8 @@ def main() -> None:
         for words, of in ((options.sets, _set_of), (options.groups, _group_of)):
             if words:
                 listed = _chosen(listed, words.split(","), of)
-        if options.begin_with:
-            unpack(options.begin_with, options.run_dir)
+        for folder in options.begin_with:
+            unpack(folder, options.run_dir)
     except (UserError, OSError) as error:
         parser.error(str(error))
     if options.list:

@@ -11,7 +11,7 @@ pytest.importorskip("rdkit")
 pytest.importorskip("lightgbm")
 
 # Chains with and without an amine: the first label asks for it, the second for nothing to be seen.
-SMILES = ["C" * size + end for size in range(4, 24) for end in ("O", "N", "CN", "CO")]
+SMILES = ["C" * size + end for size in range(4, 84) for end in ("O", "N", "CN", "CO")]
 
 
 def test_a_substructure_is_found_and_noise_is_not(

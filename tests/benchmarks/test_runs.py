@@ -86,7 +86,7 @@ def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) ->
     again = run(tmp_path, write_list(tmp_path, *jobs), "--begin-with", str(tmp_path / "packed"))
     assert again.returncode == 0, again.stdout + again.stderr
     assert again.stdout.count("finished before") == 3
-    with tarfile.open(tmp_path / "packed" / "runs-0.tar") as archive:
+    with tarfile.open(tmp_path / "packed" / "runs-000.tar") as archive:
         assert "own/seed-0/best.safetensors" in archive.getnames()
 
 
@@ -167,9 +167,9 @@ def test_what_has_no_room_is_named(
     monkeypatch.setattr(study, "MOST_FILES", 1)
     write_run(tmp_path / "runs", PATTERN, seed=0, score=0.5)
     study.pack([study.Job(PATTERN)], tmp_path / "runs", tmp_path / "out", began=0.0)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs-0.tar"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs-000.tar"]
     assert "no room for pattern/graph-mamba/seed-0/" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"begin-with must hold runs-0\.tar"):
+    with pytest.raises(UserError, match=r"begin-with must hold runs-000\.tar"):
         study.unpack(tmp_path, tmp_path / "runs")
 
 
