@@ -21,7 +21,10 @@ from graphmamba.data.splits import SPLITS, Split
 from graphmamba.data.tables import (
     BY_SOURCE,
     HIDDEN,
+    LINKS,
+    NODE_SPLIT,
     ORIGIN,
+    PAIR_SPLIT,
     Boundaries,
     GraphColumns,
     Pairs,
@@ -148,11 +151,35 @@ class GraphStore:
         return GraphStore.from_tables(tables, self.split, self.source)
 
     def split_ids(self, name: str) -> Int[Tensor, " graphs"]:
-        """Return the graphs of `train`, `validation` or `test`."""
+        """Return the graphs of `train`, `validation` or `test`.
+
+        Where nodes or pairs are split, these are the graphs that have some of the split.
+        """
         check_choice("name", name, tuple(SPLITS))
+        if (found := self._row_split()) is not None:
+            table, rows = found
+            owner = owner_of(torch.from_numpy(table.ptr)).to(rows.device)
+            return owner[rows == SPLITS[name]].unique().cpu()
         if self.split is None:
             raise UserError(f"split must be given for the split '{name}', got None")
         return (self.split == SPLITS[name]).nonzero().squeeze(1)
+
+    def split_size(self, name: str) -> int:
+        """Count the graphs of a split; or its nodes or pairs, where these are split."""
+        found = self._row_split()
+        return len(self.split_ids(name)) if found is None else int((found[1] == SPLITS[name]).sum())
+
+    @property
+    def is_transductive(self) -> bool:
+        """Whether nodes or pairs are split, so that training, validation and test share graphs."""
+        return self._row_split() is not None
+
+    def _row_split(self) -> tuple[Table, Int[Tensor, " rows"]] | None:
+        for kind, name in (("nodes", NODE_SPLIT), (PAIRS + LINKS, PAIR_SPLIT)):
+            table = self.tables.get(kind)
+            if table is not None and name in table.columns:
+                return table, table.given(name)
+        return None
 
     def batch(self, ids: Int[Tensor, " graphs"], by_source: bool = False) -> Batch:
         """Return graphs as one PyG batch, made where the store is.

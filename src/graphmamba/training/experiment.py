@@ -82,7 +82,10 @@ class TrainConfig:
     batch_size: int = 32
     """Graphs per batch."""
     epochs: int = 100
-    """Passes over the training set."""
+    """Passes over the training set, each followed by evaluation."""
+    steps_per_epoch: int = 5
+    """Steps of an epoch on a single graph whose nodes or edges are split, each on the whole graph;
+    many graphs take a step for each batch."""
     loss: LossName | None = None
     """One of those that fit the labels; null takes the data set's own. Weighted losses balance the
     classes of a batch: one whose labels are all the same teaches nothing."""
@@ -95,7 +98,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_types(self, "train.")
-        for name in ("batch_size", "epochs"):
+        for name in ("batch_size", "epochs", "steps_per_epoch"):
             check_least(f"train.{name}", getattr(self, name), 1)
         check_least("train.recalibrate_batch_norm", self.recalibrate_batch_norm, 0)
         check_fraction("train.ema_decay", self.ema_decay)

@@ -220,7 +220,7 @@ def run_fit(
     experiment.check_parts()
     team = process_group_of(fabric)
     options = decided(options, experiment, store, team)
-    fast = is_captured(options, team.device, team.world)
+    fast = is_captured(options, team.device, team.world, store)
     with (
         own_generators(options.seed),
         rounded_products(team.device, options.tf32),
@@ -284,7 +284,7 @@ def check_run_dir(run_dir: Path | str | None, resume: bool) -> None:
 
 def _check_splits(experiment: Experiment, store: GraphStore) -> None:
     """Reject what could be trained on but not scored, before an epoch is lost on it."""
-    labels = labels_per_graph(store, experiment.dataset_info.task.level)
+    level = experiment.dataset_info.task.level
     own = experiment.data
     shares = (
         f"; data.split_ratios {own.split_ratios} share out graphs that name no split" if own else ""
@@ -296,7 +296,7 @@ def _check_splits(experiment: Experiment, store: GraphStore) -> None:
                 f"{split} must hold graphs, and all {len(store)} are in other splits{shares}"
             )
         # a test set may keep its labels to itself: its score is no number then
-        if split in LABELLED and not labels[ids].any():
+        if split in LABELLED and not labels_per_graph(store, level, split)[ids].any():
             raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")
 
 
@@ -355,7 +355,9 @@ def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
         device=str(state.team.device),
         processes=state.team.world,
         parameters=_parameters(state.model),
-        graphs={split: len(store.split_ids(split)) for split in SPLITS},
+        graphs={split: store.split_size(split) for split in SPLITS},
+        unit=f"{state.model.task.level}s" if store.is_transductive else "graphs",
+        notes=(f"splits of one graph: {store.source}",) if store.is_transductive else (),
         epochs=state.experiment.train.epochs,
         steps=len(state.sampler),
         first_epoch=state.progress.epoch,
@@ -431,9 +433,12 @@ def make_state(
     team: ProcessGroup,
 ) -> RunState:
     """Put together what is saved, at the beginning of the first epoch."""
+    ids, size = store.split_ids("train"), experiment.train.batch_size
+    if store.is_transductive and len(ids) == 1:
+        ids, size = ids.repeat(experiment.train.steps_per_epoch), 1
     sampler = BatchSampler(
-        store.split_ids("train"),
-        experiment.train.batch_size * options.accumulate_grad_batches,
+        ids,
+        size * options.accumulate_grad_batches,
         options.seed,
         rank=team.rank,
         world=team.world,

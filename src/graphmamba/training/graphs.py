@@ -5,14 +5,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from graphmamba.checks import check_is
-from graphmamba.data.custom.open import open_custom
+from graphmamba.data.custom.open import open_custom, with_split
 from graphmamba.data.custom.options import DataOptions, DataSource, check_read
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.from_pyg import Graphs
-from graphmamba.data.splits import random_split
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import LINKS
+from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT
 from graphmamba.data.transforms.precompute import add_precomputed
 from graphmamba.errors import UserError
 from graphmamba.nn.model import columns_read
@@ -63,27 +62,25 @@ def take_graphs(
 
     Args:
         graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, labels `y`, and perhaps their
-            part as a word in `split`; in a list, a `DataLoader` or a `Batch`.
+            part as a word in `split`, or masks of their nodes; in a list, a `DataLoader` or a
+            `Batch`, or one graph by itself.
         experiment: Model and training; None for Graph-Mamba with its defaults.
-        options: What labels are, and how graphs that name no part are split; None reads it off
+        options: What labels are, and how graphs or nodes that name no part are split; None reads it off
             the graphs.
     """
     experiment, options = experiment or Experiment(), options or DataOptions()
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     check_is("options", options, DataOptions)
     check_read(options, "graphs", "graphs")
-    found = from_graphs(graphs, options.rule, options.level)
+    found = from_graphs(graphs, options.rule, options.level, options.split_index)
     data = DataSource.of(options).described(found.features, found.task, found.names)
     experiment = replace(experiment, data=data, split_sizes=None)
     experiment.check_loss()
     columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))
-    split = columns.split
-    if split is None:
-        split = random_split(len(columns.node_ptr) - 1, options.split_ratios, options.split_seed)
-    return experiment, GraphStore(replace(columns, split=split))
+    return experiment, with_split(GraphStore(columns), found.task, options)
 
 
-READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y"}
+READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y", NODE_SPLIT, PAIR_SPLIT}
 """Columns that come from files; others are computed of these."""
 
 

@@ -237,7 +237,7 @@ def scorer_of(
         store.to(device),
         experiment,
         precision or options.precision,
-        is_captured(options, device, options.devices * options.nodes),
+        is_captured(options, device, options.devices * options.nodes, store),
         tf32=options.tf32,
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from graphmamba.checks import check_seed, check_types
+from graphmamba.checks import check_least, check_seed, check_types
 from graphmamba.data.catalog import Benchmark, Features, Level, Task
 from graphmamba.data.custom.csv import folder_features
 from graphmamba.data.custom.labels import LabelRule, TaskKind
@@ -16,12 +16,18 @@ from graphmamba.parse import words_in
 
 Format = Literal["folder", ".csv", ".npz", "graphs", "benchmark"]
 """How graphs come; files are known by their ending, and a benchmark needs no options."""
-WORDS: dict[Format, str] = {"folder": "a folder of CSV files", ".csv": "a CSV of molecules"}
+WORDS: dict[Format, str] = {
+    "folder": "a folder of CSV files",
+    ".csv": "a CSV of molecules",
+    ".npz": "an .npz of arrays",
+    "graphs": "graphs of PyG",
+}
 """What a message calls formats that have options of their own."""
 READ_FOR: dict[str, tuple[Format, ...]] = {
     "target": ("folder", ".csv"),
     "undirected": ("folder",),
     "smiles": (".csv",),
+    "split_index": (".npz", "graphs"),
 }
 """Formats that an option is read for; one that is not listed is read for all custom graphs."""
 OWN: tuple[Format, ...] = ("folder", ".csv", ".npz", "graphs")
@@ -43,8 +49,11 @@ class DataOptions:
     """Whether each edge of a folder is written once and goes both ways."""
     smiles: str = "smiles"
     """The column of SMILES in a CSV of molecules."""
+    split_index: int = 0
+    """Which split, where the masks of a graph's nodes hold several, counted from 0."""
     split_ratios: SplitRatios = (0.8, 0.1, 0.1)
-    """Shares of training, validation and test, where the files do not say who is in which."""
+    """Shares of training, validation and test, where the files do not say who is in which: of the
+    graphs, or of the nodes or edges of a single one."""
     split_seed: int = 0
     """What such a split is drawn from."""
 
@@ -57,6 +66,7 @@ class DataOptions:
                 f"add up to 1, got {self.split_ratios}"
             )
         check_seed("split_seed", self.split_seed)
+        check_least("split_index", self.split_index, 0)
         LabelRule(self.task, self.classes)
 
     @property
