@@ -181,14 +181,10 @@ def test_what_does_not_fit_goes_in_halves(monkeypatch: pytest.MonkeyPatch) -> No
         list(model.stream(graphs, has_std=False))
 
 
-def test_one_graph_that_is_not_in_a_list_is_rejected() -> None:
+def test_one_graph_need_not_be_in_a_list() -> None:
     model = trained("mnist")
     (graph,) = graphs_for(model, 1)
-    with (
-        typecheck_off(),
-        pytest.raises(UserError, match=r"got a single one: give \[graph\]"),
-    ):
-        model.predict(graph)
+    assert torch.equal(model.predict(graph).outputs, model.predict([graph]).outputs)
 
 
 def test_no_graph_and_no_budget_are_rejected() -> None:
