@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +24,7 @@ from graphmamba.ops.random import draw_bits
 from graphmamba.training.cuda_graph import CapturedForward
 from graphmamba.training.distributed import ProcessGroup, rounded_products
 from graphmamba.training.experiment import Experiment, Precision
-from graphmamba.training.losses import LOSSES, Target, check_fits, target_of
+from graphmamba.training.losses import LOSSES, Links, Target, check_fits, target_of
 from graphmamba.training.metrics import METRICS
 
 
@@ -243,14 +243,29 @@ def labels_of(
                 stream = draw_bits(stream, counter)
             real = column(graphs, "num_real_nodes")
             pairs, label = with_negatives(graphs[LINKS], graphs.ptr, stream, real)
+            if number is not None:
+                label = _without_edges(graphs.edge_index, pairs, label, graphs.num_nodes)
             graphs[LINKS], graphs.edge_label = pairs, label
     topology = topology_of(graphs)
     target = target_of(graphs, level, topology.batch, topology.num_graphs)
+    if isinstance(target, Links) and number is not None:
+        return replace(target, known=graphs.edge_index)
     if level != "node" or rows is None:
         return target
     graphs[ROWS] = rows
     assert isinstance(target, Tensor)
     return target[rows]
+
+
+def _without_edges(
+    edges: Int[Tensor, "2 edges"],
+    pairs: Int[Tensor, "2 pairs"],
+    label: Float[Tensor, " pairs"],
+    nodes: int,
+) -> Float[Tensor, " pairs"]:
+    """Leave wrong pairs out of account that are edges of the graph after all, or no pairs."""
+    is_edge = torch.isin(pairs[0] * nodes + pairs[1], edges[0] * nodes + edges[1])
+    return label.masked_fill((label == 0) & (is_edge | (pairs[0] == pairs[1])), torch.nan)
 
 
 def labelled_rows(prediction: Float[Tensor, "_ _"], graphs: Batch) -> Float[Tensor, "_ _"]:
@@ -270,6 +285,8 @@ def labels_per_graph(store: GraphStore, level: Level, split: str | None = None) 
         level: What is labelled.
         split: Whose nodes or pairs count, where splits share graphs; None for all of them.
     """
+    if TABLES[level] not in store.tables:
+        raise UserError(f"graphs must have pairs '{LINKS}' to score links, got none")
     table, name = store.tables[TABLES[level]], "edge_label" if level == "link" else "y"
     rows = torch.from_numpy(table.ptr).diff()
     if name not in table.columns:

@@ -5,6 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from graphmamba.checks import check_is
+from graphmamba.data.custom.links import is_unsplit, split_links
 from graphmamba.data.custom.open import open_custom, with_split
 from graphmamba.data.custom.options import DataOptions, DataSource, check_read
 from graphmamba.data.custom.pyg import from_graphs
@@ -47,7 +48,7 @@ def open_data(
     options = experiment.data.options
     found = open_custom(experiment.data.path, options, data_dir, draws_split=draws_split)
     found = found.with_columns(asked)
-    data = experiment.data.described(found.features, found.task, found.names)
+    data = experiment.data.described(found.features, found.task, found.class_names)
     experiment = replace(experiment, data=data)
     experiment.check_loss()
     return experiment, found.store
@@ -73,10 +74,14 @@ def take_graphs(
     check_is("options", options, DataOptions)
     check_read(options, "graphs", "graphs")
     found = from_graphs(graphs, options.rule, options.level, options.split_index)
-    data = DataSource.of(options).described(found.features, found.task, found.names)
+    data = DataSource.of(options).described(found.features, found.task, found.class_names)
     experiment = replace(experiment, data=data, split_sizes=None)
     experiment.check_loss()
-    columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))
+    columns = found.columns
+    if is_unsplit(columns, found.task):
+        # before anything is computed of edges, which would tell of those that are held out
+        columns = split_links(columns, options.split_ratios, options.split_seed)
+    columns = add_precomputed(columns, columns_read(experiment.model, experiment.encoder))
     return experiment, with_split(GraphStore(columns), found.task, options)
 
 

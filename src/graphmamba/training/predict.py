@@ -264,8 +264,18 @@ def _rows(graphs: Batch, chosen: Int[Tensor, " graphs"], level: str) -> Rows:
     )
 
 
+MOST_PAIRS = 20_000_000
+"""Pairs that are scored where nobody names them: those of some 6,000 nodes."""
+
+
 def _all_pairs(ptr: Int[Tensor, " boundaries"]) -> Int[Tensor, "2 pairs"]:
     """Each two nodes of each graph once, where nobody says which pairs matter."""
+    sizes = ptr.diff()
+    if int((sizes * (sizes - 1) // 2).sum()) > MOST_PAIRS:
+        raise UserError(
+            f"graphs must name the pairs to score where there are more than {MOST_PAIRS:,} (by "
+            f"{LINKS} or pairs.csv), got none for a graph of {int(sizes.max()):,} nodes"
+        )
     parts = [
         torch.triu_indices(end - begin, end - begin, offset=1) + begin
         for begin, end in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True)

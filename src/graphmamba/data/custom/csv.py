@@ -15,6 +15,7 @@ from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import (
     LARGEST,
+    LINK_TASK,
     CustomData,
     LabelRule,
     Labels,
@@ -319,6 +320,13 @@ def read_folder(
     """
     check_is("is_undirected", is_undirected, bool)
     tables = read_tables(Path(folder))
+    if level == "link" and "pairs.csv" not in tables:
+        # the edges of one graph, which are split before it is learned
+        nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
+        roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
+        names = (label,) if isinstance(label, str) else tuple(label)
+        columns = columns_of_tables(tables, roster, names, is_undirected)
+        return CustomData(columns, numbers_of(columns), LINK_TASK)
     request = Request.of(label, level, rule or LabelRule(), _that_may_hold_labels(tables))
     level = _find_level(tables, request)
     labels = _read_labels(tables[LEVEL_FILES[level]], request, level)

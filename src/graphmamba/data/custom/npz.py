@@ -14,6 +14,7 @@ from torch import Tensor
 from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import (
+    LINK_TASK,
     CustomData,
     LabelRule,
     Labels,
@@ -61,6 +62,9 @@ def assemble(
     if level is None and "y" in arrays and pairs:
         raise UserError(f"{source}: array y is there and {pairs[0]}; level must say which is meant")
     level = level or _find_level(arrays, columns, source)
+    if level == "link" and not pairs:
+        # the edges of one graph, which are split before it is learned
+        return CustomData(columns, numbers_of(columns), LINK_TASK)
     labels = _place_labels(arrays, columns, rule, level, source)
     names = () if level == "link" else labels.names
     columns = with_masks(columns, masks, level, split_index)

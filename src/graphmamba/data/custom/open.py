@@ -24,6 +24,7 @@ from graphmamba.data.custom.csv import (
     read_tables,
 )
 from graphmamba.data.custom.labels import CustomData
+from graphmamba.data.custom.links import split_links
 from graphmamba.data.custom.masks import draw_node_split
 from graphmamba.data.custom.npz import (
     UNLABELLED,
@@ -38,7 +39,7 @@ from graphmamba.data.datasets.molecules import read_smiles
 from graphmamba.data.datasets.sources import default_data_dir
 from graphmamba.data.parallel import track
 from graphmamba.data.splits import random_split
-from graphmamba.data.store import GraphStore
+from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.tables import LINKS, NODE_SPLIT, GraphColumns, Pairs
 from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UnwritableError, UserError
@@ -60,7 +61,7 @@ class CustomStore:
     """What a model reads of nodes and edges."""
     task: Task
     """What is predicted: level, width, loss and metric."""
-    names: tuple[str, ...]
+    class_names: tuple[str, ...]
     """Classes by their number; or, where labels are not classes, the label columns."""
     recipe: dict[str, Any]
     """What the graphs depend on: contents of the files and how they are read, not the split."""
@@ -105,7 +106,7 @@ def open_custom(
         own = read()
         # Written before the graphs are, so that whoever finds them finds this.
         write_json(about, {"features": asdict(own.features), "task": asdict(own.task),
-                           "names": list(own.names)})  # fmt: skip
+                           "names": list(own.class_names)})  # fmt: skip
         return own.columns
 
     def opened(anew: bool) -> tuple[GraphStore, Features, Task, tuple[str, ...]]:
@@ -118,6 +119,9 @@ def open_custom(
         store, features, task, names = opened(True)
     if draws_split:
         store = with_split(store, task, options)
+        if task.level == "link" and store.is_transductive:
+            # what is computed of the edges that carry messages is not that of all edges
+            recipe = recipe | {"links": [*options.split_ratios, options.split_seed]}
     return CustomStore(store, features, task, names, recipe, folder)
 
 
@@ -142,7 +146,7 @@ def inspect_custom(
         own, folder = read(), (data_dir or default_data_dir()) / OWN
         store = with_split(GraphStore(own.columns), own.task, options)
         recipe = _recipe(path, options, files)
-        return CustomStore(store, own.features, own.task, own.names, recipe, folder), False
+        return CustomStore(store, own.features, own.task, own.class_names, recipe, folder), False
 
 
 def is_custom(path: Path | str) -> bool:
@@ -186,13 +190,16 @@ def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str
 
 
 def with_split(store: GraphStore, task: Task, options: DataOptions) -> GraphStore:
-    """Draw the split of each graph, or of each node of a single one, where files do not say it."""
+    """Draw the split of each graph, or of the nodes or edges of a single one, where files do not."""
     if store.split is not None or store.is_transductive:
         return store
     if len(store) == 1 and task.level == "node":
         y = store.tables["nodes"].given("y")
-        found = draw_node_split(y, options.split_ratios, options.split_seed)
-        return store.with_columns(nodes={NODE_SPLIT: found})
+        drawn = draw_node_split(y, options.split_ratios, options.split_seed)
+        return store.with_columns(nodes={NODE_SPLIT: drawn})
+    if task.level == "link" and PAIRS + LINKS not in store.tables:
+        found = split_links(store.columns(), options.split_ratios, options.split_seed)
+        return GraphStore(found)
     split = random_split(len(store), options.split_ratios, options.split_seed)
     return GraphStore.from_tables(store.tables, split, store.source)
 
