@@ -11,6 +11,8 @@ from graphmamba.data.custom.options import DataOptions
 from graphmamba.training.evaluate import evaluate, labelled_batch, labels_per_graph
 from graphmamba.training.experiment import Experiment, RunOptions, experiment_of
 from graphmamba.training.graphs import open_data, take_graphs
+from graphmamba.training.losses import Links
+from graphmamba.training.metrics import ranks
 
 SMALL = {"model.channels": 16, "model.layers": 1, "train.epochs": 2}
 
@@ -69,9 +71,81 @@ def test_an_epoch_has_several_steps_and_the_screen_counts_nodes(
     made = experiment_of({**SMALL, "train.steps_per_epoch": 3})
     options = DataOptions(split_ratios=(0.5, 0.25, 0.25))
     graphmamba.fit(made, graph, RunOptions(), tmp_path / "run", data=options, progress=True)
-    assert "20 + 10 + 10 nodes" in capsys.readouterr().out
-    state = torch.load(tmp_path / "run" / "last.pt", weights_only=False)
-    assert "sampler" in str(state.keys())
+    assert "21 + 10 + 9 nodes" in capsys.readouterr().out
+
+
+def test_no_edge_that_is_asked_for_carries_messages_in_either_direction() -> None:
+    generator = torch.Generator().manual_seed(1)
+    edges = torch.randint(60, (2, 300), generator=generator)
+    edges = torch.cat([edges, edges[:, :200].flip(0), edges[:, :20]], dim=1)
+    graph = Data(
+        x=torch.rand(60, 2, generator=generator),
+        edge_index=edges,
+        edge_attr=torch.arange(520.0)[:, None],
+    )
+    made, store = take_graphs(graph, experiment_of(SMALL), DataOptions(level="link"))
+    all_edges = {tuple(pair) for pair in edges.T.tolist()}
+    columns = store.columns()
+    seen = [tuple(pair) for pair in columns.edge_index.T.tolist()]
+    # rows of edges stay with their edges
+    numbers = columns.edges["edge_attr"].flatten().long()
+    assert [tuple(pair) for pair in edges[:, numbers].T.tolist()] == seen
+    asked: dict[str, set[tuple[int, int]]] = {}
+    for split in ("train", "validation", "test"):
+        for step in range(3):
+            graphs, target = labelled_batch(store, torch.tensor([0]), "link", (step,), split)
+            assert {tuple(pair) for pair in graphs.edge_index.T.tolist()} == set(seen)
+            pairs = [tuple(pair) for pair in target.pairs.T.tolist()]
+            labels = dict(zip(pairs, target.label.tolist(), strict=True))
+            right = {pair for pair, label in labels.items() if label == 1}
+            assert not {pair for pair, label in labels.items() if label == 0} & set(seen)
+            if split != "train":
+                wrong = {pair for pair, label in labels.items() if label == 0}
+                assert not {each for a, b in wrong for each in ((a, b), (b, a))} & all_edges
+            assert asked.setdefault(split, right) == right
+        assert not {each for a, b in asked[split] for each in ((a, b), (b, a))} & set(seen)
+    # nothing is lost, and nothing is asked for twice
+    assert set(seen).union(*asked.values()) == all_edges
+    undirected = [{frozenset(pair) for pair in pairs} for pairs in asked.values()]
+    assert sum(map(len, undirected)) == len(set.union(*undirected))
+    shares = [len(pairs) for pairs in undirected]
+    assert shares[1] == pytest.approx(shares[2], abs=1)
+    assert made.build()(store.batch(torch.tensor([0]))).shape == (60, 16)
+
+
+def test_ranks_in_one_graph_are_those_written_out() -> None:
+    generator = torch.Generator().manual_seed(2)
+    rows = torch.randn(12, 3, generator=generator)
+    known = torch.tensor([[0, 0, 3, 5], [1, 2, 0, 5]])
+    pairs = torch.tensor([[0, 0, 3, 7], [4, 5, 8, 2]])
+    links = Links(pairs, torch.ones(4), torch.zeros(12, dtype=torch.int64), 1, known)
+    found = ranks(rows, links).T.tolist()
+    seen, right = set(map(tuple, known.T.tolist())), set(map(tuple, pairs.T.tolist()))
+    for (head, tail), row in zip(pairs.T.tolist(), found, strict=True):
+        better = [n for n in range(12) if n != tail and rows[head] @ rows[n] > rows[head] @ rows[tail]]
+        raw = [n for n in better if (head, n) not in seen]
+        filtered = [n for n in raw if (head, n) not in right]
+        extended = [n for n in filtered if n != head]
+        assert row == [len(raw) + 1, len(filtered) + 1, len(extended) + 1]
+
+
+def test_links_of_a_grid_are_learned(tmp_path: Path) -> None:
+    place = torch.arange(64).view(8, 8)
+    pairs = torch.cat(
+        [
+            torch.stack([place[:, 1:].flatten(), place[:, :-1].flatten()]),
+            torch.stack([place[1:].flatten(), place[:-1].flatten()]),
+        ],
+        dim=1,
+    )
+    x = torch.stack([place.flatten() // 8, place.flatten() % 8], dim=1) / 8
+    graph = Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], dim=1))
+    made = experiment_of({**SMALL, "train.epochs": 15, "optim.lr": 0.01})
+    options = DataOptions(level="link")
+    result = graphmamba.fit(made, graph, run_dir=tmp_path / "run", data=options)
+    assert result.scores["test"]["hits@10"] > 2 * 10 / 64
+    found = graphmamba.load(tmp_path / "run").predict(graph)
+    assert len(found) == 64 * 63 // 2
 
 
 @pytest.mark.realdata

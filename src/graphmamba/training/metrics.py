@@ -187,8 +187,9 @@ class LinkRanking:
     or without the other right partners of i (`_filtered`); or without i as well (`_extended`,
     which "Where did the gap go?" recommends, https://arxiv.org/abs/2309.00367). In one graph whose
     edges are split, nodes that the model sees joined with i are left out of all three, and of more
-    than 10,000 right pairs so many are ranked, evenly spread. Averaged over the right pairs of a graph, over the graphs of a batch, and over batches by their labelled pairs;
-    so batches of other sizes make slightly other numbers. A graph without right pairs counts 0.
+    than 10,000 right pairs so many are ranked, evenly spread. Averaged over the right pairs of a
+    graph, over the graphs of a batch, and over batches by their labelled pairs; so batches of other
+    sizes make slightly other numbers. A graph without right pairs counts 0.
     """
 
     def __init__(self) -> None:
@@ -288,14 +289,12 @@ def _ranks_in_one_graph(
         own = row.gather(1, tail[:, None])
         beats = ~(own >= row)
         beats[rows, tail] = False
-        for partners in (links.known, links.pairs):
-            if partners is links.pairs:
-                raw = beats.clone()
-            place, other = _partners_of(head, partners, nodes)
-            beats[place, other] = False
-        extended = beats.clone()
+        beats[_partners_of(head, links.known, nodes)] = False
+        filtered = beats.clone()
+        filtered[_partners_of(head, links.pairs, nodes)] = False
+        extended = filtered.clone()
         extended[rows, head] = False
-        found.append(torch.stack([each.sum(dim=1) + 1 for each in (raw, beats, extended)]))
+        found.append(torch.stack([each.sum(dim=1) + 1 for each in (beats, filtered, extended)]))
     return torch.cat(found, dim=1)
 
 
