@@ -63,6 +63,8 @@ class GraphStore:
     """Split of each graph: 0 training, 1 validation, 2 test."""
     source: str
     """Where the graphs come from, in words."""
+    _sent_to: torch.device | None = None
+    """Where batches go, if not to where the columns are."""
     content: str | None = None
     """Hash of the columns as they lay on disk when the store was opened; None for any other one."""
 
@@ -136,8 +138,18 @@ class GraphStore:
 
     @property
     def device(self) -> torch.device:
-        """Where the columns are, and batches are made."""
+        """Where batches are."""
+        return self._sent_to or self._home
+
+    @property
+    def _home(self) -> torch.device:
+        """Where the columns are."""
         return self.tables["edges"].columns["edge_index"].values.device
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether batches are made where the columns are, and then sent to another device."""
+        return self.device != self._home
 
     @property
     def nbytes(self) -> int:
@@ -149,6 +161,16 @@ class GraphStore:
         """Return the store with its columns on a device."""
         tables = {name: table.to(torch.device(device)) for name, table in self.tables.items()}
         return GraphStore.from_tables(tables, self.split, self.source)
+
+    def streamed(self, device: torch.device | str) -> "GraphStore":
+        """Return the store with its columns where they are, and its batches on a device."""
+        store = GraphStore.from_tables(self.tables, self.split, self.source)
+        store._sent_to = torch.device(device)
+        return store
+
+    def item_ptr(self, kind: str) -> Int[Tensor, " boundaries"]:
+        """First row of each item of a batch, a graph, in a table, and the number of rows."""
+        return torch.from_numpy(self.tables[kind].ptr)
 
     def split_ids(self, name: str) -> Int[Tensor, " graphs"]:
         """Return the graphs of `train`, `validation` or `test`.
@@ -192,11 +214,12 @@ class GraphStore:
             by_source: Whether to add `source_order`, the edges in the order of their sources.
         """
         check_rows("ids", ids, ("graphs",), is_integer=True)
-        return make_batch(self._gather, ids.numpy(force=True).astype(np.int64), by_source)
+        batch = make_batch(self._gather, ids.numpy(force=True).astype(np.int64), by_source)
+        return batch.to(self.device) if self.is_streamed else batch
 
     @cached_property
     def _gather(self) -> Gather:
-        return make_gather(self.tables, self.device)
+        return make_gather(self.tables, self._home)
 
     def columns(self) -> GraphColumns:
         """Return what the store was made of, edges in their own order."""
@@ -208,10 +231,10 @@ class GraphStore:
         edges = given["edges"]
         origin = edges.pop(ORIGIN, None)
         if origin is not None:
-            before = ptrs["edges"][owner_of(ptrs["edges"])].to(self.device)
+            before = ptrs["edges"][owner_of(ptrs["edges"])].to(self._home)
             place = origin + before
             back = torch.empty_like(place)
-            back[place] = torch.arange(len(place), device=self.device)
+            back[place] = torch.arange(len(place), device=self._home)
             edges = {name: _select(name, values, back) for name, values in edges.items()}
         names = [kind.removeprefix(PAIRS) for kind in self.tables if kind.startswith(PAIRS)]
         return GraphColumns(
@@ -252,7 +275,7 @@ class GraphStore:
         twice = [name for name, times in names.items() if times > 1]
         if twice:
             raise UserError(f"a column must not have two kinds of rows, got {twice} again")
-        return GraphStore.from_tables(tables, self.split, self.source).to(self.device)
+        return GraphStore.from_tables(tables, self.split, self.source).to(self._home)
 
 
 def _pair_tables(pairs: Mapping[str, Pairs]) -> dict[str, Table]:

@@ -36,7 +36,7 @@ def decided(
     graphs = len(store.split_ids("train"))
     batch = experiment.train.batch_size * options.accumulate_grad_batches * team.world
     steps = experiment.train.epochs * -(-graphs // batch)
-    if store.is_transductive:
+    if store.is_transductive and graphs == 1:
         steps *= experiment.train.steps_per_epoch
     pays = team.device.type == "cuda" and steps >= LEAST_STEPS
     return replace(options, compile="on" if pays else "off")
@@ -60,6 +60,8 @@ def why_not_captured(
         return "cannot wait for the other processes, as sync_batchnorm does"
     if find_spec("triton") is None:
         return "needs Triton, which is not installed"
+    if store is not None and store.is_streamed:
+        return "makes batches on the GPU, which has no room for the graphs"
     if store is not None and store.is_transductive:
         return "pads graphs, and where nodes or pairs are split it would pad the rows that count"
     return None

@@ -14,6 +14,7 @@ from graphmamba.checks import check_least
 from graphmamba.data.batch import column, topology_of
 from graphmamba.data.catalog import Level, LossName
 from graphmamba.data.datasets.pcqm_contact import with_negatives
+from graphmamba.data.neighbours import SEEDS
 from graphmamba.data.sampler import Ids
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import PAIRS, GraphStore
@@ -229,9 +230,8 @@ def labels_of(
     graphs: Batch, level: Level, counters: Sequence[Counter], split: str | None = None
 ) -> Target:
     """Read off what is right about the graphs of a batch; wrong pairs are added to the batch."""
-    rows = None
-    number = column(graphs, ROW_SPLITS.get(level, ""))
-    if number is not None and split is not None:
+    rows, number = column(graphs, SEEDS), column(graphs, ROW_SPLITS.get(level, ""))
+    if rows is None and number is not None and split is not None:
         rows = (number == SPLITS[split]).nonzero().squeeze(1)
     if level == "link":
         if rows is not None:
@@ -288,13 +288,16 @@ def labels_per_graph(store: GraphStore, level: Level, split: str | None = None) 
     if TABLES[level] not in store.tables:
         raise UserError(f"graphs must have pairs '{LINKS}' to score links, got none")
     table, name = store.tables[TABLES[level]], "edge_label" if level == "link" else "y"
-    rows = torch.from_numpy(table.ptr).diff()
+    ptr = store.item_ptr(TABLES[level])
+    rows = ptr.diff()
     if name not in table.columns:
         if level == "link":
             return rows
         raise UserError(f"graphs must have labels '{name}' for each {level}, got none")
     kept, row_split = table.columns[name], ROW_SPLITS.get(level)
     is_split = split is not None and row_split in table.columns
+    if len(rows) != len(table.ptr) - 1 and kept.is_constant:
+        kept = replace(kept, values=table.given(name), is_constant=False)
     values = table.given(name) if is_split else kept.values
     is_known = ~values.isnan() if values.is_floating_point() else values >= 0
     counts = is_known.long() if is_known.dim() == 1 else is_known.flatten(1).sum(dim=1)
@@ -306,4 +309,4 @@ def labels_per_graph(store: GraphStore, level: Level, split: str | None = None) 
         return counts.cpu() * rows
     # On the device but for the result: rows are many, graphs are few.
     ends = boundaries(counts)
-    return ends[torch.from_numpy(table.ptr).to(ends.device)].diff().cpu()
+    return ends[ptr.to(ends.device)].diff().cpu()

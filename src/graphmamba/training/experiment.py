@@ -80,12 +80,16 @@ class TrainConfig:
     """Batches, epochs and loss."""
 
     batch_size: int = 32
-    """Graphs per batch."""
+    """Graphs per batch; nodes where neighbours are drawn."""
     epochs: int = 100
     """Passes over the training set, each followed by evaluation."""
     steps_per_epoch: int = 5
     """Steps of an epoch on a single graph whose nodes or edges are split, each on the whole graph;
     many graphs take a step for each batch."""
+    neighbours: int | None = None
+    """Where the nodes of one graph are learned: neighbours that are drawn of each node of a batch,
+    and half as many of each of these; `batch_size` then counts nodes. 0 learns the graph whole;
+    null does so where it fits into half of the free memory, and else draws 10 for 512 nodes."""
     loss: LossName | None = None
     """One of those that fit the labels; null takes the data set's own. Weighted losses balance the
     classes of a batch: one whose labels are all the same teaches nothing."""
@@ -100,6 +104,7 @@ class TrainConfig:
         check_types(self, "train.")
         for name in ("batch_size", "epochs", "steps_per_epoch"):
             check_least(f"train.{name}", getattr(self, name), 1)
+        check_least("train.neighbours", self.neighbours or 0, 0)
         check_least("train.recalibrate_batch_norm", self.recalibrate_batch_norm, 0)
         check_fraction("train.ema_decay", self.ema_decay)
 

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from graphmamba.checks import check_is
 from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.from_pyg import Graphs
+from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
@@ -33,7 +34,6 @@ from graphmamba.training.compile import compile_now, decided, is_captured
 from graphmamba.training.console import following
 from graphmamba.training.distributed import (
     ProcessGroup,
-    move_store,
     process_group_of,
     rounded_products,
     start_fabric,
@@ -47,7 +47,7 @@ from graphmamba.training.experiment import (
     RunOptions,
     load_experiment,
 )
-from graphmamba.training.graphs import identity_of, open_data, take_graphs
+from graphmamba.training.graphs import identity_of, in_parts, open_data, take_graphs
 from graphmamba.training.loop import Loop, forget_peak, peak_memory
 from graphmamba.training.reporter import Reporter, StartRecord
 from graphmamba.training.results import RunResult, SeedsResult, StopReason
@@ -219,6 +219,7 @@ def run_fit(
     experiment.check_loss()
     experiment.check_parts()
     team = process_group_of(fabric)
+    experiment, store = in_parts(experiment, store, team.device)
     options = decided(options, experiment, store, team)
     fast = is_captured(options, team.device, team.world, store)
     with (
@@ -235,7 +236,6 @@ def run_fit(
         optimizer = make_optimizer(model, experiment.optim, team.device, fast)
         # from here on dropout must differ from process to process
         seed_all(process_seed(options.seed, team.rank))
-        store = move_store(store, team.device)
         state = make_state(experiment, options, model, optimizer, store, team)
         if is_resumed:
             state.load(run_dir.state)
@@ -357,11 +357,29 @@ def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
         parameters=_parameters(state.model),
         graphs={split: store.split_size(split) for split in SPLITS},
         unit=f"{state.model.task.level}s" if store.is_transductive else "graphs",
-        notes=(f"splits of one graph: {store.source}",) if store.is_transductive else (),
+        notes=_notes(store),
         epochs=state.experiment.train.epochs,
         steps=len(state.sampler),
         first_epoch=state.progress.epoch,
     )
+
+
+def _notes(store: GraphStore) -> tuple[str, ...]:
+    """What was decided about the graphs, in words."""
+    notes = []
+    if store.is_transductive:
+        notes.append(f"splits of one graph: {store.source}")
+    if isinstance(store, NeighbourStore):
+        told = " and ".join(map(str, store.fanouts.tolist()))
+        notes.append(
+            f"a step on the whole graph takes too much memory: batches of nodes with {told} "
+            "neighbours (train.neighbours), which scores are of as well"
+        )
+    elif store.is_streamed:
+        notes.append(
+            f"the graphs take {store.nbytes:,} bytes, too many for the GPU: batches are sent to it"
+        )
+    return tuple(notes)
 
 
 def _result(state: RunState, run_dir: RunDir, stop_reason: StopReason) -> RunResult:

@@ -4,6 +4,8 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+import torch
+
 from graphmamba.checks import check_is
 from graphmamba.data.custom.links import is_unsplit, split_links
 from graphmamba.data.custom.open import open_custom, with_split
@@ -11,11 +13,13 @@ from graphmamba.data.custom.options import DataOptions, DataSource, check_read
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.from_pyg import Graphs
+from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT
 from graphmamba.data.transforms.precompute import add_precomputed
 from graphmamba.errors import UserError
 from graphmamba.nn.model import columns_read
+from graphmamba.training.distributed import ROOM, free_memory, move_store
 from graphmamba.training.experiment import Experiment
 
 
@@ -83,6 +87,47 @@ def take_graphs(
         columns = split_links(columns, options.split_ratios, options.split_seed)
     columns = add_precomputed(columns, columns_read(experiment.model, experiment.encoder))
     return experiment, with_split(GraphStore(columns), found.task, options)
+
+
+PER_NODE, PER_EDGE = 40, 4
+"""Numbers of each channel and layer that a step on a whole graph keeps, measured on the CPU."""
+DRAWN = 10, 512
+"""Neighbours of a node, and nodes of a batch, where a graph does not fit."""
+
+
+def in_parts(
+    experiment: Experiment, store: GraphStore, device: torch.device
+) -> tuple[Experiment, GraphStore]:
+    """Learn one graph whole if a step on it fits into memory, else by neighbours of its nodes.
+
+    Args:
+        experiment: Says by `train.neighbours` if that is to be decided.
+        store: Graphs on the CPU.
+        device: Where they are learned.
+
+    Returns:
+        The experiment with what was decided, and the graphs, on the device or sent to it.
+    """
+    train, level = experiment.train, experiment.dataset_info.task.level
+    is_one = len(store) == 1 and level == "node" and store.is_transductive
+    if train.neighbours is None and is_one:
+        nodes, edges = (int(store.tables[kind].ptr[-1]) for kind in ("nodes", "edges"))
+        model = experiment.model
+        numbers = model.channels * model.layers * (PER_NODE * nodes + PER_EDGE * edges)
+        if 4 * numbers > ROOM * free_memory(device):
+            drawn, size = DRAWN
+            train = replace(train, neighbours=drawn, batch_size=size)
+        else:
+            train = replace(train, neighbours=0)
+        experiment = replace(experiment, train=train)
+    if train.neighbours and not is_one:
+        raise UserError(
+            f"train.neighbours must be null or 0 where no nodes of one graph are learned, "
+            f"got {train.neighbours}"
+        )
+    if train.neighbours:
+        return experiment, NeighbourStore(store.to("cpu"), train.neighbours, device)
+    return experiment, move_store(store, device)
 
 
 READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y", NODE_SPLIT, PAIR_SPLIT}

@@ -16,6 +16,7 @@ from graphmamba.atomic import atomic_write
 from graphmamba.checks import check_least
 from graphmamba.data.batch import column
 from graphmamba.data.catalog import LossName, Task
+from graphmamba.data.neighbours import SEEDS, NeighbourStore
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
@@ -122,6 +123,8 @@ def values_of(
     return output
 
 
+NODES = 512
+"""Nodes of a batch where neighbours are drawn."""
 BUDGET = 200_000
 """Nodes and edges of a batch: some hundred megabytes at the widths of the paper."""
 
@@ -178,7 +181,19 @@ def stream_predictions(
         )
         return Predictions(kind, columns, rows.graph, rows.node, rows.pair, first, _std(others))
 
+    def predict_nodes(chosen: Int[Tensor, " nodes"]) -> Predictions:
+        graphs = store.batch(chosen, by_source=True).to(device)
+        rows = Rows(torch.zeros_like(chosen), node=chosen)
+        first, *others = (
+            values_of(output[graphs[SEEDS]], kind, loss or task.loss).double().cpu()
+            for output in _outputs(model, single, graphs, rows)
+        )
+        return Predictions(kind, columns, rows.graph, chosen, None, first, _std(others))
+
     with evaluating(model):
+        if isinstance(store, NeighbourStore):
+            yield from map(predict_nodes, ids.split(NODES))
+            return
         for chosen in BatchSampler(ids, is_shuffled=False, costs=_costs(store)[ids], budget=budget):
             yield from _in_pieces(predict, chosen)
 
