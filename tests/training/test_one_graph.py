@@ -1,5 +1,6 @@
 """Training, scores and predictions on one graph whose nodes or pairs are split."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,10 @@ from torch_geometric.data import Data
 
 import graphmamba
 from graphmamba.data.custom.options import DataOptions
+from graphmamba.errors import UserError
+from graphmamba.training import distributed
+from graphmamba.training import graphs as graphs_module
+from graphmamba.training.compile import why_not_captured
 from graphmamba.training.evaluate import evaluate, labelled_batch, labels_per_graph
 from graphmamba.training.experiment import Experiment, RunOptions, experiment_of
 from graphmamba.training.graphs import open_data, take_graphs
@@ -31,7 +36,7 @@ def ring(nodes: int = 40) -> Data:
 
 def test_one_graph_is_learned_by_its_masks_and_predicted_whole(tmp_path: Path) -> None:
     graph = ring()
-    long = experiment_of({**SMALL, "train.epochs": 30, "optim.lr": 0.01})
+    long = experiment_of({**SMALL, "train.epochs": 10, "optim.lr": 0.01, "optim.warmup": 1})
     result = graphmamba.fit(long, graph, run_dir=tmp_path / "run")
     assert result.scores["test"]["accuracy"] > 0.9
     model = graphmamba.load(tmp_path / "run")
@@ -163,3 +168,38 @@ def test_published_graphs_are_read_and_learned(
     assert [int(store.tables[kind].ptr[-1]) for kind in ("nodes", "edges")] == shape
     result = graphmamba.fit(made, store, run_dir=tmp_path / "run")
     assert 0 < result.scores["test"]["accuracy"] < 1
+
+
+def test_a_graph_that_does_not_fit_is_learned_by_neighbours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(graphs_module, "free_memory", lambda _device: 100_000)
+    monkeypatch.setattr(graphs_module, "DRAWN", (4, 8))
+    made = experiment_of({**SMALL, "train.epochs": 8, "optim.lr": 0.01, "optim.warmup": 1})
+    result = graphmamba.fit(made, ring(), run_dir=tmp_path / "run", progress=True)
+    told = capsys.readouterr().out
+    assert "batches of nodes with 4 and 2 neighbours (train.neighbours)" in told
+    assert result.scores["test"]["accuracy"] > 0.8
+    model = graphmamba.load(tmp_path / "run")
+    assert model.experiment.train.neighbours == 4
+    assert model.experiment.train.batch_size == 8
+    found = model.predict(ring(44))
+    assert found.node is not None
+    assert found.node.tolist() == list(range(44))
+    many = experiment_of({**SMALL, "train.neighbours": 3})
+    with pytest.raises(UserError, match=r"train\.neighbours must be null or 0 .*, got 3"):
+        graphmamba.fit(many, ring(), run_dir=tmp_path / "links", data=DataOptions(level="link"))
+
+
+def test_sets_beyond_the_memory_of_a_gpu_are_sent_batch_by_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, store = take_graphs(ring(), experiment_of(SMALL))
+    monkeypatch.setattr(distributed, "free_memory", lambda _device: store.nbytes)
+    moved = distributed.move_store(store, torch.device("cuda"))
+    assert moved.is_streamed
+    assert moved.device == torch.device("cuda")
+    why = why_not_captured(RunOptions(), torch.device("cuda"), 1, moved)
+    assert why is not None
+    if find_spec("triton"):
+        assert "no room for the graphs" in why
