@@ -4,6 +4,8 @@ import json as json_format
 import sys
 from pathlib import Path
 
+import torch
+
 from graphmamba.commands.printing import say
 from graphmamba.commands.source import (
     ALL,
@@ -83,7 +85,7 @@ def evaluate(
         raise UserError(f"{title} must hold labels, and its graphs have none ({len(ids)})")
     scorer = scorer_of(trained, store, place, batch_size=batch_size, precision=precision)
     with bar("evaluating") as tell:
-        scores = scorer.score(of or ids, tell)
+        scores = scorer.score(of or torch.arange(len(scorer.store)), tell)
     is_custom = benchmark is None and input_ is None
     reported = trained.reported.get(part, {}) if is_custom else {}
     if json:

@@ -11,8 +11,8 @@ from torch_geometric.data import Batch
 from graphmamba.checks import check_choice, check_least
 from graphmamba.data.batch import bare_batch
 from graphmamba.data.splits import SPLITS
-from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import BY_SOURCE, HIDDEN, NODE_SPLIT, Column, Numbers, is_pairs
+from graphmamba.data.store import PAIRS, GraphStore
+from graphmamba.data.tables import BY_SOURCE, HIDDEN, LINKS, NODE_SPLIT, Column, Numbers, is_pairs
 from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits
 
@@ -39,7 +39,7 @@ class NeighbourStore(GraphStore):
         self, store: GraphStore, neighbours: int, device: torch.device | str = "cpu"
     ) -> None:
         check_least("neighbours", neighbours, 1)
-        if len(store) != 1 or "edge_label_index" in str(store.tables.keys()):
+        if len(store) != 1 or PAIRS + LINKS in store.tables:
             raise UserError(
                 f"neighbours are drawn to learn the nodes of one graph, got {len(store)} graphs "
                 "or pairs; train.neighbours must be 0"

@@ -26,7 +26,7 @@ def molecules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_example_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     examples = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    assert len(examples) == 5
+    assert len(examples) == 6
     for example in examples:
         exec(example, {})
         printed = capsys.readouterr().out.split("\n")
