@@ -1,4 +1,4 @@
-"""Neighbours that are drawn are those of the graph, as many as asked for, and all edges are there."""
+"""Neighbours that are drawn are those of the graph, and all edges among nodes are there."""
 
 import numpy as np
 import pytest

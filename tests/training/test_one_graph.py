@@ -127,7 +127,9 @@ def test_ranks_in_one_graph_are_those_written_out() -> None:
     found = ranks(rows, links).T.tolist()
     seen, right = set(map(tuple, known.T.tolist())), set(map(tuple, pairs.T.tolist()))
     for (head, tail), row in zip(pairs.T.tolist(), found, strict=True):
-        better = [n for n in range(12) if n != tail and rows[head] @ rows[n] > rows[head] @ rows[tail]]
+        better = [
+            n for n in range(12) if n != tail and rows[head] @ rows[n] > rows[head] @ rows[tail]
+        ]
         raw = [n for n in better if (head, n) not in seen]
         filtered = [n for n in raw if (head, n) not in right]
         extended = [n for n in filtered if n != head]
@@ -156,7 +158,10 @@ def test_links_of_a_grid_are_learned(tmp_path: Path) -> None:
 @pytest.mark.realdata
 @pytest.mark.parametrize(
     ("name", "sizes", "shape"),
-    [("cora", [140, 500, 1000], [2708, 10556]), ("minesweeper", [5000, 2500, 2500], [10000, 78804])],
+    [
+        ("cora", [140, 500, 1000], [2708, 10556]),
+        ("minesweeper", [5000, 2500, 2500], [10000, 78804]),
+    ],
 )
 def test_published_graphs_are_read_and_learned(
     name: str, sizes: list[int], shape: list[int], tmp_path: Path, data_folder: Path

@@ -21,7 +21,6 @@ from graphmamba.training.predictor import Predictor, load, with_read_columns
 from graphmamba.training.weights import save_weights
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs
-from tests.helpers.typecheck import typecheck_off
 
 NAMES = {
     "mnist": tuple("abcdefghij"),

@@ -77,9 +77,7 @@ def evaluate(
                 prediction, target = predict(chosen)
             else:
                 counters = number, int(chosen[0])
-                graphs, target = labelled_batch(
-                    store, chosen, task.level, counters, name_of_split
-                )
+                graphs, target = labelled_batch(store, chosen, task.level, counters, name_of_split)
                 # as a step has it, for which compiled parts are made
                 with torch.autocast(
                     store.device.type, torch.bfloat16, is_mixed, cache_enabled=False

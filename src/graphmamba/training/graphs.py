@@ -70,8 +70,8 @@ def take_graphs(
             part as a word in `split`, or masks of their nodes; in a list, a `DataLoader` or a
             `Batch`, or one graph by itself.
         experiment: Model and training; None for Graph-Mamba with its defaults.
-        options: What labels are, and how graphs or nodes that name no part are split; None reads it off
-            the graphs.
+        options: What labels are, and how graphs or nodes that name no part are split; None reads it
+            off the graphs.
     """
     experiment, options = experiment or Experiment(), options or DataOptions()
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")

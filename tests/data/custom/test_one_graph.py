@@ -29,9 +29,7 @@ def test_published_names_and_ours_make_the_same_graph(tmp_path: Path) -> None:
     np.savez(tmp_path / "ours.npz", x=x, y=y, edge_index=both, **masks())
     other = {name: np.stack([~mask, mask]) for name, mask in masks().items()}
     published = {f"{name}s": mask for name, mask in other.items()}
-    np.savez(
-        tmp_path / "theirs.npz", node_features=x, node_labels=y, edges=EDGES, **published
-    )
+    np.savez(tmp_path / "theirs.npz", node_features=x, node_labels=y, edges=EDGES, **published)
     ours = read_npz(tmp_path / "ours.npz").columns
     theirs = read_npz(tmp_path / "theirs.npz", split_index=1).columns
     assert ours.nodes["node_split"].tolist() == SPLIT
@@ -39,9 +37,7 @@ def test_published_names_and_ours_make_the_same_graph(tmp_path: Path) -> None:
     assert all(torch.equal(ours.nodes[name], theirs.nodes[name]) for name in ours.nodes)
     assert theirs.source.endswith("split 1 of 2 (data.split_index)")
     upright = {name: torch.from_numpy(mask).T for name, mask in other.items()}
-    graph = Data(
-        x=torch.tensor(x), y=torch.tensor(y), edge_index=torch.tensor(both), **upright
-    )
+    graph = Data(x=torch.tensor(x), y=torch.tensor(y), edge_index=torch.tensor(both), **upright)
     taken = from_graphs(graph, split_index=1)
     assert taken.task.level == "node"
     assert taken.columns.nodes["node_split"].tolist() == SPLIT
@@ -59,9 +55,7 @@ def test_published_names_and_ours_make_the_same_graph(tmp_path: Path) -> None:
         ({}, 2, "split_index must be in 0 to 1"),
     ],
 )
-def test_masks_that_make_no_split_are_told(
-    changed: dict[str, Any], index: int, told: str
-) -> None:
+def test_masks_that_make_no_split_are_told(changed: dict[str, Any], index: int, told: str) -> None:
     arrays: dict[str, Any] = masks() | {"train_mask": np.stack([masks()["train_mask"]] * 2)}
     found = {
         name: torch.from_numpy(mask)
@@ -106,5 +100,7 @@ def test_a_drawn_split_has_every_class_in_its_shares(tmp_path: Path) -> None:
     store = open_custom(tmp_path / "one.npz", options, tmp_path / "kept").store
     assert torch.equal(store.tables["nodes"].given("node_split"), found)
     assert store.split_size("validation") == 12
-    with pytest.raises(UserError, match="validation must hold nodes, and 2 labelled nodes are too few"):
+    with pytest.raises(
+        UserError, match="validation must hold nodes, and 2 labelled nodes are too few"
+    ):
         draw_node_split(torch.tensor([0, 1]), (0.6, 0.2, 0.2), 0)

@@ -1,4 +1,4 @@
-"""Links to learn on one graph: its edges in splits, none of which a model sees that is asked for."""
+"""Links to learn on one graph: its edges in splits, and no model sees an edge it is asked for."""
 
 from dataclasses import replace
 
@@ -47,7 +47,9 @@ def split_links(columns: GraphColumns, ratios: SplitRatios, seed: int) -> GraphC
     known, place = keys[~is_loop].unique(return_inverse=True)
     role = random_split(len(known), ratios, seed)
     if role.unique().tolist() != list(SPLITS.values()):
-        raise UserError(f"a graph must have edges for three splits, got {len(known)} different ones")
+        raise UserError(
+            f"a graph must have edges for three splits, got {len(known)} different ones"
+        )
     is_training = (role == SPLITS["train"]).nonzero().flatten()
     is_held = role != SPLITS["train"]
     is_held[is_training] = random_split(len(is_training), (1 - HELD, HELD, 0.0), ~seed) == 1
@@ -73,7 +75,7 @@ def split_links(columns: GraphColumns, ratios: SplitRatios, seed: int) -> GraphC
                 torch.tensor([0, len(label)]), pairs, {"edge_label": label, PAIR_SPLIT: splits}
             )
         },
-        source=f"{columns.source}, {int(is_message.sum()):,} of {index.shape[1]:,} edges as messages",
+        source=f"{columns.source}, {int(is_message.sum()):,} of {len(is_loop):,} edges as messages",
     )
 
 

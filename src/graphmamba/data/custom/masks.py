@@ -30,9 +30,7 @@ def read_masks(
         The numbers, and how many splits there are to choose from.
     """
     if missing := [name for name in MASKS if name not in masks]:
-        raise UserError(
-            f"{source}: {', '.join(MASKS)} must be given together, got no {missing[0]}"
-        )
+        raise UserError(f"{source}: {', '.join(MASKS)} must be given together, got no {missing[0]}")
     upright = {name: _upright(name, masks[name], nodes, source) for name in MASKS}
     counts = {name: mask.shape[1] for name, mask in upright.items()}
     splits = max(counts.values())
@@ -89,7 +87,7 @@ def draw_node_split(y: Tensor, ratios: SplitRatios, seed: int) -> Int[Tensor, " 
     for each in strata[known].unique().tolist():
         members = (known & (strata == each)).nonzero().flatten()
         found[members] = random_split(len(members), ratios, seed)
-    if len(empty := [name for name, number in SPLITS.items() if not bool((found == number).any())]):
+    if empty := [name for name, number in SPLITS.items() if not bool((found == number).any())]:
         raise UserError(
             f"{empty[0]} must hold nodes, and {int(known.sum())} labelled nodes are too few for "
             f"split_ratios {ratios}"

@@ -190,7 +190,7 @@ def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str
 
 
 def with_split(store: GraphStore, task: Task, options: DataOptions) -> GraphStore:
-    """Draw the split of each graph, or of the nodes or edges of a single one, where files do not."""
+    """Draw the split of graphs, or of the nodes or edges of a single one, where files do not."""
     if store.split is not None or store.is_transductive:
         return store
     if len(store) == 1 and task.level == "node":

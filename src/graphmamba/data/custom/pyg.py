@@ -85,8 +85,7 @@ def list_of(graphs: Graphs) -> list[Data]:
 
 
 def _check_flat(graphs: list[Data]) -> None:
-    """Reject positions in space: passed over, they would be missed, and no layer turns with them.
-    """
+    """Reject positions in space: no layer turns with them, and passed over they would be missed."""
     for place, graph in enumerate(graphs):
         points = graph.get("pos")
         if isinstance(points, Tensor) and points.dim() == 2 and points.shape[1] == SPACE:  # noqa: PLR2004

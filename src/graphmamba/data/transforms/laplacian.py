@@ -27,7 +27,7 @@ FACTORS_UP_TO = 20_000
 MATRIX_UP_TO = 2_000
 """Nodes up to which one that an iteration does not solve is made a dense matrix."""
 STEPS, RESIDUAL = 200, 1e-4
-"""Most steps of the iteration on larger ones, and the residual that it ends at, times the degree."""
+"""Most steps of the iteration on larger ones; the residual that it ends at, times the degree."""
 ROUNDS = 30
 TOLERANCE = 1e-10
 ROUNDING = 1e-13

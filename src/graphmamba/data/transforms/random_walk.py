@@ -43,9 +43,9 @@ def estimated_return_probabilities(
 ) -> Float[Tensor, "nodes steps"]:
     """`return_probabilities` in time and memory linear in the edges, by random signs z.
 
-    diag(P^(a + b)) = E[(P^a z) * ((P^T)^b z)], with a and b as equal as can be, so that the standard
-    error is |row i of P^a| |column i of P^b| / sqrt(probes): in an undirected graph some
-    sqrt(2 / probes) of the probability itself. The first two steps are exact. After M. F. Hutchinson
+    diag(P^(a + b)) = E[(P^a z) * ((P^T)^b z)], with a and b as equal as can be, so that the
+    standard error is |row i of P^a| |column i of P^b| / sqrt(probes): in an undirected graph some
+    sqrt(2 / probes) of the probability itself. The first two steps are exact. After Hutchinson
     (1989), https://doi.org/10.1080/03610918908812806. Signs follow from nothing but `nodes`.
 
     Args:
