@@ -12,7 +12,7 @@ from graphmamba.checks import check_choice, check_least
 from graphmamba.data.batch import bare_batch
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import PAIRS, GraphStore
-from graphmamba.data.tables import BY_SOURCE, HIDDEN, LINKS, NODE_SPLIT, Column, Numbers, is_pairs
+from graphmamba.data.tables import BY_SOURCE, HIDDEN, LINKS, NODE_SPLIT, Column, is_pairs
 from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits
 
@@ -69,7 +69,7 @@ class NeighbourStore(GraphStore):
         )
 
     @cached_property
-    def _begin(self) -> tuple[Numbers, Numbers]:
+    def _begin(self) -> tuple[Int[np.ndarray, " boundaries"], Int[np.ndarray, " edges"]]:
         """First edge of each node, and the source of each edge."""
         source, target = self.tables["edges"].columns["edge_index"].values.long()
         counts = torch.bincount(target, minlength=len(self))
