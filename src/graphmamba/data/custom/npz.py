@@ -76,11 +76,6 @@ def with_masks(
 ) -> GraphColumns:
     """Put the split that masks say beside the labels of nodes; its number is told in `source`."""
     if not masks:
-        if split_index:
-            raise UserError(
-                f"{columns.source}: split_index is read of graphs with {', '.join(MASKS)}, "
-                f"got {split_index} for graphs without"
-            )
         return columns
     if level != "node":
         raise UserError(

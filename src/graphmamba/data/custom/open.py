@@ -25,7 +25,7 @@ from graphmamba.data.custom.csv import (
 )
 from graphmamba.data.custom.labels import CustomData
 from graphmamba.data.custom.links import split_links
-from graphmamba.data.custom.masks import draw_node_split
+from graphmamba.data.custom.masks import MASKS, draw_node_split
 from graphmamba.data.custom.npz import (
     UNLABELLED,
     assemble_pairs,
@@ -191,7 +191,14 @@ def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str
 
 def with_split(store: GraphStore, task: Task, options: DataOptions) -> GraphStore:
     """Draw the split of graphs, or of the nodes or edges of a single one, where files do not."""
-    if store.split is not None or store.is_transductive:
+    if store.is_transductive:
+        return store
+    if options.split_index:
+        raise UserError(
+            f"split_index is read of graphs with {', '.join(MASKS)}, got {options.split_index} for "
+            "graphs without"
+        )
+    if store.split is not None:
         return store
     if len(store) == 1 and task.level == "node":
         y = store.tables["nodes"].given("y")
