@@ -10,6 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 import graphmamba
+from graphmamba.cli import main
 from graphmamba.data.custom.options import DataOptions
 from graphmamba.errors import UserError
 from graphmamba.training import distributed
@@ -20,7 +21,6 @@ from graphmamba.training.experiment import Experiment, RunOptions, experiment_of
 from graphmamba.training.graphs import open_data, take_graphs
 from graphmamba.training.losses import Links
 from graphmamba.training.metrics import ranks
-from tests.test_cli import status_of
 
 SMALL = {"model.channels": 16, "model.layers": 1, "train.epochs": 2}
 
@@ -208,22 +208,22 @@ def test_commands_score_and_predict_one_graph(
     masks = {name: graph[name] for name in ("train_mask", "val_mask", "test_mask")}
     np.savez(path, node_features=graph.x, node_labels=graph.y, edges=graph.edge_index.T, **masks)
     small = [f"--{name}={value}" for name, value in SMALL.items()]
-    assert status_of(["train", path, "--run_dir", run, *small]) == 0
+    main(["train", path, "--run_dir", run, *small])
     capsys.readouterr()
     found = {}
     for words in ([], ["--input", path, "--split", "test"], ["--input", path]):
-        assert status_of(["evaluate", run, "--json", *words]) == 0
+        main(["evaluate", run, "--json", *words])
         found[len(words)] = json.loads(capsys.readouterr().out)
     assert found[0]["accuracy"] == found[0]["reported"]["accuracy"] == found[4]["accuracy"]
     # all labelled nodes are scored where no split is asked for
     out = tmp_path / "all.csv"
     for words in ([], ["--input", path]):
-        assert status_of(["predict", run, "--output", str(out), *words]) == 0
+        main(["predict", run, "--output", str(out), *words])
         rows = out.read_text().splitlines()[1:]
         assert len(rows) == 40
         right = sum(int(row.split(",")[2]) == int(graph.y[n]) for n, row in enumerate(rows))
         assert found[2]["accuracy"] == pytest.approx(right / 40)
-    assert status_of(["data", "info", path]) == 0
+    main(["data", "info", path])
     assert "training nodes" in capsys.readouterr().out
 
 

@@ -372,8 +372,8 @@ def _notes(store: GraphStore) -> tuple[str, ...]:
     if isinstance(store, NeighbourStore):
         told = " and ".join(map(str, store.fanouts.tolist()))
         notes.append(
-            f"batches of nodes with {told} neighbours (train.neighbours), since the whole graph may "
-            "not fit into memory; scores are made alike"
+            f"batches of nodes with {told} neighbours (train.neighbours), since the whole graph "
+            "may not fit into memory; scores are made alike"
         )
     elif store.is_streamed:
         notes.append(
