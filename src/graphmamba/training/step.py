@@ -66,7 +66,10 @@ class TrainStep:
         self._model, self._optimizer, self._average = model, optimizer, average
         self._store, self._team = store, team or ProcessGroup(device=store.device)
         self._level, self._loss = experiment.dataset_info.task.level, LOSSES[experiment.loss]
-        self._size, self._clip = experiment.train.batch_size, experiment.optim.max_grad_norm
+        # further steps on one graph are no further graphs of a batch
+        is_one = store.is_transductive and len(store) == 1
+        self._size = 1 if is_one else experiment.train.batch_size
+        self._clip = experiment.optim.max_grad_norm
         self._is_mixed = precision == "bf16-mixed"
         self._seed, self.taken = seed, taken
         self._labels = labels_per_graph(store, self._level, "train")
