@@ -104,3 +104,28 @@ def test_a_drawn_split_has_every_class_in_its_shares(tmp_path: Path) -> None:
         UserError, match="validation must hold nodes, and 2 labelled nodes are too few"
     ):
         draw_node_split(torch.tensor([0, 1]), (0.6, 0.2, 0.2), 0)
+
+
+@pytest.mark.parametrize(
+    ("edges", "told"),
+    [
+        (np.zeros((2, 0), int), "a graph must have edges for three splits, got 0 different"),
+        (np.array([[0, 1, 2, 2], [1, 0, 2, 2]]), "for three splits, got 1 different"),
+    ],
+)
+def test_links_need_edges_for_three_splits(tmp_path: Path, edges: Any, told: str) -> None:
+    np.savez(tmp_path / "few.npz", x=np.ones((3, 1)), edge_index=edges)
+    with pytest.raises(UserError, match=told):
+        open_custom(tmp_path / "few.npz", DataOptions(level="link"), tmp_path / "kept")
+
+
+def test_masks_of_graphs_and_an_index_without_masks_are_told(tmp_path: Path) -> None:
+    graph = Data(x=torch.ones(6, 1), y=torch.tensor([1.0]), edge_index=torch.tensor(EDGES.T))
+    for name, mask in masks().items():
+        graph[name] = torch.from_numpy(mask)
+    with pytest.raises(UserError, match="train_mask splits nodes and must be left out"):
+        from_graphs([graph, graph])
+    path = tmp_path / "one.npz"
+    np.savez(path, y=np.arange(60) % 2, edge_index=np.zeros((2, 0), int))
+    with pytest.raises(UserError, match="split_index is read of graphs with train_mask"):
+        open_custom(path, DataOptions(split_index=1), tmp_path / "kept")
