@@ -324,6 +324,11 @@ def read_folder(
         # the edges of one graph, which are split before it is learned
         nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
         roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
+        if roster.graphs > 1:
+            raise UserError(
+                f"{folder}: level='link' needs pairs.csv where there are several graphs, got none "
+                f"for {roster.graphs} graphs"
+            )
         names = (label,) if isinstance(label, str) else tuple(label)
         columns = columns_of_tables(tables, roster, names, is_undirected)
         return CustomData(columns, numbers_of(columns), LINK_TASK)
