@@ -21,7 +21,6 @@ from graphmamba.training.predictor import Predictor, load, with_read_columns
 from graphmamba.training.weights import save_weights
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs
-from tests.helpers.typecheck import typecheck_off
 
 NAMES = {
     "mnist": tuple("abcdefghij"),
@@ -181,14 +180,10 @@ def test_what_does_not_fit_goes_in_halves(monkeypatch: pytest.MonkeyPatch) -> No
         list(model.stream(graphs, has_std=False))
 
 
-def test_one_graph_that_is_not_in_a_list_is_rejected() -> None:
+def test_one_graph_need_not_be_in_a_list() -> None:
     model = trained("mnist")
     (graph,) = graphs_for(model, 1)
-    with (
-        typecheck_off(),
-        pytest.raises(UserError, match=r"got a single one: give \[graph\]"),
-    ):
-        model.predict(graph)
+    assert torch.equal(model.predict(graph).outputs, model.predict([graph]).outputs)
 
 
 def test_no_graph_and_no_budget_are_rejected() -> None:

@@ -14,7 +14,7 @@ from graphmamba.data.custom.options import DataOptions, check_read, names_given
 from graphmamba.data.datasets.sources import build_benchmark, default_data_dir, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.summary import Summary, summarise
-from graphmamba.data.tables import LINKS, GraphColumns, Pairs
+from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns, Pairs, Table
 from graphmamba.errors import UserError
 from graphmamba.parse import suggest
 
@@ -163,12 +163,17 @@ def _columns_of(store: GraphStore) -> GraphColumns:
         node_ptr=torch.from_numpy(nodes.ptr),
         edge_ptr=torch.from_numpy(edges.ptr),
         edge_index=edges.given("edge_index"),
-        nodes={"y": nodes.given("y")} if "y" in nodes.columns else {},
+        nodes={name: nodes.given(name) for name in ("y", NODE_SPLIT) if name in nodes.columns},
         graphs={"y": graphs.given("y")} if "y" in graphs.columns else {},
-        pairs={LINKS: Pairs(torch.from_numpy(links.ptr), links.given(LINKS))} if links else {},
+        pairs={LINKS: _pairs_of(links)} if links else {},
         split=store.split,
         source=store.source,
     )
+
+
+def _pairs_of(links: Table) -> Pairs:
+    columns = {PAIR_SPLIT: links.given(PAIR_SPLIT)} if PAIR_SPLIT in links.columns else {}
+    return Pairs(torch.from_numpy(links.ptr), links.given(LINKS), columns)
 
 
 def _task_rows(own: CustomStore) -> Iterable[tuple[str, str, str]]:
@@ -203,7 +208,8 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
         }
     yield "graphs", f"{len(summary.nodes):,}", published.get("graphs", "")
     for name, count in zip(SPLIT_NAMES, summary.split_sizes, strict=True):
-        yield f"  {name}", f"{count:,}", published.get(name, "")
+        unit = "" if summary.split_unit == "graphs" else f" {summary.split_unit}"
+        yield f"  {name}{unit}", f"{count:,}", published.get(name, "")
     for name, sizes in (
         ("nodes", summary.nodes),
         ("directed edges", summary.edges),

@@ -4,8 +4,11 @@ import json as json_format
 import sys
 from pathlib import Path
 
+import torch
+
 from graphmamba.commands.printing import say
 from graphmamba.commands.source import (
+    ALL,
     check_fits,
     check_parts,
     graphs_of,
@@ -76,12 +79,13 @@ def evaluate(
     title = experiment.dataset_info.title
     ids = graphs_of(store, part, title)
     # those without a label are read, and not scored
-    count = int((labels_per_graph(store, experiment.dataset_info.task.level)[ids] > 0).sum())
+    of = None if part == ALL else part
+    count = int((labels_per_graph(store, experiment.dataset_info.task.level, of)[ids] > 0).sum())
     if not count:
         raise UserError(f"{title} must hold labels, and its graphs have none ({len(ids)})")
     scorer = scorer_of(trained, store, place, batch_size=batch_size, precision=precision)
     with bar("evaluating") as tell:
-        scores = scorer.score(ids, tell)
+        scores = scorer.score(of or torch.arange(len(scorer.store)), tell)
     is_same = dataset is None and input_ is None
     reported = trained.reported.get(part, {}) if is_same else {}
     if json:

@@ -167,7 +167,7 @@ def graphs_of(store: GraphStore, part: str, where: str) -> Int[Tensor, " graphs"
     """Graphs of a part; a part that files do not tell, or that holds none, is rejected."""
     if part == ALL:
         return torch.arange(len(store))
-    if store.split is None:
+    if store.split is None and not store.is_transductive:
         raise UserError(
             f"{where} must say in `split` which part each graph is in where one part of it is "
             "asked for, got no such column"

@@ -27,7 +27,7 @@ def decided(
     options: RunOptions, experiment: Experiment, store: GraphStore, team: ProcessGroup
 ) -> RunOptions:
     """Return the options with `compile` decided, once for a run and all that goes on with it."""
-    why_not = why_not_captured(options, team.device, team.world)
+    why_not = why_not_captured(options, team.device, team.world, store)
     if options.cuda_graph == "on" and why_not:
         raise UserError(
             f"cuda_graph must be 'auto' or 'off', since a captured step {why_not}, got 'on'"
@@ -37,16 +37,23 @@ def decided(
     graphs = len(store.split_ids("train"))
     batch = experiment.train.batch_size * options.accumulate_grad_batches * team.world
     steps = experiment.train.epochs * -(-graphs // batch)
+    if store.is_transductive and graphs == 1:
+        steps *= experiment.train.steps_per_epoch
     pays = team.device.type == "cuda" and steps >= LEAST_STEPS
     return replace(options, compile="on" if pays else "off")
 
 
-def is_captured(options: RunOptions, device: torch.device, processes: int) -> bool:
+def is_captured(
+    options: RunOptions, device: torch.device, processes: int, store: GraphStore | None = None
+) -> bool:
     """Whether such a run has its step, and its evaluation, captured."""
-    return options.cuda_graph != "off" and why_not_captured(options, device, processes) is None
+    why_not = why_not_captured(options, device, processes, store)
+    return options.cuda_graph != "off" and why_not is None
 
 
-def why_not_captured(options: RunOptions, device: torch.device, processes: int) -> str | None:
+def why_not_captured(
+    options: RunOptions, device: torch.device, processes: int, store: GraphStore | None = None
+) -> str | None:
     """Say why such a run cannot have its step captured; None if it can."""
     if device.type != "cuda":
         return f"needs a GPU, and the run is on '{device.type}'"
@@ -54,6 +61,10 @@ def why_not_captured(options: RunOptions, device: torch.device, processes: int) 
         return "cannot wait for the other processes, as sync_batchnorm does"
     if find_spec("triton") is None:
         return "needs Triton, which is not installed"
+    if store is not None and store.is_streamed:
+        return "makes batches on the GPU, which has no room for the graphs"
+    if store is not None and store.is_transductive:
+        return "pads graphs, and where nodes or pairs are split it would pad the rows that count"
     return None
 
 

@@ -80,9 +80,15 @@ class TrainConfig:
     """Batches, epochs and loss."""
 
     batch_size: int = 32
-    """Graphs per batch, in each process."""
+    """Graphs per batch, in each process; nodes per batch where neighbours are sampled."""
     epochs: int = 100
     """Number of epochs."""
+    steps_per_epoch: int = 5
+    """Full-batch steps per epoch on a single graph; with many graphs an epoch is one pass."""
+    neighbours: int | None = None
+    """Node classification on one graph: neighbours sampled per node, and half as many in the second
+    hop. 0 trains on the whole graph; null does so if it fits into half of the free memory, and else
+    samples 10 neighbours for batches of 512 nodes."""
     loss: LossName | None = None
     """Loss function, which must fit the targets; null takes that of the data set. Weighted losses
     balance the classes within a batch: the loss of a batch with a single class is 0."""
@@ -106,8 +112,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_types(self, "train.")
-        for name in ("batch_size", "epochs"):
+        for name in ("batch_size", "epochs", "steps_per_epoch"):
             check_least(f"train.{name}", getattr(self, name), 1)
+        check_least("train.neighbours", self.neighbours or 0, 0)
         check_least("train.recalibrate_batch_norm", self.recalibrate_batch_norm, 0)
         for name in ("ema_decay", "label_smoothing"):
             check_fraction(f"train.{name}", getattr(self, name))

@@ -10,17 +10,20 @@ from torch import Tensor
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import label_statistics
-from graphmamba.data.custom.open import open_custom
+from graphmamba.data.custom.links import is_unsplit, split_links
+from graphmamba.data.custom.open import open_custom, with_split
 from graphmamba.data.custom.options import DataOptions, DataSource, check_read
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.from_pyg import Graphs
-from graphmamba.data.splits import SPLITS, random_split
+from graphmamba.data.neighbours import NeighbourStore
+from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import LINKS
+from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT
 from graphmamba.data.transforms.precompute import add_precomputed
 from graphmamba.errors import UserError
 from graphmamba.nn.model import columns_read
+from graphmamba.training.distributed import ROOM, free_memory, move_store
 from graphmamba.training.experiment import Experiment
 
 
@@ -68,26 +71,28 @@ def take_graphs(
 
     Args:
         graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, labels `y`, and perhaps their
-            part as a word in `split`; in a list, a `DataLoader` or a `Batch`.
+            part as a word in `split`, or masks of their nodes; in a list, a `DataLoader` or a
+            `Batch`, or one graph by itself.
         experiment: Model and training; None for Graph-Mamba with its defaults.
-        options: What labels are, and how graphs that name no part are split; None reads it off
-            the graphs.
+        options: What labels are, and how graphs or nodes that name no part are split; None reads it
+            off the graphs.
     """
     experiment, options = experiment or Experiment(), options or DataOptions()
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     check_is("options", options, DataOptions)
     check_read(options, "graphs", "graphs")
-    found = from_graphs(graphs, options.rule, options.level)
+    found = from_graphs(graphs, options.rule, options.level, options.split_index)
     data = DataSource.of(options).described(found.features, found.task, found.class_names)
     experiment = replace(experiment, data=data, split_sizes=None)
-    split = found.columns.split
-    if split is None:
-        graphs_in_all = len(found.columns.node_ptr) - 1
-        split = random_split(graphs_in_all, options.split_ratios, options.split_seed)
-    experiment = with_statistics(experiment, GraphStore(replace(found.columns, split=split)))
+    columns = found.columns
+    if is_unsplit(columns, found.task):
+        # before anything is computed of edges, which would tell of those that are held out
+        columns = split_links(columns, options.split_ratios, options.split_seed)
+    store = with_split(GraphStore(columns), found.task, options)
+    experiment = with_statistics(experiment, store)
     experiment.check_loss()
-    columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))
-    return experiment, GraphStore(replace(columns, split=split))
+    asked = columns_read(experiment.model, experiment.encoder)
+    return experiment, GraphStore(add_precomputed(store.columns(), asked))
 
 
 def with_statistics(experiment: Experiment, store: GraphStore) -> Experiment:
@@ -103,10 +108,6 @@ def with_statistics(experiment: Experiment, store: GraphStore) -> Experiment:
     return replace(experiment, data=replace(data, statistics=found))
 
 
-NODE_SPLIT = "node_split"
-"""Column with the split of each node, where training, validation and test share graphs."""
-
-
 def labels_in(store: GraphStore, level: Level, split: str) -> Tensor:
     """Labels of the graphs or nodes of a split, on the CPU."""
     table = store.tables[f"{level}s"]
@@ -119,7 +120,48 @@ def labels_in(store: GraphStore, level: Level, split: str) -> Tensor:
     return table.given("y").cpu()[is_in]
 
 
-READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y"}
+PER_NODE, PER_EDGE = 40, 4
+"""Numbers of each channel and layer that a step on a whole graph keeps, measured on the CPU."""
+DRAWN = 10, 512
+"""Neighbours of a node, and nodes of a batch, where a graph does not fit."""
+
+
+def in_parts(
+    experiment: Experiment, store: GraphStore, device: torch.device
+) -> tuple[Experiment, GraphStore]:
+    """Learn one graph whole if a step on it fits into memory, else by neighbours of its nodes.
+
+    Args:
+        experiment: Says by `train.neighbours` if that is to be decided.
+        store: Graphs on the CPU.
+        device: Where they are learned.
+
+    Returns:
+        The experiment with what was decided, and the graphs, on the device or sent to it.
+    """
+    train, level = experiment.train, experiment.dataset_info.task.level
+    is_one = len(store) == 1 and level == "node" and store.is_transductive
+    if train.neighbours is None and is_one:
+        nodes, edges = (int(store.tables[kind].ptr[-1]) for kind in ("nodes", "edges"))
+        model = experiment.model
+        numbers = model.channels * model.layers * (PER_NODE * nodes + PER_EDGE * edges)
+        if 4 * numbers > ROOM * free_memory(device):
+            drawn, size = DRAWN
+            train = replace(train, neighbours=drawn, batch_size=size)
+        else:
+            train = replace(train, neighbours=0)
+        experiment = replace(experiment, train=train)
+    if train.neighbours and not is_one:
+        raise UserError(
+            f"train.neighbours must be null or 0 where no nodes of one graph are learned, "
+            f"got {train.neighbours}"
+        )
+    if train.neighbours:
+        return experiment, NeighbourStore(store.to("cpu"), train.neighbours, device)
+    return experiment, move_store(store, device)
+
+
+READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y", NODE_SPLIT, PAIR_SPLIT}
 """Columns that come from files; others are computed of these."""
 
 

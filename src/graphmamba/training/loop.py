@@ -54,7 +54,7 @@ class Loop:
             state.team,
         )
         self._statistics = self._fresh_statistics()
-        self._labels = labels_per_graph(self.store, state.model.task.level)
+        self._labels = labels_per_graph(self.store, state.model.task.level, "train")
         self._earlier = state.progress.seconds
 
     def _fresh_statistics(self) -> BatchNormRecalibration | None:

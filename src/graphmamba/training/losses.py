@@ -27,6 +27,8 @@ class Links:
     batch: Int[Tensor, " nodes"]
     """Graph of each node, ascending."""
     num_graphs: int
+    known: Int[Tensor, "2 edges"] | None = None
+    """Edges that the model sees, in one graph whose other edges are asked for: no competitors."""
 
 
 Target = Int[Tensor, " rows"] | Float[Tensor, "rows outputs"] | Links

@@ -15,6 +15,7 @@ from graphmamba.atomic import atomic_write
 from graphmamba.checks import check_least
 from graphmamba.data.batch import column
 from graphmamba.data.catalog import LossName, PredictionKind, Task
+from graphmamba.data.neighbours import SEEDS, NeighbourStore
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
@@ -111,6 +112,8 @@ def values_of(
     return output
 
 
+NODES = 512
+"""Nodes of a batch where neighbours are drawn."""
 BUDGET = 200_000
 """Nodes and edges of a batch: some hundred megabytes at the widths of the paper."""
 
@@ -169,7 +172,21 @@ def stream_predictions(
         )
         return Predictions(kind, columns, rows.graph, rows.node, rows.pair, first, _std(others))
 
+    def predict_nodes(chosen: Int[Tensor, " nodes"]) -> Predictions:
+        graphs = store.batch(chosen, by_source=True).to(device)
+        rows = Rows(torch.zeros_like(chosen), node=chosen)
+        first, *others = (
+            values_of(objective.in_units(output[graphs[SEEDS]]), kind, objective.loss)
+            .double()
+            .cpu()
+            for output in _outputs(model, single, graphs, rows)
+        )
+        return Predictions(kind, columns, rows.graph, chosen, None, first, _std(others))
+
     with evaluating(model):
+        if isinstance(store, NeighbourStore):
+            yield from map(predict_nodes, ids.split(NODES))
+            return
         for chosen in BatchSampler(ids, is_shuffled=False, costs=_costs(store)[ids], budget=budget):
             yield from _in_pieces(predict, chosen)
 
@@ -255,8 +272,18 @@ def _rows(graphs: Batch, chosen: Int[Tensor, " graphs"], level: str) -> Rows:
     )
 
 
+MOST_PAIRS = 20_000_000
+"""Pairs that are scored where nobody names them: those of some 6,000 nodes."""
+
+
 def _all_pairs(ptr: Int[Tensor, " boundaries"]) -> Int[Tensor, "2 pairs"]:
     """Each two nodes of each graph once, where nobody says which pairs matter."""
+    sizes = ptr.diff()
+    if int((sizes * (sizes - 1) // 2).sum()) > MOST_PAIRS:
+        raise UserError(
+            f"graphs must name the pairs to score where there are more than {MOST_PAIRS:,} (by "
+            f"{LINKS} or pairs.csv), got none for a graph of {int(sizes.max()):,} nodes"
+        )
     parts = [
         torch.triu_indices(end - begin, end - begin, offset=1) + begin
         for begin, end in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True)

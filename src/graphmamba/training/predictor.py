@@ -14,6 +14,7 @@ from graphmamba.checks import check_is
 from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.datasets.sources import SOURCES
 from graphmamba.data.from_pyg import Graphs
+from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.data.transforms.degree_profile import DEGREE_PROFILE_COLUMNS, degree_profiles
@@ -25,6 +26,7 @@ from graphmamba.parse import suggest
 from graphmamba.training.compile import compile_parts, is_captured
 from graphmamba.training.evaluate import Scorer
 from graphmamba.training.experiment import Experiment, Precision, RunOptions
+from graphmamba.training.graphs import in_parts
 from graphmamba.training.predict import BUDGET, Predictions, stream_predictions
 from graphmamba.training.results import Scores
 from graphmamba.training.run_dir import RunDir
@@ -103,9 +105,14 @@ class Predictor:
             budget: As in `predict`.
         """
         store = graphs if isinstance(graphs, GraphStore) else self._store_of(graphs)
+        store = with_read_columns(store, self.model, has_profiles=self._has_profiles)
+        drawn = self.experiment.train.neighbours
+        if drawn and len(store) == 1:
+            # as it was learned; the nodes are the items of this store
+            store, ids = NeighbourStore(store, drawn), None
         return stream_predictions(
             self.model,
-            with_read_columns(store, self.model, has_profiles=self._has_profiles),
+            store,
             ids,
             objective=self.experiment.objective(),
             names=self.names,
@@ -234,10 +241,10 @@ def scorer_of(
         compile_parts(trained.model)
     return Scorer(
         trained.model.to(device),
-        store.to(device),
+        in_parts(experiment, store, device)[1],
         experiment,
         precision or options.precision,
-        is_captured(options, device, options.devices * options.nodes),
+        is_captured(options, device, options.devices * options.nodes, store),
         tf32=options.tf32,
     )
 

@@ -1,11 +1,12 @@
 """Lists of PyG graphs become columns and a task."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData, TemporalData
 
 from graphmamba.commands.benchmarks import CATALOG
 from graphmamba.data.catalog import Level, Task
@@ -111,13 +112,6 @@ def test_parts_that_are_no_words_of_files_are_told(word: object) -> None:
         from_graphs([graph(split="train"), graph(split=word)])
 
 
-@pytest.mark.parametrize("name", ["train_mask", "val_mask", "test_mask"])
-def test_parts_of_the_nodes_of_a_graph_are_not_passed_over(name: str) -> None:
-    masked = graph(y=torch.tensor([0, 1]), **{name: torch.tensor([True, False])})
-    with pytest.raises(UserError, match=rf"graph 1: {name} must be left out, .* whole graphs"):
-        from_graphs([graph(y=torch.tensor([0, 1])), masked])
-
-
 @pytest.mark.parametrize("level", [None, "graph"])
 def test_several_labels_of_a_graph_are_a_row_of_it(level: Level | None) -> None:
     rows = [graph(x=torch.ones(3, 1), y=torch.ones(1, 4))] * 2
@@ -143,9 +137,18 @@ def test_labels_of_two_kinds_need_a_level() -> None:
         from_graphs([])
 
 
-def test_a_single_graph_is_no_list() -> None:
-    with typecheck_off(), pytest.raises(UserError, match="graphs must be a list of graphs"):
-        from_graphs(graph())  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (HeteroData(), "got a heterogeneous graph; to_homogeneous"),
+        ([HeteroData()], "got a heterogeneous graph"),
+        (TemporalData(src=LOOP[0], dst=LOOP[1], t=LOOP[0]), "got a temporal one"),
+        (graph(pos=torch.zeros(2, 3)), "layers that turn with a graph in 3-D are not supported"),
+    ],
+)
+def test_graphs_of_other_kinds_are_rejected_with_what_is_supported(given: Any, told: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=told):
+        from_graphs(given)
 
 
 @pytest.mark.parametrize("name", ["edge_attr", "edge_label"])
@@ -171,7 +174,7 @@ def test_edges_that_lie_elsewhere_are_not_passed_over() -> None:
         from_graphs([graph])
     mixed = HeteroData()
     mixed["paper"].x, mixed["y"] = torch.ones(3, 1), torch.tensor(1)
-    with typecheck_off(), pytest.raises(UserError, match="graph 0 must be Data, got HeteroData"):
+    with typecheck_off(), pytest.raises(UserError, match="got a heterogeneous graph"):
         from_graphs([mixed])
 
 

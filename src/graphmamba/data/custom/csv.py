@@ -15,6 +15,7 @@ from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import (
     LARGEST,
+    LINK_TASK,
     CustomData,
     LabelRule,
     Labels,
@@ -24,7 +25,7 @@ from graphmamba.data.custom.labels import (
     task_of,
 )
 from graphmamba.data.splits import SPLITS
-from graphmamba.data.tables import LINKS, GraphColumns, Pairs, boundaries
+from graphmamba.data.tables import LINKS, NO_SPLIT, NODE_SPLIT, GraphColumns, Pairs, boundaries
 from graphmamba.errors import UserError
 
 CHUNK = 512
@@ -32,7 +33,7 @@ CHUNK = 512
 KEYS = frozenset({"graph", "node", "source", "target", "split"})
 LEVEL_FILES: dict[Level, str] = {"graph": "graphs.csv", "node": "nodes.csv", "link": "pairs.csv"}
 FILES = ("nodes.csv", "edges.csv", "graphs.csv", "pairs.csv")
-KEYS_OF = {"nodes.csv": {"graph", "node"}, "edges.csv": {"graph", "source", "target"}}
+KEYS_OF = {"nodes.csv": {"graph", "node", "split"}, "edges.csv": {"graph", "source", "target"}}
 """Columns that name rows, and are no features."""
 ANSWERS = LabelRule(task="multi-label")
 
@@ -319,6 +320,18 @@ def read_folder(
     """
     check_is("is_undirected", is_undirected, bool)
     tables = read_tables(Path(folder))
+    if level == "link" and "pairs.csv" not in tables:
+        # the edges of one graph, which are split before it is learned
+        nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
+        roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
+        if roster.graphs > 1:
+            raise UserError(
+                f"{folder}: level='link' needs pairs.csv where there are several graphs, got none "
+                f"for {roster.graphs} graphs"
+            )
+        names = (label,) if isinstance(label, str) else tuple(label)
+        columns = columns_of_tables(tables, roster, names, is_undirected)
+        return CustomData(columns, numbers_of(columns), LINK_TASK)
     request = Request.of(label, level, rule or LabelRule(), _that_may_hold_labels(tables))
     level = _find_level(tables, request)
     labels = _read_labels(tables[LEVEL_FILES[level]], request, level)
@@ -328,6 +341,10 @@ def read_folder(
     _place_labels(columns, tables, roster, level, labels)
     names = () if level == "link" else labels.names
     columns = replace(columns, split=read_split(graphs))
+    if "split" in nodes.columns:
+        columns.nodes[NODE_SPLIT] = _node_split(nodes, level, columns.split is not None)[
+            roster.order
+        ]
     return CustomData(columns, numbers_of(columns), task_of(level, labels), names)
 
 
@@ -337,7 +354,14 @@ def read_tables(folder: Path) -> dict[str, CsvTable]:
         raise UserError(f"folder must be a folder, got {str(folder)!r}")
     needed = ("nodes.csv", "edges.csv")
     optional = (name for name in ("graphs.csv", "pairs.csv") if (folder / name).exists())
-    return {name: read_csv(folder / name) for name in (*needed, *optional)}
+    tables = {name: read_csv(folder / name) for name in (*needed, *optional)}
+    if "graphs.csv" not in tables and not any("graph" in each.columns for each in tables.values()):
+        # files of a single graph need not name it
+        tables = {
+            name: replace(each, columns={"graph": ["0"] * len(each.lines), **each.columns})
+            for name, each in tables.items()
+        }
+    return tables
 
 
 def _that_may_hold_labels(tables: dict[str, CsvTable]) -> list[CsvTable]:
@@ -444,6 +468,25 @@ def folder_features(folder: Path, label: tuple[str, ...]) -> tuple[str, ...]:
 def _features(file: str, names: Iterable[str], label: tuple[str, ...]) -> list[str]:
     """Every column that neither names a row nor, in whichever file, is the label."""
     return [name for name in names if name not in KEYS_OF[file] and name not in label]
+
+
+def _node_split(nodes: CsvTable, level: Level, has_split: bool) -> Int[Tensor, " rows"]:
+    """Split of each row of `nodes.csv` by its word; an empty cell is in none."""
+    if level != "node" or has_split:
+        why = f"level={level!r}" if level != "node" else "graphs that graphs.csv splits"
+        raise UserError(f"{nodes.path}, line 1: column 'split' must be left out for {why}")
+    words = {**SPLITS, "val": SPLITS["validation"], "valid": SPLITS["validation"], "": NO_SPLIT}
+    cells = nodes.cells("split")
+    found = [words.get(cell.strip().lower(), -1) for cell in cells]
+    if -1 in found:
+        row = found.index(-1)
+        raise UserError(
+            f"{nodes.where(row)}: split must be one of {', '.join(SPLITS)} or empty, "
+            f"got {cells[row]!r}"
+        )
+    if missing := [name for name, number in SPLITS.items() if number not in found]:
+        raise UserError(f"{nodes.path}: split must name a node for {missing[0]}, got none")
+    return torch.tensor(found, dtype=torch.int64)
 
 
 def read_split(graphs: CsvTable | None) -> Int[Tensor, " graphs"] | None:

@@ -48,6 +48,9 @@ MEASURES: dict[TaskKind, tuple[LossName, MetricName]] = {
 }
 
 
+LINK_TASK = Task("link", 0, "link_cross_entropy", "mrr")
+
+
 def parse_number(cell: str, or_else: float) -> float:
     """Read a number as people write it: Python's `1_000` is none."""
     try:
@@ -486,7 +489,7 @@ def numbers_of(columns: GraphColumns) -> Features:
 def task_of(level: Level, labels: Labels) -> Task:
     """Choose how right and wrong are measured from what the labels are."""
     if level == "link":
-        return Task("link", 0, "link_cross_entropy", "mrr")
+        return LINK_TASK
     loss, metric = MEASURES[labels.kind]
     is_classes = labels.kind == "classes"
     outputs = len(labels.names) if is_classes else labels.values.shape[1]

@@ -24,6 +24,8 @@ from graphmamba.data.custom.csv import (
     read_tables,
 )
 from graphmamba.data.custom.labels import CustomData
+from graphmamba.data.custom.links import split_links
+from graphmamba.data.custom.masks import MASKS, draw_node_split
 from graphmamba.data.custom.npz import (
     UNLABELLED,
     assemble_pairs,
@@ -37,8 +39,8 @@ from graphmamba.data.datasets.molecules import read_smiles
 from graphmamba.data.datasets.sources import default_data_dir
 from graphmamba.data.parallel import track
 from graphmamba.data.splits import random_split
-from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import LINKS, GraphColumns, Pairs
+from graphmamba.data.store import PAIRS, GraphStore
+from graphmamba.data.tables import LINKS, NODE_SPLIT, GraphColumns, Pairs
 from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
@@ -116,7 +118,10 @@ def open_custom(
         # the files are at hand
         store, features, task, names = opened(True)
     if draws_split:
-        store = _with_split(store, options)
+        store = with_split(store, task, options)
+        if task.level == "link" and store.is_transductive:
+            # what is computed of the edges that carry messages is not that of all edges
+            recipe = recipe | {"links": [*options.split_ratios, options.split_seed]}
     return CustomStore(store, features, task, names, recipe, folder)
 
 
@@ -139,7 +144,7 @@ def inspect_custom(
         path, options = Path(path), options or DataOptions()
         read, files = _reader_of(path, options)
         own, folder = read(), (data_dir or default_data_dir()) / OWN
-        store = _with_split(GraphStore(own.columns), options)
+        store = with_split(GraphStore(own.columns), own.task, options)
         recipe = _recipe(path, options, files)
         return CustomStore(store, own.features, own.task, own.class_names, recipe, folder), False
 
@@ -167,7 +172,7 @@ def _reader_of(path: Path, options: DataOptions) -> tuple[Callable[[], CustomDat
             f"custom graphs must be a folder, an .npz or a .csv, got no '{path}'{where}"
         )
     if path.suffix == ".npz":
-        return partial(read_npz, path, options.rule, options.level), [path]
+        return partial(read_npz, path, options.rule, options.level, options.split_index), [path]
     if path.suffix == ".csv":
         if options.level not in (None, "graph"):
             raise UserError(f"level must be 'graph' for molecules, got {options.level!r}")
@@ -184,10 +189,24 @@ def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str
     }
 
 
-def _with_split(store: GraphStore, options: DataOptions) -> GraphStore:
-    """Draw the split of each graph where the files do not say it."""
+def with_split(store: GraphStore, task: Task, options: DataOptions) -> GraphStore:
+    """Draw the split of graphs, or of the nodes or edges of a single one, where files do not."""
+    if store.is_transductive:
+        return store
+    if options.split_index:
+        raise UserError(
+            f"split_index is read of graphs with {', '.join(MASKS)}, got {options.split_index} for "
+            "graphs without"
+        )
     if store.split is not None:
         return store
+    if len(store) == 1 and task.level == "node":
+        y = store.tables["nodes"].given("y")
+        drawn = draw_node_split(y, options.split_ratios, options.split_seed)
+        return store.with_columns(nodes={NODE_SPLIT: drawn})
+    if task.level == "link" and PAIRS + LINKS not in store.tables:
+        found = split_links(store.columns(), options.split_ratios, options.split_seed)
+        return GraphStore(found)
     split = random_split(len(store), options.split_ratios, options.split_seed)
     return GraphStore.from_tables(store.tables, split, store.source)
 

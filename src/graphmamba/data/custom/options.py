@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from graphmamba.checks import check_seed, check_types
+from graphmamba.checks import check_least, check_seed, check_types
 from graphmamba.data.catalog import Benchmark, Features, Level, Task, TaskKind
 from graphmamba.data.custom.csv import folder_features
 from graphmamba.data.custom.labels import LabelRule, LabelStatistics
@@ -16,12 +16,18 @@ from graphmamba.parse import words_in
 
 Format = Literal["folder", ".csv", ".npz", "graphs", "benchmark"]
 """How graphs come; files are known by their ending, and a benchmark needs no options."""
-WORDS: dict[Format, str] = {"folder": "a folder of CSV files", ".csv": "a CSV of molecules"}
+WORDS: dict[Format, str] = {
+    "folder": "a folder of CSV files",
+    ".csv": "a CSV of molecules",
+    ".npz": "an .npz of arrays",
+    "graphs": "graphs of PyG",
+}
 """What a message calls formats that have options of their own."""
 READ_FOR: dict[str, tuple[Format, ...]] = {
     "target": ("folder", ".csv"),
     "undirected": ("folder",),
     "smiles": (".csv",),
+    "split_index": (".npz", "graphs"),
 }
 """Formats that an option is read for; one that is not listed is read for all custom graphs."""
 OWN: tuple[Format, ...] = ("folder", ".csv", ".npz", "graphs")
@@ -45,12 +51,15 @@ class DataOptions:
     """In a folder of CSV files: add the reverse of every edge."""
     smiles: str = "smiles"
     """In a .csv of molecules: column of the SMILES strings."""
+    split_index: int = 0
+    """Which split to use, where the masks of one graph have several columns; counted from 0."""
     split_ratios: SplitRatios = (0.8, 0.1, 0.1)
-    """Fractions of training, validation and test graphs, for files without a `split`."""
+    """Fractions of training, validation and test, for data without a split: of the graphs, or of
+    the nodes or edges of a single graph."""
     split_seed: int = 0
     """Random seed of that split."""
     standardize_targets: bool = True
-    """Train regression on standardised targets; predictions and scores are in the original units."""
+    """Train regression on standardised targets; predictions and scores are in original units."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -61,6 +70,7 @@ class DataOptions:
                 f"add up to 1, got {self.split_ratios}"
             )
         check_seed("split_seed", self.split_seed)
+        check_least("split_index", self.split_index, 0)
         LabelRule(self.task, self.classes)
 
     @property

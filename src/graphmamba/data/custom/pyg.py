@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import CustomData, LabelRule
+from graphmamba.data.custom.masks import MASKS
 from graphmamba.data.custom.npz import Arrays, assemble
 from graphmamba.data.from_pyg import Graphs, take_apart
 from graphmamba.data.splits import SPLITS
@@ -18,26 +19,31 @@ from graphmamba.errors import UserError
 SOURCE = "graphs"
 ADJACENCY = ("adj_t", "adj")
 """Where some transforms of PyG put the edges."""
-MASKS = ("train_mask", "val_mask", "test_mask")
-"""How PyG names the splits of the nodes of a single graph."""
+SPACE = 3
+"""Coordinates of a point in space."""
 NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
 
 
 def from_graphs(
-    graphs: Graphs, rule: LabelRule | None = None, level: Level | None = None
+    graphs: Graphs,
+    rule: LabelRule | None = None,
+    level: Level | None = None,
+    split_index: int = 0,
 ) -> CustomData:
     """Take over `x`, `edge_index`, `edge_attr` and `y`, or `edge_label_index` and `edge_label`.
 
-    Where graphs say in `split` which split they are in, as a word of CSV files, that counts.
+    Where graphs say in `split` which split they are in, as a word of CSV files, that counts; so do
+    `train_mask`, `val_mask` and `test_mask`, which split their nodes.
 
     Args:
-        graphs: The graphs, in a list, a `DataLoader` or a `Batch`; each has the same columns, and
-            `y` a row for itself or for each node.
+        graphs: The graphs, in a list, a `DataLoader` or a `Batch`, or one by itself; each has the
+            same columns, and `y` a row for itself or for each node.
         rule: What labels are, where their values should not decide.
         level: What is labelled, where the shape of `y` should not decide.
+        split_index: Which split, where masks hold several.
     """
     graphs = list_of(graphs)
-    _check_masks(graphs)
+    _check_flat(graphs)
     columns = {name: _gather(graphs, name) for name in ("x", "edge_attr", "edge_label", LINKS)}
     columns["edge_index"] = _gather(graphs, "edge_index") or [NO_EDGES] * len(graphs)
     if (words := _class_words(graphs)) is not None:
@@ -61,9 +67,13 @@ def from_graphs(
     for name, parts in columns.items():
         if parts:
             arrays[name] = _joined(name, parts)
+    for name in MASKS:
+        if parts := _gather(graphs, name):
+            _check_rows(name, parts, nodes.tolist())
+            arrays[name] = _joined(name, parts)
     if (split := _split(graphs)) is not None:
         arrays["split"] = split
-    return assemble(arrays, rule or LabelRule(), level, SOURCE)
+    return assemble(arrays, rule or LabelRule(), level, SOURCE, split_index)
 
 
 def list_of(graphs: Graphs) -> list[Data]:
@@ -77,13 +87,14 @@ def list_of(graphs: Graphs) -> list[Data]:
     return found
 
 
-def _check_masks(graphs: list[Data]) -> None:
-    """Reject splits of nodes: passed over, they would let a model learn what it is tested on."""
+def _check_flat(graphs: list[Data]) -> None:
+    """Reject positions in space: no layer turns with them, and passed over they would be missed."""
     for place, graph in enumerate(graphs):
-        if found := [name for name in MASKS if name in graph]:
+        points = graph.get("pos")
+        if isinstance(points, Tensor) and points.dim() == 2 and points.shape[1] == SPACE:  # noqa: PLR2004
             raise UserError(
-                f"graph {place}: {found[0]} must be left out, since training, validation and test "
-                "are made of whole graphs, got splits of its nodes"
+                f"graph {place}: pos must be left out: layers that turn with a graph in 3-D are "
+                "not supported; put distances into edge_attr, or coordinates into x"
             )
 
 
