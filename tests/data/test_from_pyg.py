@@ -10,7 +10,6 @@ from graphmamba.data.custom import from_graphs
 from graphmamba.data.from_pyg import take_apart
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from tests.helpers.typecheck import typecheck_off
 
 PATH = torch.tensor([[0, 1], [1, 2]])
 
