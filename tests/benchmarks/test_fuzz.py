@@ -89,9 +89,9 @@ def test_whatever_else_a_command_does_is_found(
     told: str | None,
 ) -> None:
     monkeypatch.setattr(study, "graphmamba", command)
-    monkeypatch.setattr(study, "SECONDS", 1)
+    monkeypatch.setattr(study, "WAITING", 0.2)
     tally = study.Tally()
-    assert study.answer(["a", "b", "c"], tally) == told
+    assert study.answer(["a", "b", "c"], tally, lambda _: None) == told
     assert (tally.tried, getattr(tally, column)) == (1, 1)
 
 
