@@ -198,14 +198,14 @@ def main() -> None:
     for job in listed:
         jobs.put(job)
     end = time.time() + options.max_time
-    given = (jobs, failed, options.folder, options.data_dir, options.device, end)
+    given = (jobs, failed, options.run_dir, options.data_dir, options.device, end)
     workers = [context.Process(target=work, args=given) for _ in range(options.workers)]
     for worker in workers:
         worker.start()
     for worker in workers:
         _wait(worker)
-    done = sum(RunDir(options.folder / job.place).done() is not None for job in listed)
-    _say(f"{done} of {len(listed)} runs are finished in {options.folder}")
+    done = sum(RunDir(options.run_dir / job.place).done() is not None for job in listed)
+    _say(f"{done} of {len(listed)} runs are finished in {options.run_dir}")
     # jobs that nobody took must not keep this process
     jobs.cancel_join_thread()
     if not failed.empty() or any(worker.exitcode for worker in workers):

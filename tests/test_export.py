@@ -183,8 +183,8 @@ def test_an_exported_block_serves_small_graphs_too() -> None:
 
 def test_what_the_documented_recipe_saves_runs_elsewhere(tmp_path: Path) -> None:
     (recipe,) = RECIPE
-    run(BEFORE_RECIPE + recipe + AFTER_RECIPE, run_dir=tmp_path)
-    run(ELSEWHERE, run_dir=tmp_path)
+    run(BEFORE_RECIPE + recipe + AFTER_RECIPE, folder=tmp_path)
+    run(ELSEWHERE, folder=tmp_path)
 
 
 def test_compile_of_the_whole_model() -> None:

@@ -65,7 +65,7 @@ def test_the_example_of_training_predicts(tmp_path: Path, monkeypatch: pytest.Mo
     }
     exec(blocks("python")[0].replace('"train.epochs": 20', '"train.epochs": 1'), names)
     assert set(names["found"].labels) <= {"0", "1"}
-    assert names["result"].folder == Path("runs/own")
+    assert names["result"].run_dir == Path("runs/own")
 
 
 def test_every_example_is_run_above() -> None:
@@ -80,7 +80,7 @@ def test_make_knows_the_target(words: list[str]) -> None:
 
 SMALL = {
     "train": ["--model.channels", "24", "--model.layers", "1", "--train.epochs", "1"],
-    "cluster": ["--sizes", "4,2,2"],
+    "cluster": ["--split_sizes", "4,2,2"],
 }
 """What makes a command short, by a word of it."""
 
@@ -93,12 +93,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     features = Features(node_columns=1)
     task = Task("graph", 2, "cross_entropy", "accuracy", classes=2)
     own = DataSource(
-        path="GRAPHS", label="taste", features=features, task=task, names=("sour", "sweet")
+        path="GRAPHS", target="taste", features=features, labels=task, class_names=("sour", "sweet")
     )
     experiment = Experiment(data=own, model=ModelConfig(channels=8, layers=1))
     (root / "RUN").mkdir()
     weights = root / "RUN" / "best.safetensors"
-    save_weights(weights, experiment.build(), experiment, class_names=own.names)
+    save_weights(weights, experiment.build(), experiment, class_names=own.class_names)
     return root
 
 

@@ -108,7 +108,7 @@ def suggest(word: str, words: Collection[str], otherwise: str | None = None) -> 
 def similar(word: str, words: Iterable[str]) -> str | None:
     """Find what may have been meant: by its last part, by another name for that, by spelling.
 
-    So `learning_rate` is `optim.lr`, and `layer` is `model.layers`.
+    So `learning_rate` is `optim.lr`, and `lerning_rate` is too.
     """
     listed, last = list(words), _last(word)
 
@@ -121,7 +121,13 @@ def similar(word: str, words: Iterable[str]) -> str | None:
         if named:
             return max(named, key=fits)
     closest = max(listed, key=lambda each: (_likeness(word, each), fits(each)), default=None)
-    return closest if closest is not None and _likeness(word, closest) >= ALIKE else None
+    if closest is not None and _likeness(word, closest) >= ALIKE:
+        return closest
+    for other in difflib.get_close_matches(last, OTHER_NAMES, cutoff=ALIKE):
+        named = [each for each in listed if _last(each) == OTHER_NAMES[other]]
+        if named:
+            return max(named, key=fits)
+    return None
 
 
 def _last(name: str) -> str:

@@ -17,7 +17,7 @@ from tests.helpers.scripts import load_script
 from tests.helpers.stored_runs import write_run
 
 SMALL = {
-    "sizes": [6, 2, 2],
+    "split_sizes": [6, 2, 2],
     "encoder.laplacian.channels": 4,
     "model.channels": 16,
     "model.layers": 1,
@@ -53,7 +53,7 @@ def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) ->
     jobs = [{"name": "pattern/graph-mamba", "seed": seed, "overrides": SMALL} for seed in (0, 3)]
     own = {"data.path": str(write_rings(tmp_path / "rings")), "data.target": "taste"}
     small = {name: SMALL[name] for name in ("model.channels", "model.layers", "train.epochs")}
-    Path(tmp_path / "own.yaml").write_text("benchmark: pattern\n")
+    Path(tmp_path / "own.yaml").write_text("dataset: pattern\n")
     name = str(tmp_path / "own.yaml")
     jobs.append({"name": name, "folder": "own", "overrides": {**own, **small}})
     absent = {"name": "mnist/graph-mamba", "folder": "else/where"}

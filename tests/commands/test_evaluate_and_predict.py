@@ -25,7 +25,7 @@ pytest.importorskip("jsonargparse")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with weights of a small model for a small drawn set."""
     folder = tmp_path_factory.mktemp("run")
-    small = {"sizes": [6, 3, 4], "model.channels": 8, "model.layers": 1}
+    small = {"split_sizes": [6, 3, 4], "model.channels": 8, "model.layers": 1}
     experiment = load_experiment("pattern/default", small)
     torch.manual_seed(0)
     save_weights(folder / "best.safetensors", experiment.build(), experiment)
@@ -120,7 +120,7 @@ def test_pretrained_weights_are_found_by_name(
             "no numbers per edge and 2 classes of a node by accuracy_sbm, got 3 numbers per node, "
             "1 number per edge and 10 classes of a graph by accuracy",
         ),
-        (["evaluate", "RUN", "--benchmark", "mnst"], "benchmark must be one of"),
+        (["evaluate", "RUN", "--benchmark", "mnst"], "dataset must be one of"),
         (["evaluate", "RUN", "--pretrained", "x"], "--pretrained may be given, got '"),
         (["evaluate", "--weights", "x"], "or --pretrained, must be given, got none"),
         (["evaluate", "RUN", "--weights", "x"], "must be given for --pretrained alone, got 'x'"),
@@ -129,7 +129,7 @@ def test_pretrained_weights_are_found_by_name(
         (["predict", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
         (
             ["evaluate", "RUN", "--target", "taste"],
-            "label must be given for an --input alone, got taste",
+            "target must be given for an --input alone, got taste",
         ),
         (["evaluate", "RUN", "--target", "y", "--input", "numbers.npz"], "got y for numbers.npz"),
         (

@@ -96,12 +96,12 @@ def test_mistakes_are_named(words: str, told: str) -> None:
 
 
 def test_other_words_stay_and_groups_are_kept_apart() -> None:
-    words = "mnist --run_dir here --max-time 5 --model.layers 6 --sizes 4,2,2 --print-config"
-    values, left = take(words.split(), GIVEN, ("folder", "print_config"))
+    words = "mnist --run_dir here --max-time 5 --model.layers 6 --split_sizes 4,2,2 --print-config"
+    values, left = take(words.split(), GIVEN, ("run_dir", "print_config"))
     assert left == ["mnist", "--run_dir", "here", "--print_config"]
     assert values == {
         "options": {"max_time": 5},
-        "overrides": {"model.layers": 6, "sizes": "4,2,2"},
+        "overrides": {"model.layers": 6, "split_sizes": "4,2,2"},
     }
 
 

@@ -59,7 +59,7 @@ def test_a_folder_that_is_removed_ends_the_run(replaced: bool) -> None:
         told = process.stderr.read()
     assert process.returncode == 2
     assert told == (
-        "graphmamba: folder must stay while a run writes to it, and 'run' was removed or replaced\n"
+        "graphmamba: run_dir must stay while a run writes to it, and 'run' was removed or replaced\n"
     )
     if replaced:
         assert sorted(Path("run").iterdir()) == before

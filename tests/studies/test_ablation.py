@@ -27,7 +27,7 @@ from graphmamba.training.results import RunResult
 from graphmamba.training.run_dir import RunDir, write_config
 
 SMALL = {
-    "sizes": (3, 1, 1),
+    "split_sizes": (3, 1, 1),
     "encoder.laplacian.channels": 4,
     "model.channels": 8,
     "model.layers": 1,
@@ -38,7 +38,7 @@ SMALL = {
 
 def result(folder: Path, seed: int, score: float, stop_reason: str = "finished") -> RunResult:
     return RunResult(
-        folder=folder,
+        run_dir=folder,
         seed=seed,
         metric="average_precision",
         best_epoch=3,
@@ -76,7 +76,7 @@ def test_rows_differ_from_the_main_model_by_their_order_alone(benchmark: str, bi
     assert len({str(row.model.ordering) for row in rows.values()}) == len(ORDER_ROWS)
     for name, row in rows.items():
         assert row.model.ordering.bins == (1 if name == "none" else bins)
-        assert replace(row, model=replace(row.model, order=base.model.ordering)) == base
+        assert replace(row, model=replace(row.model, ordering=base.model.ordering)) == base
 
 
 @pytest.mark.parametrize("benchmark", ["peptides-func", "pascalvoc-sp"])
@@ -258,7 +258,7 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
         ({"seeds": "0,00"}, "seeds must be whole numbers"),
         ({"seeds": "one"}, "seeds must be whole numbers"),
         ({"options": {"seed": 3}}, "seeds must be given in the place of seed"),
-        ({"overrides": {"benchmark": "mnist"}}, "benchmarks must name the data sets, got benchm"),
+        ({"overrides": {"dataset": "mnist"}}, "benchmarks must name the data sets, got dataset"),
         (
             {"overrides": {"data.path": "a"}},
             "benchmarks must name the data sets, got data.path='a'",

@@ -114,9 +114,9 @@ def test_matched_models_have_graph_mamba_s_width_and_depth() -> None:
 @pytest.mark.parametrize(
     ("model", "key", "is_same"),
     [
-        ("graph-mamba", "order.bins", False),
+        ("graph-mamba", "ordering.bins", False),
         ("graph-mamba", "mamba.state", False),
-        ("exphormer", "order.bins", True),
+        ("exphormer", "ordering.bins", True),
         ("exphormer", "mamba.state", True),
         ("exphormer", "layers", False),
     ],
@@ -135,7 +135,7 @@ def test_files_and_tables_hold_every_row(findings: Findings, tmp_path: Path) -> 
     write_findings(short, folder)
     print_findings(short, folder, console)
     tables = {"malnet.csv", "largest_batch.csv", "models.csv", "efficiency.json"}
-    pictures = {"malnet.png", "malnet.svg", "global models.png", "global models.svg"}
+    pictures = {"malnet.png", "malnet.svg", "models.png", "models.svg"}
     assert {path.name for path in folder.iterdir()} == tables | pictures
     rows = list(csv.DictReader((folder / "malnet.csv").read_text().splitlines()))
     assert rows[-1]["peak_bytes"] == "OOM"
@@ -295,7 +295,7 @@ def test_a_budget_ends_the_study_with_files_and_says_what_is_missing(
     assert len(bed.measured) == 5
     assert {path.name for path in tmp_path.iterdir()} >= {
         "malnet.svg",
-        "global models.png",
+        "models.png",
         "models.csv",
     }
     told = re.sub(r"\s+", " ", capsys.readouterr().out)

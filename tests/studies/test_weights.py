@@ -91,8 +91,8 @@ def test_the_card_says_what_a_user_has_to_know(runs: Path, tmp_path: Path) -> No
         "graphmamba evaluate --pretrained pattern",
         "drawn again by the published recipe",
         "Licence of the data: none: drawn here",
-        "sizes [6, 4, 5] instead of None",
-        "batch_size 3, epochs 2, learning_rate 0.001",
+        "split_sizes [6, 4, 5] instead of None",
+        "batch_size 3, epochs 2",
         "Over 2 finished seeds: test",
         "commit ",
     ):

@@ -37,7 +37,7 @@ def start() -> StartRecord:
     return StartRecord(
         experiment=load_experiment("mnist"),
         options=RunOptions(seed=5),
-        folder=Path("runs/a b"),
+        run_dir=Path("runs/a b"),
         metric="accuracy",
         device="cpu",
         processes=2,
@@ -67,7 +67,7 @@ def epoch(number: int, *, is_best: bool) -> EpochRecord:
 
 def result(seed: int = 0, accuracy: float = 0.5, stop_reason: StopReason = "finished") -> RunResult:
     return RunResult(
-        folder=Path("runs/x"),
+        run_dir=Path("runs/x"),
         seed=seed,
         metric="accuracy",
         best_epoch=0,

@@ -201,11 +201,11 @@ def test_no_graph_and_no_budget_are_rejected() -> None:
 
 def test_graphs_without_features_and_labels() -> None:
     own = small_experiment("mnist")
-    task = replace(own.data.task, classes=3, outputs=3)
-    features = replace(own.data.features, node_columns=1, edges="none", edge_columns=0)
-    source = DataSource(path="x", features=features, task=task, class_names=("r", "g", "b"))
+    task = replace(own.dataset_info.task, classes=3, outputs=3)
+    features = replace(own.dataset_info.features, node_columns=1, edges="none", edge_columns=0)
+    source = DataSource(path="x", features=features, labels=task, class_names=("r", "g", "b"))
     experiment = Experiment(data=source, model=own.model)
-    model = Predictor(experiment, experiment.build(), source.names)
+    model = Predictor(experiment, experiment.build(), source.class_names)
     ring = torch.tensor([[0, 1, 2], [1, 2, 0]])
     found = model.predict([Data(edge_index=ring, num_nodes=3), Data(edge_index=ring, num_nodes=4)])
     assert set(found.labels) <= {"r", "g", "b"}
@@ -213,8 +213,10 @@ def test_graphs_without_features_and_labels() -> None:
 
 def model_of_numbers(columns: int) -> Predictor:
     own = small_experiment("mnist")
-    features = replace(own.data.features, node_columns=columns, edges="none", edge_columns=0)
-    source = DataSource(path="x", features=features, task=own.data.task)
+    features = replace(
+        own.dataset_info.features, node_columns=columns, edges="none", edge_columns=0
+    )
+    source = DataSource(path="x", features=features, labels=own.dataset_info.task)
     experiment = Experiment(data=source, model=own.model)
     return Predictor(experiment, experiment.build())
 
@@ -290,7 +292,7 @@ def test_csv_has_named_columns_and_a_line_for_each_row(
 def test_the_std_of_a_single_number_needs_no_name(tmp_path: Path) -> None:
     one = torch.tensor([[0.5]], dtype=torch.float64)
     graph = torch.tensor([3])
-    found = Predictions("regression", ("logp",), graph, None, None, values=one, std=one / 4)
+    found = Predictions("regression", ("logp",), graph, None, None, outputs=one, std=one / 4)
     file = tmp_path / "predictions.csv"
     assert write_predictions(file, [found]) == 1
     assert file.read_text().split() == ["graph,logp,std", "3,0.5,0.125"]
@@ -380,7 +382,7 @@ def test_names_in_the_file_are_no_formulas(tmp_path: Path) -> None:
         graph=torch.tensor([0]),
         node=None,
         pair=None,
-        values=torch.tensor([[0.9, 0.1]]),
+        outputs=torch.tensor([[0.9, 0.1]]),
         std=None,
     )
     write_predictions(tmp_path / "out.csv", [found], "=graph{}".format)

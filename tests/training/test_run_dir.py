@@ -27,7 +27,7 @@ from tests.helpers.typecheck import typecheck_off
 
 EXPERIMENT = tiny_experiment(**{"train.epochs": 2})
 STORE = tiny_store(EXPERIMENT)
-USED = "folder must not be in use, and another process trains in '{}'"
+USED = "run_dir must not be in use, and another process trains in '{}'"
 HOLDER = """
 import sys
 from pathlib import Path
@@ -106,7 +106,7 @@ def test_where_there_are_no_locks_it_goes_on_and_says_so(
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     with (
-        pytest.raises(UserError, match=r"folder must be writable, got '.*gone'"),
+        pytest.raises(UserError, match=r"run_dir must be writable, got '.*gone'"),
         RunDirLock(tmp_path / "gone") as lock,
     ):
         lock.take()

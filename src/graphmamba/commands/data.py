@@ -115,7 +115,7 @@ def info(
         if seed != 0:
             raise UserError(f"seed must be 0 for {name}, which is not generated, got {seed}")
         (own, is_kept), title = inspect_custom(name, options, place), Path(name).name
-        summary = summarise(_columns_of(own.store), names=own.names)
+        summary = summarise(_columns_of(own.store), names=own.class_names)
         kept = "in" if is_kept else "not kept, since nothing can be written to"
         _print_table(
             f"{title}, {kept} {place}", [*_task_rows(own), *_rows(summary)], own.store.source
@@ -175,7 +175,7 @@ def _columns_of(store: GraphStore) -> GraphColumns:
 
 def _task_rows(own: CustomStore) -> Iterable[tuple[str, str, str]]:
     """What is predicted from what; benchmarks have it in `graphmamba benchmarks`."""
-    labels = f"{own.task.classes} classes" if own.task.classes else ", ".join(own.names)
+    labels = f"{own.task.classes} classes" if own.task.classes else ", ".join(own.class_names)
     yield "task", f"{own.task.level}: {labels or 'pairs'}, {own.task.metric}", ""
     features = own.features
     yield "features of a node", _features(features.node_columns, features.nodes), ""

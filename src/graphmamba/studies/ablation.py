@@ -91,7 +91,7 @@ PLUS_ROWS = {
     "paper-encoder": Row(
         "the paper's encoder", lambda own, paper: replace(own, encoder=paper.encoder)
     ),
-    "paper-order": _of_paper("order", "order"),
+    "paper-order": _of_paper("order", "ordering"),
     "paper-block": _of_paper("Mamba block", "mamba", "input_norm"),
     "paper-layer": _of_paper("layer around it", "local_model", "layer", "residual"),
     "paper-size": _of_paper("width and depth", "channels", "layers"),
@@ -300,7 +300,7 @@ def ablation(
 
 def _check_overrides(table: TableName, overrides: Given) -> None:
     for name, value in overrides.items():
-        if name == "benchmark" or name.startswith("own."):
+        if name == "dataset" or name.startswith("data."):
             raise UserError(f"benchmarks must name the data sets, got {name}={value!r}")
         if table == "order" and name.removeprefix("model.ordering.") in EXCHANGED:
             raise UserError(f"rows must name the orders, got {name}={value!r}")

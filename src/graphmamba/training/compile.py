@@ -28,7 +28,9 @@ def decided(
     """Return the options with `compile` decided, once for a run and all that goes on with it."""
     why_not = why_not_captured(options, team.device, team.world)
     if options.cuda_graph == "on" and why_not:
-        raise UserError(f"fast must be 'auto' or 'off', since a captured step {why_not}, got 'on'")
+        raise UserError(
+            f"cuda_graph must be 'auto' or 'off', since a captured step {why_not}, got 'on'"
+        )
     if options.compile != "auto":
         return options
     graphs = len(store.split_ids("train"))

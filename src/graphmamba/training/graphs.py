@@ -48,7 +48,7 @@ def open_data(
     options = experiment.data.options
     found = open_custom(experiment.data.path, options, data_dir, draws_split=draws_split)
     found = found.with_columns(asked)
-    data = experiment.data.described(found.features, found.task, found.names)
+    data = experiment.data.described(found.features, found.task, found.class_names)
     experiment = replace(experiment, data=data)
     experiment.check_loss()
     return experiment, found.store
@@ -73,7 +73,7 @@ def take_graphs(
     check_is("options", options, DataOptions)
     check_read(options, "graphs", "graphs")
     found = from_graphs(graphs, options.rule, options.level)
-    data = DataSource.of(options).described(found.features, found.task, found.names)
+    data = DataSource.of(options).described(found.features, found.task, found.class_names)
     experiment = replace(experiment, data=data, split_sizes=None)
     experiment.check_loss()
     columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))

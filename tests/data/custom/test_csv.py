@@ -173,7 +173,7 @@ def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
         (
             "mode",
             {},
-            "label (--target, or --data.target where a model is trained) must be a column",
+            "target (--target, or --data.target where a model is trained) must be a column",
         ),
         ("mode", {}, "of graphs.csv, nodes.csv, pairs.csv, got 'mode'; graphs.csv has mood; pairs"),
         ("graph", {}, "label must be none of"),
@@ -236,7 +236,7 @@ def test_no_file_brings_anything_but_a_user_error(
     )
     own = outcome(folder, rule=rule)
     if own is not None:
-        assert torch.isfinite(data.columns.nodes["x"]).all()
+        assert torch.isfinite(own.columns.nodes["x"]).all()
 
 
 @given(junk=st.binary(max_size=60), file=st.sampled_from(["nodes", "edges", "graphs", "pairs"]))

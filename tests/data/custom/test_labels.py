@@ -55,7 +55,7 @@ def test_a_number_is_the_same_class_with_decimals() -> None:
 
 @pytest.mark.parametrize("cells", [["300.0", "310.0", ""], [f"{n}.0" for n in range(0, 63, 3)]])
 def test_whole_targets_with_decimals_are_not_taken_for_classes(cells: list[str]) -> None:
-    with pytest.raises(UserError, match=r"y must hold half of the classes .* state kind="):
+    with pytest.raises(UserError, match=r"y must hold half of the classes .* state task="):
         read_labels({"y": cells}, LabelRule(), where)
     assert read_labels({"y": cells}, LabelRule("regression"), where).kind == "regression"
     assert "." not in "".join(read_labels({"y": cells}, LabelRule("classes"), where).names)
@@ -88,7 +88,7 @@ def test_stated_classes_keep_their_order() -> None:
         ([str(n) for n in range(1001)], LabelRule(), "at most 1000 classes, got 1001"),
         ([f"{n}.0" for n in range(1001)], LabelRule(), "at most 1000 classes, got 1001"),
         (["2", "1", "01"], LabelRule(), "line 3: y must be spelt in one way, got '1' beside '01'"),
-        (["1.0", "-1.0"], LabelRule(), "line 3: y must not be below 0, got '-1'; state kind="),
+        (["1.0", "-1.0"], LabelRule(), "line 3: y must not be below 0, got '-1'; state task="),
     ],
 )
 def test_what_is_out_of_range_is_told(cells: list[str], rule: LabelRule, told: str) -> None:
@@ -106,7 +106,7 @@ def test_what_is_out_of_range_is_told(cells: list[str], rule: LabelRule, told: s
         (None, ("a", "a", "b"), "classes must be 2 different names at least"),
         (None, "noyes", "classes must be int or tuple of str or None, got 'noyes'"),
         (None, 2.5, "classes must be int or tuple of str or None, got 2.5"),
-        ("words", None, "kind must be one of None, 'classes', 'regression', 'multi-label'"),
+        ("words", None, "task must be one of None, 'classes', 'regression', 'multi-label'"),
     ],
 )
 def test_rules_are_checked(kind: object, classes: object, told: str) -> None:

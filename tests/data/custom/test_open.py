@@ -224,11 +224,14 @@ def test_a_path_from_elsewhere_is_told_with_the_folder(
     [
         ({"split_seed": -1}, r"split_seed must be at least 0 and less than 2\*\*63, got -1"),
         ({"split_seed": 1 << 63}, "split_seed must be at least 0 and less than"),
-        ({"fractions": (0.5, 0.1, 0.1)}, r"fractions must be .* that add up to 1, got"),
-        ({"fractions": (0.5, 0.5, 0.0)}, r"fractions must be .* above 0, .* got \(0.5, 0.5, 0.0\)"),
-        ({"fractions": (1.5, -0.5, 0.0)}, "fractions must be three shares above 0"),
-        ({"fractions": (0.5, 0.5, float("nan"))}, "fractions must be three shares above 0"),
-        ({"kind": "regression", "classes": 3}, "classes must be left out"),
+        ({"split_ratios": (0.5, 0.1, 0.1)}, r"split_ratios must be .* that add up to 1, got"),
+        (
+            {"split_ratios": (0.5, 0.5, 0.0)},
+            r"split_ratios must be .* above 0, .* got \(0.5, 0.5, 0.0\)",
+        ),
+        ({"split_ratios": (1.5, -0.5, 0.0)}, "split_ratios must be three shares above 0"),
+        ({"split_ratios": (0.5, 0.5, float("nan"))}, "split_ratios must be three shares above 0"),
+        ({"task": "regression", "classes": 3}, "classes must be left out"),
     ],
 )
 def test_options_are_checked(options: dict[str, object], told: str) -> None:
@@ -341,7 +344,7 @@ def test_blank_lines_above_the_names_hide_none(tmp_path: Path) -> None:
     folder = write_rings(tmp_path / "rings", graphs=2)
     for file in ("nodes.csv", "edges.csv"):
         (folder / file).write_text("\n\n" + (folder / file).read_text())
-    known = feature_names(folder, TASTE_COLUMN.labels)
+    known = feature_names(folder, TASTE_COLUMN.targets)
     assert known == ("nodes/size",)
     assert read_unlabelled(folder, TASTE_COLUMN, known).columns.nodes["x"].shape == (9, 1)
 
@@ -366,7 +369,7 @@ def test_names_are_read_as_strictly_as_rows(
     else:
         nodes.write_bytes(content)
     with pytest.raises(UserError, match=told):
-        feature_names(nodes.parent, TASTE_COLUMN.labels)
+        feature_names(nodes.parent, TASTE_COLUMN.targets)
     with pytest.raises(UserError, match=told):
         read_folder(nodes.parent, "taste")
 

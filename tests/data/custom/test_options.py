@@ -23,12 +23,16 @@ ALL = DataOptions(
 @pytest.mark.parametrize(
     ("options", "kind", "told"),
     [
-        ({"is_undirected": True}, ".npz", "is_undirected is read for a folder of CSV files alone"),
-        ({"is_undirected": True}, ".csv", "is_undirected is read for .* alone, got True for x"),
-        ({"is_undirected": True}, "graphs", "is_undirected is read for a folder of CSV files"),
+        ({"undirected": True}, ".npz", "undirected is read for a folder of CSV files alone"),
+        ({"undirected": True}, ".csv", "undirected is read for .* alone, got True for x"),
+        ({"undirected": True}, "graphs", "undirected is read for a folder of CSV files"),
         ({"smiles": "formula"}, "folder", "smiles is read for a CSV of molecules alone"),
-        ({"label": ("a", "b")}, ".npz", "label is read for a folder .* or a CSV .* got a, b for x"),
-        ({"label": "a"}, "graphs", "label is read for .* alone, got 'a' for x"),
+        (
+            {"target": ("a", "b")},
+            ".npz",
+            "target is read for a folder .* or a CSV .* got a, b for x",
+        ),
+        ({"target": "a"}, "graphs", "target is read for .* alone, got 'a' for x"),
         ({"classes": 3}, "benchmark", "classes is read for custom graphs alone, got 3 for x"),
         ({"split_seed": 3}, "benchmark", "split_seed is read for custom graphs alone, got 3 for x"),
     ],
@@ -43,7 +47,7 @@ def test_what_is_left_after_leaving_out_is_read(kind: Format) -> None:
     check_read(DataOptions(), kind, "x")
     kept = only_read(ALL, kind)
     check_read(kept, kind, "x")
-    assert kept.is_undirected == (kind == "folder")
+    assert kept.undirected == (kind == "folder")
     assert kept.smiles == ("formula" if kind == ".csv" else "smiles")
     assert kept.split_seed == (0 if kind == "benchmark" else 3)
 
@@ -61,6 +65,6 @@ def test_a_path_tells_the_format(tmp_path: Path) -> None:
 
 def test_files_are_opened_by_the_options_that_they_read(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "three.npz")
-    with pytest.raises(UserError, match=rf"is_undirected is read for .* got True for {path}"):
+    with pytest.raises(UserError, match=rf"undirected is read for .* got True for {path}"):
         open_custom(path, DataOptions(undirected=True), tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["three.npz"]

@@ -348,7 +348,7 @@ class CustomData:
     columns: GraphColumns
     features: Features
     task: Task
-    names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
     """Classes by their number; or, where labels are not classes, the label columns."""
 
 

@@ -59,7 +59,7 @@ class CustomStore:
     """What a model reads of nodes and edges."""
     task: Task
     """What is predicted: level, width, loss and metric."""
-    names: tuple[str, ...]
+    class_names: tuple[str, ...]
     """Classes by their number; or, where labels are not classes, the label columns."""
     recipe: dict[str, Any]
     """What the graphs depend on: contents of the files and how they are read, not the split."""
@@ -104,7 +104,7 @@ def open_custom(
         own = read()
         # Written before the graphs are, so that whoever finds them finds this.
         write_json(about, {"features": asdict(own.features), "task": asdict(own.task),
-                           "names": list(own.names)})  # fmt: skip
+                           "names": list(own.class_names)})  # fmt: skip
         return own.columns
 
     def opened(anew: bool) -> tuple[GraphStore, Features, Task, tuple[str, ...]]:
@@ -141,7 +141,7 @@ def inspect_custom(
         own, folder = read(), (data_dir or default_data_dir()) / OWN
         store = _with_split(GraphStore(own.columns), options)
         recipe = _recipe(path, options, files)
-        return CustomStore(store, own.features, own.task, own.names, recipe, folder), False
+        return CustomStore(store, own.features, own.task, own.class_names, recipe, folder), False
 
 
 def is_custom(path: Path | str) -> bool:

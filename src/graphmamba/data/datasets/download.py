@@ -327,7 +327,7 @@ def _fetch(dataset: Any) -> None:
     """
     if all(Path(path).exists() for path in dataset.raw_paths):
         return
-    root, place = dataset.root, Path(dataset.raw_dir)
+    data_dir, place = dataset.root, Path(dataset.raw_dir)
     place.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".download-", dir=place.parent) as partial:
         dataset.root = partial
@@ -340,7 +340,7 @@ def _fetch(dataset: Any) -> None:
         except BROKEN as error:
             raise UserError(f"{dataset.name} cannot be downloaded: {error}") from error
         finally:
-            dataset.root = root
+            dataset.root = data_dir
         if place.exists():
             shutil.rmtree(place)
         fetched.rename(place)
