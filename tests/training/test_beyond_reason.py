@@ -43,6 +43,7 @@ def peak() -> float:
             "split_sizes of test must be at most 1000000, got 1000000000",
         ),
         ({"head.layers": 10**9}, "head.layers must be at most 1000"),
+        ({"encoder.stable_gate_eigenvectors": 10**9}, "gate_eigenvectors must be at most 100000"),
         ({"model.ordering.eval_samples": 10**9}, "eval_samples must be at most 1000"),
     ],
 )

@@ -109,6 +109,7 @@ MOST = {
     "train_samples": 1000,
     "eval_samples": 1000,
     "num_eigenvectors": 10**5,
+    "stable_gate_eigenvectors": 10**5,
     "walk_length": 10**5,
     "expander_degree": 10**5,
     "virtual_nodes": 10**5,
