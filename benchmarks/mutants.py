@@ -372,6 +372,9 @@ class Runner:
     def _note(self, mutant: Mutant, tests: int, answer: Any) -> None:
         # a process that ended without an answer ran out of time or memory, or crashed
         noticed_by = "it ends, or does not" if answer is None else answer["failed"]
+        if answer and "error" in answer:
+            sys.stderr.write(f"\ncannot be tried: {mutant}: {answer['error']}\n")
+            return
         self.found.append({"mutant": asdict(mutant), "tests": tests, "noticed_by": noticed_by})
         told = "." if noticed_by else f"\nsurvives {tests} tests: {mutant.file}: {mutant.after}\n"
         sys.stderr.write(told)
@@ -379,7 +382,10 @@ class Runner:
     def _try(
         self, session: pytest.Session, mutant: Mutant, items: Sequence[pytest.Item]
     ) -> dict[str, Any]:
-        apply(mutant)
+        try:
+            apply(mutant)
+        except Exception as error:
+            return {"failed": None, "error": repr(error)}
         return {"failed": first_failure(session, items)}
 
 
