@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphmamba.commands.overrides import entries_of
+from graphmamba.commands.arguments import entries_of
 from graphmamba.errors import UserError
 from graphmamba.parse import OTHER_NAMES, numbers_in, similar, words_among
 from graphmamba.training.experiment import Experiment, RunOptions
@@ -59,7 +59,7 @@ def test_other_numbers_are_rejected(text: str) -> None:
         ("train.epochs", "train.epochs"),
         ("dropout", "model.dropout"),
         ("attention.dropout", "model.attention.dropout"),
-        ("layerz", "model.layers"),
+        ("layrs", "model.layers"),
         ("num_layers", "model.layers"),
         ("encoder.heads", "encoder.laplacian.heads"),
         ("batch", "train.batch_size"),

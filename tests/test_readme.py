@@ -109,7 +109,6 @@ def test_commands_run(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("jsonargparse")
     if "DIR" in words and not DATA.is_dir():
         pytest.skip("needs benchmark files: set GRAPHMAMBA_DATA")
     words = [str(DATA) if word == "DIR" else word for word in words]

@@ -2,20 +2,14 @@
 
 import os
 import select
-import shutil
 import sys
-from argparse import ArgumentError
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from inspect import Parameter, signature
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from graphmamba import __version__
 from graphmamba.errors import ElsewhereError, UserError
-
-if TYPE_CHECKING:
-    from graphmamba.commands.overrides import Entries
 
 
 @dataclass(frozen=True)
@@ -104,8 +98,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         finally:
             # what nobody reads is found out here, and not when Python has no more say in it
             sys.stdout.flush()
-    except ArgumentError as error:
-        _reject(error.message)
     except ElsewhereError:
         sys.exit(2)
     except BrokenPipeError as error:
@@ -122,82 +114,11 @@ def _run(name: str, arguments: list[str]) -> None:
     # PyTorch reads this when it is imported. Threads that spin while they wait take the cores from
     # those that work: beside other programs a step took ten times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from jsonargparse import ArgumentParser
-
-    from graphmamba.commands.overrides import explain, take
+    from graphmamba.commands.arguments import Parser
 
     command = COMMANDS[name]
     function = command.load()
-    entries = _entries(function)
-    parser = ArgumentParser(prog=f"graphmamba {name}", exit_on_error=False)
-    parser.add_function_arguments(function, skip=set(entries))
-    if {"-h", "--help"} & set(arguments):
-        width = min(shutil.get_terminal_size().columns, 100) - 2
-        parts = [_as_typed(command, function, parser.format_help())]
-        parts += [explain(each, width) for each in entries.values()]
-        sys.stdout.write("\n".join(parts))
-        sys.exit(0)
-    options = [each.rstrip("_") for each in signature(function).parameters if each not in entries]
-    given, left = take(arguments, entries, options)
-    parsed = parser.parse_args(_spell_out(command, function, left))
-    function(**parser.instantiate(parsed).as_dict(), **given)
-
-
-def _entries(function: Callable[..., None]) -> dict[str, "Entries"]:
-    """Parameters that take entries of a dataclass, which stand on the command line one by one."""
-    from graphmamba.commands.overrides import Entries
-
-    marks = {
-        each.name: getattr(each.annotation, "__metadata__", ())
-        for each in signature(function).parameters.values()
-    }
-    return {name: mark[0] for name, mark in marks.items() if mark and isinstance(mark[0], Entries)}
-
-
-def _first(command: Command, function: Callable[..., None]) -> str:
-    """The parameter that may come without its name."""
-    parameters = signature(function).parameters.values()
-    needed = [each.name for each in parameters if each.default is Parameter.empty]
-    return command.first or next(iter(needed), "")
-
-
-def _spell_out(command: Command, function: Callable[..., None], arguments: list[str]) -> list[str]:
-    """Write arguments as the parser wants them.
-
-    A switch may stand by itself: `--json` means `--json=true`. One parameter may come first
-    without its name: `mnist` means `--name=mnist`. A parameter called `from_`, because `from` is
-    Python's own word, is the option `--from`.
-    """
-    parameters = list(signature(function).parameters.values())
-    switches = {f"--{each.name}" for each in parameters if each.annotation is bool}
-    keywords = {each.name.rstrip("_"): each.name for each in parameters if each.name[-1] == "_"}
-    spelled: list[str] = []
-    for word in arguments:
-        option, equals, value = word.partition("=")
-        name = keywords.get(option.removeprefix("--")) if option.startswith("--") else None
-        whole = f"--{name}{equals}{value}" if name else word
-        if word in {"true", "false"} and spelled and spelled[-1].removesuffix("=true") in switches:
-            spelled[-1] = f"{spelled[-1].removesuffix('=true')}={word}"
-        else:
-            spelled.append(f"{whole}=true" if whole in switches else whole)
-    first = _first(command, function)
-    if first and spelled and not spelled[0].startswith("-"):
-        spelled[0] = f"--{first}={spelled[0]}"
-    return spelled
-
-
-def _as_typed(command: Command, function: Callable[..., None], text: str) -> str:
-    """Show options in a help text as `_spell_out` takes them."""
-    first = _first(command, function)
-    typed = {f"--{first} {first.upper()}": first.upper()} if first else {}
-    for name in (each for each in signature(function).parameters if each[-1] == "_"):
-        bare = name.rstrip("_")
-        typed[f"--{name} {name.upper()}"] = f"--{bare} {bare.upper()}"
-    for written, shown in typed.items():
-        # In the list of options the column of explanations stays where it is.
-        text = text.replace(f"\n  {written} ", f"\n  {shown:{len(written)}} ")
-        text = text.replace(written, shown)
-    return text
+    function(**Parser(f"graphmamba {name}", function, command.first).read(arguments))
 
 
 def _answer_without_command(words: list[str]) -> str:

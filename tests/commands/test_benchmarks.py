@@ -33,7 +33,7 @@ def test_tables_show_every_shipped_model(
     columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    main(["benchmarks", "--json=false"])
+    main(["benchmarks", "--no-json"])
     shown = capsys.readouterr().out
     words = Counter(shown.split())
     totals = Counter(

@@ -18,8 +18,6 @@ from tests.helpers.commands import scored
 from tests.helpers.own_files import write_rings
 from tests.test_cli import status_of
 
-pytest.importorskip("jsonargparse")
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -90,7 +88,7 @@ def test_a_split_becomes_a_file(run: Path, capsys: pytest.CaptureFixture[str]) -
     assert {row["graph"] for row in rows} == {"9", "10", "11", "12"}
     assert list(rows[0]) == ["graph", "node", "class", "p_host", "p_pattern", "std"]
     assert all(0 <= float(row["std"]) < 0.5 for row in rows)
-    main(["predict", str(run), "--std", "false", "--output", "plain.csv"])
+    main(["predict", str(run), "--no-std", "--output", "plain.csv"])
     assert "std" not in Path("plain.csv").read_text()
 
 

@@ -24,8 +24,6 @@ from tests.helpers.own_files import write_graphs, write_rings, write_rows
 from tests.helpers.synthetic import synthetic_graphs
 from tests.test_cli import status_of
 
-pytest.importorskip("jsonargparse")
-
 
 def own_model(features: Features, columns: tuple[str, ...] = ()) -> str:
     """A file of weights for custom graphs with tastes, whose feature columns may have names."""

@@ -19,8 +19,6 @@ from tests.helpers.raw_files import write_malnet
 from tests.helpers.typecheck import typecheck_off
 from tests.test_cli import status_of
 
-pytest.importorskip("jsonargparse")
-
 NARROW = ["--model.channels", "8", "--model.layers", "1"]
 SMALL = ["--split_sizes", "8,4,4", *NARROW, "--train.batch_size", "4"]
 FILES = {
@@ -351,7 +349,7 @@ def test_targets_from_arrays_and_labels_in_no_file() -> None:
         ),
         (
             ["--split_sizes", "1,2,3"],
-            "split_sizes must be null for custom graphs, which are not drawn, got (1, 2",
+            "split_sizes must be null for custom graphs, which are not generated, got (1, 2",
         ),
     ],
 )

@@ -20,8 +20,6 @@ from tests.data.custom.test_open import write_folder, write_npz
 from tests.helpers.own_files import write_rings, write_rows
 from tests.helpers.raw_files import write_malnet
 
-pytest.importorskip("jsonargparse")
-
 
 def two_graphs() -> GraphColumns:
     """A path of four nodes, one way; two nodes without edges."""

@@ -64,7 +64,6 @@ def test_evaluating_published_weights_gives_the_score_on_their_card(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip("jsonargparse")
     from graphmamba.cli import main
 
     out = tmp_path / "weights[a]"

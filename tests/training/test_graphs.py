@@ -150,7 +150,6 @@ def test_an_empty_name_of_a_folder_is_rejected(
 def test_graphs_from_python_are_looked_for_in_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("jsonargparse")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path / "root"))
     made, store = take_graphs(rings(), experiment())

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from graphmamba.cli import main
-from graphmamba.commands.overrides import Entries, take
+from graphmamba.commands.arguments import Parser
+from graphmamba.commands.train import train
 from graphmamba.errors import UserError
 from graphmamba.parse import read_yaml, words_in
-from graphmamba.training.experiment import RunOptions, TrainConfig, load_experiment
+from graphmamba.training.experiment import load_experiment
 from graphmamba.training.run_dir import read_config
 from tests.helpers.typecheck import typecheck_off
 
@@ -62,10 +63,10 @@ def test_plain_yaml_means_what_it_did() -> None:
 
 @pytest.mark.parametrize("text", ["0x_", "!!int foo", "[" * 100_000, "&a [*a]", "9" * 5000])
 def test_odd_words_are_rejected_on_the_command_line_too(text: str) -> None:
-    with pytest.raises(UserError, match=r"--epochs must be int, got"):
-        take(["--epochs", text], {"train": Entries(TrainConfig, "")}, [])
+    with pytest.raises(UserError, match=r"--train.epochs must be int, got"):
+        Parser("train", train).read(["--train.epochs", text])
     with pytest.raises(UserError, match=r"words such as a,b|one of"):
-        take(["--loggers", f"[{text}]]"], {"options": Entries(RunOptions, "")}, [])
+        Parser("train", train).read(["--loggers", f"[{text}]]"])
 
 
 def test_words_nested_deeply_are_no_words() -> None:

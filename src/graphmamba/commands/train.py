@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from graphmamba.commands.overrides import Entries
+from graphmamba.commands.arguments import Entries
 from graphmamba.commands.printing import is_first_process, say
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.custom.open import is_custom

@@ -36,7 +36,6 @@ def test_every_example_runs_and_prints_what_it_says(capsys: pytest.CaptureFixtur
 
 
 def test_its_commands_show_train_and_score_its_example(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("jsonargparse")
     pytest.importorskip("matplotlib")
     blocks = re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]

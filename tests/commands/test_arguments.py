@@ -1,15 +1,17 @@
-"""Entries of a dataclass from words: found by dotted key, typed, and explained."""
+"""Arguments of commands: found by name or dotted key, typed, and explained."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
 
-from graphmamba.commands.overrides import Entries, entries_of, explain, take
+from graphmamba.commands.arguments import Entries, Parser, entries_of
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, RunOptions
 
-GIVEN = {"options": Entries(RunOptions, "the run"), "overrides": Entries(Experiment, "the rest")}
+Given = Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,32 @@ class Outer:
     something."""
 
 
-def taken(words: str, kind: type = Outer) -> dict[str, object]:
-    values, left = take(words.split(), {"it": Entries(kind, "it")}, ())
-    assert left == []
-    return values["it"]
+def outer(it: Annotated[Given, Entries(Outer, "it")]) -> None:
+    """Take the keys of a dataclass."""
+
+
+def command(
+    name: str | None = None,
+    from_: Path | None = None,
+    label: list[str] | str | None = None,
+    json: bool = False,
+    options: Annotated[Given, Entries(RunOptions, "the run")] = {},  # noqa: B006
+    overrides: Annotated[Given, Entries(Experiment, "the experiment")] = {},  # noqa: B006
+) -> None:
+    """Do something, 100 % sure.
+
+    Args:
+        name: What it is done to.
+        from_: Where it is.
+        label: What it is called.
+        json: Whether it is said.
+        options: See below.
+        overrides: See below.
+    """
+
+
+def taken(words: str) -> dict[str, object]:
+    return Parser("test", outer).read(words.split())["it"]
 
 
 def test_fields_of_fields_are_listed_with_defaults_and_words() -> None:
@@ -85,8 +109,9 @@ def test_words_become_values(words: str, values: dict[str, object]) -> None:
         ("--mode sideways", "--mode must be one of 'on', 'off', got 'sideways'"),
         ("--shares 1", "--shares must have 2 entries"),
         ("--shares a,b", "--shares must be a number, got 'a'"),
-        ("--inner.width", "--inner.width must be followed by a value, got none"),
-        ("--inner.width --mode on", "--inner.width must be followed by a value, got none"),
+        ("--inner.width", "argument --inner.width: expected one argument"),
+        ("--inner.width --mode on", "argument --inner.width: expected one argument"),
+        ("surplus", "no argument 'surplus' is expected"),
         ("--maybe 3", "--maybe must hold keys and values, got 3"),
     ],
 )
@@ -95,23 +120,30 @@ def test_mistakes_are_named(words: str, told: str) -> None:
         taken(words)
 
 
-def test_other_words_stay_and_groups_are_kept_apart() -> None:
-    words = "mnist --run_dir here --max-time 5 --model.layers 6 --split_sizes 4,2,2 --print-config"
-    values, left = take(words.split(), GIVEN, ("run_dir", "print_config"))
-    assert left == ["mnist", "--run_dir", "here", "--print_config"]
-    assert values == {
+def test_arguments_of_a_function_stand_beside_keys() -> None:
+    words = "--from here --max-time 5 mnist --model.layers 6 --split_sizes 4,2,2 --json --label a,b"
+    assert Parser("test", command, "name").read(words.split()) == {
+        "name": "mnist",
+        "from_": Path("here"),
+        "label": ["a", "b"],
+        "json": True,
         "options": {"max_time": 5},
         "overrides": {"model.layers": 6, "split_sizes": "4,2,2"},
     }
+    assert Parser("test", command, "name").read(["--no-json"])["json"] is False
 
 
-def test_every_key_of_the_experiment_is_explained() -> None:
-    text = explain(GIVEN["overrides"], width=90)
-    for key, entry in entries_of(Experiment).items():
-        assert f"--{key} " in text
-        assert entry.about, key
+def test_every_key_is_explained() -> None:
+    text = " ".join(Parser("test", command, "name").format_help().split())
+    assert text.startswith("usage: test [NAME] [--OPTION VALUE ...] Do something, 100 % sure.")
+    for word in (
+        "NAME What it is done to.",
+        "--from PATH Where it is.",
+        "--label STR,...|STR What",
+    ):
+        assert word in text
+    for kind in (Experiment, RunOptions):
+        for key, entry in entries_of(kind).items():
+            assert f"--{key} " in text
+            assert entry.about, key
     assert "data.features" not in text
-    explanations = [line for line in text.splitlines() if line.startswith("   ")]
-    assert max(map(len, explanations)) <= 90
-    for entry in entries_of(RunOptions).values():
-        assert entry.about
