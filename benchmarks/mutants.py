@@ -499,7 +499,7 @@ def apply(mutant: Mutant) -> None:
     changed = [
         each
         for each in gc.get_objects()
-        if isinstance(each, FunctionType)
+        if type(each) is FunctionType  # proxies of other kinds warn when they are asked
         and each.__code__.co_filename == path
         and each.__code__.co_qualname == mutant.function
     ]
