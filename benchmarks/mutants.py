@@ -19,6 +19,7 @@ import contextlib
 import gc
 import importlib
 import json
+import math
 import os
 import random
 import resource
@@ -174,7 +175,17 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300, help="mutants to draw")
     parser.add_argument("--seed", type=int, default=0, help="of the drawing")
     parser.add_argument("--workers", type=int, default=2, help="mutants at a time")
-    parser.add_argument("--survivors-of", type=Path, help="only those that a record says survive")
+    parser.add_argument(
+        "--known",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="RECORD",
+        help="records of mutants that were noticed: they are not tried again",
+    )
+    parser.add_argument("--minutes", type=float, default=math.inf, help="then begin no other")
+    parser.add_argument("--only", default="", help="those whose file begins so")
+    parser.add_argument("--tests", nargs="*", default=TESTS, help="where tests are")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/mutants.json")
     parser.add_argument("--calls", type=Path, help="keeps which tests call what, for another run")
     parser.add_argument("--commit", help="names the commit where the copy has no history")
@@ -185,33 +196,40 @@ def main() -> None:
         LIST.write_text(json.dumps([asdict(each) for each in drawn], indent=1) + "\n", "utf-8")
         return
     mutants = [Mutant(**each) for each in json.loads(LIST.read_text(encoding="utf-8"))]
-    if options.survivors_of:
-        record = json.loads(options.survivors_of.read_text(encoding="utf-8"))
-        wanted = [each["mutant"] for each in record["mutants"] if each["noticed_by"] is None]
-        mutants = [each for each in mutants if asdict(each) | {"equivalent": ""} in wanted]
+    mutants = [each for each in mutants if each.file.startswith(options.only)]
+    known = [
+        each
+        for record in options.known
+        for each in json.loads(record.read_text(encoding="utf-8"))["mutants"]
+        if each["noticed_by"] and Mutant(**each["mutant"]) in mutants
+    ]
+    noticed_before = {Mutant(**each["mutant"]) for each in known}
+    left = [each for each in mutants if each not in noticed_before]
     with tempfile.TemporaryDirectory() as place:
-        runner = Runner(mutants, options.workers, options.calls or Path(place) / "calls.json")
+        calls = options.calls or Path(place) / "calls.json"
+        runner = Runner(left, options.workers, options.minutes, calls)
         words = ["-p", "no:terminal", "-p", "no:cacheprovider", "-m", "not slow", "-k", SLOW]
-        status = pytest.main([*words, "--basetemp", place + "/t", *TESTS], plugins=[runner])
+        status = pytest.main([*words, "--basetemp", place + "/t", *options.tests], plugins=[runner])
     if status != pytest.ExitCode.OK:
         raise SystemExit(f"the tests could not be collected: {status!r}")
-    noticed = sum(each["noticed_by"] is not None for each in runner.found)
+    found = [*known, *runner.found]
+    noticed = sum(each["noticed_by"] is not None for each in found)
     left_out = [asdict(each) for each in mutants if each.equivalent]
     gone = sum(not each.is_there() for each in mutants)
     write_json(
         options.out,
         {
             "environment": describe(torch.device("cpu"), options.commit),
-            "mutants_tried": len(runner.found),
+            "mutants_tried": len(found),
             "no_longer_there": gone,
             "noticed": noticed,
-            "rate": noticed / max(1, len(runner.found)),
+            "rate": noticed / max(1, len(found)),
             "tests_that_fail_or_are_slow_without_mutants": runner.failing,
-            "mutants": runner.found,
+            "mutants": found,
             "equivalent": left_out,
         },
     )
-    sys.stdout.write(f"{noticed} of {len(runner.found)} noticed\n")
+    sys.stdout.write(f"{noticed} of {len(found)} noticed\n")
 
 
 def draw(count: int, seed: int) -> list[Mutant]:
@@ -324,12 +342,16 @@ class Runner:
     Args:
         mutants: What to try.
         workers: How many at a time.
+        minutes: After which no other is begun.
         calls: File that says which tests call which functions; made where it is not there.
     """
 
-    def __init__(self, mutants: Sequence[Mutant], workers: int, calls: Path) -> None:
+    def __init__(
+        self, mutants: Sequence[Mutant], workers: int, minutes: float, calls: Path
+    ) -> None:
         self._mutants = [each for each in mutants if not each.equivalent and each.is_there()]
         self._workers, self._calls = workers, calls
+        self._end = time.monotonic() + 60 * minutes
         self.found: list[dict[str, Any]] = []
         self.failing: list[str] = []
 
@@ -349,6 +371,8 @@ class Runner:
         traced = {name: traced[name] for name in traced if name in items}
         pending, running = list(reversed(self._mutants)), {}
         while pending or running:
+            if time.monotonic() > self._end:
+                pending.clear()
             while pending and len(running) < self._workers:
                 mutant = pending.pop()
                 names = covering(mutant, traced)
