@@ -291,7 +291,7 @@ def nodes_within(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
                     continue
                 own = name
                 is_function = isinstance(each, ast.FunctionDef)
-                if not inside and (is_function or isinstance(each, ast.ClassDef)):
+                if not inside and isinstance(each, ast.FunctionDef | ast.ClassDef):
                     own = f"{name}.{each.name}".lstrip(".")
                 if inside or is_function:
                     yield own, each
@@ -362,14 +362,14 @@ class Runner:
         for file in sorted({each.file for each in self._mutants}):
             name = f"graphmamba.{file.removesuffix('.py').replace('/', '.')}"
             importlib.import_module(name.removesuffix(".__init__"))
-        gc.freeze()
         if not self._calls.exists():
             finish(*start(lambda: trace(session, self._calls), seconds=3600))
         traced = json.loads(self._calls.read_text(encoding="utf-8"))
         self.failing = [name for name, each in traced.items() if each["failed"]]
         items = {item.nodeid: item for item in session.items}
         traced = {name: traced[name] for name in traced if name in items}
-        pending, running = list(reversed(self._mutants)), {}
+        pending = list(reversed(self._mutants))
+        running: dict[int, tuple[tuple[int, int], Mutant, int, float]] = {}
         while pending or running:
             if time.monotonic() > self._end:
                 pending.clear()
@@ -503,7 +503,8 @@ def covering(mutant: Mutant, traced: dict[str, Any], budget: float = 30.0) -> li
         for name, each in traced.items()
         if not each["failed"] and (key in each["calls"] or key in each["shared"])
     ]
-    chosen, spent = [], 0.0
+    chosen: list[str] = []
+    spent = 0.0
     for _, _, seconds, name in sorted(candidates):
         if not chosen or spent + seconds <= budget:
             chosen.append(name)
@@ -527,6 +528,8 @@ def apply(mutant: Mutant) -> None:
         and each.__code__.co_filename == path
         and each.__code__.co_qualname == mutant.function
     ]
+    if not changed:
+        raise ValueError(f"no function {mutant.function} of {mutant.file} is there")
     for each in changed:
         each.__code__ = codes[each.__code__.co_qualname, each.__code__.co_firstlineno]
     # defaults are made where a function is, not in it
