@@ -11,6 +11,7 @@ from graphmamba.nn.config import (
     RandomWalkConfig,
     ResidualConfig,
 )
+from graphmamba.nn.model import build_layers
 from tests.helpers.typecheck import typecheck_off
 
 
@@ -28,3 +29,11 @@ from tests.helpers.typecheck import typecheck_off
 def test_values_of_another_type_are_rejected(kind: type, field: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=field):
         kind(**{field: "x"})
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2])
+def test_an_expander_of_one_permutation_is_attended_along(degree: int) -> None:
+    attention = AttentionConfig(expander_degree=degree)
+    config = ModelConfig(channels=8, global_model="exphormer", attention=attention)
+    (stack,) = build_layers(config)
+    assert stack.has_expander == (degree > 0)
