@@ -408,9 +408,9 @@ class Runner:
     ) -> dict[str, Any]:
         try:
             apply(mutant)
+            return {"failed": first_failure(session, items)}
         except Exception as error:
             return {"failed": None, "error": repr(error)}
-        return {"failed": first_failure(session, items)}
 
 
 def start(work: Callable[[], Any], seconds: int = SECONDS) -> tuple[int, int]:
@@ -449,7 +449,8 @@ def finish(child: int, pipe: int, is_late: bool = False) -> Any:
 
 def first_failure(session: pytest.Session, items: Sequence[pytest.Item]) -> str | None:
     """Run tests until one fails, and name it."""
-    for item, following in zip(items, [*items[1:], None], strict=True):
+    for place, item in enumerate(items):
+        following = items[place + 1] if place + 1 < len(items) else None
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.testsfailed:
             return item.nodeid
