@@ -109,7 +109,7 @@ with torch.no_grad():
 BACKENDS = [
     "aot_eager",
     # Needs a C++ compiler, and the time that it takes.
-    pytest.param("inductor", marks=pytest.mark.slow),
+    pytest.param("inductor", marks=pytest.mark.thorough),
 ]
 
 
@@ -123,7 +123,7 @@ def test_one_compiled_layer_serves_all_sizes(backend: str) -> None:
     [
         ("transformer", "gcn"),
         pytest.param(
-            ("performer", "bigbird", "exphormer", "gatedgcn", "gine"), marks=pytest.mark.slow
+            ("performer", "bigbird", "exphormer", "gatedgcn", "gine"), marks=pytest.mark.thorough
         ),
     ],
     ids=" ".join,

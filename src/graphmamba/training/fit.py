@@ -321,8 +321,10 @@ def _compile(state: RunState, step: TrainStep) -> None:
     why_not = compile_now(models, step.warm_up)
     if why_not is None:
         return
-    if "on" in (state.options.compile, state.options.cuda_graph):
-        raise UserError(f"compile must be 'off', since torch.compile failed: {why_not}")
+    if state.options.cuda_graph == "on":
+        raise UserError(
+            f"cuda_graph must be 'auto' or 'off', since torch.compile failed: {why_not}"
+        )
     warnings.warn(f"torch.compile failed, and the run goes on without: {why_not}", stacklevel=2)
 
 

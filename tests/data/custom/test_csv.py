@@ -46,7 +46,7 @@ def test_rows_of_a_graph_need_not_stand_together(tmp_path: Path) -> None:
     assert columns.graphs["y"].tolist() == [1, 0]
     assert columns.split is not None
     assert columns.split.tolist() == [0, 2]
-    assert own.names == ("bad", "good")
+    assert own.class_names == ("bad", "good")
     assert own.task == Task("graph", 2, "cross_entropy", "accuracy", classes=2)
     assert (own.features.node_columns, own.features.edge_columns) == (2, 1)
 

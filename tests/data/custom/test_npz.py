@@ -46,7 +46,7 @@ def test_arrays_become_columns(tmp_path: Path) -> None:
     assert columns.graphs["y"].tolist() == [1, 0]
     assert columns.split is not None
     assert columns.split.tolist() == [0, 2]
-    assert own.names == ("0", "1")
+    assert own.class_names == ("0", "1")
     assert own.task == Task("graph", 2, "cross_entropy", "accuracy", classes=2)
     assert (own.features.node_columns, own.features.edge_columns) == (2, 1)
 
@@ -117,7 +117,7 @@ def test_what_is_stated_counts(tmp_path: Path) -> None:
     assert read_npz(path, level="node").task.level == "node"
     assert read_npz(path, LabelRule("regression")).task.loss == "l1"
     assert read_npz(path, LabelRule(classes=5)).task.outputs == 5
-    assert read_npz(path, LabelRule(classes=("a", "b"))).names == ("a", "b")
+    assert read_npz(path, LabelRule(classes=("a", "b"))).class_names == ("a", "b")
 
 
 @pytest.mark.parametrize(

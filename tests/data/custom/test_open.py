@@ -56,7 +56,7 @@ def test_a_folder_is_all_that_training_needs(tmp_path: Path) -> None:
     own = open_custom(write_folder(tmp_path / "fruit"), TASTE, tmp_path / "sets")
     assert own.features == Features("numbers", 1)
     assert own.task == Task("graph", 2, "cross_entropy", "accuracy", classes=2)
-    assert own.names == ("sour", "sweet")
+    assert own.class_names == ("sour", "sweet")
     assert own.store.source == "read from fruit"
     assert [len(own.store.split_ids(part)) for part in ("train", "validation", "test")] == [7, 1, 1]
     batch = own.store.batch(torch.tensor([1, 0]))
@@ -81,8 +81,8 @@ def test_what_is_kept_is_opened_without_reading(
     never_read(monkeypatch)
     for (path, options), before in zip(given.items(), first, strict=True):
         again = open_custom(path, options, tmp_path / "sets")
-        assert (again.features, again.task, again.names) == (
-            before.features, before.task, before.names,
+        assert (again.features, again.task, again.class_names) == (
+            before.features, before.task, before.class_names,
         )  # fmt: skip
         assert torch.equal(again.store.split_ids("train"), before.store.split_ids("train"))
         assert torch.equal(again.store[2].y, before.store[2].y)
@@ -103,7 +103,7 @@ def test_other_content_or_options_are_read_anew(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "fruit")
     open_custom(folder, TASTE, tmp_path)
     write_folder(folder, GRAPHS.replace("sour", "bitter"))
-    assert open_custom(folder, TASTE, tmp_path).names == ("bitter", "sweet")
+    assert open_custom(folder, TASTE, tmp_path).class_names == ("bitter", "sweet")
     stated = DataOptions(target=("taste",), classes=("sweet", "bitter", "salty"), undirected=True)
     own = open_custom(folder, stated, tmp_path)
     assert own.task.outputs == 3
@@ -117,7 +117,7 @@ def test_molecules_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     options = DataOptions(target="heavy", smiles="formula")
     own = open_custom(path, options, tmp_path)
     assert own.features.nodes == "atoms"
-    assert own.names == ("heavy",)
+    assert own.class_names == ("heavy",)
     assert own.store.split_ids("test").tolist() == [1]
     never_read(monkeypatch)
     assert open_custom(path, options, tmp_path).store[0].num_nodes == 3
@@ -179,7 +179,7 @@ def test_what_is_kept_and_damaged_is_made_again(
     for file in (tmp_path / "own").glob(kept):
         damage(file)
     again = open_custom(path, data_dir=tmp_path).with_columns(asked)
-    assert (again.task, again.names) == (before.task, ("y0",))
+    assert (again.task, again.class_names) == (before.task, ("y0",))
     assert torch.equal(again.store.batch(torch.arange(2)).random_walk, expected)
 
 
