@@ -4,6 +4,7 @@ A preset is `presets/DATASET/MODEL.yaml`; it holds what differs from the default
 line that names the row.
 """
 
+import errno
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -128,6 +129,7 @@ MOST = {
     "train_samples": 1000,
     "eval_samples": 1000,
     "num_eigenvectors": 10**5,
+    "stable_gate_eigenvectors": 10**5,
     "walk_length": 10**5,
     "expander_degree": 10**5,
     "virtual_nodes": 10**5,
@@ -451,6 +453,8 @@ def load_run_config(name: str | Path, overrides: Mapping[str, object] | None = N
     check_is("overrides", overrides, Mapping | None)
     path = _path_of(name)
     try:
+        if path.is_fifo():
+            raise OSError(errno.EINVAL, "a pipe, which would be waited for")
         content = read_yaml(path.read_text(encoding="utf-8"), str(path)) or {}
     except OSError as error:
         raise UserError(
