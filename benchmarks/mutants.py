@@ -50,14 +50,14 @@ FILES = (
     "ops/*/reference.py", "nn/*.py", "ordering/*.py", "training/*.py", "data/custom/*.py",
 )  # fmt: skip
 ELSEWHERE = (
-    "ordering/fused.py", "ordering/fused_kernels.py", "training/cuda_graph.py",
+    "ordering/triton.py", "ordering/triton_kernels.py", "training/cuda_graph.py",
     "training/compile.py", "training/distributed.py", "training/console.py",
 )  # fmt: skip
 """Runs on a GPU, in processes of its own or on a terminal: not here."""
 TESTS = (
-    "tests/ops/batch_norm/test_batch_norm.py", "tests/ops/causal_conv1d/test_causal_conv1d.py",
-    "tests/ops/edge_attention/test_edge_attention.py", "tests/ops/gated_sum/test_gated_sum.py",
-    "tests/ops/selective_scan/test_selective_scan.py", "tests/nn", "tests/ordering",
+    "tests/ops/test_batch_norm.py", "tests/ops/test_causal_conv1d.py",
+    "tests/ops/test_edge_attention.py", "tests/ops/test_gated_sum.py",
+    "tests/ops/test_selective_scan.py", "tests/nn", "tests/ordering",
     "tests/data/custom", "tests/training", "tests/test_minimal.py", "tests/test_flushed.py",
     "tests/data/test_shares.py", "tests/data/datasets/test_sbm.py",
 )  # fmt: skip
