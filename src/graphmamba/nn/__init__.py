@@ -11,11 +11,13 @@ from graphmamba.nn.graph_mamba import GraphMambaBlock, GraphMambaGlobal, GraphMa
 from graphmamba.nn.mamba import MambaBlock, MambaConfig
 from graphmamba.nn.model import Backbone
 from graphmamba.nn.performer import Performer
+from graphmamba.nn.sage import SAGE
 
 __all__ = [
     "GCN",
     "GCNE",
     "GINE",
+    "SAGE",
     "Attention",
     "Backbone",
     "BigBird",

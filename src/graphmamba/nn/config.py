@@ -10,12 +10,12 @@ from graphmamba.nn.norm import NormName
 from graphmamba.ops.activation import Activation
 from graphmamba.ordering.policy import OrderPolicy
 
-LocalModelName = Literal["gatedgcn", "gcn", "gcne", "gine", "gin", "none"]
+LocalModelName = Literal["gatedgcn", "gcn", "gcne", "gine", "gin", "sage", "none"]
 LayerName = Literal["gps", "residual"]
 GlobalModelName = Literal["mamba", "transformer", "performer", "bigbird", "exphormer", "none"]
 LaplacianForm = Literal["deepset", "transformer"]
 RandomWalkForm = Literal["linear", "mlp"]
-NormalizeInputsName = Literal["none", "pascalvoc-sp", "coco-sp"]
+NormalizeInputsName = Literal["none", "train", "bag_of_words", "pascalvoc-sp", "coco-sp"]
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,14 @@ class EncoderConfig:
     stable_gate_eigenvectors: int = 0
     """Eigenvectors that modulate the gates of GatedGCN (equivariant-stable LapPE); 0 for none."""
     normalize_inputs: NormalizeInputsName = "none"
-    """Data set whose mean and deviation standardise the raw numbers, which must be its columns, or
-    such as mean the same."""
+    """`train`: raw numbers of nodes and edges are standardised by the training graphs and clamped;
+    `bag_of_words`: rows of nodes are scaled to sum 1, then divided by their root mean square; or
+    the data set whose mean and deviation standardise them, which must be its columns, or such as
+    mean the same."""
+    has_degree: bool = False
+    """Whether the logarithm of a node's degree is one more of its raw numbers."""
+    dropout: float = 0.0
+    """Rate on the raw numbers of the nodes."""
     has_edges: bool = True
     """Whether edges get rows of their own: GCN reads none."""
     has_node_norm: bool = False
@@ -172,6 +178,7 @@ class EncoderConfig:
         check_types(self)
         check_least("stable_gate_eigenvectors", self.stable_gate_eigenvectors, 0)
         check_least("pre_layers", self.pre_layers, 0)
+        check_fraction("encoder.dropout", self.dropout)
 
     @property
     def position_channels(self) -> int:

@@ -27,6 +27,7 @@ from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.heads import HEADS, HeadConfig
 from graphmamba.nn.parts import GlobalModel, LocalModel
 from graphmamba.nn.performer import Performer
+from graphmamba.nn.sage import SAGE
 from graphmamba.ops.edge_layout import lay_out_edges
 from graphmamba.ops.tensor_checks import check_float_type, check_membership, check_pairs, check_rows
 from graphmamba.ordering.permutation import NodeOrder, node_orders_of
@@ -219,6 +220,7 @@ LOCALS: dict[LocalModelName, Callable[[ModelConfig, bool], LocalModel | None]] =
     "gin": lambda config, _: GINE(
         config.channels, activation=config.activation, dropout=config.dropout, reads_edges=False
     ),
+    "sage": lambda config, _: SAGE(config.channels),
     "none": lambda _config, _has_gate: None,
 }
 MIXERS: dict[GlobalModelName, Callable[[ModelConfig, int], GlobalModel]] = {
@@ -334,7 +336,12 @@ def check_parts_fit(features: Features, model: ModelConfig, encoder: EncoderConf
             "reads a row for each edge, got False"
         )
     name = encoder.normalize_inputs
-    if name == "none":
+    if name == "bag_of_words" and features.nodes != "numbers":
+        raise UserError(
+            "encoder.normalize_inputs must be 'none' or 'train' where nodes are atoms, "
+            "got 'bag_of_words'"
+        )
+    if name in ("none", "train", "bag_of_words"):
         return
     wanted = [len(table[name].mean) for table in (NODE_STATISTICS, EDGE_STATISTICS)]
     found = [
