@@ -16,6 +16,8 @@ GlobalModelName = Literal["mamba", "transformer", "performer", "bigbird", "expho
 LaplacianForm = Literal["deepset", "transformer"]
 RandomWalkForm = Literal["linear", "mlp"]
 NormalizeInputsName = Literal["none", "train", "bag_of_words", "pascalvoc-sp", "coco-sp"]
+MEASURED: tuple[NormalizeInputsName, ...] = ("train", "bag_of_words")
+"""What follows the training graphs, and has to be measured before the first step."""
 
 
 @dataclass(frozen=True)

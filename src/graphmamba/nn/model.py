@@ -11,12 +11,19 @@ from torch_geometric.data import Data
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.batch import Topology, column, required, topology_of
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features, Task
+from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention, DenseLayout
 from graphmamba.nn.bigbird import BigBird, BlockPattern
-from graphmamba.nn.config import EncoderConfig, GlobalModelName, LocalModelName, ModelConfig
+from graphmamba.nn.config import (
+    MEASURED,
+    EncoderConfig,
+    GlobalModelName,
+    LocalModelName,
+    ModelConfig,
+)
 from graphmamba.nn.encoders import EDGE_STATISTICS, NODE_STATISTICS, GraphEncoder
 from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
@@ -76,6 +83,7 @@ class GraphMamba(nn.Module):
         check_parts_fit(features, model, encoder)
         self.features, self.task = features, task
         self.precompute = columns_read(model, encoder)
+        self.has_measured_inputs = encoder.normalize_inputs in MEASURED
         self.backbone = Backbone(
             GraphEncoder(features, model.channels, encoder),
             build_layers(model, has_stable_gate=encoder.stable_gate_eigenvectors > 0),
@@ -106,6 +114,12 @@ class GraphMamba(nn.Module):
         return self.head(
             x, topology if seeds is None else replace(topology, dropout_seed_override=seeds[-1])
         )
+
+
+    def measure_inputs(self, store: GraphStore) -> None:
+        """Take what scales raw inputs from the training graphs, where the encoder asks for it."""
+        if self.has_measured_inputs:
+            self.backbone.encoder.measure_inputs(store.batch(store.split_ids("train")))
 
 
 def columns_read(model: ModelConfig, encoder: EncoderConfig) -> Precompute:
@@ -341,7 +355,7 @@ def check_parts_fit(features: Features, model: ModelConfig, encoder: EncoderConf
             "encoder.normalize_inputs must be 'none' or 'train' where nodes are atoms, "
             "got 'bag_of_words'"
         )
-    if name in ("none", "train", "bag_of_words"):
+    if name == "none" or name in MEASURED:
         return
     wanted = [len(table[name].mean) for table in (NODE_STATISTICS, EDGE_STATISTICS)]
     found = [

@@ -77,6 +77,7 @@ class Bars(Silent):
             f"  {_graphs(start)} graphs · {start.parameters:,} parameters · {_device(start)} · "
             f"seed {start.options.seed} · {start.run_dir}\n"
             f"validation: {metric_title(start.metric)}"
+            + (f"\n{start.experiment.chosen}" if start.experiment.chosen else "")
         )
         # custom graphs and folders have names that may look like markup
         self._console.print(Text.assemble((start.experiment.dataset_info.title, "bold"), told))
@@ -172,6 +173,8 @@ class Lines(Silent):
             f"{metric_title(start.metric)}, {_device(start)}, seed {start.options.seed}, "
             f"to {start.run_dir}"
         )
+        if start.experiment.chosen:
+            _write(start.experiment.chosen)
 
     def on_epoch(self, record: EpochRecord) -> None:
         """Write the loss, the score of validation, and how long the rest will take."""

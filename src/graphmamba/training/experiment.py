@@ -57,6 +57,9 @@ class OptimConfig:
     `factor` where the validation loss has not improved for `patience` epochs; `constant`."""
     warmup: int = 5
     """Epochs of linear warm-up, for `cosine`."""
+    warmup_steps: int = 0
+    """Steps of linear warm-up in place of `warmup`, for `cosine`; the rate then falls step by
+    step; 0 counts epochs."""
     patience: int = 10
     """Epochs without a better validation loss, for `plateau`."""
     factor: float = 0.5
@@ -67,7 +70,7 @@ class OptimConfig:
     def __post_init__(self) -> None:
         check_types(self, "optim.")
         check_least("optim.patience", self.patience, 1)
-        for name in ("warmup", "weight_decay", "max_grad_norm", "min_lr"):
+        for name in ("warmup", "warmup_steps", "weight_decay", "max_grad_norm", "min_lr"):
             check_least(f"optim.{name}", getattr(self, name), 0)
         if not 0 < self.lr < float("inf"):
             raise UserError(f"optim.lr must be positive and finite, got {self.lr!r}")
@@ -89,6 +92,9 @@ class TrainConfig:
     ema_decay: float = 0.0
     """Decay per step of the moving average of the weights, which is then what is scored, chosen and
     kept in place of the weights themselves; 0 for none."""
+    early_stopping: int = 0
+    """Epochs without a better validation score after which to stop; 0 never does. The option of
+    the run of the same name comes first."""
     recalibrate_batch_norm: int = 0
     """Batches of training graphs from which BatchNorm statistics are computed before each epoch is
     scored; 0 scores with the running statistics."""
@@ -97,6 +103,7 @@ class TrainConfig:
         check_types(self, "train.")
         for name in ("batch_size", "epochs"):
             check_least(f"train.{name}", getattr(self, name), 1)
+        check_least("train.early_stopping", self.early_stopping, 0)
         check_least("train.recalibrate_batch_norm", self.recalibrate_batch_norm, 0)
         check_fraction("train.ema_decay", self.ema_decay)
 
@@ -159,6 +166,8 @@ class Experiment:
     """Optimizer and schedule of the learning rate."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """Batches, epochs and loss."""
+    chosen: str = ""
+    """What defaults were chosen for custom graphs, and why; empty where they were not."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -265,8 +274,9 @@ class RunOptions:
     """Whether the step is captured as CUDA graphs; `auto` does so on a GPU where it can be."""
     accumulate_grad_batches: int = 1
     """Batches whose gradients make one step."""
-    early_stopping: int = 0
-    """Epochs without a better validation score after which to stop; 0 never does."""
+    early_stopping: int | None = None
+    """Epochs without a better validation score after which to stop; 0 never does, null does as
+    `train.early_stopping` says."""
     max_time: float = math.inf
     """Seconds after which the run saves its state and stops."""
     checkpoint_every: float = 300.0
@@ -285,7 +295,8 @@ class RunOptions:
                 f"accumulate_grad_batches must be at most {MOST_BATCHES}, "
                 f"got {self.accumulate_grad_batches}"
             )
-        for name in ("early_stopping", "max_time", "checkpoint_every"):
+        check_least("early_stopping", self.early_stopping or 0, 0)
+        for name in ("max_time", "checkpoint_every"):
             check_least(name, getattr(self, name), 0)
         check_seed("seed", self.seed)
 

@@ -1,5 +1,6 @@
 """The graphs of an experiment: opened, taken from Python, and told from others."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,7 @@ from graphmamba.data.tables import LINKS
 from graphmamba.data.transforms.precompute import add_precomputed
 from graphmamba.errors import UserError
 from graphmamba.nn.model import columns_read
+from graphmamba.training.defaults import Size, default_experiment
 from graphmamba.training.experiment import Experiment
 
 
@@ -54,33 +56,63 @@ def open_data(
     return experiment, found.store
 
 
+def open_with_defaults(
+    data: DataSource,
+    size: Size = "auto",
+    given: Mapping[str, object] | None = None,
+    data_dir: Path | None = None,
+) -> tuple[Experiment, GraphStore]:
+    """Open custom graphs, and choose model and training by them.
+
+    Args:
+        data: Where they are, and how they are read.
+        size: Of the model.
+        given: What the user has said, by dotted key; all else is chosen.
+        data_dir: Where sets are kept; None for the default place.
+    """
+    found = open_custom(data.path, data.options, data_dir)
+    data = data.described(found.features, found.task, found.names)
+    experiment = default_experiment(data, found.store, size, given)
+    found = found.with_columns(columns_read(experiment.model, experiment.encoder))
+    experiment.check_loss()
+    return experiment, found.store
+
+
 def take_graphs(
     graphs: Graphs,
     experiment: Experiment | None = None,
     options: DataOptions | None = None,
+    size: Size = "auto",
 ) -> tuple[Experiment, GraphStore]:
     """Make a model's experiment about these graphs, and compute the columns that it reads.
 
     Args:
         graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, labels `y`, and perhaps their
             part as a word in `split`; in a list, a `DataLoader` or a `Batch`.
-        experiment: Model and training; None for Graph-Mamba with its defaults.
+        experiment: Model and training; None chooses them by the graphs.
         options: What labels are, and how graphs that name no part are split; None reads it off
             the graphs.
+        size: Of the model that is chosen, where no experiment is given.
     """
-    experiment, options = experiment or Experiment(), options or DataOptions()
-    check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
+    options = options or DataOptions()
+    check_is(
+        "experiment", experiment, Experiment | None, "load_experiment reads one by its name"
+    )
     check_is("options", options, DataOptions)
     check_read(options, "graphs", "graphs")
     found = from_graphs(graphs, options.rule, options.level)
     data = DataSource.of(options).described(found.features, found.task, found.names)
+    split = found.columns.split
+    if split is None:
+        graph_count = len(found.columns.node_ptr) - 1
+        split = random_split(graph_count, options.split_ratios, options.split_seed)
+    columns = replace(found.columns, split=split)
+    if experiment is None:
+        experiment = default_experiment(data, GraphStore(columns), size)
     experiment = replace(experiment, data=data, split_sizes=None)
     experiment.check_loss()
-    columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))
-    split = columns.split
-    if split is None:
-        split = random_split(len(columns.node_ptr) - 1, options.split_ratios, options.split_seed)
-    return experiment, GraphStore(replace(columns, split=split))
+    asked = columns_read(experiment.model, experiment.encoder)
+    return experiment, GraphStore(add_precomputed(columns, asked))
 
 
 READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y"}
