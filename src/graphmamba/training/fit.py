@@ -127,10 +127,11 @@ def _resolve(
         raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
     if isinstance(experiment, str | Path):
         experiment = load_experiment(experiment)
-    check_is("experiment", experiment, Experiment | None, "or the name of a preset")
-    if experiment is not None and size != "auto":
-        raise UserError(f"size must be left out beside an experiment, which has one, got {size!r}")
-    if isinstance(graphs, GraphStore) and experiment is None:
+    if experiment is not None:
+        check_is("experiment", experiment, Experiment, "or the name of a preset")
+        if size != "auto":
+            raise UserError(f"size must be left out beside an experiment, got {size!r}")
+    elif isinstance(graphs, GraphStore):
         raise UserError("experiment must be given beside a GraphStore, got None: see take_graphs")
     if graphs is None or isinstance(graphs, GraphStore):
         if data is not None:

@@ -95,9 +95,8 @@ def take_graphs(
         size: Of the model that is chosen, where no experiment is given.
     """
     options = options or DataOptions()
-    check_is(
-        "experiment", experiment, Experiment | None, "load_experiment reads one by its name"
-    )
+    if experiment is not None:
+        check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     check_is("options", options, DataOptions)
     check_read(options, "graphs", "graphs")
     found = from_graphs(graphs, options.rule, options.level)
