@@ -1,10 +1,11 @@
 """Train the defaults for custom data beside plain baselines, in the same folds: one table.
 
-    PYTHONPATH=src python benchmarks/custom_data.py ../shared/data/own            # all that is missing
+    PYTHONPATH=src python benchmarks/custom_data.py FOLDER
     PYTHONPATH=src python benchmarks/custom_data.py FOLDER --only cora enzymes/ours --splits 0 1
-    PYTHONPATH=src python benchmarks/custom_data.py FOLDER --table                # docs/own-data.md
+    PYTHONPATH=src python benchmarks/custom_data.py --table
 
-Each cell is a set, a model and a split. It is written to the record as soon as it is done and never
+The first makes all cells that are missing, the second some of them, the third writes the table of
+the record to docs/own-data.md. Each cell is a set, a model and a split. It is written to the record as soon as it is done and never
 made again, so that the script can be stopped at any time. Epochs are chosen by validation; the test
 split is scored once, by the weights of the best epoch. The folder holds the files as their owners
 publish them: `cora.npz` (Planetoid), `minesweeper.npz`, `tolokers.npz`, `ENZYMES.zip` (TUDataset),
@@ -33,7 +34,8 @@ from torch.nn import functional
 from torch_geometric.data import Data
 from torch_geometric.nn import GCN, GIN, GINEConv, GraphSAGE, global_add_pool, global_mean_pool
 
-from graphmamba.atomic import write_json
+from graphmamba.atomic import write_json, write_text
+from graphmamba.commands.printing import say
 from graphmamba.data.catalog import MOLECULES, Features, Task
 from graphmamba.data.custom.labels import LabelRule, number_labels, task_of
 from graphmamba.data.custom.options import DataOptions, DataSource
@@ -45,7 +47,7 @@ from graphmamba.data.tables import GraphColumns
 from graphmamba.environment import describe
 from graphmamba.nn.config import EncoderConfig
 from graphmamba.nn.encoders import GraphEncoder
-from graphmamba.training.defaults import Size, default_experiment
+from graphmamba.training.defaults import Size, default_experiment, is_bag_of_words
 from graphmamba.training.experiment import OptimConfig, TrainConfig
 from graphmamba.training.fit import OPTIMIZERS
 from graphmamba.training.schedule import Schedule, set_rate
@@ -55,6 +57,8 @@ RECORD = HERE / "results" / "custom_data_cpu.json"
 PAGE = HERE.parent / "docs" / "own-data.md"
 SPLIT_OF = {"train": 0, "validation": 1, "test": 2}
 NO_SPLIT = 3
+SMALL_SET = 2500
+"""Graphs up to which baselines take small batches and many epochs."""
 STEPS_PER_EPOCH = 5
 """Steps on a single graph between two evaluations."""
 
@@ -129,9 +133,7 @@ def heterophilous(name: str) -> Callable[[Path, int], Problem]:
         once = arrays["edges"].T
         both = torch.cat([once, once.flip(0)], dim=1)
         masks = [arrays[f"{part}_masks"][0] for part in ("train", "val", "test")]
-        return one_graph(
-            arrays["node_features"], both, arrays["node_labels"], masks, "binary"
-        )
+        return one_graph(arrays["node_features"], both, arrays["node_labels"], masks, "binary")
 
     return read
 
@@ -348,7 +350,7 @@ def ours(problem: Problem, seed: int, overrides: Mapping[str, object], size: Siz
     store = GraphStore(problem.columns)
     source = DataSource.of(DataOptions()).described(problem.features, problem.task, ())
     experiment = default_experiment(source, store, size, overrides)
-    print(experiment.chosen, flush=True)
+    say(experiment.chosen)
     model = experiment.build(seed)
     model.measure_inputs(store)
     return learn(problem, store, model, experiment.optim, experiment.train, seed)
@@ -372,17 +374,19 @@ class Baseline(nn.Module):
 
     def __init__(self, problem: Problem, name: str, channels: int, layers: int, **options: Any):
         super().__init__()
-        config = EncoderConfig(
-            normalize_inputs=options.pop("inputs"), has_edges=name == "gine"
-        )
+        config = EncoderConfig(normalize_inputs=options.pop("inputs"), has_edges=name == "gine")
         self.is_graph, self.name = problem.task.level == "graph", name
         self.encoder = GraphEncoder(problem.features, channels, config)
         kinds = {"gcn": GCN, "sage": GraphSAGE, "gin": GIN, "gine": GINE}
         self.layers = kinds[name](channels, channels, layers, channels, **options)
         self.pool = global_add_pool if name in ("gin", "gine") else global_mean_pool
-        self.head = nn.Sequential(
-            nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, problem.task.outputs)
-        ) if self.is_graph else nn.Linear(channels, problem.task.outputs)
+        self.head = (
+            nn.Sequential(
+                nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, problem.task.outputs)
+            )
+            if self.is_graph
+            else nn.Linear(channels, problem.task.outputs)
+        )
 
     def forward(self, batch: Data) -> Tensor:
         """Predict a row for each graph or node."""
@@ -402,15 +406,18 @@ class Recipe(NamedTuple):
     train: TrainConfig
 
 
-def recipes(problem: Problem, name: str) -> list[Recipe]:
+def recipes(problem: Problem) -> list[Recipe]:
     """Usual settings of a baseline."""
     if not problem.is_single:
         plain = {"dropout": 0.1, "norm": "batch_norm", "inputs": "train"}
-        batch = 32 if problem.columns.split.numel() < 2500 else 64
-        epochs = 100 if batch == 32 else 40
-        train = TrainConfig(batch_size=batch, epochs=epochs, early_stopping=max(epochs // 4, 10))
+        is_small = problem.columns.split.numel() < SMALL_SET
+        train = (
+            TrainConfig(batch_size=32, epochs=100, early_stopping=25)
+            if is_small
+            else TrainConfig(batch_size=64, epochs=40, early_stopping=10)
+        )
         return [Recipe(64, 4, plain, OptimConfig(lr=1e-3, weight_decay=1e-4, warmup=2), train)]
-    words = (problem.columns.nodes["x"] != 0).float().mean() < 0.1
+    words = is_bag_of_words(problem.columns.nodes["x"])
     plain = {"inputs": "bag_of_words" if words else "train"}
     train = TrainConfig(epochs=80, early_stopping=40)
     kipf = OptimConfig(lr=1e-2, weight_decay=5e-4, optimizer="adam", schedule="constant")
@@ -426,7 +433,7 @@ def baseline(name: str) -> Callable[..., Scores]:
 
     def run(problem: Problem, seed: int) -> tuple[Scores, Recipe]:
         found = []
-        for recipe in recipes(problem, name):
+        for recipe in recipes(problem):
             torch.manual_seed(seed)
             store = GraphStore(problem.columns)
             model = Baseline(problem, name, recipe.channels, recipe.layers, **recipe.options)
@@ -525,10 +532,58 @@ def read_record(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
+def table(record: Mapping[str, Any]) -> str:
+    """Write the record as a table: means and standard deviations of the test scores."""
+    rows = [
+        "| set | metric | ours | seconds | baselines in the same splits |",
+        "|---|---|---|---|---|",
+    ]
+    for name, each in SETS.items():
+        cells = {
+            model: [
+                cell
+                for key, cell in sorted(record.items())
+                if key.rpartition("/")[0] == f"{name}/{model}"
+            ]
+            for model in ("ours", *each.baselines)
+        }
+        found = [cell for own in cells.values() for cell in own]
+        if not found:
+            rows.append(f"| {each.title} | – | not run | | |")
+            continue
+        seconds = [cell["seconds"] for cell in cells["ours"]]
+        others = [f"{TITLES[model]} {_mean(cells[model], each.splits)}" for model in each.baselines]
+        rows.append(
+            f"| {each.title} | {found[0]['metric']} | {_mean(cells['ours'], each.splits)} | "
+            f"{f'{np.mean(seconds):.0f}' if seconds else ''} | {', '.join(others)} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+TITLES = {"gcn": "GCN", "sage": "SAGE", "gin": "GIN", "gine": "GINE", "lightgbm": "LightGBM"}
+
+
+def _mean(cells: list[dict[str, Any]], wanted: int) -> str:
+    if not cells:
+        return "not run"
+    tests = [cell["test"] for cell in cells]
+    told = f"{np.mean(tests):.3f}" + (f" ± {np.std(tests, ddof=1):.3f}" if len(tests) > 1 else "")
+    return told if len(tests) == wanted else f"{told} ({len(tests)} of {wanted})"
+
+
+BEGIN, END = "<!-- custom_data: begin -->\n", "<!-- custom_data: end -->\n"
+
+
+def write_table(record: Mapping[str, Any], page: Path) -> None:
+    """Put the table between its marks on the page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    write_text(page, before + BEGIN + table(record) + END + rest.partition(END)[2])
+
+
 def main() -> None:
     """Make the cells that are missing, or the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("../shared/data/own"))
     parser.add_argument("--only", nargs="+", default=[], help="SET, SET/MODEL, in this order")
     parser.add_argument("--splits", nargs="+", type=int)
     parser.add_argument("--record", type=Path, default=RECORD)
@@ -537,7 +592,8 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     given = parser.parse_args()
     if given.table:
-        raise SystemExit("not yet")
+        write_table(read_record(given.record), PAGE)
+        return
     overrides = {key: json.loads(value) for key, _, value in (e.partition("=") for e in given.set)}
     for word in given.only or SETS:
         name, _, model = word.partition("/")
@@ -549,10 +605,9 @@ def main() -> None:
                 cell = make_cell(given.folder, name, each, split, overrides, given.size)
                 done = read_record(given.record) | {key: cell}
                 write_json(given.record, done)
-                print(
+                say(
                     f"{key}: validation {cell['validation']:.4f}, test {cell['test']:.4f}, "
-                    f"epoch {cell['epoch']} of {cell['epochs']}, {cell['seconds']} s",
-                    flush=True,
+                    f"epoch {cell['epoch']} of {cell['epochs']}, {cell['seconds']} s"
                 )
 
 

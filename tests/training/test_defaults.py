@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 import graphmamba
 from graphmamba.cli import main
-from graphmamba.data.catalog import Features, Task
+from graphmamba.data.catalog import Features
 from graphmamba.data.custom.options import DataOptions, DataSource
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.store import GraphStore
@@ -26,6 +26,7 @@ from graphmamba.training.graphs import take_graphs
 from graphmamba.training.run_dir import read_config
 from tests.helpers.own_files import write_rings
 from tests.helpers.typecheck import typecheck_off
+from tests.test_cli import status_of
 
 FACTS = DataFacts("graph", Features(node_columns=3), graphs=500, labels=500, is_single=False)
 ALONE = replace(FACTS, level="node", graphs=1, labels=100, is_single=True, homophily=0.8)
@@ -121,7 +122,10 @@ def test_what_the_user_says_comes_first_and_sizes_are_kept() -> None:
     assert (own.model.layers, own.optim.lr, own.model.channels) == (5, 0.5, 32)
     assert "32 x 5" in own.chosen
     assert Experiment.of(own.content(), "own") == own
-    with typecheck_off(), pytest.raises(UserError, match=r"size must be one of .*'500k'.* got 'huge'"):
+    with (
+        typecheck_off(),
+        pytest.raises(UserError, match=r"size must be one of .*'500k'.* got 'huge'"),
+    ):
         default_experiment(made.data, store, "huge")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="size must be left out beside an experiment, got 'tiny'"):
         graphmamba.fit(own, noisy_rings(), size="tiny")
@@ -158,18 +162,22 @@ def test_a_fresh_default_model_keeps_its_outputs_small() -> None:
         model.measure_inputs(store)
         batch = store.batch(torch.arange(8))
         batch.x = 1000 * batch.x
-        outputs[norm] = float(model(batch).abs().max())
-    assert outputs["layer"] < 10
-    assert outputs["none"] > 1000 * outputs["layer"]
+        with torch.no_grad():
+            outputs[norm] = float(model(batch).abs().max())
+    assert outputs["layer"] < 100
+    assert not outputs["none"] < 1e4  # the paper's model: it overflows to NaN
 
 
-def test_training_on_files_says_what_was_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_rings(Path("rings"))
-    words = ["--size", "tiny", "--train.epochs", "1", "--run_dir", "run"]
+def test_training_on_files_says_what_was_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, run = write_rings(tmp_path / "rings"), str(tmp_path / "run")
+    words = ["--size", "tiny", "--train.epochs", "1", "--run_dir", run]
     main(["train", str(folder), "--data.target", "taste", *words])
     shown = capsys.readouterr().out
     assert "defaults: many graphs: GatedGCN beside Mamba; 32 x 2" in shown
-    experiment, _, _ = read_config("run")
+    experiment, _, _ = read_config(run)
     assert (experiment.train.epochs, experiment.model.channels) == (1, 32)
     assert experiment.encoder.normalize_inputs == "train"
-    assert main(["train", "pattern", "--size", "tiny"]) != 0
+    assert status_of(["train", "pattern", "--size", "tiny"]) == 2
+    assert "--size must be given to custom graphs, got it for pattern" in capsys.readouterr().err

@@ -101,9 +101,7 @@ def _by_the_data(
 
     check_choice("--size", size, get_args(Size))
     given = {key: value for key, value in overrides.items() if not key.startswith("data.")}
-    return open_with_defaults(
-        data, cast("Size", size), given, Path(data_dir) if data_dir else None
-    )
+    return open_with_defaults(data, cast("Size", size), given, Path(data_dir) if data_dir else None)
 
 
 def choose(name: str | None, overrides: Given) -> RunConfig:

@@ -115,7 +115,6 @@ class GraphMamba(nn.Module):
             x, topology if seeds is None else replace(topology, dropout_seed_override=seeds[-1])
         )
 
-
     def measure_inputs(self, store: GraphStore) -> None:
         """Take what scales raw inputs from the training graphs, where the encoder asks for it."""
         if self.has_measured_inputs:

@@ -27,6 +27,8 @@ MANY_LABELS = 20_000
 """Training labels from which `auto` takes the base size."""
 MOST_PARAMETERS = 500_000
 """Of `--size 500k`."""
+BATCH_SIZES = ((20_000, 128), (2_000, 64), (0, 32))
+"""Training graphs from which a batch has so many."""
 HOMOPHILOUS = 0.4
 """Adjusted homophily above which neighbours are averaged together with the node itself."""
 LEAST_EDGES = 100
@@ -142,7 +144,7 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
         "optim.max_grad_norm": 1.0,
     }
     if not facts.is_single:
-        batch = 32 if facts.graphs < 2_000 else 64 if facts.graphs < 20_000 else 128
+        batch = next(size for least, size in BATCH_SIZES if facts.graphs >= least)
         steps = -(-facts.graphs // batch)
         epochs = min(max(3_000 // steps, 20), 100)
         return entries | {

@@ -20,7 +20,13 @@ def forward(
     real, nodes = real_type(rows), ptr.shape[0] - 1
     out = torch.empty((nodes, rows.shape[1]), dtype=real)
     indices = (_indices(others), _indices(ptr), _indices(order))
-    share_out(sum_neighbors(out.numpy().dtype), nodes, as_rows(rows.contiguous(), real), *indices, out.numpy())
+    share_out(
+        sum_neighbors(out.numpy().dtype),
+        nodes,
+        as_rows(rows.contiguous(), real),
+        *indices,
+        out.numpy(),
+    )
     return out.to(rows.dtype)
 
 
