@@ -128,7 +128,7 @@ class NodeFeatures(nn.Module):
 
     def __init__(self, features: Features, channels: int, config: EncoderConfig) -> None:
         super().__init__()
-        self.has_degree = config.has_degree and features.nodes == "numbers"
+        self.has_degree = config.has_degree
         columns = features.node_columns + self.has_degree
         self.network: nn.Module = (
             CategoryEncoder(ATOM_VOCABULARY, channels)

@@ -354,6 +354,11 @@ def check_parts_fit(features: Features, model: ModelConfig, encoder: EncoderConf
             "encoder.normalize_inputs must be 'none' or 'train' where nodes are atoms, "
             "got 'bag_of_words'"
         )
+    if encoder.has_degree and (features.nodes != "numbers" or name not in ("none", "train")):
+        raise UserError(
+            "encoder.has_degree must be false but for nodes with numbers, raw ones or such as "
+            f"normalize_inputs='train' scales, got {features.nodes!r} and {name!r}"
+        )
     if name == "none" or name in MEASURED:
         return
     wanted = [len(table[name].mean) for table in (NODE_STATISTICS, EDGE_STATISTICS)]
