@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -63,6 +63,9 @@ STEPS_PER_EPOCH = 5
 """Steps on a single graph between two evaluations."""
 
 
+Kind = Literal["classes", "binary", "regression", "multi-label"]
+
+
 @dataclass(frozen=True)
 class Problem:
     """A set with one of its splits."""
@@ -71,7 +74,7 @@ class Problem:
     """Graphs; `node_split` among the nodes where it is one graph, `split` else."""
     features: Features
     task: Task
-    kind: str
+    kind: Kind
     """`classes`, `binary` (two classes, scored by their order), `regression` or `multi-label`."""
     smiles: tuple[str, ...] = ()
     """Of molecules."""
@@ -86,6 +89,12 @@ class Problem:
         """What is chosen by and reported."""
         names = {"classes": "accuracy", "regression": "RMSE"}
         return names.get(self.kind, "ROC-AUC")
+
+    @property
+    def split(self) -> Tensor:
+        """Split of each graph."""
+        assert self.columns.split is not None
+        return self.columns.split
 
 
 class Scores(NamedTuple):
@@ -107,7 +116,7 @@ def read_npz(path: Path) -> dict[str, Tensor]:
         return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
 
 
-def one_graph(x: Tensor, edges: Tensor, y: Tensor, masks: Iterable[Tensor], kind: str) -> Problem:
+def one_graph(x: Tensor, edges: Tensor, y: Tensor, masks: Iterable[Tensor], kind: Kind) -> Problem:
     """Make the problem of a single graph whose nodes are split by masks."""
     found = from_graphs([Data(x=x.float(), edge_index=edges.long(), y=y.long())], level="node")
     split = torch.full((len(y),), NO_SPLIT)
@@ -194,14 +203,14 @@ def read_molecules(path: Path, targets: tuple[str, ...]) -> tuple[GraphColumns, 
     table = table[is_read]
     names = targets or tuple(set(table.columns) - {"smiles", "mol_id"})
     y = torch.from_numpy(table[sorted(names)].to_numpy(dtype=np.float32))
-    kind = "multi-label" if y.shape[1] > 1 else "regression"
-    labels = number_labels(y, LabelRule(task=kind), "row {}".format)
+    rule = LabelRule(task="multi-label" if y.shape[1] > 1 else "regression")
+    labels = number_labels(y, rule, "row {}".format)
     smiles = table["smiles"].tolist()
     columns = replace(read_smiles(smiles), graphs={"y": labels.values})
     return columns, task_of("graph", labels), smiles
 
 
-def molecules(file: str, targets: tuple[str, ...], kind: str) -> Callable[[Path, int], Problem]:
+def molecules(file: str, targets: tuple[str, ...], kind: Kind) -> Callable[[Path, int], Problem]:
     """Random splits: 80, 10 and 10 %."""
 
     def read(folder: Path, seed: int) -> Problem:
@@ -289,7 +298,7 @@ def learn(
     """Train, score validation after each epoch, and test once with the best weights."""
     y_mean, y_std = torch.zeros(()), torch.ones(())
     if problem.kind == "regression":
-        known = problem.columns.graphs["y"][problem.columns.split == 0]
+        known = problem.columns.graphs["y"][problem.split == 0]
         y_mean, y_std = known.nanmean(dim=0), known[~known.isnan()].std()
     parameters = [*model.parameters()]
     optimizer = OPTIMIZERS[optim.optimizer](
@@ -309,10 +318,11 @@ def learn(
 
     def score(split: str) -> float:
         model.eval()
-        ends = [0] if problem.is_single else store.split_ids(split).split(256)
         with torch.no_grad():
             parts = []
-            for chosen in ends:
+            for chosen in (
+                ids[:1].split(1) if problem.is_single else store.split_ids(split).split(256)
+            ):
                 batch = whole if whole is not None else store.batch(chosen)
                 parts.append(rows_of(split, model(batch) * y_std + y_mean, batch))
         return score_of(problem, *(torch.cat(each) for each in zip(*parts, strict=True)))
@@ -410,7 +420,7 @@ def recipes(problem: Problem) -> list[Recipe]:
     """Usual settings of a baseline."""
     if not problem.is_single:
         plain = {"dropout": 0.1, "norm": "batch_norm", "inputs": "train"}
-        is_small = problem.columns.split.numel() < SMALL_SET
+        is_small = problem.split.numel() < SMALL_SET
         train = (
             TrainConfig(batch_size=32, epochs=100, early_stopping=25)
             if is_small
@@ -428,11 +438,11 @@ def recipes(problem: Problem) -> list[Recipe]:
     ]
 
 
-def baseline(name: str) -> Callable[..., Scores]:
+def baseline(name: str) -> Callable[[Problem, int], tuple[Scores, Recipe]]:
     """Train a baseline by each of its recipes; the best validation score counts."""
 
     def run(problem: Problem, seed: int) -> tuple[Scores, Recipe]:
-        found = []
+        found: list[tuple[Scores, Recipe]] = []
         for recipe in recipes(problem):
             torch.manual_seed(seed)
             store = GraphStore(problem.columns)
@@ -454,12 +464,12 @@ def fingerprints(smiles: Iterable[str]) -> np.ndarray:
     chem = import_rdkit()
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
     quiet = chem.rdBase.BlockLogs()
-    rows = []
+    rows: list[np.ndarray] = []
     for text in smiles:
         molecule = chem.MolFromSmiles(text)
         bits = generator.GetFingerprintAsNumPy(molecule).astype(np.float32)
         numbers = [function(molecule) for _, function in Descriptors.descList]
-        rows.append(np.concatenate([bits, np.float32(numbers)]))
+        rows.append(np.concatenate([bits, np.array(numbers, dtype=np.float32)]))
     del quiet
     return np.nan_to_num(np.stack(rows), posinf=0, neginf=0)
 
@@ -474,7 +484,7 @@ def lightgbm(problem: Problem, seed: int) -> tuple[Scores, dict[str, object]]:
         "random_state": seed,
     }  # fmt: skip
     inputs = fingerprints(problem.smiles)
-    y, split = problem.columns.graphs["y"].numpy(), problem.columns.split.numpy()
+    y, split = problem.columns.graphs["y"].numpy(), problem.split.numpy()
     predicted = np.full(y.shape, np.nan, dtype=np.float32)
     kind = LGBMRegressor if problem.kind == "regression" else LGBMClassifier
     metric = "rmse" if problem.kind == "regression" else "auc"
@@ -489,13 +499,17 @@ def lightgbm(problem: Problem, seed: int) -> tuple[Scores, dict[str, object]]:
         )  # fmt: skip
         rounds.append(model.best_iteration_)
         predicted[:, column] = (
-            model.predict(inputs) if metric == "rmse" else model.predict_proba(inputs)[:, 1]
+            model.predict(inputs)
+            if metric == "rmse"
+            else np.asarray(model.predict_proba(inputs))[:, 1]
         )
-    scores = [
-        score_of(problem, *(torch.from_numpy(each[split == number]) for each in (predicted, y)))
-        for number in (1, 2)
-    ]
-    return Scores(*scores, max(rounds), max(rounds)), options
+    validation_score, test_score = (
+        score_of(
+            problem, torch.from_numpy(predicted[split == part]), torch.from_numpy(y[split == part])
+        )
+        for part in (1, 2)
+    )
+    return Scores(validation_score, test_score, max(rounds), max(rounds)), options
 
 
 # ---- the record and the table -------------------------------------------------------------------

@@ -97,9 +97,9 @@ class GraphEncoder(nn.Module):
         for part in self.modules():
             if not isinstance(part, NodeFeatures | EdgeFeatures):
                 continue
-            network = part.network
-            if isinstance(network, NumberEncoder) and hasattr(network.standardize, "measure"):
-                network.standardize.measure(part.numbers(graphs))
+            scaling = getattr(part.network, "standardize", None)  # categories have none
+            if isinstance(scaling, Standardize | ScaleWords):
+                scaling.measure(part.numbers(graphs))
 
     def forward(self, graphs: Data) -> Encoded:
         """Encode the columns of the batch."""

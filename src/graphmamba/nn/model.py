@@ -118,6 +118,7 @@ class GraphMamba(nn.Module):
     def measure_inputs(self, store: GraphStore) -> None:
         """Take what scales raw inputs from the training graphs, where the encoder asks for it."""
         if self.has_measured_inputs:
+            assert isinstance(self.backbone.encoder, GraphEncoder)
             self.backbone.encoder.measure_inputs(store.batch(store.split_ids("train")))
 
 
