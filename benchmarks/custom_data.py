@@ -46,7 +46,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns
 from graphmamba.environment import describe
 from graphmamba.nn.config import EncoderConfig
-from graphmamba.nn.encoders import GraphEncoder
+from graphmamba.nn.encoders import GraphEncoder, Standardize, Statistics
 from graphmamba.training.defaults import Size, default_experiment, is_bag_of_words
 from graphmamba.training.experiment import OptimConfig, TrainConfig
 from graphmamba.training.fit import OPTIMIZERS
@@ -379,31 +379,51 @@ class GINE(GIN):
         ))  # fmt: skip
 
 
-class Baseline(nn.Module):
-    """A stack of PyTorch Geometric between the encoder that ours has and a linear head."""
+class NodeBaseline(nn.Module):
+    """A stack of PyTorch Geometric on the features of a graph's nodes, which are dropped too."""
 
     def __init__(self, problem: Problem, name: str, channels: int, layers: int, **options: Any):
         super().__init__()
-        config = EncoderConfig(normalize_inputs=options.pop("inputs"), has_edges=name == "gine")
-        self.is_graph, self.name = problem.task.level == "graph", name
+        x = problem.columns.nodes["x"]
+        self.has_words, self.dropout = is_bag_of_words(x), options["dropout"]
+        self.scaling = Standardize(Statistics((0.0,) * x.shape[1], (1.0,) * x.shape[1]))
+        self.scaling.measure(x)
+        kinds = {"gcn": GCN, "sage": GraphSAGE}
+        outputs = problem.task.outputs
+        self.layers = kinds[name](x.shape[1], channels, layers, outputs, **options)
+
+    def forward(self, batch: Data) -> Tensor:
+        """Predict a row for each node; bags of words are divided by their sums."""
+        x = functional.normalize(batch.x, p=1.0) if self.has_words else self.scaling(batch.x)
+        x = functional.dropout(x, self.dropout, self.training) if self.has_words else x
+        out: Tensor = self.layers(x, batch.edge_index)
+        return out
+
+
+class GraphBaseline(nn.Module):
+    """A stack of PyTorch Geometric between the encoder that ours has and a head."""
+
+    def __init__(self, problem: Problem, name: str, channels: int, layers: int, **options: Any):
+        super().__init__()
+        config = EncoderConfig(normalize_inputs="train", has_edges=name == "gine")
+        self.name = name
         self.encoder = GraphEncoder(problem.features, channels, config)
-        kinds = {"gcn": GCN, "sage": GraphSAGE, "gin": GIN, "gine": GINE}
+        store = GraphStore(problem.columns)
+        self.encoder.measure_inputs(store.batch(store.split_ids("train")))
+        kinds = {"sage": GraphSAGE, "gin": GIN, "gine": GINE}
         self.layers = kinds[name](channels, channels, layers, channels, **options)
-        self.pool = global_add_pool if name in ("gin", "gine") else global_mean_pool
-        self.head = (
-            nn.Sequential(
-                nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, problem.task.outputs)
-            )
-            if self.is_graph
-            else nn.Linear(channels, problem.task.outputs)
+        self.pool = global_mean_pool if name == "sage" else global_add_pool
+        self.head = nn.Sequential(
+            nn.Linear(channels, channels), nn.ReLU(), nn.Linear(channels, problem.task.outputs)
         )
 
     def forward(self, batch: Data) -> Tensor:
-        """Predict a row for each graph or node."""
+        """Predict a row for each graph."""
         encoded = self.encoder(batch)
         edges = {"edge_attr": encoded.e} if self.name == "gine" else {}
         x = self.layers(encoded.x, batch.edge_index, **edges)
-        return self.head(self.pool(x, batch.batch) if self.is_graph else functional.relu(x))
+        out: Tensor = self.head(self.pool(x, batch.batch))
+        return out
 
 
 class Recipe(NamedTuple):
@@ -419,7 +439,7 @@ class Recipe(NamedTuple):
 def recipes(problem: Problem) -> list[Recipe]:
     """Usual settings of a baseline."""
     if not problem.is_single:
-        plain = {"dropout": 0.1, "norm": "batch_norm", "inputs": "train"}
+        plain = {"dropout": 0.1, "norm": "batch_norm"}
         is_small = problem.split.numel() < SMALL_SET
         train = (
             TrainConfig(batch_size=32, epochs=100, early_stopping=25)
@@ -427,14 +447,14 @@ def recipes(problem: Problem) -> list[Recipe]:
             else TrainConfig(batch_size=64, epochs=40, early_stopping=10)
         )
         return [Recipe(64, 4, plain, OptimConfig(lr=1e-3, weight_decay=1e-4, warmup=2), train)]
-    words = is_bag_of_words(problem.columns.nodes["x"])
-    plain = {"inputs": "bag_of_words" if words else "train"}
     train = TrainConfig(epochs=80, early_stopping=40)
-    kipf = OptimConfig(lr=1e-2, weight_decay=5e-4, optimizer="adam", schedule="constant")
-    deep = OptimConfig(lr=3e-3, weight_decay=1e-4, schedule="constant")
+    kipf = OptimConfig(
+        lr=1e-2, weight_decay=5e-4, optimizer="adam", schedule="constant", max_grad_norm=0.0
+    )
+    deep = OptimConfig(lr=3e-3, weight_decay=1e-4, schedule="constant", max_grad_norm=0.0)
     return [
-        Recipe(64, 2, {"dropout": 0.5, **plain}, kipf, train),
-        Recipe(64, 4, {"dropout": 0.2, "norm": "batch_norm", **plain}, deep, train),
+        Recipe(64, 2, {"dropout": 0.5}, kipf, train),
+        Recipe(64, 4, {"dropout": 0.2, "norm": "batch_norm"}, deep, train),
     ]
 
 
@@ -446,9 +466,8 @@ def baseline(name: str) -> Callable[[Problem, int], tuple[Scores, Recipe]]:
         for recipe in recipes(problem):
             torch.manual_seed(seed)
             store = GraphStore(problem.columns)
-            model = Baseline(problem, name, recipe.channels, recipe.layers, **recipe.options)
-            ids = torch.tensor([0]) if problem.is_single else store.split_ids("train")
-            model.encoder.measure_inputs(store.batch(ids))
+            kind = NodeBaseline if problem.is_single else GraphBaseline
+            model = kind(problem, name, recipe.channels, recipe.layers, **recipe.options)
             scores = learn(problem, store, model, recipe.optim, recipe.train, seed)
             found.append((scores, recipe))
         sign = -1 if problem.kind == "regression" else 1
