@@ -4,13 +4,16 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
+from graphmamba.checks import check_choice
 from graphmamba.commands.arguments import Entries
 from graphmamba.commands.printing import is_first_process, say
 from graphmamba.data.catalog import CATALOG, MetricName
 from graphmamba.data.custom.open import is_custom
+from graphmamba.data.custom.options import DataSource
 from graphmamba.data.datasets.sources import open_benchmark
+from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.parse import convert, numbers_in
 from graphmamba.reported import Score, reported_for
@@ -41,6 +44,7 @@ def train(
     name: str | None = None,
     seeds: str | None = None,
     metric: str | None = None,
+    size: str = "auto",
     run_dir: str | None = None,
     resume: str | None = None,
     data_dir: str | None = None,
@@ -57,6 +61,8 @@ def train(
         seeds: Train once for each seed, such as 0,1,2, and print mean and standard deviation.
         metric: Metric that selects the best epoch, such as macro_f1 or rmse; short for
             --train.metric. All metrics that fit the targets are reported.
+        size: Size of the model that is chosen for your own graphs: auto, tiny, small, base, or 500k
+            for at most 500,000 parameters. Options of model and training override the choice.
         run_dir: Output directory; default: a new one under runs/.
         resume: Directory of a stopped run to resume.
         data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
@@ -81,14 +87,32 @@ def train(
         raise UserError(
             f"--seeds must be given in the place of --seed, got both: {seeds} and {options['seed']}"
         )
-    chosen = choose(name, overrides)
+    chosen, store = choose(name, overrides), None
+    experiment, data = chosen.experiment, chosen.experiment.data
+    is_preset = name is not None and not is_custom(name)
+    if data is not None and not is_preset:
+        experiment, store = _by_the_data(data, size, overrides, data_dir)
+    elif size != "auto":
+        raise UserError(f"--size must be given to custom graphs, got it for {name or DEFAULT}")
     if print_config:
-        sys.stdout.write(chosen.experiment.to_yaml())
+        sys.stdout.write(experiment.to_yaml())
         return
     # the file of a run says how it was run, and whoever types something else means it
     run = RunOptions.of(chosen.options.content() | dict(options), "options")
     numbers = [] if seeds is None and "seed" in options else _seeds(seeds) or [*chosen.seeds]
-    _train(chosen.experiment, run, numbers, run_dir, data_dir, is_resumed=False)
+    _train(experiment, run, numbers, run_dir, data_dir, is_resumed=False, store=store)
+
+
+def _by_the_data(
+    data: DataSource, size: str, overrides: Given, data_dir: str | None
+) -> tuple[Experiment, GraphStore]:
+    """Open custom graphs and choose what was not typed."""
+    from graphmamba.training.defaults import Size
+    from graphmamba.training.graphs import open_with_defaults
+
+    check_choice("--size", size, get_args(Size))
+    given = {key: value for key, value in overrides.items() if not key.startswith("data.")}
+    return open_with_defaults(data, cast("Size", size), given, Path(data_dir) if data_dir else None)
 
 
 def choose(name: str | None, overrides: Given) -> RunConfig:
@@ -140,12 +164,12 @@ def _train(
     run_dir: str | None,
     data_dir: str | None,
     is_resumed: bool,
+    store: GraphStore | None = None,
 ) -> None:
     from graphmamba.training.fit import fit, fit_seeds
     from graphmamba.training.graphs import open_data
 
-    store = None
-    if data_dir is not None:
+    if data_dir is not None and store is None:
         experiment, store = open_data(experiment, Path(data_dir))
     where = run_dir, None, is_resumed
     result: RunResult | SeedsResult
