@@ -26,7 +26,7 @@ from tests.helpers.typecheck import typecheck_off
         (lambda: TrainConfig(batch_size="32"), "train.batch_size must be int, got '32'"),
         (
             lambda: TrainConfig(loss="hinge"),
-            "train.loss must be one of None, 'binary_cross_entropy'",
+            "train.loss must be one of None, 'cross_entropy'",
         ),
         (lambda: TrainConfig(ema_decay=True), "train.ema_decay must be a number, got True"),
         (

@@ -53,8 +53,8 @@ def one_graph(is_homophilous: bool) -> tuple[DataSource, GraphStore]:
     found = from_graphs([Data(x=torch.randn(120, 3), edge_index=edge_index, y=y)], level="node")
     nodes = found.columns.nodes | {"node_split": torch.arange(120) // 40}
     columns = replace(found.columns, nodes=nodes, split=torch.tensor([0]))
-    source_of = DataSource.of(DataOptions()).described(found.features, found.task, found.names)
-    return source_of, GraphStore(columns)
+    source = DataSource.of(DataOptions())
+    return source.described(found.features, found.task, found.class_names), GraphStore(columns)
 
 
 @pytest.mark.parametrize(
