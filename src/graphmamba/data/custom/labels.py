@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -341,6 +341,16 @@ def _targets(values: Tensor, kind: TaskKind, where: Where) -> Float[Tensor, "row
     return targets
 
 
+class Skipped(NamedTuple):
+    """A row of a file that could not be read as a graph, and was left out."""
+
+    row: int
+    """Counted from 0."""
+    where: str
+    """What a message calls it."""
+    text: str
+
+
 @dataclass(frozen=True)
 class CustomData:
     """A user's graphs, ready for the store and for building a model."""
@@ -350,6 +360,8 @@ class CustomData:
     task: Task
     names: tuple[str, ...] = ()
     """Classes by their number; or, where labels are not classes, the label columns."""
+    skipped: tuple[Skipped, ...] = ()
+    """Rows of the file that are no graphs."""
 
 
 def numbers_of(columns: GraphColumns) -> Features:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from graphmamba.checks import check_seed, check_types
+from graphmamba.checks import check_least, check_seed, check_types
 from graphmamba.data.catalog import Benchmark, Features, Level, Task
 from graphmamba.data.custom.csv import folder_features
 from graphmamba.data.custom.labels import LabelRule, TaskKind
@@ -14,17 +14,38 @@ from graphmamba.data.splits import SplitRatios
 from graphmamba.errors import UserError
 from graphmamba.parse import words_in
 
-Format = Literal["folder", ".csv", ".npz", "graphs", "benchmark"]
-"""How graphs come; files are known by their ending, and a benchmark needs no options."""
-WORDS: dict[Format, str] = {"folder": "a folder of CSV files", ".csv": "a CSV of molecules"}
+Format = Literal["folder", ".csv", ".npz", "TUDataset", "GraphML", "graphs", "benchmark"]
+"""How graphs come; a benchmark needs no options."""
+WORDS: dict[Format, str] = {
+    "folder": "a folder of CSV files",
+    ".csv": "a CSV of molecules",
+    "TUDataset": "the files of a TUDataset",
+    "GraphML": "GraphML",
+    "graphs": "graphs from Python",
+}
 """What a message calls formats that have options of their own."""
 READ_FOR: dict[str, tuple[Format, ...]] = {
-    "target": ("folder", ".csv"),
+    "target": ("folder", ".csv", "TUDataset", "GraphML"),
     "undirected": ("folder",),
-    "smiles": (".csv",),
+    "smiles": ("folder", ".csv", "graphs"),
+    "split_column": ("folder", ".csv", "graphs"),
+    "on_error": (".csv",),
 }
 """Formats that an option is read for; one that is not listed is read for all custom graphs."""
-OWN: tuple[Format, ...] = ("folder", ".csv", ".npz", "graphs")
+OWN: tuple[Format, ...] = ("folder", ".csv", ".npz", "TUDataset", "GraphML", "graphs")
+ENDINGS: dict[str, Format] = {
+    ".npz": ".npz",
+    ".csv": ".csv",
+    ".csv.gz": ".csv",
+    ".parquet": ".csv",
+    ".zip": "TUDataset",
+    ".graphml": "GraphML",
+}
+"""How files are known."""
+KINDS_OF_FILES = "a folder, or a .csv, .csv.gz, .parquet, .npz, .zip or .graphml file"
+SplitName = Literal["random", "stratified", "scaffold", "column", "time"]
+COLUMN_SPLITS: tuple[SplitName, ...] = ("column", "time")
+OnError = Literal["skip", "raise"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +68,19 @@ class DataOptions:
     """Shares of training, validation and test, where the files do not say who is in which."""
     split_seed: int = 0
     """What such a split is drawn from."""
+    split: SplitName | None = None
+    """How graphs are split: `random`; `stratified`, with the classes in the same shares; `scaffold`
+    by the Bemis-Murcko scaffold of molecules; as `split_column` says; or by its `time`, the
+    earliest for training. null: as files say, or else stratified for classes and random for
+    others."""
+    split_column: str = ""
+    """Column with the split of each graph, `split` by default, or with its time."""
+    folds: int = 0
+    """Parts of equal size, of which one is the test set; 0 for none."""
+    fold: int = 0
+    """Which of the folds is the test set, from 0."""
+    on_error: OnError = "skip"
+    """Whether SMILES that RDKit rejects are left out and listed in a file, or raise."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -57,7 +91,34 @@ class DataOptions:
                 f"add up to 1, got {self.split_ratios}"
             )
         check_seed("split_seed", self.split_seed)
+        self._check_split()
         LabelRule(self.task, self.classes)
+
+    def _check_split(self) -> None:
+        """Reject a way to split that contradicts itself, or says what nobody reads."""
+        if self.split == "time" and not self.split_column:
+            raise UserError("split_column must name the column of times for split='time', got ''")
+        if self.split_column and self.split not in COLUMN_SPLITS:
+            raise UserError(
+                f"split_column is read for split='column' or 'time' alone, got {self.split_column!r} "
+                f"for split={self.split!r}"
+            )
+        if self.split_seed and self.split not in (None, "random", "stratified"):
+            raise UserError(
+                f"split_seed must be left out for split={self.split!r}, which draws nothing, "
+                f"got {self.split_seed}"
+            )
+        if self.folds == 1 or not 0 <= self.fold < max(self.folds, 1):
+            raise UserError(
+                "folds must be 2 at least, or 0 for none, and fold one of them counted from 0, "
+                f"got folds={self.folds} and fold={self.fold}"
+            )
+        check_least("folds", self.folds, 0)
+        if self.folds and self.split in COLUMN_SPLITS:
+            raise UserError(
+                "split must be random, stratified or scaffold where there are folds, "
+                f"got {self.split!r}"
+            )
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -77,8 +138,11 @@ def names_given(given: list[str] | str, option: str) -> tuple[str, ...]:
 
 def format_of(path: Path) -> Format | None:
     """Tell how graphs come by their path; None where nothing there can be read."""
-    found = "folder" if path.is_dir() else path.suffix
-    return next((known for known in get_args(Format) if known == found), None)
+    if path.is_dir():
+        if any(path.glob(f"*{tu.EDGES}")):
+            return "TUDataset"
+        return "GraphML" if any(path.glob("*.graphml")) else "folder"
+    return next((ENDINGS[end] for end in ENDINGS if path.name.lower().endswith(end)), None)
 
 
 def check_read(options: DataOptions, kind: Format, where: str) -> None:
