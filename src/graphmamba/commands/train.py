@@ -23,7 +23,7 @@ from graphmamba.training.experiment import (
     experiment_of,
     load_run_config,
 )
-from graphmamba.training.results import RunResult, SeedsResult, StopReason
+from graphmamba.training.results import FoldsResult, RunResult, SeedsResult, StopReason
 from graphmamba.training.run_dir import RunDir, read_config
 
 Given = Mapping[str, object]
@@ -40,6 +40,7 @@ EXPERIMENT = Entries(
 def train(
     name: str | None = None,
     seeds: str | None = None,
+    folds: int | None = None,
     run_dir: str | None = None,
     resume: str | None = None,
     data_dir: str | None = None,
@@ -51,9 +52,13 @@ def train(
 
     Args:
         name: BENCHMARK for Graph-Mamba on it, BENCHMARK/MODEL, a .yaml file, or custom graphs (a
-            folder, .npz or .csv); without it a small set is drawn that two cores learn in minutes.
+            folder, .csv, .csv.gz, .parquet, .npz, .zip of a TUDataset or .graphml); without it a
+            small set is drawn that two cores learn in minutes.
             The config.yaml of a run says how it was run as well; what is typed goes before it.
         seeds: Several runs, such as 0,1,2: the table has their mean and standard deviation.
+        folds: Cross-validation on custom graphs: one run for each of so many parts, which is its
+            test set; the table has their mean and standard deviation, out_of_fold.csv the
+            predictions.
         run_dir: Where the run writes; a new folder under runs/ by default.
         resume: Run folder to go on with; its experiment is kept.
         data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
@@ -63,6 +68,9 @@ def train(
     """
     if resume is not None and print_config:
         raise UserError(f"--print_config must not be given to --resume: see {resume}/config.yaml")
+    if folds is not None and (seeds is not None or resume is not None):
+        other = "--seeds" if seeds is not None else "--resume"
+        raise UserError(f"--folds must be given without {other}, got both: {folds}")
     if resume is not None:
         _resume(Path(resume), name, seeds, run_dir, data_dir, options, overrides)
         return
@@ -77,7 +85,9 @@ def train(
     # the file of a run says how it was run, and whoever types something else means it
     run = RunOptions.of(chosen.options.content() | dict(options), "options")
     numbers = [] if seeds is None and "seed" in options else _seeds(seeds) or [*chosen.seeds]
-    _train(chosen.experiment, run, numbers, run_dir, data_dir, is_resumed=False)
+    if seeds is None:
+        folds = chosen.folds if folds is None else folds
+    _train(chosen.experiment, run, numbers, folds or 0, run_dir, data_dir, is_resumed=False)
 
 
 def choose(name: str | None, overrides: Given) -> RunConfig:
@@ -115,7 +125,9 @@ def _resume(
     numbers = _seeds(seeds) or [*began.seeds]
     if numbers and "seed" in options:
         raise UserError(f"seeds must be added by --seeds to a series, got --seed {options['seed']}")
-    _train(began.experiment, changed, numbers, str(run), data_dir, is_resumed=True)
+    if began.folds and numbers:
+        raise UserError(f"--seeds must be left out for '{run}', which holds folds, got {seeds}")
+    _train(began.experiment, changed, numbers, began.folds, str(run), data_dir, is_resumed=True)
 
 
 def _seeds(text: str | None) -> list[int]:
@@ -126,19 +138,25 @@ def _train(
     experiment: Experiment,
     options: RunOptions,
     seeds: list[int],
+    folds: int,
     run_dir: str | None,
     data_dir: str | None,
     is_resumed: bool,
 ) -> None:
-    from graphmamba.training.fit import fit, fit_seeds
+    from graphmamba.training.fit import fit, fit_folds, fit_seeds
     from graphmamba.training.graphs import open_data
 
     store = None
-    if data_dir is not None:
+    if data_dir is not None and not folds:
         experiment, store = open_data(experiment, Path(data_dir))
     where = run_dir, None, is_resumed
     result: RunResult | SeedsResult
-    if seeds:
+    if folds:
+        place = Path(data_dir) if data_dir else None
+        result = fit_folds(
+            experiment, None, options, *where, folds=folds, progress=True, data_dir=place
+        )
+    elif seeds:
         result = fit_seeds(experiment, store, options, *where, seeds=seeds, progress=True)
     else:
         result = fit(experiment, store, options, *where, progress=True)
@@ -168,7 +186,7 @@ def _conclude(
     experiment: Experiment, result: RunResult | SeedsResult, data_dir: Path | None
 ) -> None:
     """Print the table, where the files are and what to type next."""
-    from graphmamba.commands.printing import results_table
+    from graphmamba.commands.printing import name_of, results_table
 
     runs, best = (
         ((result,), result) if isinstance(result, RunResult) else (result.runs, result.best)
@@ -186,13 +204,15 @@ def _conclude(
     say(f"best weights  {files.best}")
     if files.curves.exists():
         say(f"curves        {files.curves}")
+    if isinstance(result, FoldsResult) and result.predictions.exists():
+        say(f"out of fold   {result.predictions}")
     optim, train = experiment.optim, experiment.train
     if optim.schedule == "cosine" and train.epochs <= optim.warmup:
         # what makes of a short trial one that hardly learns
         say(f"note          optim.warmup is {optim.warmup} epochs: {train.epochs} do not end it")
     for run in runs:
         if run.stop_reason != "finished":
-            whose = "" if run is result else f"seed {run.seed} "
+            whose = "" if run is result else f"{name_of(run)} "
             told = f"{run.epochs} of {train.epochs} epochs ({run.stop_reason})"
             say(f"stopped       {whose}after {told}")
     if not all(run.is_done for run in runs):

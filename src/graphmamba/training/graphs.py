@@ -5,12 +5,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from graphmamba.checks import check_is
-from graphmamba.data.custom.open import open_custom
-from graphmamba.data.custom.options import DataOptions, DataSource, check_read
-from graphmamba.data.custom.pyg import from_graphs
+from graphmamba.data.custom.open import Unlabelled, open_custom, read_graphs, read_unlabelled
+from graphmamba.data.custom.options import DataOptions, DataSource
 from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.from_pyg import Graphs
-from graphmamba.data.splits import random_split
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
 from graphmamba.data.transforms.precompute import add_precomputed
@@ -63,7 +61,8 @@ def take_graphs(
 
     Args:
         graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, labels `y`, and perhaps their
-            part as a word in `split`; in a list, a `DataLoader` or a `Batch`.
+            part as a word in `split`; in a list, a data set of PyG, a `DataLoader` or a `Batch`. Or
+            graphs of networkx, whose attributes are features.
         experiment: Model and training; None for Graph-Mamba with its defaults.
         options: What labels are, and how graphs that name no part are split; None reads it off
             the graphs.
@@ -71,16 +70,19 @@ def take_graphs(
     experiment, options = experiment or Experiment(), options or DataOptions()
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     check_is("options", options, DataOptions)
-    check_read(options, "graphs", "graphs")
-    found = from_graphs(graphs, options.rule, options.level)
+    found = read_graphs(graphs, options)
     data = DataSource.of(options).described(found.features, found.task, found.names)
+    data = replace(data, columns=found.feature_names)
     experiment = replace(experiment, data=data, split_sizes=None)
     experiment.check_loss()
     columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))
-    split = columns.split
-    if split is None:
-        split = random_split(len(columns.node_ptr) - 1, options.split_ratios, options.split_seed)
-    return experiment, GraphStore(replace(columns, split=split))
+    return experiment, GraphStore(columns)
+
+
+def names_in(experiment: Experiment) -> Unlabelled | None:
+    """What the owner of custom graphs in files calls them; None where they are numbered."""
+    own = experiment.data
+    return read_unlabelled(own.path, own.options.undrawn) if own is not None and own.path else None
 
 
 READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y"}

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_is
+from graphmamba.data.custom.networkx import are_networkx, convert
 from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.datasets.sources import SOURCES
 from graphmamba.data.from_pyg import Graphs
@@ -114,6 +115,10 @@ class Predictor:
         )
 
     def _store_of(self, graphs: Graphs) -> GraphStore:
+        own = self.experiment.data
+        if are_networkx(graphs):
+            left_out = own.targets if own and own.targets else ("y",)
+            graphs = convert(graphs, left_out, own.columns if own else ()).graphs
         graphs = list_of(graphs)
         found = {name for graph in graphs for name in graph.keys()}  # noqa: SIM118
         features = self.model.features
@@ -146,7 +151,7 @@ def load(path: Path | str) -> Predictor:
     """Read a trained model; nothing in the file is ever run.
 
     Args:
-        path: A run folder, one of several seeds, or a file of weights.
+        path: A run folder, one of several seeds or folds, or a file of weights.
     """
     check_is("path", path, str | Path)
     path = weights_in(Path(path))
@@ -172,7 +177,8 @@ def weights_in(path: Path) -> Path:
     best = RunDir(path).best
     if best.is_file():
         return best
-    series = {file: load_weights(file) for file in path.glob(f"seed-*/{best.name}")}
+    files = [*path.glob(f"seed-*/{best.name}"), *path.glob(f"fold-*/{best.name}")]
+    series = {file: load_weights(file) for file in files}
     if not series:
         raise UserError(f"'{path}' must hold {best.name}, which a run writes after its first epoch")
     return min(series, key=lambda file: series[file].rank)

@@ -521,8 +521,8 @@ def _features(file: str, names: Iterable[str], label: tuple[str, ...]) -> list[s
     return [name for name in names if name not in KEYS_OF[file] and name not in label]
 
 
-def read_split(graphs: CsvTable | None) -> Int[Tensor, " graphs"] | None:
-    """Split of each row by its word in the column `split`; None where there is no such column."""
-    if graphs is None or "split" not in graphs.columns:
+def read_split(table: CsvTable | None, column: str = "split") -> Int[Tensor, " graphs"] | None:
+    """Split of each row by its word in a column; None where there is no such column."""
+    if table is None or column not in table.columns:
         return None
-    return split_of_words(graphs.filled("split"), graphs.where)
+    return split_of_words(table.filled(column), table.where)

@@ -362,6 +362,8 @@ class CustomData:
     """Classes by their number; or, where labels are not classes, the label columns."""
     skipped: tuple[Skipped, ...] = ()
     """Rows of the file that are no graphs."""
+    feature_names: tuple[str, ...] = ()
+    """Columns of nodes and edges, where values decide which there are."""
 
 
 def numbers_of(columns: GraphColumns) -> Features:

@@ -282,12 +282,7 @@ def _load(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
         raise UserError(f"{path} must be there, got no such file")
     try:
         with zipfile.ZipFile(path) as archive:
-            expanded = sum(member.file_size for member in archive.infolist())
-        if expanded > max(MOST_EXPANDED, MOST_RATIO * path.stat().st_size):
-            raise UserError(
-                f"{path} must unpack to {MOST_RATIO} times its size at most, got {expanded:,} "
-                "bytes; write it by np.savez, which does not compress"
-            )
+            check_unpacked(path, archive)
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files if name in names}
             unknown = [name for name in file.files if name not in (*KNOWN, *NAMES)]
@@ -299,6 +294,16 @@ def _load(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
         known = ", ".join((*KNOWN, *NAMES))
         raise UserError(f"{path}: arrays must be among {known}, got {unknown[0]!r}")
     return arrays
+
+
+def check_unpacked(path: Path, archive: zipfile.ZipFile) -> None:
+    """Reject an archive that was made to fill the memory."""
+    expanded = sum(member.file_size for member in archive.infolist())
+    if expanded > max(MOST_EXPANDED, MOST_RATIO * path.stat().st_size):
+        raise UserError(
+            f"{path} must unpack to {MOST_RATIO} times its size at most, got {expanded:,} "
+            "bytes; write it by np.savez, which does not compress"
+        )
 
 
 def _check_names(path: Path, name: str, names: np.ndarray, of: torch.Tensor | None) -> None:

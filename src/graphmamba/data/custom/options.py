@@ -3,13 +3,16 @@
 import math
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from graphmamba.checks import check_least, check_seed, check_types
 from graphmamba.data.catalog import Benchmark, Features, Level, Task
 from graphmamba.data.custom.csv import folder_features
 from graphmamba.data.custom.labels import LabelRule, TaskKind
+from graphmamba.data.custom.networkx import convert, read_graphml
 from graphmamba.data.custom.npz import array_features
+from graphmamba.data.custom.tu import EDGES as TU_EDGES
+from graphmamba.data.custom.tu import tu_features
 from graphmamba.data.splits import SplitRatios
 from graphmamba.errors import UserError
 from graphmamba.parse import words_in
@@ -20,15 +23,15 @@ WORDS: dict[Format, str] = {
     "folder": "a folder of CSV files",
     ".csv": "a CSV of molecules",
     "TUDataset": "the files of a TUDataset",
-    "GraphML": "GraphML",
+    "GraphML": "GraphML or networkx",
     "graphs": "graphs from Python",
 }
 """What a message calls formats that have options of their own."""
 READ_FOR: dict[str, tuple[Format, ...]] = {
     "target": ("folder", ".csv", "TUDataset", "GraphML"),
     "undirected": ("folder",),
-    "smiles": ("folder", ".csv", "graphs"),
-    "split_column": ("folder", ".csv", "graphs"),
+    "smiles": ("folder", ".csv", "GraphML", "graphs"),
+    "split_column": ("folder", ".csv", "GraphML", "graphs"),
     "on_error": (".csv",),
 }
 """Formats that an option is read for; one that is not listed is read for all custom graphs."""
@@ -45,6 +48,8 @@ ENDINGS: dict[str, Format] = {
 KINDS_OF_FILES = "a folder, or a .csv, .csv.gz, .parquet, .npz, .zip or .graphml file"
 SplitName = Literal["random", "stratified", "scaffold", "column", "time"]
 COLUMN_SPLITS: tuple[SplitName, ...] = ("column", "time")
+KEYED: tuple[SplitName, ...] = ("scaffold", "column", "time")
+"""Ways to split that ask something of each graph."""
 OnError = Literal["skip", "raise"]
 
 
@@ -100,8 +105,8 @@ class DataOptions:
             raise UserError("split_column must name the column of times for split='time', got ''")
         if self.split_column and self.split not in COLUMN_SPLITS:
             raise UserError(
-                f"split_column is read for split='column' or 'time' alone, got {self.split_column!r} "
-                f"for split={self.split!r}"
+                f"split_column is read for split='column' or 'time' alone, got "
+                f"{self.split_column!r} for split={self.split!r}"
             )
         if self.split_seed and self.split not in (None, "random", "stratified"):
             raise UserError(
@@ -119,6 +124,14 @@ class DataOptions:
                 "split must be random, stratified or scaffold where there are folds, "
                 f"got {self.split!r}"
             )
+
+    @property
+    def undrawn(self) -> "DataOptions":
+        """How other graphs are read, which are not split: only a column says where they belong."""
+        if self.split == "column":
+            return self
+        plain: dict[str, Any] = {"split": None, "split_column": "", "split_seed": 0}
+        return replace(self, **plain, folds=0, fold=0)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -139,7 +152,7 @@ def names_given(given: list[str] | str, option: str) -> tuple[str, ...]:
 def format_of(path: Path) -> Format | None:
     """Tell how graphs come by their path; None where nothing there can be read."""
     if path.is_dir():
-        if any(path.glob(f"*{tu.EDGES}")):
+        if any(path.glob(f"*{TU_EDGES}")):
             return "TUDataset"
         return "GraphML" if any(path.glob("*.graphml")) else "folder"
     return next((ENDINGS[end] for end in ENDINGS if path.name.lower().endswith(end)), None)
@@ -153,6 +166,10 @@ def check_read(options: DataOptions, kind: Format, where: str) -> None:
         kind: How the graphs come.
         where: What a message calls them.
     """
+    if options.split in KEYED and kind in OWN and kind not in READ_FOR["split_column"]:
+        raise UserError(
+            f"split must be 'random' or 'stratified' for {where}, got {options.split!r}"
+        )
     for name in _unread(options, kind):
         value = getattr(options, name)
         shown = ", ".join(value) if isinstance(value, tuple) else repr(value)
@@ -164,6 +181,8 @@ def check_read(options: DataOptions, kind: Format, where: str) -> None:
 def only_read(options: DataOptions, kind: Format) -> DataOptions:
     """Leave out what is not read: how graphs of a format are read says less about another."""
     defaults = DataOptions()
+    if kind not in READ_FOR["split_column"] and options.split in KEYED:
+        options = replace(options, split=None, split_column="")
     return replace(options, **{name: getattr(defaults, name) for name in _unread(options, kind)})
 
 
@@ -181,16 +200,23 @@ def feature_names(path: Path, label: tuple[str, ...]) -> tuple[str, ...]:
     """Name the feature columns of nodes, then of edges, in their order.
 
     Args:
-        path: A folder of CSV files, an `.npz`, or a `.csv` of molecules.
+        path: The folder or file of graphs.
         label: Columns that are no features.
 
     Returns:
         Names such as `nodes/size`; none where the file does not name them, or where, as for
         molecules, they are always the same.
     """
-    if path.is_dir():
+    kind = format_of(path)
+    if kind == "folder":
         return folder_features(path, label)
-    return array_features(path) if path.suffix == ".npz" and path.is_file() else ()
+    if kind == ".npz" and path.is_file():
+        return array_features(path)
+    if kind == "TUDataset" and path.exists():
+        return tu_features(path, label)
+    if kind == "GraphML" and path.exists():
+        return convert(read_graphml(path)[0], label).features
+    return ()
 
 
 def check_names(path: Path, label: tuple[str, ...], known: tuple[str, ...]) -> None:
@@ -217,7 +243,7 @@ class DataSource(DataOptions):
     """Where custom graphs are, how they are read, and what was found in them."""
 
     path: str = ""
-    """Folder of CSV files, an .npz of arrays, or a .csv of molecules."""
+    """Folder of tables, an .npz of arrays, a table of molecules, a TUDataset or GraphML."""
     features: Features | None = None
     """Columns of nodes and edges; filled in when the graphs are read."""
     labels: Task | None = None

@@ -1,6 +1,6 @@
-"""Which of a user's graphs are for training, validation and test: at random, by scaffold, by time."""
+"""Which custom graphs are for training, validation and test: by chance, scaffold, column, time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from graphmamba.data.custom.labels import Where
-from graphmamba.data.custom.options import DataOptions, SplitName
+from graphmamba.data.custom.options import KEYED, DataOptions, SplitName
 from graphmamba.data.datasets.molecules import import_rdkit
 from graphmamba.data.splits import SplitRatios, random_split, split_of_words, split_sizes
 from graphmamba.errors import UserError
@@ -16,6 +16,35 @@ from graphmamba.errors import UserError
 TEST = 2
 Key = Shaped[np.ndarray, " graphs"]
 """What graphs are split by: numbers of scaffolds or of splits, or times."""
+
+
+def choose_split(
+    options: DataOptions,
+    given: Int[Tensor, " graphs"] | None,
+    graphs: int,
+    classes: Int[Tensor, " graphs"] | None,
+    read_key: Callable[[], Key],
+    where: str,
+) -> Int[Tensor, " graphs"]:
+    """Split graphs as the options say, or else as they say themselves, or else by chance.
+
+    Args:
+        options: How.
+        given: What the graphs say; None where they do not.
+        graphs: As in `split_graphs`.
+        classes: As there.
+        read_key: Reads what graphs are split by, where that is asked for.
+        where: What a message calls the graphs.
+    """
+    if given is None or options.split is not None:
+        key = read_key() if options.split in KEYED else None
+        return split_graphs(options, graphs, classes, key)
+    if options.folds:
+        raise UserError(
+            f"{where} says in `split` which split each graph is in: for folds over all of them "
+            "data.split must be stratified, random or scaffold"
+        )
+    return given
 
 
 def split_graphs(
@@ -70,7 +99,9 @@ def _assigned(
     if key is not None:
         return _by_scaffold(key, sizes)
     if options.split == "stratified" and classes is None:
-        raise UserError("split='stratified' needs one class for each graph; split='random' does not")
+        raise UserError(
+            "split='stratified' needs one class for each graph; split='random' does not"
+        )
     if classes is not None and options.split != "random":
         try:
             return _stratified(classes.numpy(), sizes, options.split_seed)
@@ -131,7 +162,9 @@ def _folds(
     from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 
     if options.split == "stratified" and classes is None:
-        raise UserError("split='stratified' needs one class for each graph; split='random' does not")
+        raise UserError(
+            "split='stratified' needs one class for each graph; split='random' does not"
+        )
     drawn = {
         "shuffle": True,
         "random_state": np.random.RandomState(np.random.MT19937(options.split_seed)),
@@ -198,5 +231,3 @@ def _scaffolds(smiles: Sequence[str], where: Where) -> Int[np.ndarray, " graphs"
         numbers.append(found.setdefault(scaffold, len(found)))
     del quiet
     return np.array(numbers, dtype=np.int64)
-
-
