@@ -1,6 +1,7 @@
 """`graphmamba predict`."""
 
 from pathlib import Path
+from typing import Any
 
 from graphmamba.commands.printing import say
 from graphmamba.commands.source import (
@@ -15,7 +16,7 @@ from graphmamba.commands.source import (
     part_asked,
 )
 from graphmamba.data.custom.csv import FILES, table_in
-from graphmamba.data.custom.open import read_unlabelled
+from graphmamba.data.custom.open import Unlabelled, read_unlabelled
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import DeviceName
@@ -64,6 +65,7 @@ def predict(
     place = resolve_device(device)
     trained = load_model(checkpoint, pretrained, weights).to(place)
     path = Path(output)
+    named: Unlabelled | None
     _check_output(path, trained, input_)
     if input_ is not None and benchmark is None:
         named = read_unlabelled(
@@ -79,11 +81,13 @@ def predict(
             check_parts(trained, experiment, store)
         ids = graphs_of(store, part, experiment.dataset_info.title)
         named = names_in(experiment)
-    names = (named.graph_name, named.node_name) if named else ()
+    names: dict[str, Any] = {}
+    if named is not None:
+        names = {"graph_name": named.graph_name, "node_name": named.node_name}
     # of a split nobody expects the rows of the file
     skipped = [each.row for each in named.skipped] if named and part == ALL else []
     parts = trained.stream(store, ids, has_std=std, budget=budget)
-    rows = write_predictions(path, follow(parts, len(ids)), *names, skipped=skipped)
+    rows = write_predictions(path, follow(parts, len(ids)), skipped=skipped, **names)
     told = f", {len(skipped):,} of them empty: RDKit rejects their SMILES" if skipped else ""
     say(f"{rows:,} {'row' if rows == 1 else 'rows'} written to {path}{told}")
 

@@ -330,14 +330,12 @@ def _write_out_of_fold(
         test = store.split_ids("test")
         folds[test] = number
         parts += load(run.run_dir).to(device).stream(store, test)
-    names = (named.graph_name, named.node_name) if named else ()
-    write_predictions(
-        result.predictions,
-        [Predictions.cat(parts).by_graph()],
-        *names,
-        skipped=[each.row for each in named.skipped] if named else (),
-        folds=folds,
-    )
+    names: dict[str, Any] = {}
+    if named is not None:
+        names = {"graph_name": named.graph_name, "node_name": named.node_name}
+        names["skipped"] = [each.row for each in named.skipped]
+    whole = Predictions.cat(parts).by_graph()
+    write_predictions(result.predictions, [whole], folds=folds, **names)
 
 
 def run_fit(

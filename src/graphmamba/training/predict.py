@@ -80,7 +80,7 @@ class Predictions:
             name: None if getattr(self, name) is None else getattr(self, name)[order]
             for name in ("graph", "node", "pair", "outputs", "std")
         }
-        return replace(self, **columns)
+        return replace(self, **columns)  # type: ignore[arg-type]
 
     @classmethod
     def cat(cls, parts: Sequence["Predictions"]) -> "Predictions":

@@ -30,6 +30,14 @@ LINK_ARRAYS = ("pair_ptr", LINKS, "edge_label")
 KNOWN = (*REQUIRED, "x", "edge_attr", "y", "split", *LINK_ARRAYS)
 UNLABELLED = frozenset(KNOWN) - {"y", "edge_label"}
 """What is read of graphs to predict."""
+OGB = {
+    "node_feat": "x",
+    "edge_feat": "edge_attr",
+    "num_nodes_list": "node_ptr",
+    "num_edges_list": "edge_ptr",
+    **dict.fromkeys(("label", "labels", "graph_label", "graph_labels"), "y"),
+}
+"""What OGB calls the arrays; its lists of sizes become boundaries."""
 LEVELS: tuple[Level, ...] = ("graph", "node", "link")
 MOST_BARE_NODES = 1 << 28
 """Nodes without features: nothing but `node_ptr` says how many there are, and each takes memory."""
@@ -60,7 +68,11 @@ def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
     if unknown := [name for name in arrays if name not in KNOWN]:
         raise UserError(f"{source}: arrays must be among {', '.join(KNOWN)}, got {unknown[0]!r}")
     if missing := [name for name in REQUIRED if name not in arrays]:
-        raise UserError(f"{source}: array {missing[0]!r} must be there, got {list(arrays)}")
+        found = ", ".join(f"{name} {_kind(values)}" for name, values in arrays.items())
+        raise UserError(
+            f"{source}: array {missing[0]!r} must be there beside {', '.join(REQUIRED)} (or "
+            f"num_nodes_list and num_edges_list, as in OGB), got {found or 'none'}"
+        )
     node_ptr = _pointers(arrays, "node_ptr", source)
     if len(node_ptr) == 1:
         raise UserError(f"{source}: node_ptr must hold a graph, got {node_ptr.tolist()}")
@@ -284,16 +296,37 @@ def _load(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
         with zipfile.ZipFile(path) as archive:
             check_unpacked(path, archive)
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files if name in names}
-            unknown = [name for name in file.files if name not in (*KNOWN, *NAMES)]
+            arrays = {name: file[name] for name in file.files if OGB.get(name, name) in names}
+            listed = file.files
     except UserError:
         raise
     except (zipfile.BadZipFile, zlib.error, SyntaxError, *BROKEN) as error:
         raise UserError(f"{path} must be a whole .npz file without objects: {error}") from error
-    if unknown:
-        known = ", ".join((*KNOWN, *NAMES))
-        raise UserError(f"{path}: arrays must be among {known}, got {unknown[0]!r}")
-    return arrays
+    known = (*KNOWN, *NAMES, *OGB)
+    if unknown := [name for name in listed if name not in known]:
+        raise UserError(
+            f"{path}: arrays must be among {', '.join(known)}, got {unknown[0]!r} in "
+            f"{', '.join(listed)}"
+        )
+    return _renamed(path, arrays)
+
+
+def _renamed(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Give the arrays of OGB the names that ours have."""
+    made: dict[str, np.ndarray] = {}
+    for name, values in arrays.items():
+        known = OGB.get(name, name)
+        if known in made:
+            raise UserError(f"{path}: only one array must say {known}, got {name} as well")
+        if name.startswith("num_"):
+            if values.ndim != 1 or values.dtype.kind not in "iu" or (values < 0).any():
+                raise UserError(
+                    f"{path}: {name} must hold the size of each graph, got "
+                    f"{list(values.shape)} of {values.dtype}"
+                )
+            values = np.concatenate([[0], values.cumsum()]).astype(np.int64)
+        made[known] = values
+    return made
 
 
 def check_unpacked(path: Path, archive: zipfile.ZipFile) -> None:

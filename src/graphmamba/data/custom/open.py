@@ -63,13 +63,14 @@ from graphmamba.data.custom.split import Key, choose_split, split_key
 from graphmamba.data.custom.tu import read_tu, read_tu_unlabelled, tu_files
 from graphmamba.data.datasets.sources import default_data_dir
 from graphmamba.data.from_pyg import Graphs, columns_of
-from graphmamba.data.splits import split_of_words
+from graphmamba.data.splits import SPLITS, split_numbers, split_of_words
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns, Pairs
 from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
 
+OGB_SPLITS = ("train", "valid", "test")
 READING = 6
 """Counts changes in how files are read; what is kept then becomes stale."""
 OWN = "own"
@@ -280,6 +281,13 @@ def read_graphs(graphs: Graphs | Sequence[nx.Graph], options: DataOptions) -> Cu
         each = list_of(graphs)
         check_read(options, "graphs", "graphs")
         found = from_graphs(each, options.rule, options.level)
+        if hasattr(graphs, "get_idx_split"):
+            # what OGB publishes
+            parts = graphs.get_idx_split()
+            said = {name: parts[key].tolist() for name, key in zip(SPLITS, OGB_SPLITS, strict=True)}
+            found = replace(
+                found, columns=replace(found.columns, split=split_numbers(said, len(each)))
+            )
     name = column_of(options)
 
     def read_key() -> Key:
@@ -322,16 +330,13 @@ def _key(found: CustomStore, path: Path, options: DataOptions) -> Key:
         key = split_key(options.split, table.filled(name), table.where)
     if options.split == "scaffold":
         with suppress(UnwritableError):
-            atomic_write(file, lambda partial: partial.write_bytes(_as_npy(key)))
+            atomic_write(file, partial(_save, key))
     return key
 
 
-def _as_npy(values: Key) -> bytes:
-    from io import BytesIO
-
-    file = BytesIO()
-    np.save(file, values)
-    return file.getvalue()
+def _save(values: Key, path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, values)
 
 
 def column_of(options: DataOptions) -> str:

@@ -104,7 +104,8 @@ def _assigned(
         )
     if classes is not None and options.split != "random":
         try:
-            return _stratified(classes.numpy(), sizes, options.split_seed)
+            strata = _strata(options, classes.numpy(), len(sizes))
+            return _stratified(strata, sizes, options.split_seed)
         except ValueError as error:
             # where nobody asked for it, too few graphs are split at random
             if options.split == "stratified":
@@ -115,13 +116,12 @@ def _assigned(
 
 
 def _stratified(
-    classes: Int[np.ndarray, " graphs"], sizes: Int[np.ndarray, " splits"], seed: int
+    strata: Int[np.ndarray, " graphs"], sizes: Int[np.ndarray, " splits"], seed: int
 ) -> Int[np.ndarray, " graphs"]:
     from sklearn.model_selection import train_test_split
 
     random = np.random.RandomState(np.random.MT19937(seed))
-    strata = _strata(classes, len(sizes))
-    rest, split = np.arange(len(classes)), np.zeros(len(classes), dtype=np.int64)
+    rest, split = np.arange(len(strata)), np.zeros(len(strata), dtype=np.int64)
     for number in (TEST, 1):
         if sizes[number]:
             rest, taken = train_test_split(
@@ -131,8 +131,12 @@ def _stratified(
     return split
 
 
-def _strata(classes: Int[np.ndarray, " graphs"], least: int) -> Int[np.ndarray, " graphs"]:
-    """Join classes that are too rare to be shared out with the most frequent one."""
+def _strata(
+    options: DataOptions, classes: Int[np.ndarray, " graphs"], least: int
+) -> Int[np.ndarray, " graphs"]:
+    """Join classes that are too rare with the most frequent one, unless each is to have its share."""
+    if options.split == "stratified":
+        return classes
     found, place, counts = np.unique(classes, return_inverse=True, return_counts=True)
     return np.where(counts[place] < least, found[counts.argmax()], classes)
 
@@ -174,7 +178,9 @@ def _folds(
         if key is not None:
             parts = GroupKFold(count).split(rows, groups=key)
         elif classes is not None and options.split != "random":
-            parts = StratifiedKFold(count, **drawn).split(rows, _strata(classes.numpy(), count))
+            parts = StratifiedKFold(count, **drawn).split(
+                rows, _strata(options, classes.numpy(), count)
+            )
         else:
             parts = KFold(count, **drawn).split(rows)
         fold = np.empty(graphs, dtype=np.int64)
@@ -218,16 +224,17 @@ def _times(cells: Sequence[str], where: Where) -> Key:
 def _scaffolds(smiles: Sequence[str], where: Where) -> Int[np.ndarray, " graphs"]:
     """Number the Bemis-Murcko scaffolds; molecules without a ring share the empty one."""
     chem = import_rdkit()
-    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+    from rdkit.Chem.Scaffolds import MurckoScaffold
 
     quiet = chem.rdBase.BlockLogs()
+    scaffold_of: Callable[..., str] = MurckoScaffold.MurckoScaffoldSmiles
     found: dict[str, int] = {}
     numbers = []
     for row, text in enumerate(smiles):
         molecule = chem.MolFromSmiles(text)
         if molecule is None:
             raise UserError(f"{where(row)}: smiles must name a molecule, got {text!r}")
-        scaffold = MurckoScaffoldSmiles(mol=molecule)
+        scaffold = scaffold_of(mol=molecule)
         numbers.append(found.setdefault(scaffold, len(found)))
     del quiet
     return np.array(numbers, dtype=np.int64)

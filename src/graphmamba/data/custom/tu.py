@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -168,7 +168,7 @@ class _Files:
         with zipfile.ZipFile(self.path) as archive, archive.open(name.as_posix()) as file:
             return self._numbers(part, file)
 
-    def _numbers(self, part: str, file: BinaryIO) -> Values:
+    def _numbers(self, part: str, file: Any) -> Values:
         import pandas as pd
 
         try:
