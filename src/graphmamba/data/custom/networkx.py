@@ -181,6 +181,15 @@ def _features(
     """Columns of all attributes but some, graph by graph, and what they are called."""
     names = list(dict.fromkeys(name for graph in rows for row in graph for name in row))
     names = [name for name in names if str(name) not in left_out]
+    wanted = [name for name in known if name.startswith(f"{table}/")]
+    if known:
+        # what the model does not know is not read
+        stems = tuple(f"{table}/{name}" for name in names)
+        names = [
+            name
+            for name, stem in zip(names, stems, strict=True)
+            if any(each == stem or each.startswith((f"{stem}=", f"{stem}.")) for each in wanted)
+        ]
     found: list[np.ndarray] = []
     titles: list[str] = []
     for name in names:
@@ -190,8 +199,9 @@ def _features(
         titles += ends
     count = sum(map(len, rows))
     joined = np.concatenate(found, axis=1) if found else np.empty((count, 0))
-    if known:
-        wanted = [name for name in known if name.startswith(f"{table}/")]
+    if known and not count:
+        joined, titles = np.empty((0, len(wanted))), wanted
+    elif known:
         if missing := [name for name in wanted if name not in titles]:
             raise UserError(
                 f"graphs must have the attributes that the model was trained on, "

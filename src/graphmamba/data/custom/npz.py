@@ -314,18 +314,18 @@ def _load(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
 def _renamed(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Give the arrays of OGB the names that ours have."""
     made: dict[str, np.ndarray] = {}
-    for name, values in arrays.items():
+    for name, found in arrays.items():
         known = OGB.get(name, name)
         if known in made:
             raise UserError(f"{path}: only one array must say {known}, got {name} as well")
+        made[known] = found
         if name.startswith("num_"):
-            if values.ndim != 1 or values.dtype.kind not in "iu" or (values < 0).any():
+            if found.ndim != 1 or found.dtype.kind not in "iu" or (found < 0).any():
                 raise UserError(
                     f"{path}: {name} must hold the size of each graph, got "
-                    f"{list(values.shape)} of {values.dtype}"
+                    f"{list(found.shape)} of {found.dtype}"
                 )
-            values = np.concatenate([[0], values.cumsum()]).astype(np.int64)
-        made[known] = values
+            made[known] = np.concatenate([[0], found.cumsum()]).astype(np.int64)
     return made
 
 
