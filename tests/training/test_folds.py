@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,15 +17,31 @@ from graphmamba.data.custom.options import DataSource
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, RunOptions, experiment_of
 from graphmamba.training.fit import fit_folds, fit_seeds
+from graphmamba.training.reporter import EpochRecord, Silent, StartRecord
+from graphmamba.training.results import FoldsResult
 from graphmamba.training.run_dir import read_config
 from tests.helpers.own_files import write_rings
 
-SMALL = {"model.channels": 8, "model.layers": 1, "train.epochs": 1, "optim.warmup": 0}
+SMALL = {"model.channels": 8, "model.layers": 1, "train.epochs": 2, "optim.warmup": 0}
 
 
 def own_experiment(folder: Path) -> Experiment:
     data = DataSource(target="taste", undirected=True, path=str(folder))
     return replace(experiment_of(SMALL), data=data)
+
+
+class Stopping(Silent):
+    """Ends the second run after its first epoch, as a system does that is shut down."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def on_start(self, start: StartRecord) -> None:  # noqa: ARG002
+        self.runs += 1
+
+    def on_epoch(self, record: EpochRecord) -> None:  # noqa: ARG002
+        if self.runs == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -35,20 +53,17 @@ def test_folds_are_trained_resumed_and_predicted(tmp_path: Path) -> None:
     experiment = own_experiment(write_rings(tmp_path / "rings", graphs=12))
     run, sets = tmp_path / "run", tmp_path / "sets"
 
-    def fit(resume: bool, **options: float) -> graphmamba.training.results.FoldsResult:
-        given = RunOptions(**options)  # type: ignore[arg-type]
-        return fit_folds(
-            experiment, None, given, run, resume=resume, folds=3, data_dir=sets
-        )  # fmt: skip
+    def fit(resume: bool, reporter: Silent | None = None) -> FoldsResult:
+        return fit_folds(experiment, None, None, run, reporter, resume, folds=3, data_dir=sets)
 
-    stopped = fit(False, max_time=0.0)
-    assert [each.stop_reason for each in stopped.runs] == ["max time"]
+    stopped = fit(False, Stopping())
+    assert [each.stop_reason for each in stopped.runs] == ["finished", "signal"]
+    first = (run / "fold-0" / "results.json").read_text()
     assert not stopped.predictions.exists()
     with pytest.raises(UserError, match="holds 3 folds, not no folds"):
         fit_seeds(experiment, None, RunOptions(), run, resume=True, seeds=[0])
     result = fit(True)
     assert [each.is_done for each in result.runs] == [True] * 3
-    first = (run / "fold-0" / "results.json").read_text()
     assert fit(True).mean("test", "accuracy") == result.mean("test", "accuracy")
     assert (run / "fold-0" / "results.json").read_text() == first
 

@@ -105,7 +105,7 @@ def test_ways_that_contradict_themselves_are_rejected(given: dict[str, object], 
 
 
 def test_wrong_cells_are_told_with_their_row() -> None:
-    with pytest.raises(UserError, match="row 1: a time must be a number or a date, .* got 'x'"):
+    with pytest.raises(UserError, match=r"row 1: a time must be a number or a date, .* got 'x'"):
         split_key("time", ["2020", "x"], where)
     with pytest.raises(UserError, match="row 1: split must be one of train, validation, test"):
         split_key("column", ["train", "later"], where)
@@ -135,6 +135,6 @@ def test_files_are_split_by_their_columns(tmp_path: Path) -> None:
     write_rows(folder / "graphs.csv", ["graph", "taste", "split"], [[*r[:2], r[3]] for r in rows])
     assert split() == [1, 1, 0, 2]
     assert split(split="random") != [1, 1, 0, 2]
-    with pytest.raises(UserError, match="for folds over all of them data.split must be"):
+    with pytest.raises(UserError, match=r"for folds over all of them data\.split must be"):
         split(folds=2)
     assert sorted(split(folds=2, split="random")) == [0, 1, 2, 2]

@@ -134,7 +134,7 @@ def _stratified(
 def _strata(
     options: DataOptions, classes: Int[np.ndarray, " graphs"], least: int
 ) -> Int[np.ndarray, " graphs"]:
-    """Join classes that are too rare with the most frequent one, unless each is to have its share."""
+    """Join rare classes with the most frequent one, unless each is to have its share."""
     if options.split == "stratified":
         return classes
     found, place, counts = np.unique(classes, return_inverse=True, return_counts=True)
