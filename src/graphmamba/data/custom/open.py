@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -167,11 +167,16 @@ def _list_skipped(found: CustomStore, path: Path) -> None:
     if not path.exists():
         atomic_write(path, write)
     count, rows = len(found.skipped), len(found.skipped) + len(found.store)
-    warnings.warn(
+    _warn_once(
         f"{count:,} of {rows:,} rows are left out, since RDKit rejects their SMILES: {path} lists "
-        "them; data.on_error raise stops at the first",
-        stacklevel=3,
+        "them; data.on_error raise stops at the first"
     )
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Warn in each process once, however often the graphs are opened."""
+    warnings.warn(message, stacklevel=4)
 
 
 def inspect_custom(
