@@ -12,10 +12,9 @@ import torch
 from torch.optim import Optimizer
 
 from graphmamba.checks import check_is
-from graphmamba.data.custom.networkx import are_networkx
+from graphmamba.data.custom.networkx import Graphs, are_networkx
 from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.custom.pyg import list_of
-from graphmamba.data.from_pyg import Graphs
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore

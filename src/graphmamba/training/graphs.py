@@ -5,10 +5,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from graphmamba.checks import check_is
+from graphmamba.data.custom.networkx import Graphs
 from graphmamba.data.custom.open import Unlabelled, open_custom, read_graphs, read_unlabelled
 from graphmamba.data.custom.options import DataOptions, DataSource
 from graphmamba.data.datasets.sources import open_with_columns
-from graphmamba.data.from_pyg import Graphs
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
 from graphmamba.data.transforms.precompute import add_precomputed

@@ -11,10 +11,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_is
-from graphmamba.data.custom.networkx import are_networkx, convert
+from graphmamba.data.custom.networkx import Graphs, are_networkx, convert
 from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.datasets.sources import SOURCES
-from graphmamba.data.from_pyg import Graphs
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.data.transforms.degree_profile import DEGREE_PROFILE_COLUMNS, degree_profiles

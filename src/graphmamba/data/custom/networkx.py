@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import networkx as nx
 import numpy as np
@@ -13,11 +13,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphmamba.data import from_pyg
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import CustomData, LabelRule
 from graphmamba.data.custom.pyg import MASKS, from_graphs
 from graphmamba.errors import UserError
 
+Graphs: TypeAlias = from_pyg.Graphs | nx.Graph | Sequence[nx.Graph]
+"""Graphs of PyG or of networkx, from Python."""
 WORDS = ("split", *MASKS)
 """Attributes that say which split a graph or node is in."""
 MISSING = (None, "")

@@ -34,6 +34,7 @@ from graphmamba.data.custom.csv import (
 )
 from graphmamba.data.custom.labels import CustomData, Skipped
 from graphmamba.data.custom.networkx import (
+    Graphs,
     are_networkx,
     attribute_of,
     convert,
@@ -62,7 +63,7 @@ from graphmamba.data.custom.smiles import read_molecules, read_smiles_csv
 from graphmamba.data.custom.split import Key, choose_split, split_key
 from graphmamba.data.custom.tu import read_tu, read_tu_unlabelled, tu_files
 from graphmamba.data.datasets.sources import default_data_dir
-from graphmamba.data.from_pyg import Graphs, columns_of
+from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.splits import SPLITS, split_numbers, split_of_words
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns, Pairs
@@ -270,7 +271,7 @@ def _with_split(found: CustomStore, path: Path, options: DataOptions) -> CustomS
     return replace(found, store=GraphStore.from_tables(store.tables, split, store.source))
 
 
-def read_graphs(graphs: Graphs | Sequence[nx.Graph], options: DataOptions) -> CustomData:
+def read_graphs(graphs: Graphs, options: DataOptions) -> CustomData:
     """Take over graphs from Python, each in a split.
 
     Args:
