@@ -12,7 +12,7 @@ import torch
 from torch.optim import Optimizer
 
 from graphmamba.checks import check_is
-from graphmamba.data.custom.networkx import Graphs, are_networkx
+from graphmamba.data.custom.networkx import Graphs, networkx_graphs
 from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.sampler import BatchSampler
@@ -292,7 +292,7 @@ def _folds_of(
     if folds < 2:  # noqa: PLR2004
         raise UserError(f"folds must be 2 at least, got {folds}")
     if graphs is not None:
-        listed = graphs if are_networkx(graphs) else list_of(graphs)
+        listed = networkx_graphs(graphs) or list_of(graphs)
         own = data or DataOptions()
 
         def take(fold: int) -> tuple[Experiment, GraphStore]:

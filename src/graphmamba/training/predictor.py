@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_is
-from graphmamba.data.custom.networkx import Graphs, are_networkx, convert
+from graphmamba.data.custom.networkx import Graphs, convert, networkx_graphs
 from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.datasets.sources import SOURCES
 from graphmamba.data.store import GraphStore
@@ -115,7 +115,7 @@ class Predictor:
 
     def _store_of(self, graphs: Graphs) -> GraphStore:
         own = self.experiment.data
-        if are_networkx(graphs):
+        if networkx_graphs(graphs) is not None:
             left_out = own.targets if own and own.targets else ("y",)
             graphs = convert(graphs, left_out, own.columns if own else ()).graphs
         graphs = list_of(graphs)

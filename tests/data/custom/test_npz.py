@@ -124,7 +124,7 @@ def test_what_is_stated_counts(tmp_path: Path) -> None:
     ("arrays", "told"),
     [
         ({"edge_ptr": None}, "array 'edge_ptr' must be there"),
-        ({"labels": [1]}, "got 'labels'"),
+        ({"masses": [1]}, "got 'masses'"),
         ({"node_ptr": [0, 4]}, "edge_ptr must be whole numbers [2]"),
         ({"node_ptr": [0.0, 3, 4]}, "node_ptr must be whole numbers"),
         ({"node_ptr": []}, "node_ptr must be whole numbers"),

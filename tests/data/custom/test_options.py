@@ -26,7 +26,7 @@ ALL = DataOptions(
         ({"is_undirected": True}, ".npz", "is_undirected is read for a folder of CSV files alone"),
         ({"is_undirected": True}, ".csv", "is_undirected is read for .* alone, got True for x"),
         ({"is_undirected": True}, "graphs", "is_undirected is read for a folder of CSV files"),
-        ({"smiles": "formula"}, "folder", "smiles is read for a CSV of molecules alone"),
+        ({"smiles": "formula"}, ".npz", "smiles is read for .* a CSV of molecules or .* alone"),
         ({"label": ("a", "b")}, ".npz", "label is read for a folder .* or a CSV .* got a, b for x"),
         ({"label": "a"}, "graphs", "label is read for .* alone, got 'a' for x"),
         ({"classes": 3}, "benchmark", "classes is read for custom graphs alone, got 3 for x"),

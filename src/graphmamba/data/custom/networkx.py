@@ -1,26 +1,25 @@
 """Graphs of networkx, or of GraphML files -> graphs of PyG: attributes become features."""
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
-import networkx as nx
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmamba.data import from_pyg
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import CustomData, LabelRule
 from graphmamba.data.custom.pyg import MASKS, from_graphs
 from graphmamba.errors import UserError
 
-Graphs: TypeAlias = from_pyg.Graphs | nx.Graph | Sequence[nx.Graph]
-"""Graphs of PyG or of networkx, from Python."""
+Graphs: TypeAlias = Iterable[Any]
+"""Graphs from Python: `Data` of PyG, batches of them, or graphs of networkx."""
 WORDS = ("split", *MASKS)
 """Attributes that say which split a graph or node is in."""
 MISSING = (None, "")
@@ -39,15 +38,20 @@ class Converted:
     """What is labelled; None where nothing is."""
 
 
-def are_networkx(graphs: object) -> TypeGuard["nx.Graph | Sequence[nx.Graph]"]:
-    """Whether these are graphs of networkx, or a single one."""
+def networkx_graphs(graphs: Any) -> list[Any] | None:
+    """List graphs of networkx, also a single one; None where they are others."""
+    # who has such a graph has imported it
+    nx = sys.modules.get("networkx")
+    if nx is None:
+        return None
     if isinstance(graphs, nx.Graph):
-        return True
-    return isinstance(graphs, Sequence) and bool(graphs) and isinstance(graphs[0], nx.Graph)
+        return [graphs]
+    is_list = isinstance(graphs, Sequence) and bool(graphs) and isinstance(graphs[0], nx.Graph)
+    return list(graphs) if is_list else None
 
 
 def from_networkx(
-    graphs: "nx.Graph | Sequence[nx.Graph]",
+    graphs: Any,
     target: str | Sequence[str] = "y",
     rule: LabelRule | None = None,
     level: Level | None = None,
@@ -70,7 +74,7 @@ def from_networkx(
 
 
 def convert(
-    graphs: "nx.Graph | Sequence[nx.Graph]",
+    graphs: Any,
     target: Sequence[str] = (),
     known: Sequence[str] = (),
     *,
@@ -89,7 +93,9 @@ def convert(
         needs_target: Whether to reject graphs without the target.
         classes: The classes of the training, where labels are words.
     """
-    each = [graphs] if isinstance(graphs, nx.Graph) else list(graphs)
+    import networkx as nx
+
+    each = networkx_graphs(graphs) or list(graphs)
     for place, graph in enumerate(each):
         if not isinstance(graph, nx.Graph):
             raise UserError(f"graph {place}: must be one of networkx, got {type(graph).__name__}")
@@ -127,13 +133,14 @@ def convert(
     return Converted(made, features, names, level)
 
 
-def read_graphml(path: Path) -> tuple[list["nx.Graph"], list[str]]:
+def read_graphml(path: Path) -> tuple[list[Any], list[str]]:
     """Read all graphs of a file, or of the files of a folder, with their names."""
     from xml.etree.ElementTree import ParseError
 
+    import networkx as nx
     from networkx.readwrite.graphml import GraphMLReader
 
-    graphs: list[nx.Graph] = []
+    graphs: list[Any] = []
     names: list[str] = []
     for file in graphml_files(path):
         try:
@@ -165,7 +172,7 @@ def graphml_files(path: Path) -> list[Path]:
     )
 
 
-def _edges(graph: "nx.Graph") -> tuple[Tensor, list[Mapping[Any, Any]]]:
+def _edges(graph: Any) -> tuple[Tensor, list[Mapping[Any, Any]]]:
     """Both nodes of each directed edge, by their places, and its attributes."""
     place = {node: number for number, node in enumerate(graph)}
     pairs, rows = [], []
@@ -257,7 +264,7 @@ def _encoded(
 
 
 def _labels(
-    graphs: Sequence["nx.Graph"],
+    graphs: Sequence[Any],
     nodes: list[list[Mapping[Any, Any]]],
     target: Sequence[str],
     classes: Sequence[str],
@@ -293,11 +300,11 @@ def _labels(
 
 def attribute_of(graph: Any, name: str) -> str:
     """A value of a graph as a table would have it, of networkx or PyG; nothing where it is not."""
-    value = graph.graph.get(name) if isinstance(graph, nx.Graph) else graph.get(name)
+    value = graph.get(name) if isinstance(graph, Data) else graph.graph.get(name)
     value = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
     return "" if value is None else str(value)
 
 
-def names_of_nodes(graphs: Iterable["nx.Graph"]) -> tuple[str, ...]:
+def names_of_nodes(graphs: Iterable[Any]) -> tuple[str, ...]:
     """What the nodes of all graphs are called."""
     return tuple(str(node) for graph in graphs for node in graph)

@@ -10,7 +10,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from jaxtyping import Int
 from torch import Tensor
@@ -35,12 +34,12 @@ from graphmamba.data.custom.csv import (
 from graphmamba.data.custom.labels import CustomData, Skipped
 from graphmamba.data.custom.networkx import (
     Graphs,
-    are_networkx,
     attribute_of,
     convert,
     from_networkx,
     graphml_files,
     names_of_nodes,
+    networkx_graphs,
     read_graphml,
 )
 from graphmamba.data.custom.npz import (
@@ -279,8 +278,8 @@ def read_graphs(graphs: Graphs, options: DataOptions) -> CustomData:
         options: What their labels are, and how they are split.
     """
     each: Sequence[Any]
-    if are_networkx(graphs):
-        each = [graphs] if isinstance(graphs, nx.Graph) else graphs
+    if (listed := networkx_graphs(graphs)) is not None:
+        each = listed
         check_read(options, "GraphML", "graphs")
         found = from_networkx(each, options.targets or "y", options.rule, options.level)
     else:
