@@ -375,7 +375,12 @@ def write_small_experiment(folder: Path, _: Path) -> None:
     """All entries of an experiment that takes a moment."""
     from graphmamba.training.experiment import load_experiment
 
-    small = {"sizes": [8, 4, 4], "model.channels": 8, "model.layers": 1, "train.batch_size": 4}
+    small = {
+        "split_sizes": [8, 4, 4],
+        "model.channels": 8,
+        "model.layers": 1,
+        "train.batch_size": 4,
+    }
     experiment = load_experiment("pattern/default", small)
     (folder / "my.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
 
@@ -393,7 +398,7 @@ def write_weights(folder: Path, root: Path) -> None:
 
 def write_state(folder: Path, root: Path) -> None:
     """A run that was stopped after its first step."""
-    words = ["train", "--sizes", "8,4,4", *NARROW, "--train.epochs", "3", "--max-time", "0"]
+    words = ["train", "--split_sizes", "8,4,4", *NARROW, "--train.epochs", "3", "--max-time", "0"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         graphmamba([*words, "--run_dir", str(folder / "run"), "--data_dir", str(root)])
     for path in (folder / "run").iterdir():

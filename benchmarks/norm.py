@@ -98,7 +98,7 @@ def by_torch(norm: nn.Module, place: Place, inputs: Inputs) -> Tensor:
 
 
 def by_us(norm: nn.Module, place: Place, inputs: Inputs) -> Tensor:
-    """One operation; on a GPU the fused one."""
+    """One operation; on a GPU by kernels."""
     x, after, *before = inputs.leaves
     own, drop = cast(BatchNorm, norm), Drop(place.rate, inputs.seed, 0)
     parts = x, own.weight, own.bias, own.running()

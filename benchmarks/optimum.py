@@ -27,7 +27,7 @@ from graphmamba.data.datasets import sbm
 from graphmamba.data.tables import GraphColumns
 from graphmamba.environment import describe
 from graphmamba.studies.report import table, write_json
-from graphmamba.training.metrics import METRICS
+from graphmamba.training.metrics import make_metrics
 
 RESULTS = Path(__file__).parent / "results"
 SPLITS = {"validation": 1, "test": 2}
@@ -107,7 +107,7 @@ def optimum(
         begin, end = columns.node_ptr[number : number + 2].tolist()
         return torch.from_numpy(found), columns.nodes["y"][begin:end]
 
-    metric = METRICS["accuracy_sbm"](CATALOG[name].task)
+    (metric,) = make_metrics(CATALOG[name].task)
     with ThreadPoolExecutor(threads) as pool:
         for prediction, target in pool.map(one, ids):
             metric.update(prediction.float(), target)

@@ -36,12 +36,12 @@ def main() -> None:
     parser.add_argument("--benchmark", default="peptides-func")
     parser.add_argument("--data_dir", type=Path, help="where data sets are kept")
     parser.add_argument("--graphs", type=int, default=256, help="the first of the set")
-    parser.add_argument("--node orders", type=int, default=8, help="of each graph")
+    parser.add_argument("--node-orders", type=int, default=8, help="of each graph")
     parser.add_argument("--out", type=Path, default=RESULTS / "orders.json")
     parser.add_argument("--commit", help="names the commit where the copy has no history")
     options = parser.parse_args()
     check_least("--graphs", options.graphs, 1)
-    check_least("--node orders", options.node_orders, 2)
+    check_least("--node-orders", options.node_orders, 2)
 
     store = open_with_columns(options.benchmark, ASKED, options.data_dir)
     batch = store.batch(torch.arange(min(options.graphs, len(store))))
@@ -57,7 +57,7 @@ def main() -> None:
             "benchmark": options.benchmark,
             "source": store.source,
             "graphs": topology.num_graphs,
-            "line_ups": options.node_orders,
+            "node_orders": options.node_orders,
             "rows": rows,
         },
     )

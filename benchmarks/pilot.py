@@ -82,7 +82,13 @@ def pilots(
         experiment, store = open_data(experiment, data_dir)
         options = RunOptions.of({"seed": seed, "device": device}, "options")
         with tempfile.TemporaryDirectory() as folder:
-            result = fit(experiment, some_of(store, graphs, seed), options, Path(folder) / "run")
+            result = fit(
+                experiment,
+                some_of(store, graphs, seed),
+                options,
+                Path(folder) / "run",
+                progress=False,
+            )
             if result.stop_reason in ("signal", "interrupt"):
                 return
             with (result.run_dir / "metrics.csv").open(newline="", encoding="utf-8") as file:

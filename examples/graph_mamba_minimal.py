@@ -190,14 +190,14 @@ class GraphMambaLayer(nn.Module):
     def __init__(self, d: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.local_model, self.global_model = GatedGCN(d, dropout), GraphMambaBlock(d)
-        self.norm_local, self.global_norm, self.norm = (nn.BatchNorm1d(d) for _ in range(3))
+        self.norm_local, self.norm_global, self.norm = (nn.BatchNorm1d(d) for _ in range(3))
         self.fc1, self.fc2 = nn.Linear(d, 2 * d), nn.Linear(2 * d, d)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, e: Tensor, graphs: Batch) -> tuple[Tensor, Tensor]:
         x_local, e = self.local_model(x, e, graphs.edge_index)  # [V, d], [E, d]
         x_global = x + self.dropout(self.global_model(x, graphs.edge_index, graphs.batch))  # [V, d]
-        s = self.norm_local(x_local) + self.global_norm(x_global)  # [V, d]
+        s = self.norm_local(x_local) + self.norm_global(x_global)  # [V, d]
         mlp = self.fc2(self.dropout(self.fc1(s).relu()))  # [V, 2d] -> [V, d]
         return self.norm(s + self.dropout(mlp)), e  # [V, d], [E, d]
 
@@ -232,13 +232,9 @@ RENAMED = {  # a name in files of the library -> the name here, replaced from th
     "backbone.layers.": "layers.",
     "head.mlp.0.": "head.",
     ".norm.norm.": ".norm.",
-    "_norm.norm.": "_norm.",
+    "_local.norm.": "_local.",
+    "_global.norm.": "_global.",
     ".local_model.edges.": ".local_model.C.",
-    ".local_model.": ".local_model.",
-    ".global_model": ".global_model",
-    "global_model_norm": "global_norm",
-    ".fc1.": ".fc1.",
-    ".fc2.": ".fc2.",
 }
 
 

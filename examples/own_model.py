@@ -1,4 +1,4 @@
-"""Graph-Mamba's exchange among all nodes, dropped into an ordinary model of PyTorch Geometric."""
+"""`GraphMambaBlock` in a PyTorch Geometric model: message passing beside a scan over all nodes."""
 
 import torch
 from torch_geometric.data import Batch, Data
@@ -10,13 +10,13 @@ from graphmamba import GraphMambaBlock
 class OwnModel(torch.nn.Module):
     def __init__(self, columns: int, channels: int, classes: int) -> None:
         super().__init__()
-        self.near = GCNConv(columns, channels)
-        self.far = GraphMambaBlock(channels)
+        self.conv = GCNConv(columns, channels)
+        self.block = GraphMambaBlock(channels)
         self.classify = torch.nn.Linear(channels, classes)
 
     def forward(self, graphs: Batch) -> torch.Tensor:
-        x = self.near(graphs.x, graphs.edge_index).relu()
-        x = x + self.far(x, graphs.edge_index, graphs.batch)
+        x = self.conv(graphs.x, graphs.edge_index).relu()
+        x = x + self.block(x, graphs.edge_index, graphs.batch)
         return self.classify(global_mean_pool(x, graphs.batch))
 
 

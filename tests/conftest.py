@@ -27,7 +27,8 @@ if find_spec("hypothesis"):
 
     # A first call compiles kernels, so that a deadline would measure the compiler; and the same
     # commit should give the same result wherever it is tested.
-    settings.register_profile("graphmamba", deadline=None, derandomize=True)
+    settings.register_profile("graphmamba", deadline=None, derandomize=True, max_examples=20)
+    settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=200)
     settings.load_profile("graphmamba")
 
 # Processes that tests start find the package too, where it is not installed.
@@ -38,9 +39,22 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), os.environ.get("P
 torch.set_num_threads(1)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough", action="store_true", help="long sweeps, and ten times as many random examples"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("thorough") and find_spec("hypothesis"):
+        settings.load_profile("thorough")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     asked_for = config.getoption("markexpr")
+    is_thorough = config.getoption("thorough")
     missing = {
+        "thorough": None if is_thorough else "runs when asked for by --thorough",
         "gpu": None if torch.cuda.is_available() else "needs a CUDA device",
         "realdata": None if DATA.is_dir() else "needs benchmark files: set GRAPHMAMBA_DATA",
         "network": None if "network" in asked_for else "runs when asked for by -m network",

@@ -137,9 +137,9 @@ def test_both_passes_take_longer_than_one(backend: str) -> None:
 
 
 def test_times_stand_beside_the_bound_or_the_padded_loop_of_the_same_batch() -> None:
-    on_gpu = ScanTimes(BATCHES["peptides"], "fused", 0.02, 0.06, peak_bytes=3 * 2**29)
+    on_gpu = ScanTimes(BATCHES["peptides"], "triton", 0.02, 0.06, peak_bytes=3 * 2**29)
     (row,) = (line for line in lines(times_table([on_gpu], "a GPU")) if "peptides" in line)
-    assert row.split() == ["peptides", "fused", "20,926", "0.020", "2.1x", "0.060", "2.1x", "1.50"]
+    assert row.split() == ["peptides", "triton", "20,926", "0.020", "2.1x", "0.060", "2.1x", "1.50"]
     fast = ScanTimes(BATCHES["peptides"], "cpu", 10.0, 40.0)
     loop, alone = replace(fast, backend="padded loop", both_ms=1e3), replace(fast, batch=SMALL)
     rows = lines(times_table([fast, loop, replace(alone, batch=BATCHES["voc"])], "a CPU"))[-4:-1]

@@ -13,13 +13,13 @@ from tests.test_imports import ROOT, modules_imported_by
 pytest.importorskip("numba")
 
 from graphmamba.data import compiled as data
-from graphmamba.ops import cpu_compiled as ops
-from graphmamba.ops.compiled import fingerprint_of
+from graphmamba.ops import cpu_compile as ops
+from graphmamba.ops.cpu_compile import fingerprint_of
 
 KERNELS = """
 from pathlib import Path
 from constants import NUMBER
-from graphmamba.ops.compiled import fingerprint_of, kept
+from graphmamba.ops.cpu_compile import fingerprint_of, kept
 
 def number():
     return NUMBER
@@ -61,7 +61,7 @@ def files_imported_by(file: Path) -> set[Path]:
 @pytest.mark.parametrize("stage", STAGES)
 def test_all_that_kernels_import_counts(stage: str) -> None:
     module: ModuleType = STAGES[stage]
-    compiler = ROOT / "ops" / "compiled.py"
+    compiler = ROOT / "ops" / "cpu_compile.py"
     files = [file for file in module.SOURCES if compiler in files_imported_by(file)]
     assert len(files) > 3
     for file in files:

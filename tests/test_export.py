@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "training.md").read_text()
+PAGE = (ROOT / "docs" / "prediction.md").read_text()
 
 SETUP = """
 import sys
@@ -146,13 +146,17 @@ def run(code: str, *names: str, folder: Path = ROOT) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
+def thorough(*names: str) -> object:
+    return pytest.param(names, marks=pytest.mark.thorough)
+
+
 @pytest.mark.parametrize(
     "names",
     [
-        ("peptides-func/graph-mamba", "pascalvoc-sp/graph-mamba", "pcqm-contact/graph-mamba"),
-        ("peptides-func/graph-mamba-plus",),
-        ("peptides-func/gps-bigbird", "cifar10/exphormer", "peptides-func/gine", "mnist/gcn"),
-        ("peptides-func/gps-transformer", "malnet-tiny/gps-performer", "pascalvoc-sp/gatedgcn"),
+        ("peptides-func/graph-mamba", "pcqm-contact/graph-mamba", "cifar10/exphormer"),
+        thorough("peptides-func/graph-mamba-plus", "pascalvoc-sp/graph-mamba"),
+        thorough("peptides-func/gps-bigbird", "peptides-func/gine", "mnist/gcn"),
+        thorough("peptides-func/gps-transformer", "malnet-tiny/gps-performer"),
     ],
     ids=" ".join,
 )
@@ -163,11 +167,10 @@ def test_export_of_the_eval_model(names: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        ("peptides-func/graph-mamba", "pascalvoc-sp/gatedgcn", "peptides-func/gine", "mnist/gcn"),
-        pytest.param(
-            ("peptides-func/gps-transformer", "malnet-tiny/gps-performer"), marks=pytest.mark.slow
-        ),
-        pytest.param(("peptides-func/gps-bigbird", "cifar10/exphormer"), marks=pytest.mark.slow),
+        ("peptides-func/graph-mamba", "pascalvoc-sp/gatedgcn"),
+        thorough("peptides-func/gine", "mnist/gcn"),
+        thorough("peptides-func/gps-transformer", "malnet-tiny/gps-performer"),
+        thorough("peptides-func/gps-bigbird", "cifar10/exphormer"),
     ],
     ids=" ".join,
 )
@@ -183,8 +186,8 @@ def test_an_exported_block_serves_small_graphs_too() -> None:
 
 def test_what_the_documented_recipe_saves_runs_elsewhere(tmp_path: Path) -> None:
     (recipe,) = RECIPE
-    run(BEFORE_RECIPE + recipe + AFTER_RECIPE, run_dir=tmp_path)
-    run(ELSEWHERE, run_dir=tmp_path)
+    run(BEFORE_RECIPE + recipe + AFTER_RECIPE, folder=tmp_path)
+    run(ELSEWHERE, folder=tmp_path)
 
 
 def test_compile_of_the_whole_model() -> None:

@@ -8,8 +8,8 @@ import pytest
 import graphmamba
 
 OPTIONAL = (
-    "jsonargparse", "matplotlib", "networkx", "numba", "rich", "scipy", "sklearn", "torchmetrics",
-    "triton",
+    "docstring_parser", "matplotlib", "networkx", "numba", "rich", "scipy", "sklearn",
+    "torchmetrics", "triton",
 )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def test_without_ties_both_predict_the_same(minimal: ModuleType, trained: torch.
     with torch.no_grad():
         found = trained(Batch.from_data_list(graphs)).sigmoid().double()
         # the columns that `predict` computes are the minimal file's, too
-        torch.testing.assert_close(found, library.predict(graphs).values, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found, library.predict(graphs).outputs, rtol=1e-5, atol=1e-5)
         exact = library.model.double().eval()(doubled(graphs))
         torch.testing.assert_close(trained.double()(doubled(graphs)), exact, rtol=1e-9, atol=1e-9)
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from graphmamba.commands.overrides import entries_of
+from graphmamba.commands.arguments import entries_of
 from graphmamba.errors import UserError
 from graphmamba.parse import OTHER_NAMES, numbers_in, similar, words_among
 from graphmamba.training.experiment import Experiment, RunOptions
 
 TRAIN = (
     *entries_of(Experiment), *entries_of(RunOptions),
-    "name", "seeds", "folder", "resume", "root", "print_config",
+    "name", "seeds", "run_dir", "resume", "data_dir", "print_config",
 )  # fmt: skip
 SETS = ("mnist", "cifar10", "pattern")
 
@@ -59,7 +59,7 @@ def test_other_numbers_are_rejected(text: str) -> None:
         ("train.epochs", "train.epochs"),
         ("dropout", "model.dropout"),
         ("attention.dropout", "model.attention.dropout"),
-        ("layer", "model.layers"),
+        ("layrs", "model.layers"),
         ("num_layers", "model.layers"),
         ("encoder.heads", "encoder.laplacian.heads"),
         ("batch", "train.batch_size"),
@@ -71,8 +71,8 @@ def test_other_numbers_are_rejected(text: str) -> None:
         ("patience", "optim.patience"),
         ("sede", "seed"),
         ("model", "name"),
-        ("output_dir", "folder"),
-        ("order.key", "model.ordering.score"),
+        ("output_dir", "run_dir"),
+        ("order.score", "model.ordering.score"),
         ("colour", None),
     ],
 )
@@ -83,7 +83,7 @@ def test_what_was_meant_is_found_by_meaning_and_by_spelling(typed: str, meant: s
 def test_other_names_stand_for_keys_that_there_are() -> None:
     last_parts = {key.rpartition(".")[2] for key in TRAIN} | {"output"}
     assert set(OTHER_NAMES.values()) <= last_parts
-    assert similar("lr", ["benchmark", "batch_size"]) is None
+    assert similar("lr", ["dataset", "batch_size"]) is None
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,16 @@ from graphmamba.data.transforms.precompute import add_columns
 from graphmamba.nn.model import GraphMamba
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.losses import LOSSES, target_of
-from graphmamba.training.metrics import METRICS
+from graphmamba.training.metrics import make_metrics
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs
 
 NAMES = [
     "peptides-func/graph-mamba",
     "peptides-func/graph-mamba-plus",
+    "peptides-func/graph-mamba-spectral",
+    "cluster/graph-mamba-plus",
+    "malnet-tiny/graph-mamba-plus",
     "pascalvoc-sp/graph-mamba",
     "pattern/graph-mamba",
     "malnet-tiny/graph-mamba",
@@ -41,6 +44,9 @@ NAMES = [
 CAPTURED = [
     "peptides-func/graph-mamba",
     "peptides-func/graph-mamba-plus",
+    "peptides-func/graph-mamba-spectral",
+    "cluster/graph-mamba-plus",
+    "malnet-tiny/graph-mamba-plus",
     "peptides-func/gps-transformer",
     "peptides-func/exphormer",
     "peptides-func/gatedgcn",
@@ -59,7 +65,12 @@ SIZES = {
     "empty places": ([3, 0, 2, -1, -1], StaticSize(5, 65, 193, (256,), ((2, 16), (3, 2)))),
 }
 """The padding graph of the wide one, and of that with empty places, is larger than any block."""
-DROPLESS = {"model.dropout": 0.0, "model.attention.dropout": 0.0, "head.dropout": 0.0}
+DROPLESS = {
+    "model.dropout": 0.0,
+    "model.global_dropout": 0.0,
+    "model.attention.dropout": 0.0,
+    "head.dropout": 0.0,
+}
 
 
 def small_store(experiment: Experiment, model: GraphMamba, dtype: torch.dtype) -> GraphStore:
@@ -178,7 +189,7 @@ def test_metrics_pass_over_paddings_as_over_all_that_has_no_label(name: str) -> 
     store = small_store(experiment, model, torch.float64)
     task, scores = experiment.dataset_info.task, []
     for graphs in (store.batch(torch.tensor([3, 0, 2])), padded(store, *SIZES["empty places"])):
-        metric = METRICS[task.metric](task)
+        (metric,) = make_metrics(task)
         with torch.no_grad():
             prediction = model(graphs)
         metric.update(prediction, target_of(graphs, task.level, graphs.batch, graphs.num_graphs))

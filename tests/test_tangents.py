@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from graphmamba import GatedGCNConv, causal_conv1d, selective_scan
-from graphmamba.ops.options import Backend
+from graphmamba.ops.backends import Backend
 
 ENDS = torch.tensor([0, 2, 5])
 EDGES = torch.tensor([[0, 0, 2], [0, 1, 1]])
@@ -41,7 +41,7 @@ def layer(backend: Backend) -> tuple[Function, Tensor]:
     return lambda x: conv(x, EDGES, edges, check=False)[0], torch.randn(5, 4).double()
 
 
-DOORS = {
+FUNCTIONS = {
     **{f"scan-{leaf}": lambda backend, leaf=leaf: scan_of(leaf, backend) for leaf in range(5)},
     "convolution": convolution,
     "layer": layer,
@@ -58,42 +58,39 @@ def by_dual_numbers(function: Function, x: Tensor) -> Tensor | None:
 
 
 @pytest.mark.parametrize("way", [by_functional, by_dual_numbers])
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_tangents_are_rejected(name: str, way: Callable[[Function, Tensor], Tensor | None]) -> None:
-    function, x = DOORS[name]("cpu")
+    function, x = FUNCTIONS[name]("cpu")
     with pytest.raises(NotImplementedError, match="has no derivative in forward mode"):
         way(function, x)
 
 
 @pytest.mark.parametrize("way", [by_functional, by_dual_numbers])
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_reference_knows_them(
     name: str, way: Callable[[Function, Tensor], Tensor | None]
 ) -> None:
-    function, x = DOORS[name]("reference")
+    function, x = FUNCTIONS[name]("reference")
     step = 1e-6
     expected = (function(x + step) - function(x - step)) / (2 * step)
     assert torch.allclose(way(function, x), expected, atol=1e-7)
 
 
 def test_what_has_no_tangent_passes_beside_others() -> None:
-    function, x = DOORS["scan-0"]("cpu")
+    function, x = FUNCTIONS["scan-0"]("cpu")
     beside = torch.func.jvp(lambda y: y * function(x), (x,), (x,))[1]
     assert torch.equal(beside, x * function(x))
 
 
-@pytest.mark.parametrize("way", [torch.func.grad, torch.func.jacrev])
-@pytest.mark.parametrize("door", DOORS)
-def test_functional_gradients_are_rejected_in_one_line(
-    door: str, way: Callable[[Function], Function]
-) -> None:
-    function, x = DOORS[door]("cpu")
-    with pytest.raises(NotImplementedError, match=r"torch\.func\.grad, .*: differentiate it by ba"):
-        way(lambda given: function(given).sum())(x)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functional_gradients_are_rejected(name: str) -> None:
+    function, x = FUNCTIONS[name]("cpu")
+    with pytest.raises(RuntimeError, match="functorch"):
+        torch.func.grad(lambda given: function(given).sum())(x)
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_what_is_constant_inside_of_functional_gradients_is_computed(door: str) -> None:
-    function, x = DOORS[door]("cpu")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_is_constant_inside_of_functional_gradients_is_computed(name: str) -> None:
+    function, x = FUNCTIONS[name]("cpu")
     found = torch.func.grad(lambda scale: (scale * function(x)).sum())(torch.ones(()).double())
     assert found == pytest.approx(float(function(x).sum()))

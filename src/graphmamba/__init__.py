@@ -1,24 +1,24 @@
-"""Learning on graphs in linear time: nodes are ordered, packed and run through a selective scan.
+"""Graph learning in linear time: nodes are ordered, packed and run through a selective scan.
 
 The packages, of which each imports only from those above it:
 
     ops         tensors in, tensors out: scan, convolution, sums over edges; knows no modules
-    data        a name or files             -> graphs, and what is known about them
+    data        data sets and your own graphs: stores, batches, transforms
     ordering    scores of the nodes         -> sequences: `order`, `cu_seqlens`
     nn          a batch                     -> predictions: encoders, layers, heads
     training    an experiment               -> checkpoint, results: step, loop, losses, metrics
 
-Outside of this listing, and seeing everything, stand
+These may import from all of the above:
 
-    cli, commands                   what a user types, and what is printed
-    presets, reported               experiments as YAML, and scores that others report
-    bench, studies                  measurements, and what is made of them
+    cli, commands                   the command line
+    presets, reported               configurations as YAML, and scores reported in papers
+    bench, studies                  benchmarks, and the paper's tables and figures
 
-and what may be used anywhere:
+These may be imported anywhere:
 
-    checks, errors, parse           what is rejected, and how it is told
+    checks, errors, parse           input checks, the error class, parsing
     environment                     machine, versions and commit
-    figures, atomic            what is written
+    figures, atomic                 figures and atomic writes
 """
 
 from importlib import import_module

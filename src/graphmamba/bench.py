@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from graphmamba import ops as scan
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
-from graphmamba.ops.options import Backend
+from graphmamba.ops.backends import Backend
 from graphmamba.parse import words_among
 from graphmamba.studies.report import table, write_json
 
@@ -437,13 +437,13 @@ def times_table(times: Sequence[ScanTimes], device: str) -> Table:
 
 
 def bench_scan(device: str = "auto", sizes: str = "auto", json: Path | None = None) -> None:
-    """Check the scan's backends on this machine against their definition, and time them.
+    """Check the selective scan against its reference on this machine, and time it.
 
     Args:
         device: auto, cpu or cuda.
-        sizes: Batches to time, with commas between: peptides, voc, malnet16, malnet256, million;
-            auto is peptides on a CPU and all of them on a GPU.
-        json: File to write the measurements to.
+        sizes: Batches to time, separated by commas: peptides, voc, malnet16, malnet256, million;
+            auto: peptides on a CPU, all on a GPU.
+        json: Also write the measurements to this file.
     """
     where = resolve_device(device)
     batches = USUAL_SIZES[where.type] if sizes == "auto" else words_among(sizes, BATCHES, "sizes")

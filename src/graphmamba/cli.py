@@ -2,20 +2,14 @@
 
 import os
 import select
-import shutil
 import sys
-from argparse import ArgumentError
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from inspect import Parameter, signature
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from graphmamba import __version__
 from graphmamba.errors import ElsewhereError, UserError
-
-if TYPE_CHECKING:
-    from graphmamba.commands.overrides import Entries
 
 
 @dataclass(frozen=True)
@@ -38,53 +32,53 @@ LONGEST = 2000
 """Letters of a message, of which the first ones say what is wrong."""
 COMMANDS = {
     "bench scan": Command(
-        "check the scan's backends on this machine against their definition, and time them",
+        "check the selective scan against its reference on this machine, and time it",
         "graphmamba.bench:bench_scan",
     ),
     "benchmarks": Command(
-        "list the ten data sets with their metric, their sizes and the parameters of each model",
+        "list the ten benchmark data sets: metric, sizes, parameters of each model",
         "graphmamba.commands.benchmarks:list_benchmarks",
     ),
     "data build": Command(
-        "build one of the ten data sets: from local files (--from DIR), drawn, or downloaded",
+        "build a benchmark data set: from local files (--from DIR), generated or downloaded",
         "graphmamba.commands.data:build",
     ),
     "data info": Command(
-        "print and plot sizes, degrees, diameters and labels of a data set",
+        "print and plot sizes, degrees, diameters and labels of a data set or of your graphs",
         "graphmamba.commands.data:info",
     ),
     "data verify": Command(
-        "compare what is kept of a data set with the hashes that it was kept with",
+        "compare the cached files of a data set with their stored hashes",
         "graphmamba.commands.data:verify",
     ),
     "evaluate": Command(
-        "score a trained model on a split of its own or of another data set",
+        "score a trained model on its data set, another one or your graphs",
         "graphmamba.commands.evaluate:evaluate",
         first="checkpoint",
     ),
     "predict": Command(
-        "write a trained model's predictions for custom graphs or a benchmark to a CSV file",
+        "write the predictions of a trained model to a CSV file",
         "graphmamba.commands.predict:predict",
         first="checkpoint",
     ),
     "study ablation": Command(
-        "train Graph-Mamba with one piece exchanged in each row: the paper's ablation, over seeds",
+        "train variants of Graph-Mamba that differ in one component: the paper's ablation",
         "graphmamba.studies.ablation:ablation",
     ),
     "study efficiency": Command(
-        "measure operations, memory and time of Graph-Mamba and its baselines: two figures",
+        "measure FLOPs, memory and time of Graph-Mamba and its baselines: the paper's figures",
         "graphmamba.studies.efficiency:efficiency",
     ),
     "study results": Command(
-        "collect runs into a page, beside the published numbers",
+        "collect runs into a page of results, beside the published scores",
         "graphmamba.studies.results:results",
     ),
     "study weights": Command(
-        "write the best run of each model, by validation, as weights with a model card",
+        "export the best run of each model as weights with a model card",
         "graphmamba.studies.weights:weights",
     ),
     "train": Command(
-        "train an experiment: one of the package, a YAML file or custom graphs",
+        "train a model: a preset, a YAML file or your own graphs",
         "graphmamba.commands.train:train",
         first="name",
     ),
@@ -104,8 +98,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         finally:
             # what nobody reads is found out here, and not when Python has no more say in it
             sys.stdout.flush()
-    except ArgumentError as error:
-        _reject(error.message)
     except ElsewhereError:
         sys.exit(2)
     except BrokenPipeError as error:
@@ -122,82 +114,11 @@ def _run(name: str, arguments: list[str]) -> None:
     # PyTorch reads this when it is imported. Threads that spin while they wait take the cores from
     # those that work: beside other programs a step took ten times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from jsonargparse import ArgumentParser
-
-    from graphmamba.commands.overrides import explain, take
+    from graphmamba.commands.arguments import Parser
 
     command = COMMANDS[name]
     function = command.load()
-    entries = _entries(function)
-    parser = ArgumentParser(prog=f"graphmamba {name}", exit_on_error=False)
-    parser.add_function_arguments(function, skip=set(entries))
-    if {"-h", "--help"} & set(arguments):
-        width = min(shutil.get_terminal_size().columns, 100) - 2
-        parts = [_as_typed(command, function, parser.format_help())]
-        parts += [explain(each, width) for each in entries.values()]
-        sys.stdout.write("\n".join(parts))
-        sys.exit(0)
-    options = [each.rstrip("_") for each in signature(function).parameters if each not in entries]
-    given, left = take(arguments, entries, options)
-    parsed = parser.parse_args(_spell_out(command, function, left))
-    function(**parser.instantiate(parsed).as_dict(), **given)
-
-
-def _entries(function: Callable[..., None]) -> dict[str, "Entries"]:
-    """Parameters that take entries of a dataclass, which stand on the command line one by one."""
-    from graphmamba.commands.overrides import Entries
-
-    marks = {
-        each.name: getattr(each.annotation, "__metadata__", ())
-        for each in signature(function).parameters.values()
-    }
-    return {name: mark[0] for name, mark in marks.items() if mark and isinstance(mark[0], Entries)}
-
-
-def _first(command: Command, function: Callable[..., None]) -> str:
-    """The parameter that may come without its name."""
-    parameters = signature(function).parameters.values()
-    needed = [each.name for each in parameters if each.default is Parameter.empty]
-    return command.first or next(iter(needed), "")
-
-
-def _spell_out(command: Command, function: Callable[..., None], arguments: list[str]) -> list[str]:
-    """Write arguments as the parser wants them.
-
-    A switch may stand by itself: `--json` means `--json=true`. One parameter may come first
-    without its name: `mnist` means `--name=mnist`. A parameter called `from_`, because `from` is
-    Python's own word, is the option `--from`.
-    """
-    parameters = list(signature(function).parameters.values())
-    switches = {f"--{each.name}" for each in parameters if each.annotation is bool}
-    keywords = {each.name.rstrip("_"): each.name for each in parameters if each.name[-1] == "_"}
-    spelled: list[str] = []
-    for word in arguments:
-        option, equals, value = word.partition("=")
-        name = keywords.get(option.removeprefix("--")) if option.startswith("--") else None
-        whole = f"--{name}{equals}{value}" if name else word
-        if word in {"true", "false"} and spelled and spelled[-1].removesuffix("=true") in switches:
-            spelled[-1] = f"{spelled[-1].removesuffix('=true')}={word}"
-        else:
-            spelled.append(f"{whole}=true" if whole in switches else whole)
-    first = _first(command, function)
-    if first and spelled and not spelled[0].startswith("-"):
-        spelled[0] = f"--{first}={spelled[0]}"
-    return spelled
-
-
-def _as_typed(command: Command, function: Callable[..., None], text: str) -> str:
-    """Show options in a help text as `_spell_out` takes them."""
-    first = _first(command, function)
-    typed = {f"--{first} {first.upper()}": first.upper()} if first else {}
-    for name in (each for each in signature(function).parameters if each[-1] == "_"):
-        bare = name.rstrip("_")
-        typed[f"--{name} {name.upper()}"] = f"--{bare} {bare.upper()}"
-    for written, shown in typed.items():
-        # In the list of options the column of explanations stays where it is.
-        text = text.replace(f"\n  {written} ", f"\n  {shown:{len(written)}} ")
-        text = text.replace(written, shown)
-    return text
+    function(**Parser(f"graphmamba {name}", function, command.first).read(arguments))
 
 
 def _answer_without_command(words: list[str]) -> str:

@@ -32,6 +32,8 @@ OTHER_NAMES = {
     "batch": "batch_size",
     "bs": "batch_size",
     "criterion": "loss",
+    "pos_weight": "positive_weights",
+    "class_weight": "class_weights",
     "depth": "layers",
     "hidden": "channels",
     "hidden_dim": "channels",
@@ -65,6 +67,20 @@ OTHER_NAMES = {
     "save_dir": "run_dir",
 }
 """What other programs call our keys, by the last part of each."""
+OTHER_VALUES = {
+    "acc": "accuracy",
+    "auc": "roc_auc",
+    "auroc": "roc_auc",
+    "ap": "average_precision",
+    "f1": "macro_f1",
+    "mae": "mean_absolute_error",
+    "r2_score": "r2",
+    "matthews_corrcoef": "mcc",
+    "bce": "binary_cross_entropy",
+    "ce": "cross_entropy",
+    "mean_squared_error": "mse",
+}
+"""What they call metrics and losses."""
 
 
 def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Config:
@@ -108,7 +124,7 @@ def suggest(word: str, words: Collection[str], otherwise: str | None = None) -> 
 def similar(word: str, words: Iterable[str]) -> str | None:
     """Find what may have been meant: by its last part, by another name for that, by spelling.
 
-    So `learning_rate` is `optim.lr`, and `layer` is `model.layers`.
+    So `learning_rate` is `optim.lr`, and `lerning_rate` is too.
     """
     listed, last = list(words), _last(word)
 
@@ -121,7 +137,13 @@ def similar(word: str, words: Iterable[str]) -> str | None:
         if named:
             return max(named, key=fits)
     closest = max(listed, key=lambda each: (_likeness(word, each), fits(each)), default=None)
-    return closest if closest is not None and _likeness(word, closest) >= ALIKE else None
+    if closest is not None and _likeness(word, closest) >= ALIKE:
+        return closest
+    for other in difflib.get_close_matches(last, OTHER_NAMES, cutoff=ALIKE):
+        named = [each for each in listed if _last(each) == OTHER_NAMES[other]]
+        if named:
+            return max(named, key=fits)
+    return None
 
 
 def _last(name: str) -> str:
@@ -257,8 +279,7 @@ def convert(value: object, hint: object, where: str) -> object:
     if get_origin(hint) in {Union, types.UnionType}:
         return _convert_optional(value, hint, where)
     if get_origin(hint) is Literal:
-        check_choice(where, value, get_args(hint))
-        return value
+        return _convert_choice(value, get_args(hint), where)
     if get_origin(hint) is tuple:
         return _convert_tuple(value, hint, where)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
@@ -268,6 +289,21 @@ def convert(value: object, hint: object, where: str) -> object:
     if hint is float and not isinstance(value, bool):
         return _convert_float(value, where)
     return _convert_plain(value, hint, where)
+
+
+def _convert_choice(value: object, choices: tuple[object, ...], where: str) -> object:
+    """Take one of the choices; for another word the nearest of them is named."""
+    try:
+        check_choice(where, value, choices)
+    except UserError as error:
+        word = value if isinstance(value, str) else ""
+        closest = OTHER_VALUES.get(word.lower())
+        if closest not in choices:
+            closest = similar(word, map(str, choices)) if word else None
+        if closest is None:
+            raise
+        raise UserError(f"{error}; did you mean '{closest}'?") from None
+    return value
 
 
 def _convert_plain(value: object, hint: object, where: str) -> object:

@@ -13,8 +13,6 @@ from graphmamba.errors import UserError
 from tests.helpers.scripts import load_script
 from tests.helpers.typecheck import typecheck_off
 
-pytest.importorskip("jsonargparse")
-
 
 @pytest.fixture
 def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:

@@ -125,9 +125,9 @@ def test_orders_of_a_set_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write_malnet(tmp_path)
     data_dir, script = str(tmp_path / "sets"), load_script("orders", monkeypatch)
     main(["data", "build", "malnet-tiny", "--from", str(tmp_path), "--data_dir", data_dir])
-    words = ["--benchmark", "malnet-tiny", "--data_dir", data_dir, "--node orders", 3]
+    words = ["--benchmark", "malnet-tiny", "--data_dir", data_dir, "--node-orders", 3]
     written = run_script(script, monkeypatch, tmp_path / "new" / "orders.json", *words)
-    assert (written["graphs"], written["line_ups"]) == (3, 3)
+    assert (written["graphs"], written["node_orders"]) == (3, 3)
     assert [row["order"] for row in written["rows"]] == [*script.ORDERS]
 
 
@@ -148,7 +148,7 @@ def test_a_part_of_a_set_is_drawn_by_its_seed(
 
 
 def test_recipes_are_trained_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = {**SMALL, "sizes": list(SIZES), "train.epochs": 2, "train.batch_size": 4}
+    small = {**SMALL, "split_sizes": list(SIZES), "train.epochs": 2, "train.batch_size": 4}
     lines = [
         {"label": str(layers), "name": "pattern/default",
          "overrides": small | {"model.layers": layers}} for layers in (1, 2)
@@ -212,7 +212,7 @@ def test_tf32_is_further_off_than_float32(rounding: ModuleType) -> None:
 def test_weights_are_scored_again_and_a_difference_is_told(
     changed: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiment = load_experiment("pattern/default", {**SMALL, "sizes": [2, 2, 3]})
+    experiment = load_experiment("pattern/default", {**SMALL, "split_sizes": [2, 2, 3]})
     experiment, store = open_data(experiment, tmp_path / "root")
     torch.manual_seed(0)
     model = experiment.build()

@@ -1,8 +1,10 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from types import ModuleType
 
@@ -16,8 +18,9 @@ from tests.helpers.processes import ROOT
 from tests.helpers.scripts import load_script
 from tests.helpers.stored_runs import write_run
 
+PATTERN = "pattern/graph-mamba"
 SMALL = {
-    "sizes": [6, 2, 2],
+    "split_sizes": [6, 2, 2],
     "encoder.laplacian.channels": 4,
     "model.channels": 16,
     "model.layers": 1,
@@ -37,10 +40,21 @@ def write_list(folder: Path, *jobs: dict[str, object]) -> Path:
     return path
 
 
-def run(folder: Path, listed: Path) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, listed: Path, *more: str) -> subprocess.CompletedProcess[str]:
     words = [str(listed), "--run_dir", str(folder / "runs"), "--data_dir", str(folder / "sets")]
+    words += ["--out", str(folder / "packed"), "--seconds", "500"]
     return subprocess.run(
-        [sys.executable, "benchmarks/runs.py", *words, "--workers", "2", "--device", "cpu"],
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.runs",
+            *words,
+            *more,
+            "--workers",
+            "2",
+            "--device",
+            "cpu",
+        ],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
@@ -53,7 +67,7 @@ def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) ->
     jobs = [{"name": "pattern/graph-mamba", "seed": seed, "overrides": SMALL} for seed in (0, 3)]
     own = {"data.path": str(write_rings(tmp_path / "rings")), "data.target": "taste"}
     small = {name: SMALL[name] for name in ("model.channels", "model.layers", "train.epochs")}
-    Path(tmp_path / "own.yaml").write_text("benchmark: pattern\n")
+    Path(tmp_path / "own.yaml").write_text("dataset: pattern\n")
     name = str(tmp_path / "own.yaml")
     jobs.append({"name": name, "folder": "own", "overrides": {**own, **small}})
     absent = {"name": "mnist/graph-mamba", "folder": "else/where"}
@@ -67,9 +81,13 @@ def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) ->
         place = tmp_path / "runs" / "pattern" / "graph-mamba" / f"seed-{seed}"
         assert RunDir(place).done()
         assert read_config(place).options.seed == seed
-    again = run(tmp_path, write_list(tmp_path, *jobs))
-    assert again.returncode == 0
+    # the same runs on a machine that has none of them
+    shutil.rmtree(tmp_path / "runs")
+    again = run(tmp_path, write_list(tmp_path, *jobs), "--begin-with", str(tmp_path / "packed"))
+    assert again.returncode == 0, again.stdout + again.stderr
     assert again.stdout.count("finished before") == 3
+    with tarfile.open(tmp_path / "packed" / "runs-000.tar") as archive:
+        assert "own/seed-0/best.safetensors" in archive.getnames()
 
 
 def test_a_folder_of_another_experiment_is_rejected(study: ModuleType, tmp_path: Path) -> None:
@@ -106,3 +124,57 @@ def test_a_line_that_is_no_run_is_rejected(
     path.write_text(f"# runs\n{line}\n")
     with pytest.raises(UserError, match=message):
         list(study.read_jobs(path))
+
+
+def test_the_queue_has_every_cell_and_no_run_twice(study: ModuleType) -> None:
+    jobs = study.missing_runs()
+    assert len({job.place for job in jobs}) == len(jobs)
+    cells = {job.name for job in jobs if job.group == "cell"}
+    # MalNet-Tiny has no message passing alone
+    assert len(cells) == 8 * len(study.SETS) - 3
+    for name in study.SETS:
+        listed = {job.seed for job in jobs if job.place.parent == Path(name, "graph-mamba")}
+        assert listed == set(range(5))
+    groups = list(dict.fromkeys(job.group for job in jobs))
+    assert groups[:2] == ["trial 1", "cell"]
+    assert groups[-1] == "ablation"
+    for job in jobs:
+        job.run_options("auto", 1.0)
+    for job in study.TRIALS:
+        job.experiment().outline()
+
+
+def test_the_queue_says_what_is_kept_and_what_is_left(
+    study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept, made, wanted = (study.Job(PATTERN, seed) for seed in (0, 3, 4))
+    write_run(tmp_path / "runs", made.name, seed=3, score=0.5)
+    study.show([kept, made, wanted], tmp_path / "runs")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines[:3]] == ["kept", "done", "s"]
+    expected = study.expected_seconds(wanted)
+    assert expected > 60
+    assert lines[3] == f"{expected / 60:.0f} minutes of runs are left: list {expected / 60:.0f}"
+
+
+def test_what_has_no_room_is_named(
+    study: ModuleType,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(study, "MOST_BYTES", 10)
+    monkeypatch.setattr(study, "MOST_FILES", 1)
+    write_run(tmp_path / "runs", PATTERN, seed=0, score=0.5)
+    study.pack([study.Job(PATTERN)], tmp_path / "runs", tmp_path / "out", began=0.0)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs-000.tar"]
+    assert "no room for pattern/graph-mamba/seed-0/" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"begin-with must hold runs-000\.tar"):
+        study.unpack(tmp_path, tmp_path / "runs")
+
+
+@pytest.mark.parametrize("words", [["--sets", "zinc"], ["--groups", "all"]])
+def test_unknown_words_are_told_what_there_is(study: ModuleType, words: list[str]) -> None:
+    of = {"--sets": study._set_of, "--groups": study._group_of}[words[0]]
+    with pytest.raises(UserError, match=f"no '{words[1]}' among the runs; there is: pattern|list"):
+        study._chosen([study.Job(PATTERN)], words[1:], of)

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,8 +12,16 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.training.experiment import config_names
 
 
-def test_totals_cover_every_shipped_model() -> None:
-    totals = parameter_totals()
+@pytest.fixture(scope="module", autouse=True)
+def totals() -> Iterator[dict[str, dict[str, int]]]:
+    """Parameters of all models, counted once."""
+    found = parameter_totals()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("graphmamba.commands.benchmarks.parameter_totals", lambda: found)
+        yield found
+
+
+def test_totals_cover_every_shipped_model(totals: dict[str, dict[str, int]]) -> None:
     assert [f"{name}/{model}" for name in totals for model in totals[name]] == config_names()
     assert totals["peptides-func"]["graph-mamba"] == 373_018
 
@@ -30,15 +39,15 @@ def test_json_is_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("columns", ["80", "120"])
 def test_tables_show_every_shipped_model(
-    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    columns: str,
+    totals: dict[str, dict[str, int]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    main(["benchmarks", "--json=false"])
+    main(["benchmarks", "--no-json"])
     shown = capsys.readouterr().out
     words = Counter(shown.split())
-    totals = Counter(
-        f"{total:,}" for models in parameter_totals().values() for total in models.values()
-    )
-    assert totals <= words
+    assert Counter(f"{total:,}" for each in totals.values() for total in each.values()) <= words
     assert "accuracy sbm" in shown
     assert max(map(len, shown.splitlines())) <= int(columns)

@@ -18,14 +18,12 @@ from tests.helpers.commands import scored
 from tests.helpers.own_files import write_rings
 from tests.test_cli import status_of
 
-pytest.importorskip("jsonargparse")
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with weights of a small model for a small drawn set."""
     folder = tmp_path_factory.mktemp("run")
-    small = {"sizes": [6, 3, 4], "model.channels": 8, "model.layers": 1}
+    small = {"split_sizes": [6, 3, 4], "model.channels": 8, "model.layers": 1}
     experiment = load_experiment("pattern/default", small)
     torch.manual_seed(0)
     save_weights(folder / "best.safetensors", experiment.build(), experiment)
@@ -69,7 +67,7 @@ def test_what_the_file_reports_of_the_same_graphs_stands_beside_the_scores(
     # of all graphs, of those it learned from, and of another set it says nothing
     opened = open_data(trained.experiment)
     monkeypatch.setattr("graphmamba.training.graphs.open_data", lambda *_, **__: opened)
-    for words in (["--split", "all"], ["--split", "train"], ["--benchmark", "pattern"]):
+    for words in (["--split", "all"], ["--split", "train"], ["--dataset", "pattern"]):
         assert "reported" not in scored(["told.safetensors", *words], capsys)
 
 
@@ -90,7 +88,7 @@ def test_a_split_becomes_a_file(run: Path, capsys: pytest.CaptureFixture[str]) -
     assert {row["graph"] for row in rows} == {"9", "10", "11", "12"}
     assert list(rows[0]) == ["graph", "node", "class", "p_host", "p_pattern", "std"]
     assert all(0 <= float(row["std"]) < 0.5 for row in rows)
-    main(["predict", str(run), "--std", "false", "--output", "plain.csv"])
+    main(["predict", str(run), "--no-std", "--output", "plain.csv"])
     assert "std" not in Path("plain.csv").read_text()
 
 
@@ -115,21 +113,21 @@ def test_pretrained_weights_are_found_by_name(
     ("words", "told"),
     [
         (
-            ["evaluate", "RUN", "--benchmark", "mnist"],
+            ["evaluate", "RUN", "--dataset", "mnist"],
             "graphs of MNIST must have the columns and labels of the model, 3 numbers per node, "
             "no numbers per edge and 2 classes of a node by accuracy_sbm, got 3 numbers per node, "
             "1 number per edge and 10 classes of a graph by accuracy",
         ),
-        (["evaluate", "RUN", "--benchmark", "mnst"], "benchmark must be one of"),
+        (["evaluate", "RUN", "--dataset", "mnst"], "dataset must be one of"),
         (["evaluate", "RUN", "--pretrained", "x"], "--pretrained may be given, got '"),
         (["evaluate", "--weights", "x"], "or --pretrained, must be given, got none"),
         (["evaluate", "RUN", "--weights", "x"], "must be given for --pretrained alone, got 'x'"),
         (["predict", "RUN", "--weights", "x"], "must be given for --pretrained alone, got 'x'"),
-        (["evaluate", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
-        (["predict", "RUN", "--benchmark", "pattern", "--input", "x"], "only one of"),
+        (["evaluate", "RUN", "--dataset", "pattern", "--input", "x"], "only one of"),
+        (["predict", "RUN", "--dataset", "pattern", "--input", "x"], "only one of"),
         (
             ["evaluate", "RUN", "--target", "taste"],
-            "label must be given for an --input alone, got taste",
+            "target must be given for an --input alone, got taste",
         ),
         (["evaluate", "RUN", "--target", "y", "--input", "numbers.npz"], "got y for numbers.npz"),
         (

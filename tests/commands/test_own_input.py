@@ -24,8 +24,6 @@ from tests.helpers.own_files import write_graphs, write_rings, write_rows
 from tests.helpers.synthetic import synthetic_graphs
 from tests.test_cli import status_of
 
-pytest.importorskip("jsonargparse")
-
 
 def own_model(features: Features, columns: tuple[str, ...] = ()) -> str:
     """A file of weights for custom graphs with tastes, whose feature columns may have names."""
@@ -34,12 +32,12 @@ def own_model(features: Features, columns: tuple[str, ...] = ()) -> str:
         path="sweets",
         target="taste",
         features=features,
-        task=task,
+        labels=task,
         class_names=("sour", "sweet"),
         columns=columns,
     )
-    experiment = Experiment(own=own, model=ModelConfig(channels=24, layers=1))
-    save_weights("own.safetensors", experiment.build(), experiment, class_names=own.names)
+    experiment = Experiment(data=own, model=ModelConfig(channels=24, layers=1))
+    save_weights("own.safetensors", experiment.build(), experiment, class_names=own.class_names)
     return "own.safetensors"
 
 
@@ -71,7 +69,7 @@ def test_a_benchmark_s_model_is_scored_on_own_graphs_by_its_own_metric(
     torch.manual_seed(0)
     # as if the recipe of the training had named it
     loss = experiment.dataset_info.task.loss
-    experiment = replace(experiment, recipe=replace(experiment.recipe, loss=loss))
+    experiment = replace(experiment, train=replace(experiment.train, loss=loss))
     model = experiment.build()
     save_weights("model.safetensors", model, experiment)
     graphs = synthetic_graphs(experiment.dataset_info, 5, nodes=(3, 9))
@@ -94,7 +92,7 @@ def test_a_benchmark_s_model_is_scored_on_molecules(capsys: pytest.CaptureFixtur
     write_rows(Path("new.csv"), ["smiles", *PEPTIDE_FUNCTIONS], rows)
     words = ["func.safetensors", "--input", "new.csv"]
     assert status_of(["evaluate", *words]) == 2
-    assert "label (--target, or --data.target where" in capsys.readouterr().err
+    assert "target (--target, or --data.target where" in capsys.readouterr().err
     told = scored([*words, "--target", ",".join(PEPTIDE_FUNCTIONS)], capsys)
     assert told["graphs"] == 4
     main(["predict", *words, "--output", "out.csv"])
@@ -107,7 +105,7 @@ def test_a_benchmark_s_model_is_scored_on_molecules(capsys: pytest.CaptureFixtur
     capsys.readouterr()
     assert status_of(["evaluate", *words, "--target", ",".join(PEPTIDE_FUNCTIONS[::-1])]) == 2
     assert (
-        "label must name the columns in the order of the model's, anti" in capsys.readouterr().err
+        "target must name the columns in the order of the model's, anti" in capsys.readouterr().err
     )
 
 
@@ -222,9 +220,9 @@ def test_targets_that_happen_to_be_whole_are_targets_still(
     task = Task("graph", 1, "l1", "mean_absolute_error")
     features = Features(node_columns=1)
     own = DataSource(
-        path="old", target="grams", features=features, task=task, class_names=("grams",)
+        path="old", target="grams", features=features, labels=task, class_names=("grams",)
     )
-    experiment = Experiment(own=own, model=ModelConfig(channels=24, layers=1))
+    experiment = Experiment(data=own, model=ModelConfig(channels=24, layers=1))
     save_weights("grams.safetensors", experiment.build(), experiment)
     folder = write_rings(Path("rings"), 3)
     write_rows(folder / "graphs.csv", ["graph", "grams"], [["g0", 1], ["g1", 2], ["g2", 2]])

@@ -12,7 +12,6 @@ from graphmamba.cli import main
 from tests.commands.test_train import SMALL
 from tests.test_cli import status_of
 
-pytest.importorskip("jsonargparse")
 ENDLESS = ["train", *SMALL, "--train.epochs", "100000", "--run_dir", "run"]
 
 
@@ -58,9 +57,8 @@ def test_a_folder_that_is_removed_ends_the_run(replaced: bool) -> None:
             before = sorted(Path("run").iterdir())
         told = process.stderr.read()
     assert process.returncode == 2
-    assert told == (
-        "graphmamba: folder must stay while a run writes to it, and 'run' was removed or replaced\n"
-    )
+    about = "run_dir must stay while a run writes to it, and 'run' was removed or replaced"
+    assert told == f"graphmamba: {about}\n"
     if replaced:
         assert sorted(Path("run").iterdir()) == before
     else:

@@ -19,10 +19,8 @@ from tests.helpers.raw_files import write_malnet
 from tests.helpers.typecheck import typecheck_off
 from tests.test_cli import status_of
 
-pytest.importorskip("jsonargparse")
-
 NARROW = ["--model.channels", "8", "--model.layers", "1"]
-SMALL = ["--sizes", "8,4,4", *NARROW, "--train.batch_size", "4"]
+SMALL = ["--split_sizes", "8,4,4", *NARROW, "--train.batch_size", "4"]
 FILES = {
     "config.yaml", "metrics.csv", "results.json", "best.safetensors", "curves.png", "last",
 }  # fmt: skip
@@ -38,8 +36,9 @@ def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
     lines = shown.splitlines()
     assert lines[0].startswith("PATTERN: 8 + 4 + 4 graphs, ")
     assert lines[0].endswith("seed 3, to run")
-    assert [line.partition(":")[0] for line in lines[1:3]] == ["epoch 1/2", "epoch 2/2"]
-    assert not any("test" in line for line in lines[:3])
+    assert lines[1].startswith("task: node classification, 2 classes, metric accuracy")
+    assert [line.partition(":")[0] for line in lines[2:4]] == ["epoch 1/2", "epoch 2/2"]
+    assert not any("test" in line for line in lines[:4])
     assert [row["epoch"] for row in read_rows(Path("run/metrics.csv"))] == [0, 1]
     assert "test_accuracy_sbm" in read_rows(Path("run/metrics.csv"))[0]
     for seen in ("validation", "test", "accuracy", "run/best.safetensors", "run/curves.png"):
@@ -84,7 +83,7 @@ def test_a_backend_that_cannot_run_here_is_rejected_before_anything_is_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    words = ["train", *SMALL, "--model.mamba.backend", "fused", "--device", "cpu"]
+    words = ["train", *SMALL, "--model.mamba.backend", "triton", "--device", "cpu"]
     assert status_of([*words, "--run_dir", "run"]) != 0
     shown = capsys.readouterr().err
     assert "model.mamba.backend must be one of 'auto', 'reference', 'cpu'" in shown
@@ -109,8 +108,8 @@ def test_printed_config_is_the_experiment(
 def test_no_word_means_the_small_default(capsys: pytest.CaptureFixture[str]) -> None:
     main(["train", "--print_config"])
     content = yaml.safe_load(capsys.readouterr().out)
-    assert content["benchmark"] == "pattern"
-    assert sum(content["sizes"]) < 2_000
+    assert content["dataset"] == "pattern"
+    assert sum(content["split_sizes"]) < 2_000
     assert graphmamba.load_experiment(DEFAULT).content() == content
 
 
@@ -195,7 +194,7 @@ def test_published_numbers_do_not_stand_beside_a_part_of_the_set(
 @pytest.mark.parametrize("form", ["word", "option", "yaml"])
 def test_own_graphs_from_a_folder(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_rings(Path("rings"))
-    Path("own.yaml").write_text("own: {path: rings, label: taste, is_undirected: true}\n")
+    Path("own.yaml").write_text("data: {path: rings, target: taste, undirected: true}\n")
     own = ["--data.target", "taste", "--data.undirected", "true"]
     words = {
         "word": [str(folder), *own],
@@ -343,15 +342,15 @@ def test_targets_from_arrays_and_labels_in_no_file() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--data.undirected", "true"], "is_undirected is read for a folder of CSV files alone"),
-        (["--data.target", "y"], "label is read for a folder of CSV files or a CSV of molecules"),
+        (["--data.undirected", "true"], "undirected is read for a folder of CSV files alone"),
+        (["--data.target", "y"], "target is read for a folder of CSV files or a CSV of molecules"),
         (
             ["--data.smiles", "formula"],
             "smiles is read for a CSV of molecules alone, got 'formula'",
         ),
         (
-            ["--sizes", "1,2,3"],
-            "sizes must be null for custom graphs, which are not drawn, got (1, 2",
+            ["--split_sizes", "1,2,3"],
+            "split_sizes must be null for custom graphs, which are not generated, got (1, 2",
         ),
     ],
 )
@@ -364,7 +363,7 @@ def test_what_is_not_read_for_arrays_is_rejected(
 
 def test_own_graphs_take_the_place_of_a_set_and_its_sizes() -> None:
     given = {"data.path": "numbers.npz"}
-    assert load_experiment("pattern/default").sizes is not None
+    assert load_experiment("pattern/default").split_sizes is not None
     assert choose("pattern/default", given).experiment.split_sizes is None
 
 
@@ -402,7 +401,7 @@ def test_a_config_of_a_newer_version_is_rejected(capsys: pytest.CaptureFixture[s
 
 
 def test_the_default_learns_at_a_smaller_size() -> None:
-    words = ["--sizes", "96,4,8", "--model.layers", "2", "--train.epochs", "6"]
+    words = ["--split_sizes", "96,4,8", "--model.layers", "2", "--train.epochs", "6"]
     # shapes are checked elsewhere, and checking them takes longer than training
     with typecheck_off():
         main(["train", *words, "--train.batch_size", "8", "--run_dir", "run"])

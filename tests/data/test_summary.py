@@ -19,8 +19,6 @@ from tests.data.custom.test_open import write_folder, write_npz
 from tests.helpers.own_files import write_rings, write_rows
 from tests.helpers.raw_files import write_malnet
 
-pytest.importorskip("jsonargparse")
-
 
 def two_graphs() -> GraphColumns:
     """A path of four nodes, one way; two nodes without edges."""
@@ -189,7 +187,7 @@ def test_several_labels_are_spelt_as_in_training(
     main(["data", "info", str(folder), "--target", label, "--data_dir", str(tmp_path / "root")])
     assert "graph: bitter, hot, average_precision" in capsys.readouterr().out
     main(["train", str(folder), "--data.target", label, "--print_config"])
-    assert "label:\n  - bitter\n  - hot\n" in capsys.readouterr().out
+    assert "target:\n  - bitter\n  - hot\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("classes", ["sour,sweet,no", "[sour, sweet, no]"])
@@ -248,10 +246,13 @@ def test_what_is_told_of_own_links_reads_well(
             "nodes.csv must be there",
         ),
         (["data", "info", "{folder}/a.npz", "--data_dir={folder}"], "got no '"),
-        (["data", "info", "cluster", "--target=y"], "label is read for a folder of CSV files or a"),
+        (
+            ["data", "info", "cluster", "--target=y"],
+            "target is read for a folder of CSV files or a",
+        ),
         (
             ["data", "info", "cluster", "--task=classes"],
-            "kind is read for custom graphs alone, got",
+            "task is read for custom graphs alone, got",
         ),
         (["data", "info", "malnet-tiny", "--seed=7"], "seed must be 0 for malnet-tiny, which is"),
         (["data", "info", "{folder}", "--seed=7"], ", which is not generated, got 7"),

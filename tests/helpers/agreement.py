@@ -8,6 +8,10 @@ import torch
 from torch import Tensor
 
 Results = dict[str, Tensor]
+on_each_device = pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+)
+in_both_directions = pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 
 
 def max_error(value: Tensor, truth: Tensor) -> float:
@@ -46,3 +50,17 @@ def poison_allocations(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("empty", "empty_like"):
         monkeypatch.setattr(torch, name, poisoned(getattr(torch, name)))
     monkeypatch.setattr(Tensor, "new_empty", poisoned(Tensor.new_empty))
+
+
+def assert_bits_ignore_threads(compute: Callable[[], Results]) -> None:
+    """Equal bits on repeats, whatever the number of threads."""
+    threads = torch.get_num_threads()
+    try:
+        results = []
+        for count in (1, 2, 2, 5):
+            torch.set_num_threads(count)
+            results.append(compute())
+    finally:
+        torch.set_num_threads(threads)
+    for other in results[1:]:
+        assert_bit_equal(results[0], other)

@@ -17,8 +17,19 @@ from graphmamba.nn import (
     GraphMambaLayer,
     Performer,
     ResidualLayer,
+    SpectralConfig,
+    SpectralFilter,
+    SpectralLayer,
 )
 from graphmamba.ordering import OrderPolicy
+
+
+def spectral(channels: int) -> nn.Module:
+    """A filter, beside GCN, that no longer starts at 0."""
+    beside = SpectralFilter(channels, SpectralConfig(num_eigenvectors=5, gaussians=6))
+    nn.init.normal_(beside.filter[1].weight)
+    return SpectralLayer(ResidualLayer(channels, GCN(channels)), beside)
+
 
 LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "graph-mamba": GraphMambaLayer,
@@ -33,6 +44,7 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "exphormer-gate": lambda d: ExphormerStack(d, 1, 2, has_expander=False, has_stable_gate=True),
     "gatedgcn": GatedGCN,
     "gatedgcn-gate": lambda d: GatedGCN(d, has_stable_gate=True),
+    "gatedgcn-centered": lambda d: GatedGCN(d, is_centered=True),
     "gcn": lambda d: ResidualLayer(
         d, GCN(d, has_bias=False), norm="batch", has_residual=False, l2_normalize=True
     ),
@@ -48,10 +60,14 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
         global_model=GraphMambaGlobal(d),
         has_residual=False,
     ),
+    "gcn-plus-zero-gate": lambda d: ResidualLayer(
+        d, GCNE(d, is_centered=True), global_model=GraphMambaGlobal(d), has_zero_gate=True
+    ),
     "gine": lambda d: ResidualLayer(d, GINE(d)),
     "gine-tuned": lambda d: ResidualLayer(d, GINE(d, activation="gelu"), activation="none"),
     "gin": lambda d: ResidualLayer(d, GINE(d, reads_edges=False), norm="batch"),
     "gps-gcn": lambda d: GPSLayer(d, GCN(d), None, norm="layer"),
     "gps-gcne": lambda d: GPSLayer(d, GCNE(d), Attention(d, 2)),
+    "spectral": spectral,
     "gps-gine": lambda d: GPSLayer(d, GINE(d), Attention(d, 2), norm="none"),
 }

@@ -39,7 +39,7 @@ def write_run(
         append_row(place.metrics, {"epoch": epoch, f"validation_{metric}": own * (epoch + 1) / 3})
     place.write_results(
         RunResult(
-            folder=Path("/machine/elsewhere"),
+            run_dir=Path("/machine/elsewhere"),
             seed=seed,
             metric=metric,
             best_epoch=min(made, 3) - 1,

@@ -63,6 +63,33 @@ for name in NAMES:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, name
 """
 
+STACK = """
+from types import SimpleNamespace
+from graphmamba.nn.encoders import Encoded
+from graphmamba.nn import Backbone, GatedGCN, ReverseEdges, VirtualNode
+
+class Encoder(torch.nn.Module):
+    def forward(self, graphs):
+        return Encoded(graphs.x, graphs.e, None)
+
+stack = Backbone(
+    Encoder(), [GatedGCN(8, is_centered=True) for _ in range(3)], reverse_edges=ReverseEdges(8),
+    virtual_nodes=[VirtualNode(8), VirtualNode(8)], has_jumping_knowledge=True,
+)
+compiled = torch.compile(stack, backend="aot_eager", dynamic=True, fullgraph=True)
+for sizes in ((20, 2, 25), (30, 1, 9, 20)):
+    topology, results = random_topology(sizes), []
+    x, e = random_rows(topology)
+    for run in (stack, compiled):
+        stack.zero_grad()
+        out = run(SimpleNamespace(x=x, e=e), topology)
+        (out * torch.linspace(-1, 1, 8)).square().sum().backward()
+        results.append([out, *(p.grad.clone() for p in stack.parameters() if p.grad is not None)])
+    for plain, fast in zip(*results, strict=True):
+        assert torch.allclose(plain, fast, rtol=1e-4, atol=1e-4)
+assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+"""
+
 COUNT = """
 class Block(torch.nn.Module):
     def __init__(self):
@@ -109,7 +136,7 @@ with torch.no_grad():
 BACKENDS = [
     "aot_eager",
     # Needs a C++ compiler, and the time that it takes.
-    pytest.param("inductor", marks=pytest.mark.slow),
+    pytest.param("inductor", marks=pytest.mark.thorough),
 ]
 
 
@@ -121,15 +148,19 @@ def test_one_compiled_layer_serves_all_sizes(backend: str) -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        ("transformer", "gcn"),
+        ("transformer", "gcn", "gatedgcn-centered", "spectral"),
         pytest.param(
-            ("performer", "bigbird", "exphormer", "gatedgcn", "gine"), marks=pytest.mark.slow
+            ("performer", "bigbird", "exphormer", "gatedgcn", "gine"), marks=pytest.mark.thorough
         ),
     ],
     ids=" ".join,
 )
 def test_one_compiled_rival_serves_all_sizes(names: tuple[str, ...]) -> None:
     run_apart(PREAMBLE + f"NAMES = {names!r}\n" + RIVALS)
+
+
+def test_a_compiled_stack_serves_all_sizes() -> None:
+    run_apart(PREAMBLE + STACK)
 
 
 def test_a_compiled_block_still_draws_anew() -> None:

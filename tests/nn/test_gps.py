@@ -167,7 +167,7 @@ def test_a_global_model_begins_with_little_to_say(norm: NormName) -> None:
 
 def test_a_plain_stack_has_global_models_that_node_order_anew() -> None:
     config = ModelConfig(
-        8, 2, local_model="gcne", layer="residual", plain=ResidualConfig(norm="batch")
+        8, 2, local_model="gcne", layer="residual", residual=ResidualConfig(norm="batch")
     )
     layers = build_layers(config)
     assert all(isinstance(layer, ResidualLayer) for layer in layers)
@@ -186,7 +186,9 @@ def test_without_a_global_model_a_layer_is_plain_whatever_the_entry() -> None:
 
 
 def test_exphormer_is_no_plain_layer() -> None:
-    with pytest.raises(UserError, match=r"model\.layer must be 'gps' for Exphormer, got 'plain'"):
+    with pytest.raises(
+        UserError, match=r"model\.layer must be 'gps' for Exphormer, got 'residual'"
+    ):
         build_layers(ModelConfig(8, 1, global_model="exphormer", layer="residual"))
 
 

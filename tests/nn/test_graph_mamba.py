@@ -278,7 +278,7 @@ def test_graphs_beyond_their_number_are_rejected() -> None:
         ({"cluster": torch.rand(4)}, "cluster must hold integers, got torch.float32"),
         (
             {"laplacian_vectors": torch.rand(4, 0)},
-            "num_eigenvectors of laplacian_vectors must be at",
+            "columns of laplacian_vectors must be at",
         ),
         (
             {"laplacian_vectors": torch.rand(4, 3), "laplacian_values": torch.rand(4, 2)},
@@ -308,7 +308,7 @@ def test_columns_that_do_not_fit_are_rejected(columns: dict[str, object], messag
         (
             OrderPolicy(score="spectral"),
             {"laplacian_vectors": torch.rand(4, 2), "laplacian_values": torch.rand(4, 2)},
-            "num_eigenvectors of laplacian_vectors must be at least 10, got 2",
+            "columns of laplacian_vectors must be at least 10, got 2",
         ),
         (OrderPolicy(clusters="first"), {}, "cluster must be given for clusters='first', got None"),
     ],

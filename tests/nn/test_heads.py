@@ -125,7 +125,10 @@ def test_pair_scores_are_inner_products() -> None:
     ("options", "message"),
     [
         ({"layers": 0}, "head.layers must be at least 1, got 0"),
-        ({"pooling": "median"}, "head.pooling must be one of 'mean', 'max', 'sum', got 'median'"),
+        (
+            {"pooling": "median"},
+            "head.pooling must be one of 'mean', 'max', 'sum', 'mean\\+max', 'mean\\+sum', got",
+        ),
         ({"activation": "tanh"}, "head.activation must be one of"),
         ({"dropout": 1.0}, r"head.dropout must be in \[0, 1\), got 1.0"),
     ],
@@ -133,3 +136,20 @@ def test_pair_scores_are_inner_products() -> None:
 def test_wrong_options_are_rejected(options: dict[str, object], message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         HeadConfig(**options)
+
+
+def test_two_poolings_stand_side_by_side() -> None:
+    config = HeadConfig(layers=2, pooling="mean+sum", sum_divisor=4.0)
+    head = HEADS["graph"](
+        2, Task("graph", outputs=3, loss="l1", metric="mean_absolute_error"), config
+    )
+    assert [part.in_features for part in head.mlp if isinstance(part, nn.Linear)] == [4, 2]
+    seen: list[Tensor] = []
+    head.mlp.register_forward_hook(lambda _part, inputs, _output: seen.append(inputs[0]))
+    head(torch.tensor([[1.0, 2], [3, 4], [5, 0], [1, 1], [3, 5]]), TOPOLOGY)
+    assert seen[0].tolist() == [[3, 2, 2.25, 1.5], [0, 0, 0, 0], [2, 3, 1, 1.5]]
+
+
+def test_a_divisor_must_be_a_number_above_zero() -> None:
+    with pytest.raises(UserError, match=r"head\.sum_divisor must be positive and finite, got 0\.0"):
+        HeadConfig(sum_divisor=0.0)

@@ -12,7 +12,7 @@ from graphmamba.nn.attention import DenseLayout
 from graphmamba.nn.bigbird import BlockPattern
 from graphmamba.nn.exphormer import AttentionEdges, ExphormerAttention
 from graphmamba.nn.performer import orthogonal_features
-from graphmamba.ops.edge_attention import wire
+from graphmamba.ops.edge_attention import attention_graph
 from tests.helpers.graphs import ODD_SIZES, one_graph, random_rows, random_topology
 from tests.helpers.typecheck import typecheck_off
 
@@ -253,7 +253,7 @@ def test_exphormer_attention_is_its_formula() -> None:
     rows, real, kinds = torch.randn(6, 8), 3 * torch.randn(5, 8), torch.randn(2, 8)
     edges = torch.randint(5, (2, 9))  # node 5 has none
     kind = torch.tensor([0, 1, 1, 0])
-    wires = wire(edges, torch.cat([torch.arange(5), 5 + kind]), nodes=6, shared=2)
+    wires = attention_graph(edges, torch.cat([torch.arange(5), 5 + kind]), nodes=6, shared=2)
     query, key, value = (part.view(6, 2, 4) for part in attention.nodes(rows).chunk(3, dim=-1))
     features = attention.edges(torch.cat([real, kinds[kind]])).view(9, 2, 4)
     above, below = torch.zeros(6, 2, 4), torch.zeros(6, 2, 1)

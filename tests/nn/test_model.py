@@ -374,12 +374,12 @@ def test_columns_follow_from_the_configuration() -> None:
     sparse = ModelConfig(global_model="exphormer", attention=AttentionConfig(expander_degree=3))
     assert columns_read(sparse, EncoderConfig()).expander_degree == 3
     assert columns_read(
-        ModelConfig(order=OrderPolicy(score="eigenvector", clusters="tie_breaking")),
+        ModelConfig(ordering=OrderPolicy(score="eigenvector", clusters="tie_breaking")),
         EncoderConfig(),
     ) == Precompute(has_centrality=True, has_clusters=True)
-    by_walks = ModelConfig(order=OrderPolicy(score="random_walk"))
-    assert columns_read(by_walks, EncoderConfig()).walks == 20
-    smooth = ModelConfig(order=OrderPolicy(score="spectral", num_eigenvectors=4))
+    by_walks = ModelConfig(ordering=OrderPolicy(score="random_walk"))
+    assert columns_read(by_walks, EncoderConfig()).walk_length == 20
+    smooth = ModelConfig(ordering=OrderPolicy(score="spectral", num_eigenvectors=4))
     assert columns_read(smooth, EncoderConfig()) == Precompute(num_eigenvectors=4)
 
 
@@ -415,9 +415,9 @@ def test_models_that_cannot_be_are_rejected_at_construction(
 @pytest.mark.parametrize(
     "order",
     [
-        {"key": "eigenvector", "noise": "uniform"},
-        {"key": "none", "clusters": "first"},
-        {"key": "random_walk"},
+        {"score": "eigenvector", "noise": "uniform"},
+        {"score": "none", "clusters": "first"},
+        {"score": "random_walk"},
     ],
     ids=str,
 )

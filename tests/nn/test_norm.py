@@ -9,7 +9,7 @@ from torch import nn
 from graphmamba.errors import UserError
 from graphmamba.nn import GatedGCN, GPSLayer
 from graphmamba.nn.norm import BatchNorm, Dropout, number_dropouts
-from graphmamba.ops.batch_norm.drop import Drop, dropped
+from graphmamba.ops.dropout import Drop, dropped
 from tests.helpers.graphs import random_rows, random_topology
 
 

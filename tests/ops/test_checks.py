@@ -1,4 +1,4 @@
-"""Every rule of the doors is broken once; the message names argument, rule and value."""
+"""Every rule of the public functions is broken once; the message names argument, rule and value."""
 
 from typing import Any
 
@@ -51,17 +51,16 @@ SCAN: dict[str, tuple[dict[str, Any], str]] = {
     "A": ({"A": torch.ones(4, 2)}, r"A must have shape .*inner 3.* got \(4, 2\)"),
     "no state": ({"A": torch.ones(3, 0)}, r"A must have at least one state, got shape \(3, 0\)"),
     "B": ({"B": torch.ones(6, 3)}, r"B must have shape .*state 2.* got \(6, 3\)"),
-    "C": ({"C": torch.ones(5, 2)}, r"C must have shape .*steps 6.* got \(5, 2\)"),
-    "D": ({"D": torch.ones(2)}, r"D must have shape .*inner 3.* got \(2,\)"),
     "z": ({"z": torch.ones(6, 2)}, r"z must have shape .*inner 3.* got \(6, 2\)"),
     "rows of z": ({"z": torch.ones(5, 3)}, "z must have 6 rows, one a step, got 5"),
-    "bias": ({"delta_bias": torch.ones(1)}, r"delta_bias must have shape .*3.* got \(1,\)"),
     "half": ({"u": torch.ones(6, 3).half()}, r"u.dtype must be one of .* got torch.float16"),
-    "integers": ({"u": torch.ones(6, 3).int()}, r"u.dtype must be one of .* got torch.int32"),
     "mixed": ({"z": torch.ones(6, 3).double()}, r"z.dtype must be that of u.* torch.float64"),
     "integer rates": ({"A": torch.ones(3, 2).int()}, r"A.dtype must be one of .* torch.int32"),
     "device": ({"C": torch.ones(6, 2, device="meta")}, r"C.device must be that of u, cpu, got me"),
-    "rule": ({"discretization": "tustin"}, "discretization must be one of euler, zoh, got tustin"),
+    "rule": (
+        {"discretization": "tustin"},
+        "discretization must be one of 'euler', 'zoh', got 'tustin'",
+    ),
     "scatter": ({"scatter": True}, "scatter=True needs an order, got order=None"),
     "order of nothing": (
         {"order": ints(0, 1, 2, 3, 4, 6), "z": None},
@@ -70,7 +69,6 @@ SCAN: dict[str, tuple[dict[str, Any], str]] = {
     "long order": ({"order": ints(0, 1)}, r"order must have shape \(steps 6,\), got \(2,\)"),
     "real order": ({"order": torch.ones(6)}, r"order.dtype must be one of .* got torch.float32"),
     "low order": ({"order": ints(0, 1, -2, 3, 4, 5)}, "order must be in 0 to 5, got -2 at 2"),
-    "high order": ({"order": ints(0, 1, 2, 3, 4, 6)}, "order must be in 0 to 5, got 6 at 5"),
     "repeated": (
         {"order": ints(0, 1, 2, 3, 4, 4), "scatter": True},
         "order must be a permutation with scatter=True, got 4 2 times",
@@ -79,9 +77,9 @@ SCAN: dict[str, tuple[dict[str, Any], str]] = {
         {"order": PERMUTED, "scatter": True, "z": torch.ones(4, 3)},
         "number of steps, 6, must be a multiple of the rows of z with scatter=True, got 4",
     ),
-    "nothing to visit": (
+    "nothing to read": (
         {"order": PERMUTED, "z": torch.ones(0, 3)},
-        "z must have rows for the 6 steps to visit, got 0",
+        "z must have rows for the 6 steps to read, got 0",
     ),
     "no boundary": ({"cu_seqlens": ints()[:0].long()}, "cu_seqlens must have at least one entry"),
     "real boundaries": ({"cu_seqlens": torch.tensor([0.0, 6.0])}, "cu_seqlens.dtype must be one"),
@@ -90,12 +88,10 @@ SCAN: dict[str, tuple[dict[str, Any], str]] = {
     "early end": ({"cu_seqlens": ints(0, 4)}, "cu_seqlens must end at .* steps, 6, got 4"),
 }
 CONV: dict[str, tuple[dict[str, Any], str]] = {
-    "dimensions": ({"x": torch.ones(6)}, r"x must have 2 dimensions, got shape \(6,\)"),
     "weight": ({"weight": torch.ones(4, 4)}, r"weight must have shape .*3.* got \(4, 4\)"),
     "many taps": ({"weight": torch.ones(3, 9)}, r"weight must have 1 to 8 taps, got .*\(3, 9\)"),
     "no taps": ({"weight": torch.ones(3, 0)}, r"weight must have 1 to 8 taps, got .*\(3, 0\)"),
     "bias": ({"bias": torch.ones(4)}, r"bias must have shape .*inner 3.* got \(4,\)"),
-    "half": ({"x": torch.ones(6, 3).half()}, r"x.dtype must be one of .* got torch.float16"),
     "device": ({"weight": torch.ones(3, 4, device="meta")}, r"weight.device must .* got meta"),
     "permutation": ({"permutation": True}, "permutation=True needs an order, got order=None"),
     "uneven samples": (
@@ -106,30 +102,25 @@ CONV: dict[str, tuple[dict[str, Any], str]] = {
         {"order": ints(0, 7), "cu_seqlens": ints(0, 2)},
         "order must be in 0 to 5, got 7 at 1",
     ),
-    "repeated": (
-        {"order": ints(0, 1, 2, 3, 4, 4), "permutation": True},
-        "order must be a permutation with permutation=True, got 4 2 times",
-    ),
-    "early end": ({"cu_seqlens": ints(0, 4)}, "cu_seqlens must end at .* steps, 6, got 4"),
 }
 
 
 @pytest.mark.parametrize("name", SCAN)
-def test_the_scan_refuses(name: str) -> None:
+def test_the_scan_rejects(name: str) -> None:
     changed, message = SCAN[name]
     with typecheck_off(), pytest.raises(ValueError, match=message):
         selective_scan(**scan_arguments() | changed)
 
 
 @pytest.mark.parametrize("name", CONV)
-def test_the_convolution_refuses(name: str) -> None:
+def test_the_convolution_rejects(name: str) -> None:
     changed, message = CONV[name]
     with typecheck_off(), pytest.raises(ValueError, match=message):
         causal_conv1d(**conv_arguments() | changed)
 
 
 @pytest.mark.gpu
-def test_the_fused_scan_refuses_float64() -> None:
+def test_the_fused_scan_rejects_float64() -> None:
     arguments = {name: x.double().cuda() for name, x in scan_arguments().items()}
     arguments["cu_seqlens"] = arguments["cu_seqlens"].int()
     with pytest.raises(ValueError, match=r"u.dtype must be one of .* got torch.float64"):

@@ -71,7 +71,7 @@ SORTED = torch.tensor([[1, 0, 0], [0, 0, 1]])
         (SORTED.float(), None, r"edge_index must hold integers, got torch.float32"),
     ],
 )
-def test_wrong_edges_are_refused(
+def test_wrong_edges_are_rejected(
     edge_index: torch.Tensor, source_order: torch.Tensor | None, message: str
 ) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):

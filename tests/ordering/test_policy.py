@@ -10,11 +10,11 @@ from tests.helpers.typecheck import typecheck_off
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"key": "pagerank"}, "key must be one of .*'degree'.* got 'pagerank'"),
+        ({"score": "pagerank"}, "score must be one of .*'degree'.* got 'pagerank'"),
         ({"noise": "loud"}, "noise must be one of .* got 'loud'"),
         ({"noise_scope": "world"}, "noise_scope must be one of .* got 'world'"),
         ({"clusters": "last"}, "clusters must be one of .* got 'last'"),
-        ({"deal": "fair"}, "deal must be one of .* got 'fair'"),
+        ({"bin_assignment": "fair"}, "bin_assignment must be one of .* got 'fair'"),
         ({"direction": "up"}, "direction must be one of .* got 'up'"),
         ({"bins": 0}, "bins must be at least 1, got 0"),
         ({"bins": 10**9}, "bins must be at most 65536, got 1000000000"),
@@ -22,9 +22,9 @@ from tests.helpers.typecheck import typecheck_off
         ({"eval_samples": -1}, "eval_samples must be at least 1, got -1"),
         ({"noise_width": 0.0}, "noise_width must be positive and finite, got 0.0"),
         ({"noise_width": float("nan")}, "noise_width must be positive and finite, got nan"),
-        ({"key": "none", "noise": "normal"}, "noise must be .* with score='none', got 'normal'"),
+        ({"score": "none", "noise": "normal"}, "noise must be .* with score='none', got 'normal'"),
         (
-            {"key": "spectral", "noise": "none"},
+            {"score": "spectral", "noise": "none"},
             "noise must be 'tie_breaking' with score='spectral', got 'none'",
         ),
         ({"num_eigenvectors": 0}, "num_eigenvectors must be at least 1, got 0"),
@@ -52,7 +52,12 @@ def test_training_and_evaluation_have_their_own_samples() -> None:
 def test_the_defaults_are_the_published_main_variant() -> None:
     main = PUBLISHED["Mamba_Hybrid_Degree_Noise"]
     assert main == OrderPolicy() == ABLATIONS["degree"]
-    assert (main.key, main.noise, main.bins, main.eval_samples) == ("degree", "tie_breaking", 1, 5)
+    assert (main.score, main.noise, main.bins, main.eval_samples) == (
+        "degree",
+        "tie_breaking",
+        1,
+        5,
+    )
 
 
 def test_the_published_tables_are_complete() -> None:

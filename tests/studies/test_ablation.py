@@ -27,7 +27,7 @@ from graphmamba.training.results import RunResult
 from graphmamba.training.run_dir import RunDir, write_config
 
 SMALL = {
-    "sizes": (3, 1, 1),
+    "split_sizes": (3, 1, 1),
     "encoder.laplacian.channels": 4,
     "model.channels": 8,
     "model.layers": 1,
@@ -38,7 +38,7 @@ SMALL = {
 
 def result(folder: Path, seed: int, score: float, stop_reason: str = "finished") -> RunResult:
     return RunResult(
-        folder=folder,
+        run_dir=folder,
         seed=seed,
         metric="average_precision",
         best_epoch=3,
@@ -76,7 +76,7 @@ def test_rows_differ_from_the_main_model_by_their_order_alone(benchmark: str, bi
     assert len({str(row.model.ordering) for row in rows.values()}) == len(ORDER_ROWS)
     for name, row in rows.items():
         assert row.model.ordering.bins == (1 if name == "none" else bins)
-        assert replace(row, model=replace(row.model, order=base.model.ordering)) == base
+        assert replace(row, model=replace(row.model, ordering=base.model.ordering)) == base
 
 
 @pytest.mark.parametrize("benchmark", ["peptides-func", "pascalvoc-sp"])
@@ -113,7 +113,7 @@ def test_a_piece_that_is_the_paper_s_already_has_no_row() -> None:
 def test_a_row_that_exchanges_nothing_is_rejected_by_name(tmp_path: Path) -> None:
     message = "rows must exchange something, and 'paper-activation' of peptides-func is the same"
     with pytest.raises(UserError, match=message):
-        ablation(tmp_path, benchmarks="peptides-func", table="plus", rows="plus,paper-activation")
+        ablation(tmp_path, datasets="peptides-func", table="plus", rows="plus,paper-activation")
 
 
 def test_every_row_trains_and_is_not_trained_again(
@@ -169,7 +169,7 @@ def test_a_run_that_stops_ends_the_study_and_enters_no_table(
 
     monkeypatch.setattr(study, "fit", fit)
     tables: list[list[str]] = []
-    with pytest.raises(ValueError, match=r"stopped by max time.*the same command goes on"):
+    with pytest.raises(ValueError, match=r"stopped by max time.*the same command resumes"):
         small_study(tmp_path, ("degree", "none")).run(
             str, lambda table: tables.append([entry.row for entry in table])
         )
@@ -191,8 +191,8 @@ def test_a_report_trains_nothing_and_reads_runs_that_lie_elsewhere(
 
     monkeypatch.setattr(study, "fit", forbidden)
     runs, kept, out = tmp_path / "runs", tmp_path / "kept", tmp_path / "out[a]"
-    given: Any = {"benchmarks": "pattern", "also": kept, "out": out, "report": True}
-    with pytest.raises(ValueError, match="folder must hold finished runs for a report"):
+    given: Any = {"datasets": "pattern", "also": kept, "out": out, "report": True}
+    with pytest.raises(ValueError, match="run_dir must hold finished runs for a report"):
         ablation(runs, **given)
     for place, row, stop_reason in (
         (runs / "pattern" / "none" / "seed-1", "none", "finished"),
@@ -234,7 +234,7 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
         f"ablation.{stop_reason}" for stop_reason in ("csv", "json", "md", "png", "svg")
     }
     first = (tmp_path / "new" / "ablation.md").read_text().splitlines()[2]
-    assert "neither" in first
+    assert "no permutation" in first
     assert first.count("|") == 10
     lines = list(csv.DictReader((tmp_path / "new" / "ablation.csv").read_text().splitlines()))
     assert lines[0]["scores"] == "0.600000 0.610000 0.620000"
@@ -251,17 +251,17 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"benchmarks": "peptides"}, "benchmarks must be one of"),
+        ({"datasets": "peptides"}, "datasets must be one of"),
         ({"rows": "degree,size"}, "rows must be one of"),
         ({"table": "plus", "rows": "degree"}, "rows must be one of 'plus'"),
         ({"rows": "degree,degree"}, "rows must be given, each once"),
         ({"seeds": "0,00"}, "seeds must be whole numbers"),
         ({"seeds": "one"}, "seeds must be whole numbers"),
         ({"options": {"seed": 3}}, "seeds must be given in the place of seed"),
-        ({"overrides": {"benchmark": "mnist"}}, "benchmarks must name the data sets, got benchm"),
+        ({"overrides": {"dataset": "mnist"}}, "datasets must name the data sets, got dataset="),
         (
             {"overrides": {"data.path": "a"}},
-            "benchmarks must name the data sets, got data.path='a'",
+            "datasets must name the data sets, got data.path='a'",
         ),
         (
             {"overrides": {"model.ordering.score": "none"}},

@@ -63,15 +63,21 @@ def test_attention_takes_more_memory_than_the_scan_for_larger_graphs() -> None:
     assert 2 * peaks["graph-mamba"] < peaks["gps-transformer"]
 
 
-@pytest.mark.parametrize("model", TITLES)
+@pytest.mark.parametrize(
+    "model",
+    [
+        "graph-mamba",
+        *(
+            pytest.param(model, marks=pytest.mark.thorough)
+            for model in TITLES
+            if model != "graph-mamba"
+        ),
+    ],
+)
 def test_a_step_leaves_nothing_wherever_it_ends(model: str) -> None:
     experiment = experiment_of("peptides-func", model, "matched")
     small = replace(experiment, model=replace(experiment.model, layers=1))
     own = Subject(small, PrecomputedGraphs(study_graphs("peptides-func", 4, scale=0.1).graphs), CPU)
-    for part in own.model.modules():
-        # recomputed for the backward pass, as with large batches on a GPU
-        if hasattr(part, "forgets"):
-            part.forgets = True
     batch, live = own.batch(0, 2), LiveStorage()
     own.train(batch)
     own.optimizer.zero_grad()

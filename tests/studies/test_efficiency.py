@@ -114,9 +114,9 @@ def test_matched_models_have_graph_mamba_s_width_and_depth() -> None:
 @pytest.mark.parametrize(
     ("model", "key", "is_same"),
     [
-        ("graph-mamba", "order.bins", False),
+        ("graph-mamba", "ordering.bins", False),
         ("graph-mamba", "mamba.state", False),
-        ("exphormer", "order.bins", True),
+        ("exphormer", "ordering.bins", True),
         ("exphormer", "mamba.state", True),
         ("exphormer", "layers", False),
     ],
@@ -135,7 +135,7 @@ def test_files_and_tables_hold_every_row(findings: Findings, tmp_path: Path) -> 
     write_findings(short, folder)
     print_findings(short, folder, console)
     tables = {"malnet.csv", "largest_batch.csv", "models.csv", "efficiency.json"}
-    pictures = {"malnet.png", "malnet.svg", "global models.png", "global models.svg"}
+    pictures = {"malnet.png", "malnet.svg", "models.png", "models.svg"}
     assert {path.name for path in folder.iterdir()} == tables | pictures
     rows = list(csv.DictReader((folder / "malnet.csv").read_text().splitlines()))
     assert rows[-1]["peak_bytes"] == "OOM"
@@ -146,7 +146,7 @@ def test_files_and_tables_hold_every_row(findings: Findings, tmp_path: Path) -> 
     assert len(content["models"]) == len(findings.of("models"))
     assert content["claims"] == claims(findings)
     shown = console.export_text()
-    held = "Held before a cell, and in no peak: at most 67.1 MB"
+    held = "Allocated before a measurement and not counted: at most 67.1 MB"
     for told in ("OOM", "74 %", "by original", held):
         assert told in shown
     assert "/q[/b]\n" in shown
@@ -288,18 +288,21 @@ def test_a_budget_ends_the_study_with_files_and_says_what_is_missing(
 ) -> None:
     bed.study(tmp_path, max_time=0.0)
     assert bed.measured == []
-    assert "18 cells are missing" in capsys.readouterr().out
+    assert "18 measurements are missing" in capsys.readouterr().out
     bed.draws = True
     bed.study(tmp_path, max_time=45.0)
     bed.draws = False
     assert len(bed.measured) == 5
     assert {path.name for path in tmp_path.iterdir()} >= {
         "malnet.svg",
-        "global models.png",
+        "models.png",
         "models.csv",
     }
     told = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "13 cells are missing, the same command goes on: peptides-func gps-transformer" in told
+    assert (
+        "13 measurements are missing; the same command resumes: peptides-func gps-transformer"
+        in told
+    )
     bed.study(tmp_path)
     assert rows_in(tmp_path) == len(cells(PLAN))
     assert "missing" not in capsys.readouterr().out

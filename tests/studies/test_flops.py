@@ -9,7 +9,7 @@ from torch import nn
 from graphmamba.nn import Attention, GatedGCN, GPSLayer
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops import causal_conv1d, selective_scan
-from graphmamba.ops.edge_attention import attend, wire
+from graphmamba.ops.edge_attention import attend, attention_graph
 from graphmamba.studies.flops import (
     OWN_ELEMENTWISE,
     PRODUCTS,
@@ -150,25 +150,21 @@ SETTINGS = ("relu", [0.5, 0.0], [0, 0], True)
     ("name", "call", "expected"),
     [
         # the norm, what is added before it, the activation, one dropout
-        ("batch_norm_act_fused", (ROWS, ONES, ONES, ROWS, *[NONE] * 7, *SETTINGS), 15 * 10),
-        # both norms, their sum, what is added, the dropout
-        ("batch_norm_pair_fused", (ROWS, *[ROWS] * 14, 0.5, 0, True), 15 * (2 * 7 + 3)),
-        ("batch_norm_pair_fused", (ROWS, ROWS, *[NONE] * 13, 0.0, 0, False), 15 * (2 * 4 + 1)),
-        ("activate_drop_fused", (ROWS, NONE, NONE, "gelu", 0.1, 0), 15 * 2),
-        ("segment_sum_fused", (ROWS, NONE, NONE, NONE), 15),
-        ("segment_take_fused", (ROWS, NONE, NONE, NONE), 0),
-        ("segment_max_fused", (ROWS, NONE, NONE), 15),
+        ("batch_norm_act_triton", (ROWS, ONES, ONES, ROWS, *[NONE] * 7, *SETTINGS), 15 * 10),
+        ("segment_sum_triton", (ROWS, NONE, NONE, NONE), 15),
+        ("segment_take_triton", (ROWS, NONE, NONE, NONE), 0),
+        ("segment_max_triton", (ROWS, NONE, NONE), 15),
     ],
 )
-def test_fused_operators_cost_what_their_parts_do(
+def test_triton_operators_cost_what_their_parts_do(
     name: str, call: tuple[object, ...], expected: int
 ) -> None:
     assert OWN_ELEMENTWISE[name](*call) == expected
 
 
-def test_fused_operators_cost_what_is_counted_of_the_plain_form() -> None:
+def test_triton_operators_cost_what_is_counted_of_the_plain_form() -> None:
     nodes, features, feature = torch.randn(5, 12), torch.randn(3, 4), torch.tensor([0, 1, 2, 2, 2])
-    wires = wire(torch.randint(5, (2, 5)), feature, nodes=5, shared=1)
-    call = nodes, features, wires.edge_index, feature, None, None, None, 1, 2
-    counted = count_flops(lambda: attend(nodes, features, wires, 2)).elementwise
-    assert OWN_ELEMENTWISE["attend_fused"](*call) == counted
+    graph = attention_graph(torch.randint(5, (2, 5)), feature, nodes=5, shared=1)
+    call = nodes, features, graph.edge_index, feature, None, None, None, 1, 2
+    counted = count_flops(lambda: attend(nodes, features, graph, 2)).elementwise
+    assert OWN_ELEMENTWISE["attend_triton"](*call) == counted

@@ -140,7 +140,7 @@ MIXERS: dict[str, tuple[GlobalModel, Callable[[], None]]] = {
 }
 
 
-@pytest.mark.parametrize(("global_model", "residual"), MIXERS.values(), ids=MIXERS)
+@pytest.mark.parametrize(("global_model", "plain"), MIXERS.values(), ids=MIXERS)
 def test_original_mixers_have_the_products_of_a_plain_rewrite(
     global_model: GlobalModel, plain: Callable[[], None]
 ) -> None:

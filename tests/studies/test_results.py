@@ -46,8 +46,8 @@ def test_seeds_are_averaged(tmp_path: Path) -> None:
     row = "| Peptides-func | AP ↑ | graph-mamba | 0.6739 ± 0.0087 | 0.6700 ± 0.0082 |"
     text = page_of(tmp_path)
     assert f"{row} official | 0, 1, 10 | 200 | 373,018 | 2 h 01 min | NVIDIA H200 |" in text
-    assert "chosen by\nvalidation alone" in text
-    assert "What differs in the training" not in text
+    assert "chosen\non validation scores only" in text
+    assert "Differences from the preset" not in text
 
 
 def test_runs_that_were_stopped_are_never_counted_as_finished(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_runs_that_were_stopped_are_never_counted_as_finished(tmp_path: Path) ->
     text = page_of(tmp_path)
     assert "| graph-mamba, unfinished | 0.6739 ± 0.0087 | 0.5500 ± 0.0500 ▼ |" in text
     assert "| 1, 2 | 150 of 200, 120 of 200 |" in text
-    assert "- peptides-func/graph-mamba/seed-1: 150 of 200 epochs, ended by max time." in text
+    assert "- peptides-func/graph-mamba/seed-1: 150 of 200 epochs, stopped by max time." in text
 
 
 def test_runs_without_a_score_are_named(tmp_path: Path) -> None:
@@ -69,7 +69,9 @@ def test_runs_without_a_score_are_named(tmp_path: Path) -> None:
     (write_run(tmp_path, FUNC, 2, 0.7) / "results.json").unlink()
     assert only_line(tmp_path).mean == 0.66
     text = page_of(tmp_path)
-    assert "- peptides-func/graph-mamba/seed-1: 0 of 200 epochs, ended by signal; no score." in text
+    assert (
+        "- peptides-func/graph-mamba/seed-1: 0 of 200 epochs, stopped by signal; no score." in text
+    )
     assert "- peptides-func/graph-mamba/seed-2: killed, it has no results.json; no score." in text
 
 
@@ -91,7 +93,7 @@ def test_rows_that_fall_short_by_two_deviations_are_flagged(
 ) -> None:
     write_run(tmp_path, name, 0, score)
     assert only_line(tmp_path).is_short == is_short
-    assert ("## Rows that fall short" in page_of(tmp_path)) == is_short
+    assert ("## Rows worse than the paper" in page_of(tmp_path)) == is_short
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_rows_above_by_two_deviations_are_marked_as_clearly(
     write_run(tmp_path, name, 0, score)
     text = page_of(tmp_path)
     assert (f"{score:.4f} ▲ |" in text) == is_above
-    assert ("## Rows above the paper" in text) == is_above
+    assert ("## Rows better than the paper" in text) == is_above
 
 
 def test_rows_come_as_in_the_catalogue_with_graph_mamba_first(tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_what_differs_from_the_config_is_said(tmp_path: Path) -> None:
     write_config(own.config, load_experiment(FUNC), RunOptions(precision="bf16-mixed"))
     text = page_of(tmp_path)
     assert "- Peptides-func, graph-mamba: train.epochs 50 instead of 200." in text
-    assert "- Peptides-func, own: no config of the package, see its `config.yaml`; prec" in text
+    assert "- Peptides-func, own: no preset of the package, see its `config.yaml`; prec" in text
 
 
 def test_what_was_written_by_hand_is_kept(
@@ -164,7 +166,7 @@ def test_small_files_are_kept_and_make_the_same_page(tmp_path: Path) -> None:
     files = {path.name for path in kept.rglob("*") if path.is_file()}
     assert files == {"config.yaml", "metrics.csv", "results.json"}
     found = json.loads((kept / FUNC / "seed-1" / "results.json").read_text())
-    assert found["folder"] == "peptides-func/graph-mamba/seed-1"
+    assert found["run_dir"] == "peptides-func/graph-mamba/seed-1"
     text, picture = out.read_text(), out.parent / "page" / "peptides-func.svg"
     assert "](page/peptides-func.svg)" in text
     before = picture.read_bytes()
@@ -245,10 +247,10 @@ def test_runs_that_find_no_number_are_named(tmp_path: Path) -> None:
     content = json.loads(run.read_text())
     content["scores"]["validation"]["loss"] = 0.3
     run.write_text(json.dumps(content))
-    assert "find no number" not in page_of(tmp_path)
+    assert "NaN predictions" not in page_of(tmp_path)
     content["scores"]["validation"]["loss"] = None
     run.write_text(json.dumps(content))
-    assert f"- {FUNC}/seed-0, at epoch" in page_of(tmp_path)
+    assert f"- {FUNC}/seed-0, at its best epoch" in page_of(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +302,8 @@ def test_the_page_in_the_repository_is_that_of_the_runs_in_it() -> None:
     pictures = {
         path.stem: f"results/{path.name}" for path in (ROOT / "docs" / "results").glob("*.svg")
     }
-    assert written.partition(MARK)[0] == f"{page(collect(ROOT / 'results'), pictures)}\n"
+    made = page(collect(ROOT / "results"), pictures, ROOT / "benchmarks" / "results")
+    assert written.partition(MARK)[0] == f"{made}\n"
     assert not list((ROOT / "results").rglob("*.safetensors"))
 
 
@@ -312,3 +315,23 @@ def test_runs_of_one_model_are_of_one_experiment(stop_reason: StopReason, tmp_pa
     write_run(tmp_path, FUNC, 1, 0.5, stop_reason=stop_reason, epochs=100, **{"model.layers": 2})
     with pytest.raises(ValueError, match=r"seed 1 has model\.layers 2 instead of 3"):
         collect(tmp_path)
+
+
+def test_scores_stand_beside_what_is_best_possible(tmp_path: Path) -> None:
+    write_run(tmp_path, "cluster/graph-mamba", 0, 0.75, validation=0.77)
+    write_run(tmp_path, "cluster/graph-mamba", 1, 0.77, validation=0.79)
+    write_run(tmp_path, "mnist/graph-mamba", 0, 0.98)
+    write_run(tmp_path, FUNC, 0, 0.67)
+    records = tmp_path / "records"
+    records.mkdir()
+    assert page(collect(tmp_path), {}, records) == page_of(tmp_path)
+    starts = [("test", 0.81), ("test", 0.82), ("validation", 0.83)]
+    rows = [{"set": "cluster", "split": split, "optimum": best} for split, best in starts]
+    (records / "optimum_cpu.json").write_text(json.dumps({"rows": rows}))
+    trees = {"test": 0.61, "validation": 0.62, "radius": 2, "columns": 2048}
+    (records / "fingerprints_cpu.json").write_text(json.dumps(trees))
+    text = page(collect(tmp_path), {}, records)
+    gaps = "| 0.8300 | 0.7800 | 0.0500 | 0.8200 | 0.7600 | 0.0600 |"
+    assert f"| CLUSTER | graph-mamba {gaps}" in text
+    assert "MNIST" not in text.partition("## Gap to the optimum")[2].partition("##")[0]
+    assert "0.6100 on test, 0.6200 on validation, by boosted trees" in text

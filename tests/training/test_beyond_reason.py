@@ -57,7 +57,7 @@ def test_sizes_beyond_reason_are_rejected_at_once(
 
 
 def test_steps_of_too_many_batches_are_rejected() -> None:
-    with pytest.raises(UserError, match="accumulate must be at most 2147483647"):
+    with pytest.raises(UserError, match="accumulate_grad_batches must be at most 2147483647"):
         RunOptions(accumulate_grad_batches=2**63)
 
 

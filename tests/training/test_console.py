@@ -37,7 +37,7 @@ def start() -> StartRecord:
     return StartRecord(
         experiment=load_experiment("mnist"),
         options=RunOptions(seed=5),
-        folder=Path("runs/a b"),
+        run_dir=Path("runs/a b"),
         metric="accuracy",
         device="cpu",
         processes=2,
@@ -67,7 +67,7 @@ def epoch(number: int, *, is_best: bool) -> EpochRecord:
 
 def result(seed: int = 0, accuracy: float = 0.5, stop_reason: StopReason = "finished") -> RunResult:
     return RunResult(
-        folder=Path("runs/x"),
+        run_dir=Path("runs/x"),
         seed=seed,
         metric="accuracy",
         best_epoch=0,
@@ -182,21 +182,22 @@ def test_bars_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(reporter_for(), Bars)
 
 
-def test_fit_is_silent_unless_it_is_asked_for_progress(
+def test_fit_shows_its_progress_unless_it_is_not_wanted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     experiment = tiny_experiment(**{"train.epochs": 2, "optim.warmup": 0})
     store = tiny_store(experiment)
-    fit(experiment, store, run_dir=tmp_path / "silent")
+    fit(experiment, store, run_dir=tmp_path / "silent", progress=False)
     assert capsys.readouterr().out == ""
     notes = Notes()
-    fit(experiment, store, None, tmp_path / "shown", notes, progress=True)
+    fit(experiment, store, None, tmp_path / "shown", notes)
     assert len(notes.epochs) == 2
-    first, *epochs, last = capsys.readouterr().out.splitlines()
+    first, task, *epochs, last = capsys.readouterr().out.splitlines()
     assert first.endswith(f"to {tmp_path / 'shown'}")
+    assert task == "task: graph classification, 10 classes, metric accuracy, 14/5/5 graphs"
     assert [line.partition(":")[0] for line in epochs] == ["epoch 1/2", "epoch 2/2"]
     assert re.fullmatch(r"validation [\d.]+, test [\d.]+ at epoch [12]", last)
-    fit_seeds(experiment, store, run_dir=tmp_path / "both", seeds=[0, 1], progress=True)
+    fit_seeds(experiment, store, run_dir=tmp_path / "both", seeds=[0, 1])
     assert capsys.readouterr().out.count(" at epoch ") == 2
 
 

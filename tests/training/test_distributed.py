@@ -72,7 +72,7 @@ for name, (config, overrides, options) in CASES.items():
     stopped = RunOptions(**options, max_time=0.0)
     result = fit(experiment, tiny_store(experiment, train=16), stopped, folder / f"{name}-stopped")
     while not result.is_done:
-        again = dict(store=tiny_store(experiment, train=16), options=RunOptions(**options))
+        again = dict(graphs=tiny_store(experiment, train=16), options=RunOptions(**options))
         result = fit(experiment, run_dir=folder / f"{name}-stopped", resume=True, **again)
 for unlike, (config, overrides) in UNLIKE.items():
     experiment = tiny_experiment(config, **overrides)
@@ -81,7 +81,7 @@ os.chdir(folder)
 if os.environ["RANK"] == "1":
     time.time = lambda: 0.0  # the clocks of two machines differ
 result = fit(experiment, tiny_store(experiment, train=16), RunOptions(max_time=0.0))
-(folder / f"folder-{os.environ['RANK']}").write_text(str(result.folder))
+(folder / f"folder-{os.environ['RANK']}").write_text(str(result.run_dir))
 team = process_group_of(start_fabric(RunOptions()))
 try:
     fit(experiment, tiny_store(experiment), run_dir=folder / name)

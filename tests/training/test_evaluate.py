@@ -22,7 +22,7 @@ from graphmamba.training.evaluate import (
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.losses import LOSSES, Links
-from graphmamba.training.metrics import METRICS
+from graphmamba.training.metrics import make_metrics
 from graphmamba.training.predictor import load
 from tests.helpers.runs import tiny_experiment, tiny_store, with_gaps, without_labels
 
@@ -36,7 +36,7 @@ def test_a_split_is_scored_as_one_batch_of_it(name: str) -> None:
     ids, task = store.split_ids("test"), experiment.dataset_info.task
     graphs, target = labelled_batch(store, ids, task.level, (0,))
     prediction = model.eval()(graphs).detach()
-    metric = METRICS[task.metric](task)
+    (metric,) = make_metrics(task)
     metric.update(prediction, target)
     expected = {"loss": float(LOSSES[task.loss](prediction, target)), **metric.compute()}
     found = evaluate(model.train(), store, "test", batch_size=100)
@@ -90,7 +90,9 @@ def test_a_split_without_labels_has_no_loss(name: str) -> None:
 
 def test_a_loss_for_other_labels_is_rejected() -> None:
     experiment = tiny_experiment("peptides-struct/graph-mamba")
-    with pytest.raises(UserError, match=r"^loss must be 'l1' for a graph task .*'cross_entropy'$"):
+    with pytest.raises(
+        UserError, match=r"^loss must be 'l1' or 'mse' or 'huber' for graph regression, got"
+    ):
         evaluate(experiment.build(), tiny_store(experiment), "test", loss="cross_entropy")
 
 

@@ -293,7 +293,9 @@ def test_a_folder_holds_one_run(tmp_path: Path) -> None:
 def test_places_where_nothing_can_be_written_are_rejected(tmp_path: Path, resume: bool) -> None:
     (tmp_path / "file").write_text("")
     experiment = tiny_experiment()
-    message = "must hold a run to resume" if resume else "folder must be writable, got '.*file/run'"
+    message = (
+        "must hold a run to resume" if resume else "run_dir must be writable, got '.*file/run'"
+    )
     with pytest.raises(UserError, match=message):
         fit(experiment, tiny_store(experiment), run_dir=tmp_path / "file" / "run", resume=resume)
 
@@ -305,7 +307,7 @@ def test_seeds_must_differ(seeds: list[int]) -> None:
 
 
 def test_resuming_needs_a_folder() -> None:
-    with pytest.raises(UserError, match="folder must be given"):
+    with pytest.raises(UserError, match="run_dir must be given"):
         fit(tiny_experiment(), resume=True)
 
 

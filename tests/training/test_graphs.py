@@ -42,8 +42,8 @@ def experiment(**overrides: object) -> Experiment:
 
 def test_graphs_become_a_described_experiment_and_a_store() -> None:
     made, store = take_graphs(rings(), experiment(), DataOptions(split_ratios=(0.6, 0.2, 0.2)))
-    assert made.data.task.classes == 3
-    assert made.data.features.node_columns == 3
+    assert made.dataset_info.task.classes == 3
+    assert made.dataset_info.features.node_columns == 3
     assert made.data is not None
     assert made.data.class_names == ("0", "1", "2")
     assert [len(store.split_ids(part)) for part in ("train", "validation", "test")] == [6, 2, 2]
@@ -113,11 +113,11 @@ def test_graphs_of_a_single_class_are_rejected() -> None:
     with pytest.raises(UserError, match="y must hold 2 classes at least, got 0 in all rows"):
         take_graphs(same, experiment())
     made, _ = take_graphs(same, experiment(), DataOptions(classes=2))
-    assert made.data.task.classes == 2
+    assert made.dataset_info.task.classes == 2
 
 
 def test_options_of_files_are_rejected() -> None:
-    with pytest.raises(UserError, match=r"is_undirected is read for a folder .* True for graphs"):
+    with pytest.raises(UserError, match=r"undirected is read for a folder .* True for graphs"):
         take_graphs(rings(), experiment(), DataOptions(undirected=True))
 
 
@@ -150,7 +150,6 @@ def test_an_empty_name_of_a_folder_is_rejected(
 def test_graphs_from_python_are_looked_for_in_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("jsonargparse")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path / "root"))
     made, store = take_graphs(rings(), experiment())

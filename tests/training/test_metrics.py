@@ -3,17 +3,18 @@
 import math
 
 import pytest
+import scipy.stats
 import torch
 from sklearn import metrics as sklearn_metrics
 from torch import Tensor
 
-from graphmamba.data.catalog import CATALOG, MetricName
+from graphmamba.data.catalog import CATALOG, MetricName, Task
 from graphmamba.training.losses import Links
 from graphmamba.training.metrics import (
     COLUMNS,
-    METRICS,
-    LinkRanking,
+    Confusion,
     Metric,
+    make_metrics,
     predicted_class,
     ranks,
 )
@@ -25,63 +26,111 @@ BENCHMARK_OF: dict[MetricName, str] = {
     "accuracy": "mnist",
     "accuracy_sbm": "cluster",
 }
+CLASSES = Task("node", 4, "cross_entropy", "accuracy", classes=4)
+TWO = Task("graph", 2, "cross_entropy", "accuracy", classes=2)
+ONE_LOGIT = CATALOG["pattern"].task
+ANSWERS = Task("graph", 3, "binary_cross_entropy", "average_precision")
+TARGETS = Task("graph", 2, "l1", "mean_absolute_error")
 
 
 def make(name: MetricName) -> Metric:
-    return METRICS[name](CATALOG[BENCHMARK_OF[name]].task)
+    return make_metrics(CATALOG[BENCHMARK_OF[name]].task, (name,))[0]
 
 
-def draw(name: MetricName, rows: int = 60) -> tuple[Tensor, Tensor]:
-    task = CATALOG[BENCHMARK_OF[name]].task
+def draw(task: Task, rows: int = 60) -> tuple[Tensor, Tensor]:
+    """Predictions, some of which tie, and labels, some of which are missing."""
     generator = torch.Generator().manual_seed(0)
     prediction = torch.randn(rows, task.outputs, generator=generator, dtype=torch.float64)
+    prediction = (4 * prediction).round() / 4
     if task.classes:
-        # some classes never occur, as in a small split
-        return prediction, torch.randint(task.classes - 2, (rows,), generator=generator)
-    target = torch.randn(rows, task.outputs, generator=generator, dtype=torch.float64)
-    return prediction, (target > 0.5).double() if name == "average_precision" else target
+        return prediction, torch.randint(-1, task.classes, (rows,), generator=generator)
+    target = prediction + torch.randn(rows, task.outputs, generator=generator, dtype=torch.float64)
+    target = (target > 0.5).double() if task.kind == "multi-label" else target
+    is_missing = torch.rand(target.shape, generator=generator) < 0.2
+    return prediction, target.masked_fill(is_missing, math.nan)
 
 
-def expected(name: MetricName, prediction: Tensor, target: Tensor) -> float:
-    guess = prediction.argmax(dim=1)
+def expected_of_classes(name: str, logits: Tensor, label: Tensor) -> float:
+    if logits.shape[1] == 1:
+        logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
+    logits, label = logits[label >= 0], label[label >= 0]
+    guess, chance = logits.argmax(dim=1), logits.softmax(dim=1)
+    scores = chance[:, 1] if logits.shape[1] == 2 else chance
+    theirs = sklearn_metrics
     return {
-        "average_precision": lambda: sklearn_metrics.average_precision_score(target, prediction),
-        "mean_absolute_error": lambda: sklearn_metrics.mean_absolute_error(target, prediction),
-        "macro_f1": lambda: sklearn_metrics.f1_score(
-            target, guess, average="macro", zero_division=0
-        ),
-        "accuracy": lambda: sklearn_metrics.accuracy_score(target, guess),
-        "accuracy_sbm": lambda: sklearn_metrics.recall_score(
-            target, guess, average="macro", labels=target.unique(), zero_division=0
-        ),
+        "accuracy": lambda: theirs.accuracy_score(label, guess),
+        "balanced_accuracy": lambda: theirs.balanced_accuracy_score(label, guess),
+        "macro_f1": lambda: theirs.f1_score(label, guess, average="macro"),
+        "micro_f1": lambda: theirs.f1_score(label, guess, average="micro"),
+        "weighted_f1": lambda: theirs.f1_score(label, guess, average="weighted"),
+        "mcc": lambda: theirs.matthews_corrcoef(label, guess),
+        "roc_auc": lambda: theirs.roc_auc_score(label, scores, multi_class="ovr", average="macro"),
+        "average_precision": lambda: theirs.average_precision_score(label, scores),
+        "log_loss": lambda: theirs.log_loss(label, chance),
     }[name]()
 
 
-@pytest.mark.parametrize("name", BENCHMARK_OF)
-def test_agrees_with_scikit_learn(name: MetricName) -> None:
-    prediction, target = draw(name)
-    metric = make(name)
-    for rows, right in zip(prediction.split(17), target.split(17), strict=True):
-        metric.update(rows, right)
-    scores = metric.compute()
-    assert next(iter(scores)) == name
-    assert scores[name] == pytest.approx(expected(name, prediction, target), abs=1e-9)
+def expected_of_columns(name: str, prediction: Tensor, target: Tensor) -> float:
+    theirs, columns = sklearn_metrics, []
+    for output, label in zip(prediction.T, target.T, strict=True):
+        known = ~label.isnan()
+        columns.append((output[known], label[known]))
+    each = {
+        "average_precision": lambda p, y: theirs.average_precision_score(y, p),
+        "roc_auc": lambda p, y: theirs.roc_auc_score(y, p),
+        "macro_f1": lambda p, y: theirs.f1_score(y.int(), (p > 0).int()),
+        "rmse": lambda p, y: theirs.root_mean_squared_error(y, p),
+        "r2": lambda p, y: theirs.r2_score(y, p),
+        "spearman": lambda p, y: scipy.stats.spearmanr(y, p).statistic,
+    }
+    if name in each:
+        return sum(float(each[name](*column)) for column in columns) / len(columns)
+    output, label = (torch.cat(parts) for parts in zip(*columns, strict=True))
+    return {
+        "mean_absolute_error": lambda: theirs.mean_absolute_error(label, output),
+        "micro_f1": lambda: theirs.f1_score(label.int(), (output > 0).int()),
+        "log_loss": lambda: theirs.log_loss(label, output.sigmoid()),
+    }[name]()
 
 
-@pytest.mark.parametrize("name", BENCHMARK_OF)
-def test_split_over_processes_gives_the_very_same_number(name: MetricName) -> None:
-    prediction, target = draw(name)
-    whole = make(name)
-    whole.update(prediction, target)
-    parts = []
-    for start in range(3):
-        part = make(name)
-        part.update(prediction[start::3], target[start::3])
-        parts.append(part.state())
-    parts.append(make(name).state())
-    merged = make(name)
-    merged.merge(parts)
-    assert merged.compute() == whole.compute()
+@pytest.mark.parametrize("task", [CLASSES, TWO, ONE_LOGIT, ANSWERS, TARGETS])
+def test_agrees_with_scikit_learn_in_batches_and_over_processes(task: Task) -> None:
+    prediction, target = draw(task)
+    expected = expected_of_classes if task.classes else expected_of_columns
+    wanted = {name: expected(name, prediction, target) for name in task.metrics}
+    whole, merged = make_metrics(task, task.metrics), make_metrics(task, task.metrics)
+    processes = [make_metrics(task, task.metrics) for _ in range(4)]  # the last one has no batch
+    for number, batch in enumerate(zip(prediction.split(17), target.split(17), strict=True)):
+        for metric, own in zip(whole, processes[number % 3], strict=True):
+            metric.update(*batch)
+            own.update(*batch)
+    found: dict[str, float] = {}
+    for metric, together, *owns in zip(whole, merged, *processes, strict=True):
+        together.merge([own.state() for own in owns])
+        found |= metric.compute()
+        assert together.compute() == metric.compute()
+    assert found.keys() == {*task.metrics}
+    assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_pairs_are_scored_by_their_inner_products() -> None:
+    z = torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
+    pairs = torch.tensor([[0, 1, 2, 3, 4, 5], [6, 7, 8, 0, 1, 2]])
+    label = torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0, math.nan])
+    (_, rows) = make_metrics(CATALOG["pcqm-contact"].task, ("mrr", "roc_auc"))
+    rows.update(z, Links(pairs, label, torch.zeros(9).long(), 1))
+    scores = (z[pairs[0]] * z[pairs[1]]).sum(dim=1)[:5]
+    theirs = sklearn_metrics.roc_auc_score(label[:5], scores)
+    assert rows.compute() == {"roc_auc": pytest.approx(theirs)}
+
+
+@pytest.mark.parametrize("task", [CLASSES, ONE_LOGIT, ANSWERS, TARGETS])
+def test_predictions_that_are_no_numbers_have_no_score(task: Task) -> None:
+    prediction, target = draw(task)
+    counted = Confusion.scores if task.classes else {}
+    for metric in make_metrics(task, [name for name in task.metrics if name not in counted]):
+        metric.update(prediction.fill_(math.nan), target)
+        assert all(math.isnan(value) for value in metric.compute().values())
 
 
 def test_accuracy_sbm_is_balanced_accuracy() -> None:
@@ -96,7 +145,7 @@ def test_accuracy_sbm_is_balanced_accuracy() -> None:
 
 def test_one_logit_is_compared_with_one_half() -> None:
     assert predicted_class(torch.tensor([[-0.1], [0.0], [0.1]])).tolist() == [0, 0, 1]
-    metric = METRICS["accuracy_sbm"](CATALOG["pattern"].task)
+    metric = make_metrics(CATALOG["pattern"].task)[0]
     metric.update(torch.tensor([[2.0], [-1.0], [1.0], [-3.0]]), torch.tensor([1, 1, 0, 0]))
     assert metric.compute()["accuracy_sbm"] == 0.5
 
@@ -104,20 +153,20 @@ def test_one_logit_is_compared_with_one_half() -> None:
 def test_average_precision_skips_missing_labels_and_columns_without_positives() -> None:
     logits = torch.tensor([[3.0, 1.0, 0.0], [2.0, 2.0, 0.0], [1.0, 3.0, 0.0]])
     label = torch.tensor([[1.0, math.nan, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, math.nan]])
-    metric = METRICS["average_precision"](CATALOG["peptides-func"].task)
+    metric = make_metrics(CATALOG["peptides-func"].task)[0]
     metric.update(logits, label)
     first = (1 + 2 / 3) / 2
     assert metric.compute()["average_precision"] == pytest.approx((first + 0.5) / 2)
 
 
 def test_average_precision_of_what_is_no_number_is_none() -> None:
-    metric = METRICS["average_precision"](CATALOG["peptides-func"].task)
+    metric = make_metrics(CATALOG["peptides-func"].task)[0]
     metric.update(torch.tensor([[math.nan], [1.0]]), torch.tensor([[1.0], [0.0]]))
     assert math.isnan(metric.compute()["average_precision"])
 
 
 def test_infinite_logits_have_a_rank() -> None:
-    metric = METRICS["average_precision"](CATALOG["peptides-func"].task)
+    metric = make_metrics(CATALOG["peptides-func"].task)[0]
     metric.update(
         torch.tensor([[math.inf], [1.0], [-math.inf]]), torch.tensor([[1.0], [0.0], [1.0]])
     )
@@ -137,7 +186,7 @@ def test_what_is_no_number_is_taken_for_no_class(name: MetricName) -> None:
 
 
 def test_one_logit_that_is_no_number_is_no_class() -> None:
-    metric = METRICS["accuracy_sbm"](CATALOG["pattern"].task)
+    metric = make_metrics(CATALOG["pattern"].task)[0]
     metric.update(torch.tensor([[math.nan], [-1.0], [1.0]]), torch.tensor([0, 0, 1]))
     assert metric.compute()["accuracy_sbm"] == 0.75
 
@@ -150,8 +199,12 @@ def test_rows_without_a_class_are_skipped() -> None:
 
 @pytest.mark.parametrize("name", [*BENCHMARK_OF, "mrr"])
 def test_nothing_seen_is_not_a_number(name: MetricName) -> None:
-    metric = LinkRanking() if name == "mrr" else make(name)
+    metric = ranking() if name == "mrr" else make(name)
     assert all(math.isnan(value) for value in metric.compute().values())
+
+
+def ranking() -> Metric:
+    return make_metrics(CATALOG["pcqm-contact"].task)[0]
 
 
 def links_of(pairs: list[tuple[int, int]], label: list[float], sizes: list[int]) -> Links:
@@ -174,7 +227,7 @@ class TestLinkRanking:
 
     def test_averages_over_pairs_then_graphs_then_labelled_pairs(self) -> None:
         two = torch.cat([self.Z, torch.tensor([[1.0], [2.0]])])
-        metric = LinkRanking()
+        metric = ranking()
         # first graph: ranks 1 and 3; second graph, (4, 5): rank 1; four labelled pairs
         metric.update(two, links_of([(0, 1), (0, 3), (0, 2), (4, 5)], [1, 1, 0, 1], [4, 2]))
         # ranks 4; one labelled pair
@@ -187,7 +240,7 @@ class TestLinkRanking:
         assert scores["hits@10"] == 1.0
 
     def test_pairs_without_a_label_do_not_weigh(self) -> None:
-        metric = LinkRanking()
+        metric = ranking()
         metric.update(self.Z, links_of([(0, 1)], [1], [4]))
         alone = metric.compute()
         metric.update(self.Z, links_of([(0, 2), (1, 2)], [math.nan, math.nan], [4]))
@@ -195,7 +248,7 @@ class TestLinkRanking:
         assert alone["mrr"] > 0
 
     def test_a_graph_without_right_pairs_counts_zero(self) -> None:
-        metric = LinkRanking()
+        metric = ranking()
         two = torch.cat([self.Z, self.Z])
         metric.update(two, links_of([(0, 1), (4, 5)], [1, 0], [4, 4]))
         assert metric.compute()["mrr"] == 0.5
@@ -237,10 +290,10 @@ class TestLinkRanking:
             pairs = torch.randint(9, (8, 2), generator=generator).tolist()
             label = [1.0, 0.0] * 4
             batches.append((torch.randn(9, 3, generator=generator), links_of(pairs, label, [9])))
-        whole, merged = LinkRanking(), LinkRanking()
+        whole, merged = ranking(), ranking()
         for each in batches:
             whole.update(*each)
-        parts = [LinkRanking() for _ in range(2)]
+        parts = [ranking() for _ in range(2)]
         for index, each in enumerate(batches):
             parts[index % 2].update(*each)
         merged.merge([part.state() for part in parts])
@@ -252,7 +305,7 @@ def test_a_rival_of_the_same_score_ranks_behind() -> None:
     links = links_of([(0, 1)], [1], [4])
     equal = torch.ones(4, 1)
     assert ranks(equal, links).flatten().tolist() == [1, 1, 1]
-    metric = LinkRanking()
+    metric = ranking()
     metric.update(equal, links)
     assert metric.compute()["mrr"] == 1.0
     # one that is better by the least that there is ranks before

@@ -21,7 +21,6 @@ from graphmamba.training.predictor import Predictor, load, with_read_columns
 from graphmamba.training.weights import save_weights
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs
-from tests.helpers.typecheck import typecheck_off
 
 NAMES = {
     "mnist": tuple("abcdefghij"),
@@ -181,14 +180,10 @@ def test_what_does_not_fit_goes_in_halves(monkeypatch: pytest.MonkeyPatch) -> No
         list(model.stream(graphs, has_std=False))
 
 
-def test_one_graph_that_is_not_in_a_list_is_rejected() -> None:
+def test_one_graph_need_not_be_in_a_list() -> None:
     model = trained("mnist")
     (graph,) = graphs_for(model, 1)
-    with (
-        typecheck_off(),
-        pytest.raises(UserError, match=r"got a single one: give \[graph\]"),
-    ):
-        model.predict(graph)
+    assert torch.equal(model.predict(graph).outputs, model.predict([graph]).outputs)
 
 
 def test_no_graph_and_no_budget_are_rejected() -> None:
@@ -201,11 +196,11 @@ def test_no_graph_and_no_budget_are_rejected() -> None:
 
 def test_graphs_without_features_and_labels() -> None:
     own = small_experiment("mnist")
-    task = replace(own.data.task, classes=3, outputs=3)
-    features = replace(own.data.features, node_columns=1, edges="none", edge_columns=0)
-    source = DataSource(path="x", features=features, task=task, class_names=("r", "g", "b"))
+    task = replace(own.dataset_info.task, classes=3, outputs=3)
+    features = replace(own.dataset_info.features, node_columns=1, edges="none", edge_columns=0)
+    source = DataSource(path="x", features=features, labels=task, class_names=("r", "g", "b"))
     experiment = Experiment(data=source, model=own.model)
-    model = Predictor(experiment, experiment.build(), source.names)
+    model = Predictor(experiment, experiment.build(), source.class_names)
     ring = torch.tensor([[0, 1, 2], [1, 2, 0]])
     found = model.predict([Data(edge_index=ring, num_nodes=3), Data(edge_index=ring, num_nodes=4)])
     assert set(found.labels) <= {"r", "g", "b"}
@@ -213,8 +208,10 @@ def test_graphs_without_features_and_labels() -> None:
 
 def model_of_numbers(columns: int) -> Predictor:
     own = small_experiment("mnist")
-    features = replace(own.data.features, node_columns=columns, edges="none", edge_columns=0)
-    source = DataSource(path="x", features=features, task=own.data.task)
+    features = replace(
+        own.dataset_info.features, node_columns=columns, edges="none", edge_columns=0
+    )
+    source = DataSource(path="x", features=features, labels=own.dataset_info.task)
     experiment = Experiment(data=source, model=own.model)
     return Predictor(experiment, experiment.build())
 
@@ -290,7 +287,7 @@ def test_csv_has_named_columns_and_a_line_for_each_row(
 def test_the_std_of_a_single_number_needs_no_name(tmp_path: Path) -> None:
     one = torch.tensor([[0.5]], dtype=torch.float64)
     graph = torch.tensor([3])
-    found = Predictions("regression", ("logp",), graph, None, None, values=one, std=one / 4)
+    found = Predictions("regression", ("logp",), graph, None, None, outputs=one, std=one / 4)
     file = tmp_path / "predictions.csv"
     assert write_predictions(file, [found]) == 1
     assert file.read_text().split() == ["graph,logp,std", "3,0.5,0.125"]
@@ -380,7 +377,7 @@ def test_names_in_the_file_are_no_formulas(tmp_path: Path) -> None:
         graph=torch.tensor([0]),
         node=None,
         pair=None,
-        values=torch.tensor([[0.9, 0.1]]),
+        outputs=torch.tensor([[0.9, 0.1]]),
         std=None,
     )
     write_predictions(tmp_path / "out.csv", [found], "=graph{}".format)

@@ -61,7 +61,7 @@ def test_file_names_its_row_and_holds_only_what_differs(name: str) -> None:
     assert CATALOG[benchmark].title in text.splitlines()[0]
     content = yaml.safe_load(text)
     assert content.pop("dataset") == benchmark
-    assert load_experiment(name).benchmark == benchmark
+    assert load_experiment(name).dataset == benchmark
     assert_differs(content, asdict(Experiment()), name)
 
 
@@ -80,7 +80,7 @@ def test_a_benchmark_alone_means_graph_mamba() -> None:
 
 
 def test_own_file(tmp_path: Path) -> None:
-    file = write(tmp_path, "benchmark: mnist\nrecipe:\n  learning_rate: 1e-3\n  clip: 0\n")
+    file = write(tmp_path, "dataset: mnist\noptim:\n  lr: 1e-3\n  max_grad_norm: 0\n")
     experiment = load_experiment(file)
     assert experiment.dataset_info.title == "MNIST"
     assert experiment.optim.lr == 1e-3
@@ -106,28 +106,28 @@ def test_overrides_by_dotted_key() -> None:
     [
         ("modle: {}", "no key 'modle'; did you mean 'model'?"),
         ("model: {chanels: 4}", "model: no key 'chanels'; did you mean 'channels'?"),
-        ("model: {order: {bin: 2}}", "model: order: no key 'bin'; did you mean 'bins'?"),
-        ("benchmark: mnst", "benchmark must be one of 'peptides-func', .*, got 'mnst'"),
+        ("model: {ordering: {bin: 2}}", "model: ordering: no key 'bin'; did you mean 'bins'?"),
+        ("dataset: mnst", "dataset must be one of 'peptides-func', .*, got 'mnst'"),
         ("model: {layers: many}", "model: layers must be int, got 'many'"),
         ("model: {layers: true}", "model: layers must be int, got True"),
         ("model: {layers: 2.5}", "model: layers must be int, got 2.5"),
         ("model: {layers: 0}", "model.layers must be at least 1, got 0"),
         (
-            "model: {global model: mambo}",
-            "model: global model must be one of 'mamba', .*, got 'mambo'",
+            "model: {global_model: mambo}",
+            "model: global_model must be one of 'mamba', .*, got 'mambo'",
         ),
         ("model: {dropout: much}", "model: dropout must be a number, got 'much'"),
         ("model: {dropout: true}", "model: dropout must be .*, got True"),
         ("model: 3", "model must hold keys and values, got 3"),
         ("encoder: {has_edges: 1}", "has_edges must be bool, got 1"),
         ("head: {pooling: [mean]}", r"pooling must be one of .*, got \['mean'\]"),
-        ("recipe: {learning_rate: -1}", "learning_rate must be positive and finite, got -1.0"),
-        ("recipe: {learning_rate: .nan}", "learning_rate must be positive and finite, got nan"),
+        ("optim: {lr: -1}", "lr must be positive and finite, got -1.0"),
+        ("optim: {lr: .nan}", "lr must be positive and finite, got nan"),
         ("- a\n- b", "must hold keys and values, got list"),
         ("a: [", "must be YAML"),
-        ("sizes: [4, 2]", "sizes must have 3 entries"),
-        ("sizes: [4, 2, 0]", "sizes of test must be at least 1, got 0"),
-        ("own: {fractions: [1, a, 0]}", "fractions must be a number, got 'a'"),
+        ("split_sizes: [4, 2]", "split_sizes must have 3 entries"),
+        ("split_sizes: [4, 2, 0]", "split_sizes of test must be at least 1, got 0"),
+        ("data: {split_ratios: [1, a, 0]}", "split_ratios must be a number, got 'a'"),
         ("options: {sed: 3}", "options: no key 'sed'; did you mean 'seed'?"),
         ("options: {device: banana}", "options: device must be one of .*, got 'banana'"),
         ("options: 3", "options must hold keys and values, got 3"),
@@ -171,7 +171,7 @@ def test_what_is_like_nothing_is_told_what_there_is(tmp_path: Path) -> None:
         UserError, match=r"graphs.txt': files are .yaml, custom graphs .npz or .csv"
     ):
         load_experiment(str(tmp_path / "graphs.txt"))
-    with pytest.raises(UserError, match="no key 'colour'; there is: version, benchmark, "):
+    with pytest.raises(UserError, match="no key 'colour'; there is: version, dataset, "):
         load_experiment(write(tmp_path, "colour: red"))
 
 
@@ -198,17 +198,17 @@ def test_written_experiments_are_read_again(name: str, tmp_path: Path) -> None:
 
 
 def test_own_graphs_in_a_file(tmp_path: Path) -> None:
-    text = "own: {path: here, label: [a, b], fractions: [0.5, 0.25, 0.25], classes: 3}"
+    text = "data: {path: here, target: [a, b], split_ratios: [0.5, 0.25, 0.25], classes: 3}"
     own = load_experiment(write(tmp_path, text)).data
     assert own is not None
-    assert (own.path, own.labels, own.classes) == ("here", ("a", "b"), 3)
-    assert own.fractions == (0.5, 0.25, 0.25)
+    assert (own.path, own.targets, own.classes) == ("here", ("a", "b"), 3)
+    assert own.split_ratios == (0.5, 0.25, 0.25)
     named = experiment_of({"data.path": "here", "data.classes": "x,y"}).data
     assert named is not None
     assert named.classes == ("x", "y")
     bracketed = experiment_of({"data.path": "here", "data.split_ratios": "[0.5, 0.25, 0.25]"}).data
     assert bracketed is not None
-    assert bracketed.fractions == (0.5, 0.25, 0.25)
+    assert bracketed.split_ratios == (0.5, 0.25, 0.25)
 
 
 def test_own_graphs_must_be_read_before_a_model_is_built() -> None:
@@ -217,8 +217,8 @@ def test_own_graphs_must_be_read_before_a_model_is_built() -> None:
 
 
 def test_a_newer_version_is_rejected_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"own\.yaml must be of version 1 or older, got version 2"):
-        load_experiment(write(tmp_path, "version: 2\nunheard_of: 1"))
+    with pytest.raises(UserError, match=r"own\.yaml must be of version 2, got 3"):
+        load_experiment(write(tmp_path, "version: 3\nunheard_of: 1"))
 
 
 def test_loss_is_the_recipe_s_or_the_benchmark_s() -> None:
@@ -231,12 +231,12 @@ def test_loss_is_the_recipe_s_or_the_benchmark_s() -> None:
 @pytest.mark.parametrize(
     ("benchmark", "loss", "fitting"),
     [
-        ("peptides-struct", "cross_entropy", "'l1' for a graph task"),
-        ("peptides-func", "l1", "'binary_cross_entropy' for a graph task"),
-        ("mnist", "link_l1", "'cross_entropy' or 'weighted_cross_entropy' for a graph task"),
-        ("cluster", "weighted_binary_cross_entropy", "'cross_entropy' or .* for a node task"),
-        ("pattern", "cross_entropy", "'weighted_binary_cross_entropy' for a node task"),
-        ("pcqm-contact", "l1", "'link_cross_entropy' or 'link_l1' for a link task"),
+        ("peptides-struct", "cross_entropy", "'l1' or 'mse' or 'huber' for graph"),
+        ("peptides-func", "l1", "'binary_cross_entropy' or 'focal' for graph"),
+        ("mnist", "link_l1", "'cross_entropy' or 'weighted_cross_entropy' or 'focal' for graph"),
+        ("cluster", "weighted_binary_cross_entropy", "'cross_entropy' or .* for node"),
+        ("pattern", "cross_entropy", "'weighted_binary_cross_entropy' for node"),
+        ("pcqm-contact", "l1", "'link_cross_entropy' or 'link_l1' for link"),
     ],
 )
 def test_a_loss_for_other_labels_is_rejected(benchmark: str, loss: str, fitting: str) -> None:
@@ -248,6 +248,6 @@ def test_a_loss_for_other_labels_is_rejected(benchmark: str, loss: str, fitting:
 
 def test_a_file_of_another_encoding_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
-    path.write_bytes("benchmark: pattern # café".encode("latin-1"))
+    path.write_bytes("dataset: pattern # café".encode("latin-1"))
     with pytest.raises(UserError, match=r"latin\.yaml must be YAML: .*can't decode"):
         load_experiment(path)

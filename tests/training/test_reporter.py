@@ -53,7 +53,7 @@ def test_wandb_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     notes, options = Notes(), RunOptions(loggers=("wandb",))
     result = fit(EXPERIMENT, tiny_store(EXPERIMENT), options, tmp_path / "run", notes)
     (run,) = runs
-    assert run.settings["config"]["recipe"]["epochs"] == 2
+    assert run.settings["config"]["train"]["epochs"] == 2
     assert run.rows == {record.epoch: record.row() for record in notes.epochs}
     assert run.summary["best_test_accuracy"] == result.test
     assert run.is_finished

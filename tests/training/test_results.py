@@ -14,7 +14,7 @@ from graphmamba.training.predict import _std
 from graphmamba.training.results import RunResult, SeedsResult, deviation_of, read_result
 
 RUN = RunResult(
-    folder=Path("runs/one"),
+    run_dir=Path("runs/one"),
     seed=0,
     metric="accuracy",
     best_epoch=2,

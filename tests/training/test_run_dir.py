@@ -27,7 +27,7 @@ from tests.helpers.typecheck import typecheck_off
 
 EXPERIMENT = tiny_experiment(**{"train.epochs": 2})
 STORE = tiny_store(EXPERIMENT)
-USED = "folder must not be in use, and another process trains in '{}'"
+USED = "run_dir must not be in use, and another process trains in '{}'"
 HOLDER = """
 import sys
 from pathlib import Path
@@ -106,7 +106,7 @@ def test_where_there_are_no_locks_it_goes_on_and_says_so(
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     with (
-        pytest.raises(UserError, match=r"folder must be writable, got '.*gone'"),
+        pytest.raises(UserError, match=r"run_dir must be writable, got '.*gone'"),
         RunDirLock(tmp_path / "gone") as lock,
     ):
         lock.take()
@@ -216,6 +216,23 @@ def test_a_picture_is_drawn(epochs: int, tmp_path: Path) -> None:
     draw_curves(metrics, tmp_path / "curves.png", "PCQM, seed 0", "mrr")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert len([*tmp_path.iterdir()]) == 2
+
+
+def test_one_exploding_epoch_does_not_flatten_the_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    metrics = write_metrics(tmp_path / "metrics.csv", 6)
+    metrics.write_text(metrics.read_text().replace("0.25,0.5", "0.25,1e+14"))
+    drawn = []
+    monkeypatch.setattr(
+        "graphmamba.training.run_dir.write_figure", lambda figure, _path: drawn.append(figure)
+    )
+    draw_curves(metrics, tmp_path / "curves.png", "PCQM, seed 0", "mrr")
+    losses, scores, _ = drawn[0].axes
+    assert losses.get_ylim()[1] < 2
+    assert losses.get_xlabel() == "epoch (1 value beyond the axis)"
+    assert scores.get_xlabel() == "epoch"
 
 
 def test_no_epoch_is_no_picture(tmp_path: Path) -> None:

@@ -98,12 +98,12 @@ def test_files_of_others_are_rejected(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "must be of format 1 or older, got 2: it was written by a newer"),
+        ({"format": 3}, "must be of format 2, got 3: a newer graphmamba wrote it"),
         ({"format": "x"}, "must say its format, got 'x'"),
         ({"kind": "state"}, "must be a file of weights, got 'state'"),
         ({"experiment": None}, "must hold an experiment, got None"),
         ({"experiment": {"modle": 1}}, "no key 'modle'; did you mean 'model'"),
-        ({"experiment": {"version": 99}}, "version must be 1 or older, got 99"),
+        ({"experiment": {"version": 99}}, "version 2, got 99"),
     ],
 )
 def test_headers_that_cannot_be_understood_are_rejected(

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from graphmamba.cli import main
-from graphmamba.commands.overrides import Entries, take
+from graphmamba.commands.arguments import Parser
+from graphmamba.commands.train import train
 from graphmamba.errors import UserError
 from graphmamba.parse import read_yaml, words_in
-from graphmamba.training.experiment import RunOptions, TrainConfig, load_experiment
+from graphmamba.training.experiment import load_experiment
 from graphmamba.training.run_dir import read_config
 from tests.helpers.typecheck import typecheck_off
 
@@ -17,26 +18,26 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(
     f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]\n" for n in range(20)
 )
 REJECTED = {
-    "date that is none": ("recipe: {epochs: 2020-13-45}", "epochs must be int, got '2020-13-45'"),
-    "date": ("benchmark: 2020-01-01", "benchmark must be .* got '2020-01-01'"),
-    "explicit date": ("benchmark: !!timestamp x", "must be YAML"),
-    "hexadecimal": ("recipe: {epochs: 0x_}", "must be YAML: invalid literal"),
-    "no integer": ("recipe: {epochs: !!int foo}", "must be YAML: invalid literal"),
+    "date that is none": ("train: {epochs: 2020-13-45}", "epochs must be int, got '2020-13-45'"),
+    "date": ("dataset: 2020-01-01", "dataset must be .* got '2020-01-01'"),
+    "explicit date": ("dataset: !!timestamp x", "must be YAML"),
+    "hexadecimal": ("train: {epochs: 0x_}", "must be YAML: invalid literal"),
+    "no integer": ("train: {epochs: !!int foo}", "must be YAML: invalid literal"),
     "no answer": ("encoder: {has_edges: !!bool maybe}", "must be YAML: 'maybe'"),
     "no number": ("model: {dropout: !!float x}", "must be YAML: could not convert"),
-    "binary": ("benchmark: !!binary x", "must be YAML"),
-    "code": ("benchmark: !!python/object/apply:os.getcwd []", "must be YAML: .*constructor"),
+    "binary": ("dataset: !!binary x", "must be YAML"),
+    "code": ("dataset: !!python/object/apply:os.getcwd []", "must be YAML: .*constructor"),
     "deep lists": ("model: " + "[" * 100_000, "must be YAML: it is nested too deeply"),
     "deep mappings": ("{a: " * 3000 + "1" + "}" * 3000, "must be YAML: it is nested too deeply"),
-    "bomb": (f"{BOMB}benchmark: *a20", "line 2 has an alias: write out what it means"),
+    "bomb": (f"{BOMB}dataset: *a20", "line 2 has an alias: write out what it means"),
     "recursion": ("model: &a [*a]", "line 1 has an alias"),
-    "two keys": ("recipe: {epochs: 1}\nrecipe: {epochs: 2}", "key 'recipe' is given twice"),
+    "two keys": ("train: {epochs: 1}\ntrain: {epochs: 2}", "key 'train' is given twice"),
     "two keys inside": (
-        "recipe:\n  epochs: 1\n  epochs: 2",
+        "train:\n  epochs: 1\n  epochs: 2",
         "'epochs' is given twice",
     ),
-    "decimals": (f"recipe: {{epochs: {'9' * 5000}}}", "must be YAML: Exceeds the limit"),
-    "bits": (f"recipe: {{epochs: 0x{'f' * 5000}}}", "number in line 1 is beyond 2"),
+    "decimals": (f"train: {{epochs: {'9' * 5000}}}", "must be YAML: Exceeds the limit"),
+    "bits": (f"train: {{epochs: 0x{'f' * 5000}}}", "number in line 1 is beyond 2"),
     "negative bits": (f"model: -0x{'f' * 5000}", "number in line 1 is beyond 2"),
     "list as a key": ("[a]: 1", "must be YAML: .*unhashable"),
     "NUL": ("a: \0", "must be YAML: unacceptable character"),
@@ -62,10 +63,10 @@ def test_plain_yaml_means_what_it_did() -> None:
 
 @pytest.mark.parametrize("text", ["0x_", "!!int foo", "[" * 100_000, "&a [*a]", "9" * 5000])
 def test_odd_words_are_rejected_on_the_command_line_too(text: str) -> None:
-    with pytest.raises(UserError, match=r"--epochs must be int, got"):
-        take(["--epochs", text], {"train": Entries(TrainConfig, "")}, [])
+    with pytest.raises(UserError, match=r"--train.epochs must be int, got"):
+        Parser("train", train).read(["--train.epochs", text])
     with pytest.raises(UserError, match=r"words such as a,b|one of"):
-        take(["--loggers", f"[{text}]]"], {"options": Entries(RunOptions, "")}, [])
+        Parser("train", train).read(["--loggers", f"[{text}]]"])
 
 
 def test_words_nested_deeply_are_no_words() -> None:
@@ -76,7 +77,7 @@ def test_words_nested_deeply_are_no_words() -> None:
 def test_what_a_file_holds_cannot_move_the_cursor_of_a_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "a.yaml").write_text("benchmark: '\u202e" + "x" * 5000 + "'\n")
+    (tmp_path / "a.yaml").write_text("dataset: '\u202e" + "x" * 5000 + "'\n")
     with pytest.raises(SystemExit) as ended:
         main(["train", str(tmp_path / "a.yaml")])
     told = capsys.readouterr().err

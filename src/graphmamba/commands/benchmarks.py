@@ -31,7 +31,7 @@ TUNED = {
     "gcn-tuned": "GCN",
 }
 FAMILIES = {
-    "Parameters, with global exchange": MIXERS,
+    "Parameters, with a global model": MIXERS,
     "Parameters, message passing alone": MESSAGE_PASSING,
     'Parameters, as tuned in "Where did the gap go?"': TUNED,
 }
@@ -39,10 +39,10 @@ FAMILIES = {
 
 
 def list_benchmarks(json: bool = False) -> None:
-    """List the ten data sets with their metric, their sizes and the parameters of each model.
+    """List the ten benchmark data sets: metric, sizes and parameters of each model.
 
     Args:
-        json: Print one JSON object with all shipped models instead of tables.
+        json: Print JSON, with all presets, instead of tables.
     """
     totals = parameter_totals()
     if json:

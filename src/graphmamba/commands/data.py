@@ -8,14 +8,13 @@ import torch
 from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
 from graphmamba.data.cache import ABOUT, PARTIAL, DamagedError, verify_store
-from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKind
-from graphmamba.data.custom.labels import TaskKind
+from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKind, TaskKind
 from graphmamba.data.custom.open import OWN, CustomStore, inspect_custom, is_custom
 from graphmamba.data.custom.options import DataOptions, check_read, names_given
 from graphmamba.data.datasets.sources import build_benchmark, default_data_dir, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.summary import Summary, summarise
-from graphmamba.data.tables import LINKS, GraphColumns, Pairs
+from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns, Pairs, Table
 from graphmamba.errors import UserError
 from graphmamba.parse import suggest
 
@@ -29,11 +28,11 @@ def build(
     seed: int = 0,
     download: bool = False,
 ) -> None:
-    """Build one of the ten data sets and keep it: from local files, generated, or downloaded.
+    """Build a benchmark data set and cache it: from local files, generated or downloaded.
 
     Args:
-        name: The set, as `graphmamba benchmarks` lists it.
-        from_: Folder of local raw files; without it the set is generated or downloaded.
+        name: Data set, as listed by `graphmamba benchmarks`.
+        from_: Directory of local raw files; without it the data set is generated or downloaded.
             Finished graphs or superpixels: malnet_tiny.npz, mnist_75sp.npz, cifar10_150sp.npz,
             voc_sp_{train_0,train_1,train_2,val,test}.npz, as they are or packed with xz.
             Peptides: peptide_multi_class_dataset.csv[.gz] (peptides-struct:
@@ -44,9 +43,9 @@ def build(
             JPEGImages/, SegmentationClass[Aug]/ and ImageSets/, COCO-SP's train2017/, val2017/ and
             annotations/. Or what PyG's LRGBDataset, GNNBenchmarkDataset or MalNetTiny has fetched.
             See docs/benchmark-files.md.
-        data_dir: Where sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
-        seed: Seed of a set that is generated.
-        download: Download also a set that could be generated; not together with --from.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        seed: Random seed of a generated data set.
+        download: Download CLUSTER or PATTERN instead of generating it.
     """
     check_choice("name", name, tuple(CATALOG))
     place = _root(data_dir)
@@ -70,21 +69,20 @@ def info(
     undirected: bool = False,
     smiles: str = "smiles",
 ) -> None:
-    """Print what the graphs of a set look like, those of a benchmark beside the published figures.
+    """Print statistics of a data set; for a benchmark, beside the published ones.
 
     Args:
-        name: The set, as `graphmamba benchmarks` lists it; or custom graphs: a folder of CSV files,
-            an .npz, or a .csv of molecules.
-        plot: Also draw sizes, degrees, labels and diameters into this file, such as info.png.
-        data_dir: Where sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
-        seed: Seed of a set that is generated.
-        target: Custom graphs: the target column, or several as one,two or [one, two].
-        task: Custom graphs: what is predicted, where their values should not decide.
-        classes: Custom graphs: how many classes there are, or their names as one,two or
-            [one, two].
-        level: Custom graphs: what is labelled, where the files should not decide.
-        undirected: A folder: whether each edge is written once and goes both ways.
-        smiles: A .csv of molecules: the column of SMILES.
+        name: Data set, as listed by `graphmamba benchmarks`; or your graphs: a folder of CSV files,
+            an .npz or a .csv of molecules.
+        plot: Also plot sizes, degrees, labels and diameters to this file, such as info.png.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        seed: Random seed of a generated data set.
+        target: Your graphs: target column, or several as one,two or [one, two].
+        task: Your graphs: type of the target; inferred from its values by default.
+        classes: Your graphs: number of classes, or their names as one,two or [one, two].
+        level: Your graphs: what the target belongs to; inferred from the files by default.
+        undirected: Folder of CSV files: add the reverse of every edge.
+        smiles: CSV of molecules: column of the SMILES strings.
     """
     if plot is not None and not Path(plot).absolute().parent.is_dir():
         raise UserError(f"plot must be a file in a folder that exists, got '{plot}'")
@@ -115,7 +113,7 @@ def info(
         if seed != 0:
             raise UserError(f"seed must be 0 for {name}, which is not generated, got {seed}")
         (own, is_kept), title = inspect_custom(name, options, place), Path(name).name
-        summary = summarise(_columns_of(own.store), names=own.names)
+        summary = summarise(_columns_of(own.store), names=own.class_names)
         kept = "in" if is_kept else "not kept, since nothing can be written to"
         _print_table(
             f"{title}, {kept} {place}", [*_task_rows(own), *_rows(summary)], own.store.source
@@ -127,11 +125,11 @@ def info(
 
 
 def verify(name: str, data_dir: str | None = None) -> None:
-    """Compare all that is kept of a data set, byte for byte, with the hashes that it was kept with.
+    """Compare the cached files of a data set with their stored hashes.
 
     Args:
-        name: The set, as `graphmamba benchmarks` lists it; or own, for all custom graphs.
-        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
+        name: Data set, as listed by `graphmamba benchmarks`; or own, for all your graphs.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
     """
     check_choice("name", name, (*CATALOG, OWN))
     folder = _root(data_dir) / name
@@ -165,17 +163,22 @@ def _columns_of(store: GraphStore) -> GraphColumns:
         node_ptr=torch.from_numpy(nodes.ptr),
         edge_ptr=torch.from_numpy(edges.ptr),
         edge_index=edges.given("edge_index"),
-        nodes={"y": nodes.given("y")} if "y" in nodes.columns else {},
+        nodes={name: nodes.given(name) for name in ("y", NODE_SPLIT) if name in nodes.columns},
         graphs={"y": graphs.given("y")} if "y" in graphs.columns else {},
-        pairs={LINKS: Pairs(torch.from_numpy(links.ptr), links.given(LINKS))} if links else {},
+        pairs={LINKS: _pairs_of(links)} if links else {},
         split=store.split,
         source=store.source,
     )
 
 
+def _pairs_of(links: Table) -> Pairs:
+    columns = {PAIR_SPLIT: links.given(PAIR_SPLIT)} if PAIR_SPLIT in links.columns else {}
+    return Pairs(torch.from_numpy(links.ptr), links.given(LINKS), columns)
+
+
 def _task_rows(own: CustomStore) -> Iterable[tuple[str, str, str]]:
     """What is predicted from what; benchmarks have it in `graphmamba benchmarks`."""
-    labels = f"{own.task.classes} classes" if own.task.classes else ", ".join(own.names)
+    labels = f"{own.task.classes} classes" if own.task.classes else ", ".join(own.class_names)
     yield "task", f"{own.task.level}: {labels or 'pairs'}, {own.task.metric}", ""
     features = own.features
     yield "features of a node", _features(features.node_columns, features.nodes), ""
@@ -205,7 +208,8 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
         }
     yield "graphs", f"{len(summary.nodes):,}", published.get("graphs", "")
     for name, count in zip(SPLIT_NAMES, summary.split_sizes, strict=True):
-        yield f"  {name}", f"{count:,}", published.get(name, "")
+        unit = "" if summary.split_unit == "graphs" else f" {summary.split_unit}"
+        yield f"  {name}{unit}", f"{count:,}", published.get(name, "")
     for name, sizes in (
         ("nodes", summary.nodes),
         ("directed edges", summary.edges),

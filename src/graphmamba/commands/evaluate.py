@@ -4,8 +4,11 @@ import json as json_format
 import sys
 from pathlib import Path
 
+import torch
+
 from graphmamba.commands.printing import say
 from graphmamba.commands.source import (
+    ALL,
     check_fits,
     check_parts,
     graphs_of,
@@ -21,7 +24,7 @@ from graphmamba.training.experiment import DeviceName, Precision
 def evaluate(
     checkpoint: str | None = None,
     *,
-    benchmark: str | None = None,
+    dataset: str | None = None,
     input_: str | None = None,
     target: list[str] | str | None = None,
     split: str | None = None,
@@ -35,24 +38,24 @@ def evaluate(
 ) -> None:
     """Score a trained model on a split, by the metrics of its task.
 
-    Unless told otherwise it computes as its run did, so that on the same device the scores are
-    those of the run; what the file reports of the same graphs is shown beside them.
+    By default it computes as in training, so that on the same device the scores are those of the
+    run; scores stored with the weights are shown beside them.
 
     Args:
-        checkpoint: A run folder, or a file of weights.
-        benchmark: Another data set of the same kind than the one it was trained on.
-        input_: Own labelled graphs: a folder, .npz or .csv, read as those it was trained on.
-        target: Target column of an input, or several as one,two or [one, two]; those of the own
-            graphs that it was trained on by default. Classes of a benchmark are numbers from 0.
-        split: Part of the set: train, validation, test, or all of it; by default test, and all of
-            an input. The files of an input have to say which graph is in which part.
-        pretrained: Name of weights that come with the package, instead of a checkpoint.
-        weights: Folder of such weights; $GRAPHMAMBA_WEIGHTS or the package's own by default.
-        device: Where to compute; auto is a GPU where there is one.
-        precision: 32-true, or bf16-mixed, which computes in bfloat16 what bears it; that of
-            training by default.
-        batch_size: Graphs at a time; that of training by default.
-        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
+        checkpoint: The directory of a run, or a file of weights.
+        dataset: Score on this benchmark data set, which needs the same features and targets.
+        input_: Score on your own labelled graphs: a folder of CSV files, an .npz or a .csv of
+            molecules.
+        target: Target column of the input, or several as one,two or [one, two]; default: as in
+            training. For a model of a benchmark, classes are numbers from 0.
+        split: train, validation, test or all; default: test, and all graphs of an input. Files of
+            an input need a `split` for the others.
+        pretrained: DATASET or DATASET/MODEL: use weights shipped with the package.
+        weights: Directory of such weights; default: $GRAPHMAMBA_WEIGHTS or the package's own.
+        device: auto uses a GPU if there is one.
+        precision: 32-true, or bf16-mixed for bfloat16; default: as in training.
+        batch_size: Graphs per batch; default: as in training.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
         json: Print one JSON object instead of a table.
     """
     from graphmamba.commands.printing import scores_table
@@ -67,7 +70,7 @@ def evaluate(
     place = resolve_device(device)
     trained = load_model(checkpoint, pretrained, weights)
     labels = names_given(target or "", "--target")
-    experiment = on_other_data(trained, benchmark, input_, labels)
+    experiment = on_other_data(trained, dataset, input_, labels)
     sets = Path(data_dir) if data_dir else None
     experiment, store = open_data(experiment, sets, draws_split=input_ is None)
     check_fits(trained, experiment)
@@ -76,14 +79,15 @@ def evaluate(
     title = experiment.dataset_info.title
     ids = graphs_of(store, part, title)
     # those without a label are read, and not scored
-    count = int((labels_per_graph(store, experiment.dataset_info.task.level)[ids] > 0).sum())
+    of = None if part == ALL else part
+    count = int((labels_per_graph(store, experiment.dataset_info.task.level, of)[ids] > 0).sum())
     if not count:
         raise UserError(f"{title} must hold labels, and its graphs have none ({len(ids)})")
     scorer = scorer_of(trained, store, place, batch_size=batch_size, precision=precision)
     with bar("evaluating") as tell:
-        scores = scorer.score(ids, tell)
-    is_custom = benchmark is None and input_ is None
-    reported = trained.reported.get(part, {}) if is_custom else {}
+        scores = scorer.score(of or torch.arange(len(scorer.store)), tell)
+    is_same = dataset is None and input_ is None
+    reported = trained.reported.get(part, {}) if is_same else {}
     if json:
         told = {
             "checkpoint": str(trained.path),

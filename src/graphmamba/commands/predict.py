@@ -30,7 +30,7 @@ def predict(
     *,
     input_: str | None = None,
     output: str = "predictions.csv",
-    benchmark: str | None = None,
+    dataset: str | None = None,
     split: str | None = None,
     pretrained: str | None = None,
     weights: str | None = None,
@@ -39,22 +39,22 @@ def predict(
     std: bool = True,
     data_dir: str | None = None,
 ) -> None:
-    """Write a trained model's predictions to a CSV file, with their std over random node orders.
+    """Write predictions of a trained model to a CSV file, with their std over random node orders.
 
     Args:
-        checkpoint: A run folder, or a file of weights.
-        input_: Graphs to predict: a folder of CSV files, an .npz, or a .csv of molecules; labels
-            need not be there. Without it, a split of the set that the model was trained on.
-        output: The file to write.
-        benchmark: Predict a split of this data set instead.
-        split: Part of the set: train, validation, test, or all of it; by default test, and all of
-            an input. The files of an input have to say which graph is in which part.
-        pretrained: Name of weights that come with the package, instead of a checkpoint.
-        weights: Folder of such weights; $GRAPHMAMBA_WEIGHTS or the package's own by default.
-        device: Where to compute; auto is a GPU where there is one.
-        budget: Nodes and edges that go through the model at once; less takes less memory.
-        std: Whether to make the further passes that the column std needs.
-        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
+        checkpoint: The directory of a run, or a file of weights.
+        input_: Your graphs: a folder of CSV files, an .npz or a .csv of molecules; targets may be
+            missing. Default: the test split of the training data.
+        output: CSV file to write.
+        dataset: Predict this benchmark data set instead.
+        split: train, validation, test or all; default: test, and all graphs of an input. Files of
+            an input need a `split` for the others.
+        pretrained: DATASET or DATASET/MODEL: use weights shipped with the package.
+        weights: Directory of such weights; default: $GRAPHMAMBA_WEIGHTS or the package's own.
+        device: auto uses a GPU if there is one.
+        budget: Most nodes and edges per batch; a smaller one takes less memory.
+        std: Compute the column std, which takes further forward passes.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
     """
     from graphmamba.environment import resolve_device
     from graphmamba.training.console import follow
@@ -67,7 +67,7 @@ def predict(
     path = Path(output)
     named: Unlabelled | None
     _check_output(path, trained, input_)
-    if input_ is not None and benchmark is None:
+    if input_ is not None and dataset is None:
         named = read_unlabelled(
             input_, options_of(trained), names_known(trained), has_split=part != ALL
         )
@@ -75,7 +75,7 @@ def predict(
         store = GraphStore(named.columns)
         ids = graphs_of(store, part, input_)
     else:
-        experiment = on_other_data(trained, benchmark, input_)
+        experiment = on_other_data(trained, dataset, input_)
         experiment, store = open_data(experiment, Path(data_dir) if data_dir else None)
         if input_ is None and part != ALL:
             check_parts(trained, experiment, store)

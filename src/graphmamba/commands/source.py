@@ -12,6 +12,7 @@ from graphmamba.data.catalog import (
     MOLECULES,
     Features,
     Level,
+    PredictionKind,
     Task,
     features_in_words,
     task_in_words,
@@ -29,9 +30,8 @@ from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import Experiment
+from graphmamba.training.experiment import Experiment, TrainConfig
 from graphmamba.training.graphs import check_same_graphs, identity_of
-from graphmamba.training.predict import PredictionKind, kind_of
 from graphmamba.training.predictor import Predictor, load, load_pretrained
 
 ALL = "all"
@@ -66,7 +66,7 @@ def options_of(trained: Predictor, label: tuple[str, ...] = ()) -> DataOptions:
         label: Label columns of the files; none for those of the training.
     """
     own, task = trained.experiment.data, trained.model.task
-    kind = kind_of(task)
+    kind = task.kind
     options = own.options.undrawn if own else DataOptions()
     if kind != "link":
         # few graphs may hold few of the classes, and targets that happen to be whole
@@ -83,7 +83,7 @@ def options_of(trained: Predictor, label: tuple[str, ...] = ()) -> DataOptions:
 
 def on_other_data(
     trained: Predictor,
-    benchmark: str | None,
+    dataset: str | None,
     input_: str | None,
     label: tuple[str, ...] = (),
 ) -> Experiment:
@@ -91,17 +91,19 @@ def on_other_data(
 
     Args:
         trained: The model.
-        benchmark: A data set by its name.
+        dataset: A benchmark data set by its name.
         input_: Custom graphs by their path.
-        label: Their label columns; none for those of the training.
+        label: Their target columns; none for those of the training.
     """
-    if benchmark is not None and input_ is not None:
-        raise UserError("only one of --benchmark and --input must be given, got both")
+    if dataset is not None and input_ is not None:
+        raise UserError("only one of --dataset and --input must be given, got both")
     if label and input_ is None:
         raise UserError(f"target must be given for an --input alone, got {', '.join(label)}")
     experiment = trained.experiment
-    if benchmark is not None:
-        other = replace(experiment, dataset=benchmark, split_sizes=None, data=None)
+    if dataset is not None:
+        other = replace(
+            experiment, dataset=dataset, split_sizes=None, data=None, train=TrainConfig()
+        )
         check_fits(trained, other)
         return other
     if input_ is None:
@@ -116,10 +118,9 @@ def on_other_data(
         options = only_read(options, kind)
     options = replace(options, level=options.level or task.level)
     check_names(Path(input_), options.targets, names_known(trained))
-    # whether the loss fits is for `check_fits` to say, when the labels have been read
-    train = replace(experiment.train, loss=None)
     own = DataSource.of(options, str(Path(input_)))
-    return replace(experiment, split_sizes=None, data=own, train=train)
+    # whether labels fit is for `check_fits` to say, when they have been read
+    return replace(experiment, split_sizes=None, data=own, train=TrainConfig())
 
 
 def names_known(trained: Predictor) -> tuple[str, ...]:
@@ -151,7 +152,7 @@ def _read_by(wanted: Features, found: Features) -> Features:
 
 def _answers(task: Task) -> tuple[Level, PredictionKind, int]:
     """What labels are; two classes are so whether a model tells them by one number or two."""
-    return task.level, kind_of(task), task.classes or task.outputs
+    return task.level, task.kind, task.classes or task.outputs
 
 
 def part_asked(split: str | None, input_: str | None) -> str:
@@ -166,7 +167,7 @@ def graphs_of(store: GraphStore, part: str, where: str) -> Int[Tensor, " graphs"
     """Graphs of a part; a part that files do not tell, or that holds none, is rejected."""
     if part == ALL:
         return torch.arange(len(store))
-    if store.split is None:
+    if store.split is None and not store.is_transductive:
         raise UserError(
             f"{where} must say in `split` which part each graph is in where one part of it is "
             "asked for, got no such column"

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from graphmamba.commands.overrides import Entries
+from graphmamba.commands.arguments import Entries
 from graphmamba.commands.printing import is_first_process, say
-from graphmamba.data.catalog import CATALOG
+from graphmamba.data.catalog import CATALOG, MetricName
 from graphmamba.data.custom.open import is_custom
 from graphmamba.data.datasets.sources import open_benchmark
 from graphmamba.errors import UserError
-from graphmamba.parse import numbers_in
+from graphmamba.parse import convert, numbers_in
 from graphmamba.reported import Score, reported_for
 from graphmamba.training.experiment import (
     DEFAULT,
@@ -30,10 +30,10 @@ Given = Mapping[str, object]
 STATUS: Mapping[StopReason, int] = {"signal": 143, "interrupt": 130, "max time": 75}
 """How the process ends where the run can be resumed: as one that the signal had ended, or by the
 number that `sysexits.h` has for what is to be tried again."""
-RUN = Entries(RunOptions, "the run")
+RUN = Entries(RunOptions, "options of the run")
 EXPERIMENT = Entries(
     Experiment,
-    "the experiment (defaults of a file that says nothing; --print_config shows the values)",
+    "model, data and training (a preset changes these defaults: see --print_config)",
 )
 
 
@@ -41,6 +41,7 @@ def train(
     name: str | None = None,
     seeds: str | None = None,
     folds: int | None = None,
+    metric: str | None = None,
     run_dir: str | None = None,
     resume: str | None = None,
     data_dir: str | None = None,
@@ -48,24 +49,34 @@ def train(
     options: Annotated[Given, RUN] = {},  # noqa: B006
     overrides: Annotated[Given, EXPERIMENT] = {},  # noqa: B006
 ) -> None:
-    """Train an experiment, score every epoch, keep the best one and print a table.
+    """Train a model, evaluate it after every epoch and keep the best epoch by validation.
 
     Args:
-        name: BENCHMARK for Graph-Mamba on it, BENCHMARK/MODEL, a .yaml file, or custom graphs (a
-            folder, .csv, .csv.gz, .parquet, .npz, .zip of a TUDataset or .graphml); without it a
-            small set is drawn that two cores learn in minutes.
-            The config.yaml of a run says how it was run as well; what is typed goes before it.
-        seeds: Several runs, such as 0,1,2: the table has their mean and standard deviation.
-        folds: Cross-validation on custom graphs: one run for each of so many parts, which is its
-            test set; the table has their mean and standard deviation, out_of_fold.csv the
-            predictions.
-        run_dir: Where the run writes; a new folder under runs/ by default.
-        resume: Run folder to go on with; its experiment is kept.
-        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
-        print_config: Print the whole experiment as YAML instead of training it.
+        name: A data set (Graph-Mamba on it), a preset DATASET/MODEL, a .yaml file (such as the
+            config.yaml of a run), or your own graphs: a folder of tables or .graphml files, or a
+            .csv, .csv.gz or .parquet of molecules, an .npz, a .zip of a TUDataset or a .graphml.
+            Without it, a small generated data set that takes minutes on two CPU cores.
+        seeds: Train once for each seed, such as 0,1,2, and print mean and standard deviation.
+        folds: Cross-validate on your own graphs with so many folds: train once for each fold, which
+            is the test set, print mean and standard deviation, and write all predictions to
+            out_of_fold.csv.
+        metric: Metric that selects the best epoch, such as macro_f1 or rmse; short for
+            --train.metric. All metrics that fit the targets are reported.
+        run_dir: Output directory; default: a new one under runs/.
+        resume: Directory of a stopped run to resume.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        print_config: Print the full configuration as YAML and exit.
         options: See below.
         overrides: See below.
     """
+    if metric is not None:
+        if overrides.get("train.metric", metric) != metric:
+            raise UserError(
+                f"--metric must be left out beside --train.metric, got {metric!r} and "
+                f"{overrides['train.metric']!r}"
+            )
+        convert(metric, MetricName, "--metric")
+        overrides = {**overrides, "train.metric": metric}
     if resume is not None and print_config:
         raise UserError(f"--print_config must not be given to --resume: see {resume}/config.yaml")
     if folds is not None and (seeds is not None or resume is not None):

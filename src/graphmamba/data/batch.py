@@ -140,6 +140,8 @@ class Topology:
     """Where each node goes in them, found once for all layers; see `nn.attention.DenseLayout`."""
     block_patterns: Mapping[Any, Any] | None = None
     """Which block of nodes attends to which, likewise; see `nn.bigbird.BlockPattern`."""
+    spectral_basis: Any = None
+    """Eigenvectors in padded blocks, likewise; see `nn.spectral.SpectralBasis`."""
 
     def starts(self) -> Int[Tensor, " boundaries"]:
         """Return the first node of each graph, and the number of nodes."""

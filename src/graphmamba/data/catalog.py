@@ -11,29 +11,53 @@ NodeKind = Literal["atoms", "numbers"]
 EdgeKind = Literal["bonds", "numbers", "none"]
 """`bonds` are the three integer columns of OGB; `none` is a set without edge features."""
 Level = Literal["graph", "node", "link"]
+TaskKind = Literal["classes", "regression", "multi-label"]
+"""What labels of graphs and nodes are."""
+PredictionKind = Literal["classes", "regression", "multi-label", "link"]
 LossName = Literal[
-    "binary_cross_entropy",
-    "l1",
     "cross_entropy",
+    "binary_cross_entropy",
+    "focal",
+    "l1",
+    "mse",
+    "huber",
     "weighted_cross_entropy",
     "weighted_binary_cross_entropy",
     "link_cross_entropy",
     "link_l1",
 ]
 MetricName = Literal[
-    "average_precision", "mean_absolute_error", "macro_f1", "accuracy", "accuracy_sbm", "mrr"
-]
-CLASS_METRICS: tuple[MetricName, ...] = ("accuracy", "accuracy_sbm", "macro_f1")
-MEASURES: dict[LossName, tuple[MetricName, ...]] = {
-    "binary_cross_entropy": ("average_precision",),
-    "l1": ("mean_absolute_error",),
-    "cross_entropy": CLASS_METRICS,
-    "weighted_cross_entropy": CLASS_METRICS,
-    "weighted_binary_cross_entropy": CLASS_METRICS,
-    "link_cross_entropy": ("mrr",),
-    "link_l1": ("mrr",),
+    "accuracy", "balanced_accuracy", "accuracy_sbm", "macro_f1", "micro_f1", "weighted_f1", "mcc",
+    "roc_auc", "average_precision", "log_loss",
+    "mean_absolute_error", "rmse", "r2", "spearman",
+    "mrr", "hits@1", "hits@3", "hits@10",
+    "mrr_filtered", "hits@1_filtered", "hits@3_filtered", "hits@10_filtered",
+    "mrr_extended", "hits@1_extended", "hits@3_extended", "hits@10_extended",
+]  # fmt: skip
+LOSSES_OF: dict[PredictionKind, tuple[LossName, ...]] = {
+    "classes": ("cross_entropy", "weighted_cross_entropy", "focal"),
+    "multi-label": ("binary_cross_entropy", "focal"),
+    "regression": ("l1", "mse", "huber"),
+    "link": ("link_cross_entropy", "link_l1"),
 }
-"""Metrics that read the predictions that a loss trains."""
+"""Losses that read the labels of a kind, so that one can take another's place."""
+SINGLE: tuple[LossName, ...] = ("weighted_binary_cross_entropy",)
+"""Losses of two classes that are told apart by one logit."""
+METRICS_OF: dict[PredictionKind, tuple[MetricName, ...]] = {
+    "classes": (
+        "accuracy", "balanced_accuracy", "macro_f1", "micro_f1", "weighted_f1", "mcc", "roc_auc",
+        "average_precision", "log_loss",
+    ),
+    "multi-label": ("average_precision", "roc_auc", "macro_f1", "micro_f1", "log_loss"),
+    "regression": ("mean_absolute_error", "rmse", "r2", "spearman"),
+    "link": (
+        "mrr", "hits@1", "hits@3", "hits@10",
+        "mrr_filtered", "hits@1_filtered", "hits@3_filtered", "hits@10_filtered",
+        "mrr_extended", "hits@1_extended", "hits@3_extended", "hits@10_extended",
+        "roc_auc", "average_precision",
+    ),
+}  # fmt: skip
+"""Metrics that score the labels of a kind."""
 ATOM_VOCABULARY = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 """Values of each atom column of OGB: number, chirality, degree, charge, hydrogens, radicals,
 hybridisation, aromatic, in a ring; catch-all entries included."""
@@ -62,6 +86,14 @@ class Features:
                 raise UserError(f"{name} must be {rule} for {kind!r}, got {columns}")
 
 
+KIND_TITLES: dict[PredictionKind, str] = {
+    "classes": "classification",
+    "multi-label": "multi-label classification",
+    "regression": "regression",
+    "link": "prediction",
+}
+
+
 @dataclass(frozen=True)
 class Task:
     """What is predicted, and how right and wrong are measured."""
@@ -78,23 +110,46 @@ class Task:
         check_types(self)
         if self.classes == 1 or self.classes < 0:
             raise UserError(f"classes must be 0, or 2 at least, got {self.classes}")
-        check_choice(f"metric of {self.loss}", self.metric, MEASURES[self.loss])
-        if (self.level == "link") != (self.metric == "mrr"):
-            raise UserError(f"level must be 'link' with 'mrr' alone, got {self.level!r}")
-        has_classes = self.metric in CLASS_METRICS
-        if has_classes != bool(self.classes):
-            rule = "given" if has_classes else "0"
-            raise UserError(f"classes must be {rule} for {self.metric!r}, got {self.classes}")
-        # one logit tells two classes apart
-        is_single = self.loss == "weighted_binary_cross_entropy"
-        if is_single:
-            check_choice(f"classes of {self.loss}", self.classes, (2,))
-        if has_classes:
+        kind, told = self.kind, self.in_words
+        check_choice(f"loss of {told}", self.loss, self.losses)
+        # the name that papers have for balanced accuracy on CLUSTER and PATTERN
+        if not (kind == "classes" and self.metric == "accuracy_sbm"):
+            check_choice(f"metric of {told}", self.metric, self.metrics)
+        if kind == "classes":
             check_choice(
-                f"outputs of {self.loss}", self.outputs, (1 if is_single else self.classes,)
+                f"outputs of {self.loss}",
+                self.outputs,
+                (1 if self.loss in SINGLE else self.classes,),
             )
         else:
-            check_least("outputs", self.outputs, 0 if self.level == "link" else 1)
+            check_least("outputs", self.outputs, 0 if kind == "link" else 1)
+
+    @property
+    def kind(self) -> PredictionKind:
+        """What labels are."""
+        if self.level == "link":
+            return "link"
+        if self.classes:
+            return "classes"
+        return "multi-label" if self.loss in LOSSES_OF["multi-label"] else "regression"
+
+    @property
+    def losses(self) -> tuple[LossName, ...]:
+        """Those that fit."""
+        return SINGLE if self.classes == 2 and self.outputs == 1 else LOSSES_OF[self.kind]  # noqa: PLR2004
+
+    @property
+    def metrics(self) -> tuple[MetricName, ...]:
+        """Those that fit; average precision needs two classes where there are classes."""
+        found = METRICS_OF[self.kind]
+        if self.classes <= 2:  # noqa: PLR2004
+            return found
+        return tuple(name for name in found if name != "average_precision")
+
+    @property
+    def in_words(self) -> str:
+        """Such as `node classification`."""
+        return f"{self.level} {KIND_TITLES[self.kind]}"
 
 
 @dataclass(frozen=True)
@@ -284,7 +339,7 @@ def task_in_words(task: Task) -> str:
     """Say what is predicted of what, and how it is scored."""
     if task.level == "link":
         return f"pairs of nodes by {task.metric}"
-    answers = "label" if task.metric == "average_precision" else "target"
+    answers = "label" if task.kind == "multi-label" else "target"
     labels = f"{task.classes} classes" if task.classes else _counted(task.outputs, answers)
     return f"{labels} of a {task.level} by {task.metric}"
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from graphmamba.ops.compiled import fingerprint_of, kept
+from graphmamba.ops.cpu_compile import fingerprint_of, kept
 
 _HERE = Path(__file__).parent
 SOURCES = [_HERE / "compiled.py", _HERE / "gather.py", *_HERE.rglob("*_kernels.py")]

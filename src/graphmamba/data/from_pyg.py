@@ -6,32 +6,48 @@ from typing import TypeAlias
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData, TemporalData
+from torch_geometric.data.data import BaseData
 
 from graphmamba.data.splits import Split, split_numbers
 from graphmamba.data.tables import GraphColumns, Pairs, boundaries, is_pairs
 from graphmamba.errors import UserError
 
-Graphs: TypeAlias = Iterable[Data] | Batch
-"""Graphs of PyG and batches of them, in a list, a `DataLoader` or a data set; or one batch."""
+Graphs: TypeAlias = Iterable[Data] | Batch | Data
+"""Graphs of PyG and batches of them, in a list, a `DataLoader` or a data set; one batch; one graph.
+"""
 UNDIVIDED = ("batch", "ptr")
 """How the names of columns end that tell the graphs of a batch apart, and belong to none."""
 REMEDY = "give the graphs, or the batch as Batch.from_data_list made it"
 
 
 def take_apart(graphs: Graphs) -> Iterator[Data]:
-    """Give the graphs of a list, a `DataLoader` or a `Batch` one by one.
+    """Give the graphs of a list, a `DataLoader` or a `Batch` one by one; or a single one.
 
     A batch looks like one large graph to whoever does not ask, and would be learned as one.
     """
-    if isinstance(graphs, Data) and not isinstance(graphs, Batch):
-        raise UserError("graphs must be a list of graphs, got a single one: give [graph]")
-    for place, graph in enumerate([graphs] if isinstance(graphs, Batch) else graphs):
+    is_alone = isinstance(graphs, BaseData)
+    for place, graph in enumerate([graphs] if is_alone else graphs):
+        _check_kind(graph, place)
         if isinstance(graph, Batch):
             yield from _graphs_in(graph, place)
         else:
             _check_single(graph, place)
             yield graph
+
+
+def _check_kind(graph: object, place: int) -> None:
+    """Reject graphs of several kinds of nodes, and edges that come and go."""
+    if isinstance(graph, HeteroData) or (isinstance(graph, Batch) and "HeteroData" in str(graph)):
+        raise UserError(
+            f"graphs[{place}] must have one kind of nodes and of edges, got a heterogeneous graph; "
+            "to_homogeneous() of PyG makes one, with the kinds to add to x and edge_attr as numbers"
+        )
+    if isinstance(graph, TemporalData):
+        raise UserError(
+            f"graphs[{place}] must be a graph that stays as it is, got a temporal one; give the "
+            "graph at one time, or one for each time, with times in edge_attr where they matter"
+        )
 
 
 def _graphs_in(batch: Batch, place: int) -> list[Data]:

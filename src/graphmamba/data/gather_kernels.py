@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 from graphmamba.data.compiled import kernel
 from graphmamba.data.gather import ADD, COPY, OWNER
-from graphmamba.ops.compiled import helper
+from graphmamba.ops.cpu_compile import helper
 
 LINE = 64
 AHEAD = 4

@@ -21,7 +21,10 @@ from graphmamba.data.splits import SPLITS, Split
 from graphmamba.data.tables import (
     BY_SOURCE,
     HIDDEN,
+    LINKS,
+    NODE_SPLIT,
     ORIGIN,
+    PAIR_SPLIT,
     Boundaries,
     GraphColumns,
     Pairs,
@@ -30,7 +33,7 @@ from graphmamba.data.tables import (
     owner_of,
 )
 from graphmamba.errors import UserError
-from graphmamba.ops.tensor_checks import check_rows
+from graphmamba.ops.checks import check_rows
 
 PAIRS = "pairs."
 TAKEN = frozenset({"batch", "edge_index", "graph_key", "num_nodes", "ptr", *HIDDEN})
@@ -60,6 +63,8 @@ class GraphStore:
     """Split of each graph: 0 training, 1 validation, 2 test."""
     source: str
     """Where the graphs come from, in words."""
+    _sent_to: torch.device | None = None
+    """Where batches go, if not to where the columns are."""
     content: str | None = None
     """Hash of the columns as they lay on disk when the store was opened; None for any other one."""
 
@@ -133,8 +138,18 @@ class GraphStore:
 
     @property
     def device(self) -> torch.device:
-        """Where the columns are, and batches are made."""
+        """Where batches are."""
+        return self._sent_to or self._home
+
+    @property
+    def _home(self) -> torch.device:
+        """Where the columns are."""
         return self.tables["edges"].columns["edge_index"].values.device
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether batches are made where the columns are, and then sent to another device."""
+        return self.device != self._home
 
     @property
     def nbytes(self) -> int:
@@ -147,12 +162,46 @@ class GraphStore:
         tables = {name: table.to(torch.device(device)) for name, table in self.tables.items()}
         return GraphStore.from_tables(tables, self.split, self.source)
 
+    def streamed(self, device: torch.device | str) -> "GraphStore":
+        """Return the store with its columns where they are, and its batches on a device."""
+        store = GraphStore.from_tables(self.tables, self.split, self.source)
+        store._sent_to = torch.device(device)
+        return store
+
+    def item_ptr(self, kind: str) -> Int[Tensor, " boundaries"]:
+        """First row of each item of a batch, a graph, in a table, and the number of rows."""
+        return torch.from_numpy(self.tables[kind].ptr)
+
     def split_ids(self, name: str) -> Int[Tensor, " graphs"]:
-        """Return the graphs of `train`, `validation` or `test`."""
+        """Return the graphs of `train`, `validation` or `test`.
+
+        Where nodes or pairs are split, these are the graphs that have some of the split.
+        """
         check_choice("name", name, tuple(SPLITS))
+        if (found := self._row_split()) is not None:
+            table, rows = found
+            owner = owner_of(torch.from_numpy(table.ptr)).to(rows.device)
+            return owner[rows == SPLITS[name]].unique().cpu()
         if self.split is None:
             raise UserError(f"split must be given for the split '{name}', got None")
         return (self.split == SPLITS[name]).nonzero().squeeze(1)
+
+    def split_size(self, name: str) -> int:
+        """Count the graphs of a split; or its nodes or pairs, where these are split."""
+        found = self._row_split()
+        return len(self.split_ids(name)) if found is None else int((found[1] == SPLITS[name]).sum())
+
+    @property
+    def is_transductive(self) -> bool:
+        """Whether nodes or pairs are split, so that training, validation and test share graphs."""
+        return self._row_split() is not None
+
+    def _row_split(self) -> tuple[Table, Int[Tensor, " rows"]] | None:
+        for kind, name in (("nodes", NODE_SPLIT), (PAIRS + LINKS, PAIR_SPLIT)):
+            table = self.tables.get(kind)
+            if table is not None and name in table.columns:
+                return table, table.given(name)
+        return None
 
     def batch(self, ids: Int[Tensor, " graphs"], by_source: bool = False) -> Batch:
         """Return graphs as one PyG batch, made where the store is.
@@ -165,11 +214,12 @@ class GraphStore:
             by_source: Whether to add `source_order`, the edges in the order of their sources.
         """
         check_rows("ids", ids, ("graphs",), is_integer=True)
-        return make_batch(self._gather, ids.numpy(force=True).astype(np.int64), by_source)
+        batch = make_batch(self._gather, ids.numpy(force=True).astype(np.int64), by_source)
+        return batch.to(self.device) if self.is_streamed else batch
 
     @cached_property
     def _gather(self) -> Gather:
-        return make_gather(self.tables, self.device)
+        return make_gather(self.tables, self._home)
 
     def columns(self) -> GraphColumns:
         """Return what the store was made of, edges in their own order."""
@@ -181,10 +231,10 @@ class GraphStore:
         edges = given["edges"]
         origin = edges.pop(ORIGIN, None)
         if origin is not None:
-            before = ptrs["edges"][owner_of(ptrs["edges"])].to(self.device)
+            before = ptrs["edges"][owner_of(ptrs["edges"])].to(self._home)
             place = origin + before
             back = torch.empty_like(place)
-            back[place] = torch.arange(len(place), device=self.device)
+            back[place] = torch.arange(len(place), device=self._home)
             edges = {name: _select(name, values, back) for name, values in edges.items()}
         names = [kind.removeprefix(PAIRS) for kind in self.tables if kind.startswith(PAIRS)]
         return GraphColumns(
@@ -225,7 +275,7 @@ class GraphStore:
         twice = [name for name, times in names.items() if times > 1]
         if twice:
             raise UserError(f"a column must not have two kinds of rows, got {twice} again")
-        return GraphStore.from_tables(tables, self.split, self.source).to(self.device)
+        return GraphStore.from_tables(tables, self.split, self.source).to(self._home)
 
 
 def _pair_tables(pairs: Mapping[str, Pairs]) -> dict[str, Table]:

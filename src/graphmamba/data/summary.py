@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.tables import LINKS, GraphColumns
+from graphmamba.data.splits import SPLITS
+from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns
 from graphmamba.errors import UserError
 
 Item = TypeVar("Item")
@@ -29,6 +30,8 @@ class Summary:
     source: str
     split_sizes: list[int]
     """Graphs for training, validation and test; all are training where there is no split."""
+    split_unit: str
+    """What they count: graphs; or nodes or pairs, where these are split."""
     nodes: Int[Tensor, " graphs"]
     edges: Int[Tensor, " graphs"]
     degrees: Int[Tensor, " degrees"]
@@ -61,13 +64,20 @@ def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[st
         names: Classes or targets in order; without them they are numbered.
     """
     graphs = len(columns.node_ptr) - 1
-    split = columns.split if columns.split is not None else torch.zeros(graphs, dtype=torch.int64)
-    labels = _labels(columns, names)
     links = columns.pairs.get(LINKS)
+    split, unit = columns.split, "graphs"
+    if split is None:
+        split = torch.zeros(graphs, dtype=torch.int64)
+    if NODE_SPLIT in columns.nodes:
+        split, unit = columns.nodes[NODE_SPLIT], "nodes"
+    elif links is not None and PAIR_SPLIT in links.columns:
+        split, unit = links.columns[PAIR_SPLIT], "pairs"
+    labels = _labels(columns, names)
     chosen = torch.linspace(0, graphs - 1, min(sample, graphs)).round().long().tolist()
     return Summary(
         source=columns.source,
-        split_sizes=split.long().bincount(minlength=3).tolist(),
+        split_sizes=split.long().bincount(minlength=3).tolist()[: len(SPLITS)],
+        split_unit=unit,
         nodes=columns.node_ptr.diff(),
         edges=columns.edge_ptr.diff(),
         degrees=_degrees(columns),

@@ -11,6 +11,9 @@ from graphmamba.nn.graph_mamba import GraphMambaBlock, GraphMambaGlobal, GraphMa
 from graphmamba.nn.mamba import MambaBlock, MambaConfig
 from graphmamba.nn.model import Backbone
 from graphmamba.nn.performer import Performer
+from graphmamba.nn.reverse_edges import ReverseEdges
+from graphmamba.nn.spectral import SpectralConfig, SpectralFilter, SpectralLayer
+from graphmamba.nn.virtual_node import VirtualNode
 
 __all__ = [
     "GCN",
@@ -30,4 +33,9 @@ __all__ = [
     "MambaConfig",
     "Performer",
     "ResidualLayer",
+    "ReverseEdges",
+    "SpectralConfig",
+    "SpectralFilter",
+    "SpectralLayer",
+    "VirtualNode",
 ]

@@ -7,6 +7,7 @@ from graphmamba.checks import check_divides, check_fraction, check_least, check_
 from graphmamba.nn.graph_mamba import InputNorm
 from graphmamba.nn.mamba import MambaConfig
 from graphmamba.nn.norm import NormName
+from graphmamba.nn.spectral import SpectralConfig
 from graphmamba.ops.activation import Activation
 from graphmamba.ordering.policy import OrderPolicy
 
@@ -23,17 +24,17 @@ class AttentionConfig:
     """What the baselines that attend have in common."""
 
     heads: int = 4
-    """Attention heads."""
+    """Number of attention heads."""
     dropout: float = 0.5
-    """Rate on the attention weights, or on the output of Performer; BigBird and Exphormer have
-    none."""
+    """Dropout on the attention weights (Transformer) or on the attention output (Performer);
+    BigBird and Exphormer use none."""
     head_width: int | None = None
-    """Width of a head of Performer; null divides the channels among the heads. The published
-    models have 64 whatever their width, which makes them far larger than their baselines."""
+    """Channels per head of Performer; null divides `model.channels` among the heads. The published
+    Performer models use 64, which makes them far larger than the other baselines."""
     expander_degree: int = 0
-    """Permutations of the expander graph that Exphormer attends along; 0 for none."""
+    """Random permutations that form the expander graph of Exphormer; 0 for no expander edges."""
     virtual_nodes: int = 0
-    """Nodes that Exphormer adds to each graph, joined with all others."""
+    """Virtual nodes per graph in Exphormer, each connected to all nodes; 0 for none."""
 
     def __post_init__(self) -> None:
         check_types(self, "attention.")
@@ -48,15 +49,18 @@ class ResidualConfig:
     """What surrounds local model and global model of a plain layer."""
 
     activation: Activation = "relu"
-    """After local model and global model; GatedGCN alone has its own."""
+    """Activation after the local and after the global model; GatedGCN has its own."""
     norm: NormName = "none"
-    """Before that activation, one for each of both."""
+    """Norm before that activation."""
     has_residual: bool = True
-    """Whether a layer adds its input."""
+    """Add the input of a layer to its output."""
     l2_normalize: bool = False
-    """Whether rows are scaled to length 1 after each layer."""
+    """L2-normalise node embeddings after each layer."""
     has_bias: bool = True
-    """Whether GCN adds a bias."""
+    """Add a bias in GCN."""
+    has_zero_gate: bool = False
+    """Multiply the output of the global model by a learned weight per channel that starts at 0
+    (ReZero)."""
 
     def __post_init__(self) -> None:
         check_types(self, "residual.")
@@ -67,39 +71,56 @@ class ModelConfig:
     """The layers between encoder and head; the defaults are Graph-Mamba's."""
 
     channels: int = 96
-    """Width of all rows."""
+    """Width of node and edge embeddings."""
     layers: int = 4
     """Number of layers."""
     dropout: float = 0.0
-    """Rate of the dropouts in each layer."""
+    """Dropout rate in the layers."""
     local_model: LocalModelName = "gatedgcn"
-    """Message passing along the edges."""
+    """Message passing along edges (MPNN): GatedGCN, GCN, GCN with edge features (`gcne`), GINE, GIN
+    or none."""
     global_model: GlobalModelName = "mamba"
-    """Exchange among all nodes of a graph; `none` makes a stack of the local model alone."""
+    """Model over all nodes of a graph: Mamba, or the attention of a baseline; `none` leaves message
+    passing alone."""
     layer: LayerName = "gps"
-    """`gps`: residuals, norms and a feed-forward network (GraphGPS); `residual`: what the keys of
-    `residual` say, around any local model but GatedGCN, which has a residual of its own. Without a
-    global model all layers are `residual`."""
+    """`gps`: GPS layer (local and global model in parallel, with residuals and norms, then an MLP);
+    `residual`: plain layer, set by `model.residual.*`, for all local models but GatedGCN. Without a
+    global model every layer is `residual`."""
     norm: NormName = "batch"
-    """Norms of a layer of GPS."""
+    """Norm in GPS layers: BatchNorm, LayerNorm of each node, LayerNorm over all nodes of a graph,
+    or none."""
     activation: Activation = "relu"
-    """Inside the local model and the feed-forward network."""
+    """Activation of the local model and of the MLP."""
     ordering: OrderPolicy = field(default_factory=OrderPolicy)
-    """How nodes are ordered, where `global_model` is `mamba`."""
+    """How nodes are ordered, if `global_model` is `mamba`."""
     mamba: MambaConfig = field(default_factory=MambaConfig)
-    """Sizes of the Mamba block, where `global_model` is `mamba`."""
+    """Sizes of the Mamba block, if `global_model` is `mamba`."""
     input_norm: InputNorm = "none"
-    """Before the Mamba block: `none` as in the published numbers, `layer` as in the paper."""
+    """Norm before the Mamba block: `none` as in the published models, `layer` (LayerNorm) as in the
+    paper's text."""
     attention: AttentionConfig = field(default_factory=AttentionConfig)
-    """Where `global_model` attends."""
+    """Attention, if `global_model` is a baseline."""
     residual: ResidualConfig = field(default_factory=ResidualConfig)
-    """Where `global_model` is `none` or `layer` is `plain`."""
+    """Plain layers: if `layer` is `residual` or `global_model` is `none`."""
+    global_dropout: float | None = None
+    """Dropout after the global model of a GPS layer; null takes `dropout`."""
+    centered_sums: bool = False
+    """Aggregate neighbours by sums centred by degree (GatedGCN, GCN+, GINE, GIN)."""
+    spectral: SpectralConfig | None = None
+    """Spectral filter of the Laplacian beside each layer; none if null."""
+    virtual_node: bool = False
+    """Add a virtual node per graph, updated after each layer."""
+    jumping_knowledge: bool = False
+    """Feed the mean over all layers to the head, not the last layer alone
+    (https://arxiv.org/abs/1806.03536)."""
 
     def __post_init__(self) -> None:
         check_types(self, "model.")
         check_least("model.channels", self.channels, 1)
         check_least("model.layers", self.layers, 1)
         check_fraction("model.dropout", self.dropout)
+        if self.global_dropout is not None:
+            check_fraction("model.global_dropout", self.global_dropout)
 
 
 @dataclass(frozen=True)
@@ -109,13 +130,13 @@ class LaplacianConfig:
     channels: int = 16
     """Width of the encoding."""
     num_eigenvectors: int = 10
-    """Eigenvectors read, from the smallest eigenvalue upwards."""
+    """Laplacian eigenvectors used, from the smallest eigenvalue upwards."""
     form: LaplacianForm = "deepset"
-    """What turns the pairs (entry, eigenvalue) into one vector."""
+    """Network over the (eigenvector entry, eigenvalue) pairs of a node."""
     layers: int = 2
     """Layers of that network."""
     heads: int = 4
-    """Attention heads, where `form` is `transformer`."""
+    """Attention heads, if `form` is `transformer`."""
 
     def __post_init__(self) -> None:
         check_types(self, "laplacian.")
@@ -132,13 +153,13 @@ class RandomWalkConfig:
     channels: int = 28
     """Width of the encoding."""
     walk_length: int = 20
-    """Steps of the longest walk."""
+    """Length of the longest random walk."""
     form: RandomWalkForm = "linear"
-    """What turns the return probabilities into one vector."""
+    """Network over the return probabilities."""
     layers: int = 2
-    """Layers, where `form` is `mlp`."""
+    """Layers, if `form` is `mlp`."""
     has_norm: bool = True
-    """Whether a BatchNorm comes before the first layer."""
+    """BatchNorm before the first layer."""
 
     def __post_init__(self) -> None:
         check_types(self, "random_walk.")
@@ -151,22 +172,26 @@ class EncoderConfig:
     """From raw columns to node embeddings and edge embeddings of the model's width."""
 
     laplacian: LaplacianConfig | None = None
-    """Laplacian positions, appended to the node features; none if null."""
+    """Laplacian positional encoding (LapPE), concatenated to the node embeddings; null for none."""
     random_walk: RandomWalkConfig | None = None
-    """Random-walk structure, appended to the node features; none if null."""
+    """Random-walk structural encoding (RWSE), concatenated to the node embeddings; null for
+    none."""
     stable_gate_eigenvectors: int = 0
-    """Eigenvectors that modulate the gates of GatedGCN (equivariant-stable LapPE); 0 for none."""
+    """Laplacian eigenvectors that modulate the gates of GatedGCN (equivariant-stable LapPE); 0 for
+    none."""
     normalize_inputs: NormalizeInputsName = "none"
-    """Data set whose mean and deviation standardise the raw numbers, which must be its columns, or
-    such as mean the same."""
+    """Standardise raw node and edge features by the mean and standard deviation of this data set,
+    whose columns they must be."""
     has_edges: bool = True
-    """Whether edges get rows of their own: GCN reads none."""
+    """Compute edge embeddings; GCN does not need them."""
     has_node_norm: bool = False
-    """Whether a BatchNorm follows the node encoder."""
+    """BatchNorm after the node encoder."""
     has_edge_norm: bool = False
-    """Whether a BatchNorm follows the edge encoder."""
+    """BatchNorm after the edge encoder."""
     pre_layers: int = 0
-    """Dense layers on the node embeddings before the first graph layer."""
+    """MLP layers on node embeddings before the first graph layer."""
+    reverse_edges: bool = False
+    """Add the reverse of each edge, marked by a learned embedding: for directed graphs."""
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -15,15 +15,15 @@ from graphmamba.nn.gps import GPSLayer
 from graphmamba.nn.norm import NormName, number_dropouts
 from graphmamba.nn.parts import required_edges
 from graphmamba.ops.activation import Activation
-from graphmamba.ops.edge_attention import Wires, attend, wire
-from graphmamba.ops.fusing import FUSED_TYPES, FusedBackend
+from graphmamba.ops.backends import TRITON_TYPES, TritonBackend
+from graphmamba.ops.edge_attention import AttentionGraph, attend, attention_graph
 
 
 @dataclass(frozen=True)
 class AttentionEdges:
     """Who attends to whom; virtual nodes are numbered behind the real ones."""
 
-    wires: Wires
+    wires: AttentionGraph
     """The rows of real edges come first, then those of the kinds."""
     features: Float[Tensor, "features channels"]
     """Rows of the real edges, as encoded, the same for all layers; behind them learned rows, one
@@ -77,7 +77,7 @@ class ExphormerStack(nn.Module):
         activation: Of the feed-forward networks and of GatedGCN.
     """
 
-    backend: FusedBackend = "auto"
+    backend: TritonBackend = "auto"
     """What attends along edges; kernels of float32 and shorter, no others."""
 
     def __init__(
@@ -156,11 +156,11 @@ class ExphormerStack(nn.Module):
             into = torch.full_like(nodes, 1 + v)
             kind += [into, into + self.virtual_nodes]
         own = torch.arange(e.shape[0], device=e.device)
-        wires = wire(
+        wires = attention_graph(
             torch.cat(index, dim=1),
             torch.cat([own, *(each + e.shape[0] for each in kind)]),
             nodes=nodes.shape[0] + self.virtual_nodes * topology.num_graphs,
             shared=self.kinds.shape[0],
-            backend=self.backend if e.dtype in FUSED_TYPES else "reference",
+            backend=self.backend if e.dtype in TRITON_TYPES else "reference",
         )
         return AttentionEdges(wires, torch.cat([e, self.kinds.to(e.dtype)]))

@@ -8,14 +8,15 @@ from torch import Tensor, nn
 from graphmamba.checks import check_choice, check_is, check_least
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
+from graphmamba.nn.centered import center_sums
 from graphmamba.nn.norm import BatchNorm, Dropout, number_dropouts
 from graphmamba.nn.parts import LocalModel, required_edges
 from graphmamba.ops.activation import Activation, activation_function
+from graphmamba.ops.backends import Backend
+from graphmamba.ops.checks import check_float_type, check_rows
 from graphmamba.ops.edge_layout import EdgeLayout, lay_out_edges
 from graphmamba.ops.gated_sum import gated_sum
-from graphmamba.ops.options import Backend
 from graphmamba.ops.segments import take_sources, take_targets
-from graphmamba.ops.tensor_checks import check_float_type, check_rows
 
 
 class GatedGCN(LocalModel):
@@ -27,6 +28,7 @@ class GatedGCN(LocalModel):
                                 {\sum_j \sigma(\hat e_{ij}) + \epsilon}
 
     over the edges j -> i; both sides then pass a BatchNorm, the activation, dropout and a residual.
+    Where sums are centred, the quotient times the number of edges takes the place of the quotient.
 
     Args:
         channels: Width of node and edge embeddings.
@@ -34,7 +36,8 @@ class GatedGCN(LocalModel):
         activation: After the BatchNorms.
         has_stable_gate: Scale the gate of each edge by a learned function of the distance between
             its ends in `topology.gate_encoding` (https://arxiv.org/abs/2203.00199).
-        backend: What runs the sums over the edges; `auto` is `fused` on a GPU and `cpu` elsewhere.
+        is_centered: Whether what a node receives is a sum centred by degree (`center_sums`).
+        backend: What runs the sums over the edges; `auto` is `triton` on a GPU and `cpu` elsewhere.
     """
 
     has_residual: ClassVar[bool] = True
@@ -46,11 +49,13 @@ class GatedGCN(LocalModel):
         dropout: float = 0.0,
         activation: Activation = "relu",
         has_stable_gate: bool = False,
+        is_centered: bool = False,
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
         check_is("channels", channels, int)
         check_least("channels", channels, 1)
+        self.is_centered = is_centered
         check_choice("backend", backend, get_args(Backend))
         self.backend, self.activation = backend, activation_function(activation)
         # The maps A, B, D, E of the node embeddings as one product; C is the one of the edge
@@ -76,7 +81,12 @@ class GatedGCN(LocalModel):
         e = required_edges(e, "GatedGCN")
         layout, seed = topology.lay_out(), topology.dropout_seed
         scale = None if self.stable_gate is None else self._stability(topology, layout)
-        x_hat, e_hat = gated_sum(self.nodes(x), self.edges(e), layout, scale, backend=self.backend)
+        maps = self.nodes(x)
+        x_hat, e_hat = gated_sum(maps, self.edges(e), layout, scale, backend=self.backend)
+        if self.is_centered:
+            own = maps[:, : x.shape[1]]
+            degree = layout.target_ptr.diff().to(x_hat.dtype)[:, None]
+            x_hat = own + center_sums(degree * (x_hat - own), topology)
         x_new = self.activation(self.node_norm(x_hat, topology.num_real_nodes))
         x = x + self.node_dropout(x_new, seed)
         if not topology.wants_edges:
@@ -103,7 +113,7 @@ class GatedGCNConv(nn.Module):
         channels: Width of node and edge embeddings.
         dropout: Rate before the residuals.
         activation: After the BatchNorms.
-        backend: What runs the sums over the edges; `auto` is `fused` on a GPU and `cpu` elsewhere.
+        backend: What runs the sums over the edges; `auto` is `triton` on a GPU and `cpu` elsewhere.
 
     Example:
         >>> import torch

@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.batch import Topology
+from graphmamba.nn.centered import center_sums
 from graphmamba.nn.parts import LocalModel, required_edges
 from graphmamba.ops.segments import sum_at_targets, take_sources
 
@@ -60,12 +61,14 @@ class GCNE(LocalModel):
 
     Args:
         channels: Width of node and edge embeddings.
+        is_centered: Whether the sum is centred by degree (`center_sums`).
     """
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, *, is_centered: bool = False) -> None:
         super().__init__()
         check_is("channels", channels, int)
         check_least("channels", channels, 1)
+        self.is_centered = is_centered
         self.linear = nn.Linear(channels, channels, bias=False)
         self.bias = nn.Parameter(torch.zeros(channels))
 
@@ -79,4 +82,5 @@ class GCNE(LocalModel):
         e = required_edges(e, "GCNE")
         layout = topology.lay_out()
         message = functional.relu(take_sources(self.linear(x), layout) + e)
-        return sum_at_targets(message, layout) + self.bias, e
+        received = sum_at_targets(message, layout)
+        return (center_sums(received, topology) if self.is_centered else received) + self.bias, e

@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.batch import Topology
+from graphmamba.nn.centered import center_sums
 from graphmamba.nn.norm import Dropout
 from graphmamba.nn.parts import LocalModel, required_edges
 from graphmamba.ops.activation import Activation, activation_function
@@ -23,6 +24,7 @@ class GINE(LocalModel):
         activation: Between the two layers.
         dropout: Rate after that activation.
         reads_edges: False gives GIN, which sums the neighbours' rows as they are.
+        is_centered: Whether the sum is centred by degree (`center_sums`).
     """
 
     def __init__(
@@ -32,12 +34,13 @@ class GINE(LocalModel):
         activation: Activation = "relu",
         dropout: float = 0.0,
         reads_edges: bool = True,
+        is_centered: bool = False,
     ) -> None:
         super().__init__()
         check_is("channels", channels, int)
         check_least("channels", channels, 1)
         self.activation, self.dropout = activation_function(activation), Dropout(dropout)
-        self.reads_edges = reads_edges
+        self.reads_edges, self.is_centered = reads_edges, is_centered
         self.first = nn.Linear(channels, channels)
         self.second = nn.Linear(channels, channels)
 
@@ -52,5 +55,8 @@ class GINE(LocalModel):
         message = take_sources(x, layout)
         if self.reads_edges:
             message = functional.relu(message + required_edges(e, "GINE"))
-        hidden = self.activation(self.first(x + sum_at_targets(message, layout)))
+        received = sum_at_targets(message, layout)
+        if self.is_centered:
+            received = center_sums(received, topology)
+        hidden = self.activation(self.first(x + received))
         return self.second(self.dropout(hidden, topology.dropout_seed)), e

@@ -1,5 +1,6 @@
 """Layers: message passing beside a global model, with a feed-forward network or without."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -29,6 +30,7 @@ class GPSLayer(nn.Module):
         dropout: Rate after the global model, a local model without residual, and both linear maps.
         norm: Kind of all three norms.
         activation: Of the feed-forward network.
+        global_dropout: Rate after the global model, where it is another one.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class GPSLayer(nn.Module):
         dropout: float = 0.0,
         norm: NormName = "batch",
         activation: Activation = "relu",
+        global_dropout: float | None = None,
     ) -> None:
         super().__init__()
         if local_model is None and global_model is None:
@@ -52,7 +55,8 @@ class GPSLayer(nn.Module):
         self.fc2 = nn.Linear(2 * channels, channels)
         self.norm = NodeNorm(norm, channels)
         self.activation = activation_function(activation)
-        self.local_dropout, self.global_dropout = Dropout(dropout), Dropout(dropout)
+        self.local_dropout = Dropout(dropout)
+        self.global_dropout = Dropout(dropout if global_dropout is None else global_dropout)
         self.wide_dropout, self.narrow_dropout = Dropout(dropout), Dropout(dropout)
         number_dropouts(self)
 
@@ -124,6 +128,8 @@ class ResidualLayer(nn.Module):
         global model: Global exchange, called `global_model(x, topology)`, or None.
         has_residual: Whether the input is added.
         l2_normalize: Whether each row of the result is scaled to length 1.
+        has_zero_gate: Whether a weight for each channel, 0 at first, multiplies what the global
+            model adds (https://arxiv.org/abs/2003.04887).
     """
 
     def __init__(
@@ -137,6 +143,7 @@ class ResidualLayer(nn.Module):
         global_model: nn.Module | None = None,
         has_residual: bool = True,
         l2_normalize: bool = False,
+        has_zero_gate: bool = False,
     ) -> None:
         super().__init__()
         check_fraction("dropout", dropout)
@@ -147,6 +154,7 @@ class ResidualLayer(nn.Module):
         )
         self.activation, self.dropout = activation_function(activation), Dropout(dropout)
         self.has_residual, self.l2_normalize = has_residual, l2_normalize
+        self.zero_gate = nn.Parameter(torch.zeros(channels)) if has_zero_gate else None
         number_dropouts(self)
 
     def forward(
@@ -159,7 +167,8 @@ class ResidualLayer(nn.Module):
         near, e = self.local_model(x, e, topology)
         rows = self.norm(near, topology)
         if self.global_model is not None and self.norm_global is not None:
-            rows = rows + self.norm_global(self.global_model(x, topology), topology)
+            far = self.norm_global(self.global_model(x, topology), topology)
+            rows = rows + (far if self.zero_gate is None else far * self.zero_gate)
         rows = self.dropout(self.activation(rows), topology.dropout_seed)
         new = x + rows if self.has_residual else rows
         return normalize(new, dim=-1) if self.l2_normalize else new, e

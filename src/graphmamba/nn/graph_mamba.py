@@ -15,8 +15,8 @@ from graphmamba.nn.mamba import MambaBlock, MambaConfig
 from graphmamba.nn.norm import NormName
 from graphmamba.nn.parts import GlobalModel, required_edges
 from graphmamba.ops.activation import Activation
+from graphmamba.ops.checks import check_float_type, check_membership, check_rows
 from graphmamba.ops.random import draw_bits
-from graphmamba.ops.tensor_checks import check_float_type, check_membership, check_rows
 from graphmamba.ordering.permutation import Request, check_given, order_nodes
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.ordering.seed import DrawnSeed

@@ -1,5 +1,6 @@
 """From node embeddings to predictions: for whole graphs, for nodes, for pairs of nodes."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,11 +12,20 @@ from torch.nn.functional import normalize
 from graphmamba.checks import check_fraction, check_least, check_types
 from graphmamba.data.batch import Topology
 from graphmamba.data.catalog import Level, Task
+from graphmamba.errors import UserError
 from graphmamba.nn.norm import Dropout, number_dropouts
-from graphmamba.ops.segment_max import max_segments
-from graphmamba.ops.segment_sum import sum_segments
+from graphmamba.ops.segments import max_segments, sum_segments
 
-Pooling = Literal["mean", "max", "sum"]
+Reduction = Literal["mean", "max", "sum"]
+Pooling = Literal["mean", "max", "sum", "mean+max", "mean+sum"]
+POOLED: dict[Pooling, tuple[Reduction, ...]] = {
+    "mean": ("mean",),
+    "max": ("max",),
+    "sum": ("sum",),
+    "mean+max": ("mean", "max"),
+    "mean+sum": ("mean", "sum"),
+}
+"""What is laid side by side."""
 Activation = Literal["relu", "gelu"]
 
 ACTIVATIONS: dict[Activation, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
@@ -26,21 +36,27 @@ class HeadConfig:
     """The last layers of a model."""
 
     layers: int = 1
-    """Linear layers, the one that predicts included."""
+    """Linear layers, the output layer included."""
     pooling: Pooling = "mean"
-    """How a graph's rows become one, where graphs are predicted."""
+    """Pooling of node embeddings, for graph-level targets; two poolings are concatenated."""
+    sum_divisor: float = 1.0
+    """Divisor of sum pooling, such as the usual number of nodes."""
     has_hidden_norm: bool = True
-    """Whether hidden rows are scaled to length 1. The published numbers have it: it comes from a
-    default of their framework that no configuration file shows."""
+    """L2-normalise hidden embeddings, as the published models do by a default of their
+    framework."""
     activation: Activation = "relu"
-    """What follows each hidden layer."""
+    """Activation of hidden layers."""
     dropout: float = 0.0
-    """Chance of each input of each layer to be dropped."""
+    """Dropout before each linear layer."""
 
     def __post_init__(self) -> None:
         check_types(self, "head.")
         check_least("head.layers", self.layers, 1)
         check_fraction("head.dropout", self.dropout)
+        if not 0 < self.sum_divisor < math.inf:
+            raise UserError(
+                f"head.sum_divisor must be positive and finite, got {self.sum_divisor!r}"
+            )
 
 
 class UnitLength(nn.Module):
@@ -52,22 +68,27 @@ class UnitLength(nn.Module):
 
 
 class Mlp(nn.Sequential):
-    """Hidden layers as wide as the input, then a linear one.
+    """Hidden layers of one width, then a linear one.
 
     Args:
-        channels: Width of the input.
+        channels: Width of the hidden layers, and of the input unless `inputs` is given.
         outputs: Width of the result.
         config: Depth, activation, dropout and row normalisation of the hidden layers.
+        inputs: Width of the input.
     """
 
-    def __init__(self, channels: int, outputs: int, config: HeadConfig) -> None:
+    def __init__(
+        self, channels: int, outputs: int, config: HeadConfig, inputs: int | None = None
+    ) -> None:
+        width = inputs or channels
         parts: list[nn.Module] = []
         dropped = [config.dropout] if config.dropout else []
         for _ in range(config.layers - 1):
-            parts += [*map(Dropout, dropped), nn.Linear(channels, channels)]
+            parts += [*map(Dropout, dropped), nn.Linear(width, channels)]
+            width = channels
             parts.append(ACTIVATIONS[config.activation]())
             parts += [UnitLength()] if config.has_hidden_norm else []
-        super().__init__(*parts, *map(Dropout, dropped), nn.Linear(channels, outputs))
+        super().__init__(*parts, *map(Dropout, dropped), nn.Linear(width, outputs))
         number_dropouts(self)
 
     def forward(
@@ -83,7 +104,7 @@ def pool(
     x: Float[Tensor, "nodes channels"],
     batch: Int[Tensor, " nodes"],
     num_graphs: int,
-    pooling: Pooling,
+    pooling: Reduction,
     ptr: Int[Tensor, " boundaries"] | None = None,
 ) -> Float[Tensor, "graphs channels"]:
     """Reduce the rows of each graph to one; a graph without nodes gets zeros.
@@ -109,14 +130,18 @@ class GraphHead(nn.Module):
 
     def __init__(self, channels: int, task: Task, config: HeadConfig) -> None:
         super().__init__()
-        self.pooling = config.pooling
-        self.mlp = Mlp(channels, task.outputs, config)
+        self.reductions, self.sum_divisor = POOLED[config.pooling], config.sum_divisor
+        self.mlp = Mlp(channels, task.outputs, config, len(self.reductions) * channels)
 
     def forward(
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "graphs outputs"]:
         """Predict one row per graph."""
-        rows = pool(x, topology.batch, topology.num_graphs, self.pooling, topology.ptr)
+        pooled = []
+        for name in self.reductions:
+            rows = pool(x, topology.batch, topology.num_graphs, name, topology.ptr)
+            pooled.append(rows / self.sum_divisor if name == "sum" else rows)
+        rows = torch.cat(pooled, dim=1) if len(pooled) > 1 else pooled[0]
         return self.mlp(rows, topology.dropout_seed)
 
 

@@ -12,9 +12,9 @@ from torch.nn.functional import linear
 from graphmamba.checks import check_choice, check_is, check_least, check_types
 from graphmamba.errors import UserError
 from graphmamba.ops import causal_conv1d, checks, selective_scan
-from graphmamba.ops.checks import MOST_TAPS
-from graphmamba.ops.options import Backend, Discretization
-from graphmamba.ops.tensor_checks import check_float_type
+from graphmamba.ops.backends import Backend
+from graphmamba.ops.checks import MOST_TAPS, check_float_type
+from graphmamba.ops.selective_scan.reference import Discretization
 from graphmamba.ordering.policy import Direction
 
 DT_MIN, DT_MAX = 1e-3, 1e-1
@@ -26,20 +26,20 @@ class MambaConfig:
     """Sizes and choices of a Mamba block; the defaults are those of every published number."""
 
     state: int = 16
-    """State size of each channel."""
+    """State size per channel (d_state)."""
     width: int = 4
-    """Taps of the convolution."""
+    """Kernel size of the causal convolution (d_conv)."""
     expand: int = 1
-    """Inner width over outer width."""
+    """Inner width as a multiple of `model.channels`."""
     inner: int | None = None
-    """Inner width itself; `expand` times the outer one if null. A narrow scan leaves most
-    parameters to what stands beside it."""
+    """Inner width in channels, in place of `expand`; null uses `expand`."""
     rank: int | None = None
-    """Rank of the map to the step size; a sixteenth of the channels, rounded up, if null."""
+    """Rank of the step-size projection (dt_rank); null for channels / 16, rounded up."""
     discretization: Discretization = "euler"
-    """`euler` is what the published numbers were computed with; `zoh` is what the paper prints."""
+    """Discretisation of the input: `euler` as in the published code, `zoh` (zero-order hold) as in
+    the paper."""
     backend: Backend = "auto"
-    """Which implementation of the scan runs."""
+    """Implementation of the scan; `auto` chooses by device."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -210,6 +210,6 @@ def _check_walk(
     check_least("samples", samples, 1)
     steps, is_lined_up = samples * nodes, order is not None
     rows = nodes if is_lined_up else None
-    checks.check_walk(cu_seqlens, order, steps, rows, ("order", is_lined_up), "x")
+    checks.check_order(cu_seqlens, order, steps, rows, ("order", is_lined_up), "x")
     if checks.are_values_checked(check, x, weight):
         checks.check_values(cu_seqlens, order, steps, nodes, is_lined_up)

@@ -25,10 +25,13 @@ from graphmamba.nn.gin import GINE
 from graphmamba.nn.gps import GPSLayer, ResidualLayer
 from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.heads import HEADS, HeadConfig
-from graphmamba.nn.parts import GlobalModel, LocalModel
+from graphmamba.nn.parts import GlobalModel, LocalModel, required_edges
 from graphmamba.nn.performer import Performer
+from graphmamba.nn.reverse_edges import ReverseEdges
+from graphmamba.nn.spectral import SpectralBasis, SpectralFilter, SpectralLayer
+from graphmamba.nn.virtual_node import VirtualNode
+from graphmamba.ops.checks import check_float_type, check_membership, check_pairs, check_rows
 from graphmamba.ops.edge_layout import lay_out_edges
-from graphmamba.ops.tensor_checks import check_float_type, check_membership, check_pairs, check_rows
 from graphmamba.ordering.permutation import NodeOrder, node_orders_of
 from graphmamba.ordering.seed import NoiseSeed
 
@@ -79,6 +82,11 @@ class GraphMamba(nn.Module):
             GraphEncoder(features, model.channels, encoder),
             build_layers(model, has_stable_gate=encoder.stable_gate_eigenvectors > 0),
             seed=seed,
+            reverse_edges=ReverseEdges(model.channels) if encoder.reverse_edges else None,
+            virtual_nodes=[
+                VirtualNode(model.channels) for _ in range(model.layers - 1) if model.virtual_node
+            ],
+            has_jumping_knowledge=model.jumping_knowledge,
         )
         self.head = HEADS[task.level](model.channels, task, head or HeadConfig())
 
@@ -117,6 +125,7 @@ def columns_read(model: ModelConfig, encoder: EncoderConfig) -> Precompute:
             laplacian.num_eigenvectors if laplacian else 0,
             encoder.stable_gate_eigenvectors,
             model.ordering.num_eigenvectors if "laplacian_vectors" in ordered_by else 0,
+            model.spectral.num_eigenvectors if model.spectral else 0,
         ),
         walk_length=max(
             walks.walk_length if walks else 0,
@@ -135,15 +144,32 @@ class Backbone(nn.Module):
         encoder: Called with the batch; returns `Encoded` rows of nodes and edges.
         layers: Each is called `layer(x, e, topology) -> (x, e)`.
         seed: What the random orders and dropouts of all layers are drawn from.
+        reverse_edges: What gives each edge a twin in the other direction, or None.
+        virtual_nodes: What follows each layer but the last, or nothing.
+        has_jumping_knowledge: Whether the mean of the rows after each layer is returned, and not
+            the last ones (https://arxiv.org/abs/1806.03536).
     """
 
-    def __init__(self, encoder: nn.Module, layers: Iterable[nn.Module], *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        encoder: nn.Module,
+        layers: Iterable[nn.Module],
+        *,
+        seed: int = 0,
+        reverse_edges: ReverseEdges | None = None,
+        virtual_nodes: Iterable[VirtualNode] = (),
+        has_jumping_knowledge: bool = False,
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.layers = nn.ModuleList(layers)
+        self.reverse_edges, self.virtual_nodes = reverse_edges, nn.ModuleList(virtual_nodes)
+        self.has_jumping_knowledge = has_jumping_knowledge
         self.noise_seed = NoiseSeed(seed)
         parts = list(self.layers.modules())
         self._reads_layout = any(isinstance(part, LocalModel) for part in parts)
+        spectral = [part.config for part in parts if isinstance(part, SpectralFilter)]
+        self._spectral = spectral[0] if spectral else None
         self._pads = any(isinstance(part, Attention | Performer) for part in parts)
         self._patterns = {part.request() for part in parts if isinstance(part, BigBird)}
 
@@ -155,10 +181,16 @@ class Backbone(nn.Module):
         """
         if topology.seed is None:
             topology = replace(topology, seed=self.noise_seed())
+        if self.reverse_edges is not None:
+            topology = self.reverse_edges.both_ways(topology)
         node_orders, seeds = self._node_orders(topology), self.dropout_seeds(topology)
         encoded = self.encoder(graphs)
         topology = self._for_layers(topology, encoded.gate)
         x, e = encoded.x, encoded.e
+        v: Tensor | None = None
+        if self.reverse_edges is not None:
+            e = self.reverse_edges(required_edges(e, "reverse edges"))
+        kept: list[Tensor] = []
         for number, layer in enumerate(self.layers):
             # Heads read nodes alone, so that nobody misses the last edges.
             wants_edges = number + 1 < len(self.layers)
@@ -166,7 +198,10 @@ class Backbone(nn.Module):
             x, e = layer(
                 x, e, own if seeds is None else replace(own, dropout_seed_override=seeds[number])
             )
-        return x
+            kept += [x] if self.has_jumping_knowledge else []
+            if wants_edges and self.virtual_nodes:
+                x, v = self.virtual_nodes[number](x, v, topology)
+        return torch.stack(kept).mean(dim=0) if kept else x
 
     def dropout_seeds(self, topology: Topology) -> list[Int[Tensor, ""]] | None:
         """Return what the dropouts of each layer, and of a head, follow; None in evaluation."""
@@ -178,7 +213,9 @@ class Backbone(nn.Module):
         self, topology: Topology, gate: Float[Tensor, "nodes channels"] | None
     ) -> Topology:
         """Find once what all layers read, and leave out what none does."""
-        patterns = None
+        patterns = basis = None
+        if self._spectral is not None:
+            basis = SpectralBasis.of(topology, self._spectral)
         if self._patterns and topology.batch.shape[0] and not torch.compiler.is_compiling():
             patterns = {asked: BlockPattern.of(topology, *asked) for asked in self._patterns}
         return replace(
@@ -187,6 +224,7 @@ class Backbone(nn.Module):
             edge_layout=topology.lay_out() if self._reads_layout else None,
             dense_layout=DenseLayout.of(topology) if self._pads else None,
             block_patterns=patterns,
+            spectral_basis=basis,
         )
 
     def _node_orders(self, topology: Topology) -> list[NodeOrder | None]:
@@ -210,14 +248,22 @@ LOCALS: dict[LocalModelName, Callable[[ModelConfig, bool], LocalModel | None]] =
         dropout=config.dropout,
         activation=config.activation,
         has_stable_gate=has_gate,
+        is_centered=config.centered_sums,
     ),
     "gcn": lambda config, _: GCN(config.channels, has_bias=config.residual.has_bias),
-    "gcne": lambda config, _: GCNE(config.channels),
+    "gcne": lambda config, _: GCNE(config.channels, is_centered=config.centered_sums),
     "gine": lambda config, _: GINE(
-        config.channels, activation=config.activation, dropout=config.dropout
+        config.channels,
+        activation=config.activation,
+        dropout=config.dropout,
+        is_centered=config.centered_sums,
     ),
     "gin": lambda config, _: GINE(
-        config.channels, activation=config.activation, dropout=config.dropout, reads_edges=False
+        config.channels,
+        activation=config.activation,
+        dropout=config.dropout,
+        reads_edges=False,
+        is_centered=config.centered_sums,
     ),
     "none": lambda _config, _has_gate: None,
 }
@@ -252,11 +298,22 @@ def build_layers(config: ModelConfig, has_stable_gate: bool = False) -> list[nn.
             f"model.local_model must be 'gatedgcn' where positions modulate its gates, "
             f"got {config.local_model!r}"
         )
+    if config.centered_sums and config.local_model in ("gcn", "none"):
+        raise UserError(
+            "model.local_model must be one that adds up neighbours where model.centered_sums is "
+            f"true, got {config.local_model!r}"
+        )
     if config.global_model == "exphormer":
         return [_exphormer(config, has_stable_gate)]
     is_plain = config.global_model == "none" or config.layer == "residual"
     layer_of = _plain_layer if is_plain else _gps_layer
-    return [layer_of(config, has_stable_gate, number) for number in range(config.layers)]
+    layers = [layer_of(config, has_stable_gate, number) for number in range(config.layers)]
+    if config.spectral is None:
+        return layers
+    return [
+        SpectralLayer(layer, SpectralFilter(config.channels, config.spectral), config.dropout)
+        for layer in layers
+    ]
 
 
 def _gps_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Module:
@@ -267,6 +324,7 @@ def _gps_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Mo
         dropout=config.dropout,
         norm=config.norm,
         activation=config.activation,
+        global_dropout=config.global_dropout,
     )
 
 
@@ -299,6 +357,7 @@ def _plain_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.
         global_model=global_model,
         has_residual=config.residual.has_residual,
         l2_normalize=config.residual.l2_normalize,
+        has_zero_gate=config.residual.has_zero_gate,
     )
 
 
@@ -309,6 +368,11 @@ def _exphormer(config: ModelConfig, has_stable_gate: bool) -> nn.Module:
         )
     if config.layer != "gps":
         raise UserError(f"model.layer must be 'gps' for Exphormer, got {config.layer!r}")
+    for name in ("centered_sums", "virtual_node", "jumping_knowledge"):
+        if getattr(config, name):
+            raise UserError(f"model.{name} must be false for Exphormer, got True")
+    if config.spectral is not None:
+        raise UserError(f"model.spectral must be null for Exphormer, got {config.spectral!r}")
     return ExphormerStack(
         config.channels,
         config.layers,
@@ -332,6 +396,11 @@ def check_parts_fit(features: Features, model: ModelConfig, encoder: EncoderConf
         raise UserError(
             f"encoder.has_edges must be true for model.local_model={model.local_model!r}, which "
             "reads a row for each edge, got False"
+        )
+    if encoder.reverse_edges and not encoder.has_edges:
+        raise UserError(
+            "encoder.has_edges must be true where encoder.reverse_edges tells edges apart by their "
+            "rows, got False"
         )
     name = encoder.normalize_inputs
     if name == "none":

@@ -10,8 +10,8 @@ from graphmamba.checks import check_choice, check_fraction
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.ops.batch_norm import Running, reference
-from graphmamba.ops.batch_norm.drop import Drop, dropped
-from graphmamba.ops.segment_sum import sum_segments, take_rows
+from graphmamba.ops.dropout import Drop, dropped
+from graphmamba.ops.segments import sum_segments, take_rows
 
 Rows = Float[Tensor, "rows channels"]
 NormName = Literal["batch", "layer", "graph", "none"]

@@ -1,16 +1,26 @@
-"""Which implementation runs, and a refusal for one that cannot."""
+"""Which implementation of an operator runs, and one line of reason for one that cannot."""
 
 import os
 from importlib.util import find_spec
-from typing import get_args
+from typing import Literal, get_args
 
 import torch
+from torch import Tensor
 
 from graphmamba.checks import check_choice
 from graphmamba.errors import UserError
-from graphmamba.ops.options import Backend
 
-_PACKAGES: dict[Backend, str] = {"cpu": "numba", "fused": "triton"}
+Backend = Literal["auto", "reference", "cpu", "triton"]
+"""`auto` is `triton` for tensors on a GPU and `cpu` (Numba) for the others."""
+
+TritonBackend = Literal["auto", "reference", "triton"]
+"""Of operators without a form for the CPU: `auto` is `triton` on a GPU, but where a graph is
+compiled, and `reference` elsewhere."""
+
+TRITON_TYPES = torch.float32, torch.bfloat16, torch.float16
+"""What Triton kernels read; they compute in float32."""
+
+_PACKAGES: dict[Backend, str] = {"cpu": "numba", "triton": "triton"}
 
 # Looked up once and without importing them: tracing cannot look into the import system.
 _FOUND = {backend: find_spec(package) is not None for backend, package in _PACKAGES.items()}
@@ -57,9 +67,28 @@ def choose_backend(backend: Backend, device: torch.device, argument: str = "back
     return name
 
 
+def has_triton(rows: Tensor) -> bool:
+    """Whether Triton kernels can read these rows: on a GPU, of a type that they know."""
+    return rows.is_cuda and _FOUND["triton"] and rows.dtype in TRITON_TYPES
+
+
+def uses_triton(backend: TritonBackend, device: torch.device) -> bool:
+    """Whether Triton kernels run on tensors of this device."""
+    check_choice("backend", backend, get_args(TritonBackend))
+    if backend == "auto":
+        is_compiled = torch.compiler.is_compiling()
+        return device.type == "cuda" and _FOUND["triton"] and not is_compiled
+    if backend == "triton" and not _runs_on("triton", device):
+        raise UserError(
+            f"backend must be 'reference' for tensors on {device}, got 'triton': "
+            "Triton needs a GPU, or TRITON_INTERPRET=1"
+        )
+    return backend == "triton"
+
+
 def _own(device: torch.device) -> Backend:
     """Name what `auto` stands for."""
-    return "fused" if device.type == "cuda" else "cpu"
+    return "triton" if device.type == "cuda" else "cpu"
 
 
 def _runs_on(name: Backend, device: torch.device) -> bool:
@@ -68,6 +97,6 @@ def _runs_on(name: Backend, device: torch.device) -> bool:
     if name == "auto":
         return _runs_on(_own(device), device)
     if device.type == "cuda":
-        return name == "fused"
+        return name == "triton"
     is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     return device.type == "cpu" and (name == "cpu" or is_interpreted)

@@ -1,14 +1,97 @@
-"""Checks at the doors of both operations; every message names the argument, the rule, the value."""
+"""Checks of tensors at public functions; a message names the argument, the rule, the value."""
 
-from collections.abc import Mapping
-from typing import get_args
+from collections.abc import Mapping, Sequence
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.errors import UserError
-from graphmamba.ops.options import Discretization
+
+
+def check_membership(
+    edge_index: Int[Tensor, "2 edges"], batch: Int[Tensor, " nodes"], num_graphs: int
+) -> None:
+    """Reject unsorted nodes, graphs and nodes that do not exist, and edges between graphs."""
+    falls = batch[1:] < batch[:-1]
+    if bool(falls.any()):
+        place = int(falls.nonzero()[0]) + 1
+        raise UserError(
+            f"batch must be sorted, got {int(batch[place])} after {int(batch[place - 1])} "
+            f"at node {place}"
+        )
+    check_range("batch", batch, num_graphs, "graphs")
+    check_pairs("edge_index", edge_index, batch)
+
+
+def check_pairs(argument: str, pairs: Int[Tensor, "2 pairs"], batch: Int[Tensor, " nodes"]) -> None:
+    """Reject pairs of nodes that do not exist or are of two graphs, which would leak by them."""
+    check_range(argument, pairs, batch.shape[0], "nodes")
+    source, target = (batch.index_select(0, ends.long()) for ends in pairs)
+    apart = source != target
+    if bool(apart.any()):
+        place = int(apart.nonzero()[0])
+        first, second = pairs[:, place].tolist()
+        raise UserError(
+            f"{argument} must join nodes of the same graph, got an edge from node {first} of graph "
+            f"{int(source[place])} to node {second} of graph {int(target[place])} at {place}"
+        )
+
+
+def check_range(argument: str, values: Int[Tensor, "*shape"], end: int, what: str) -> None:
+    """Reject numbers outside 0 to `end - 1`."""
+    if not values.numel():
+        return
+    low, high = (int(value) for value in torch.aminmax(values))
+    if low < 0 or high >= end:
+        raise UserError(
+            f"{argument} must hold numbers of the {end} {what}, 0 to {end - 1}, "
+            f"got {low if low < 0 else high}"
+        )
+
+
+def check_rows(
+    argument: str,
+    rows: object,
+    shape: Sequence[int | str],
+    *,
+    is_integer: bool = False,
+    hint: str = "",
+) -> None:
+    """Reject what is no tensor of such numbers in this shape; nothing is read from a device.
+
+    Args:
+        argument: What a message calls the rows.
+        rows: What was given.
+        shape: Sizes; a name stands for any size.
+        is_integer: Whether the numbers must be integers, and not floats.
+        hint: What a message about the shape ends with.
+    """
+    if not isinstance(rows, Tensor):
+        raise UserError(f"{argument} must be a tensor, got {type(rows).__name__}")
+    pairs = zip(shape, rows.shape, strict=False)
+    if rows.dim() != len(shape) or any(a != b for a, b in pairs if not isinstance(a, str)):
+        wanted = ", ".join(map(str, shape))
+        raise UserError(f"{argument} must have shape [{wanted}], got {list(rows.shape)}{hint}")
+    is_real = rows.is_floating_point()
+    is_whole = not (is_real or rows.is_complex() or rows.dtype == torch.bool)
+    if not (is_whole if is_integer else is_real):
+        kind = "integers" if is_integer else "floats"
+        raise UserError(f"{argument} must hold {kind}, got {rows.dtype}")
+
+
+def check_float_type(argument: str, rows: Float[Tensor, "..."], weight: Tensor) -> None:
+    """Reject floats of another type than the parameters', unless autocast makes them one."""
+    if rows.dtype == weight.dtype:
+        return
+    # autocast leaves doubles as they are
+    is_double = torch.float64 in {rows.dtype, weight.dtype}
+    if is_double or not torch.is_autocast_enabled(rows.device.type):
+        raise UserError(
+            f"{argument}.dtype must be that of the parameters, {weight.dtype}, got {rows.dtype}: "
+            f"convert one of them, as by {argument}.to({weight.dtype})"
+        )
+
 
 MOST_TAPS = 8
 """Taps of the widest convolution."""
@@ -17,7 +100,7 @@ _INTEGERS = torch.int32, torch.int64
 _REALS = {
     "reference": (torch.float32, torch.bfloat16, torch.float16, torch.float64),
     "cpu": (torch.float32, torch.bfloat16, torch.float64),
-    "fused": (torch.float32, torch.bfloat16),
+    "triton": (torch.float32, torch.bfloat16),
 }
 _DIMENSIONS = {"D": 1, "delta_bias": 1, "bias": 1}
 """Of the arguments with a number of dimensions other than two."""
@@ -26,13 +109,13 @@ Tensors = Mapping[str, Tensor | None]
 
 
 def device_of(name: str, tensor: Tensor) -> torch.device:
-    """Where the tensor lies; what is no tensor is refused."""
+    """Where the tensor lies; what is no tensor is rejected."""
     _check_is_tensor(name, tensor)
     return tensor.device
 
 
 def check_tensors(backend: str, rows: Tensors, parameters: Tensors, indices: Tensors) -> None:
-    """Refuse what is no tensor of the right type, number of dimensions and device.
+    """Reject what is no tensor of the right type, number of dimensions and device.
 
     Args:
         backend: Which implementation will run.
@@ -70,7 +153,7 @@ def check_tensors(backend: str, rows: Tensors, parameters: Tensors, indices: Ten
 def check_scan_shapes(
     tensors: Tensors, cu_seqlens: Tensor, order: Tensor | None, scatter: bool
 ) -> None:
-    """Refuse arguments of the selective scan that do not fit to one another."""
+    """Reject arguments of the selective scan that do not fit to one another."""
     u, A, z = tensors["u"], tensors["A"], tensors["z"]
     assert u is not None
     assert A is not None
@@ -85,7 +168,7 @@ def check_scan_shapes(
     for name, axes in expected.items():
         _check_shape(name, tensors[name], axes, sizes)
     rows = None if z is None else z.shape[0]
-    check_walk(cu_seqlens, order, steps, rows, ("scatter", scatter), "z")
+    check_order(cu_seqlens, order, steps, rows, ("scatter", scatter), "z")
 
 
 def check_conv_shapes(
@@ -96,7 +179,7 @@ def check_conv_shapes(
     order: Tensor | None,
     permutation: bool,
 ) -> int:
-    """Refuse arguments of the convolution that do not fit to one another; return the steps."""
+    """Reject arguments of the convolution that do not fit to one another; return the steps."""
     rows, inner = x.shape
     sizes = {"inner": inner}
     _check_shape("weight", weight, ("inner", None), sizes)
@@ -104,13 +187,8 @@ def check_conv_shapes(
     if not 1 <= weight.shape[1] <= MOST_TAPS:
         raise UserError(f"weight must have 1 to {MOST_TAPS} taps, got shape {tuple(weight.shape)}")
     steps = rows if order is None else order.shape[0]
-    check_walk(cu_seqlens, order, steps, rows, ("permutation", permutation), "x")
+    check_order(cu_seqlens, order, steps, rows, ("permutation", permutation), "x")
     return steps
-
-
-def check_discretization(discretization: str) -> None:
-    """Refuse a name that stands for no rule."""
-    _check_one_of("discretization", discretization, get_args(Discretization))
 
 
 def are_values_checked(check: bool | None, *tensors: Tensor | None) -> bool:
@@ -132,11 +210,11 @@ def check_values(
     permutation: bool,
     flag: str | None = None,
 ) -> None:
-    """Refuse boundaries that cut nothing, and visits to rows that are not there.
+    """Reject boundaries that do not divide the steps, and rows that are not there.
 
     Args:
         cu_seqlens: Boundaries of the sequences.
-        order: The row that each step visits.
+        order: The row that each step reads.
         steps: Number of steps.
         rows: Number of rows.
         permutation: Whether `order` must hold each step once.
@@ -160,13 +238,13 @@ def check_values(
         at = int(wrong[0])
         raise UserError(f"order must be in 0 to {end - 1}, got {int(order[at])} at {at}")
     if permutation:
-        visits = torch.bincount(order, minlength=steps)
-        again = (visits > 1).nonzero()
+        counts = torch.bincount(order, minlength=steps)
+        again = (counts > 1).nonzero()
         if len(again):
             slot = int(again[0])
             why = f" with {flag}=True" if flag else ""
             raise UserError(
-                f"order must be a permutation{why}, got {slot} {int(visits[slot])} times"
+                f"order must be a permutation{why}, got {slot} {int(counts[slot])} times"
             )
 
 
@@ -193,15 +271,15 @@ def _check_shape(
             raise UserError(f"{name} must have shape ({wanted}), got {tuple(tensor.shape)}")
 
 
-def check_walk(
+def check_order(
     cu_seqlens: Tensor,
     order: Tensor | None,
     steps: int,
     rows: int | None,
     permutation: tuple[str, bool],
-    visited: str,
+    argument: str,
 ) -> None:
-    """Refuse a walk that its rows do not fit to; `visited` is the argument that holds them."""
+    """Reject an order that its rows do not fit to; `argument` is what holds them."""
     if cu_seqlens.shape[0] == 0:
         raise UserError("cu_seqlens must have at least one entry, got shape (0,)")
     flag, is_permutation = permutation
@@ -209,19 +287,14 @@ def check_walk(
         if is_permutation:
             raise UserError(f"{flag}=True needs an order, got order=None")
         if rows is not None and rows != steps:
-            raise UserError(f"{visited} must have {steps} rows, one a step, got {rows}")
+            raise UserError(f"{argument} must have {steps} rows, one a step, got {rows}")
         return
     if order.shape[0] != steps:
         raise UserError(f"order must have shape (steps {steps},), got {tuple(order.shape)}")
-    if rows is not None and rows != steps:
-        _check_rows(steps, rows, visited, flag if is_permutation else None)
-
-
-def _check_rows(steps: int, rows: int, visited: str, flag: str | None) -> None:
-    if rows == 0:
-        raise UserError(f"{visited} must have rows for the {steps} steps to visit, got 0")
-    if flag is not None and steps % rows != 0:
+    if rows == 0 and steps > 0:
+        raise UserError(f"{argument} must have rows for the {steps} steps to read, got 0")
+    if is_permutation and rows and steps % rows != 0:
         raise UserError(
-            f"the number of steps, {steps}, must be a multiple of the rows of {visited} with "
+            f"the number of steps, {steps}, must be a multiple of the rows of {argument} with "
             f"{flag}=True, got {rows} rows"
         )

@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.errors import UserError
-from graphmamba.ops.tensor_checks import check_range, check_rows
+from graphmamba.ops.checks import check_range, check_rows
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,12 @@
 """Random numbers that depend on their counters alone: the same bits on every device."""
 
-from importlib.util import find_spec
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_HAS_TRITON = find_spec("triton") is not None
-_FUSED_AXES = 2
+from graphmamba.ops.backends import uses_triton
+
+_KERNEL_AXES, _KERNEL_BLOCK = 2, 256
 _MASK = (1 << 64) - 1
 
 
@@ -28,10 +27,9 @@ def draw_bits(stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int) -> 
     bits wherever, and beside whatever else, they are computed. A draw may serve as the stream of
     further draws, which gives each of many independent streams its own key; shapes broadcast.
     """
-    if is_fused(stream.device) and _axes(stream, counter) <= _FUSED_AXES:
-        from graphmamba.ops import random_triton as fused_bits
-
-        return fused_bits.draw_bits(stream, counter)
+    axes = max(stream.dim(), 0 if isinstance(counter, int) else counter.dim())
+    if axes <= _KERNEL_AXES and uses_triton("auto", stream.device):
+        return draw_bits_by_kernel(stream, counter)
     # Counters start at one, or counter 0 of stream 0 would be 0, a fixed point of the mixing.
     if isinstance(counter, int):
         bits = stream.long() + _signed(((counter + 1) * _GOLDEN) & _MASK)
@@ -51,13 +49,26 @@ def draw_signs(stream: Int[Tensor, ""], counters: Int[Tensor, " count"]) -> Floa
     return 1.0 - 2.0 * take_bits(draw_bits(draw_bits(stream, 0), counters), low=0, count=1)
 
 
-def is_fused(device: torch.device) -> bool:
-    """Whether bits are drawn by a kernel of ours; what is compiled is fused by the compiler."""
-    return device.type == "cuda" and _HAS_TRITON and not torch.compiler.is_compiling()
+def draw_bits_by_kernel(
+    stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int
+) -> Int[Tensor, "..."]:
+    """`draw_bits` by one launch, of two axes at most."""
+    from graphmamba.ops.random_kernels import draw_kernel
 
-
-def _axes(stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int) -> int:
-    return max(stream.dim(), 0 if isinstance(counter, int) else counter.dim())
+    counters = stream if isinstance(counter, int) else counter
+    shape = torch.broadcast_shapes(stream.shape, counters.shape)
+    out = torch.empty(shape, dtype=torch.int64, device=stream.device)
+    rows, columns = (1,) * (_KERNEL_AXES - len(shape)) + tuple(shape)
+    strides = [step for each in (stream, counters) for step in each.expand(rows, columns).stride()]
+    if out.numel():
+        with torch.cuda.device_of(stream):
+            draw_kernel[(-(-rows * columns // _KERNEL_BLOCK),)](
+                *(stream, counters, out, counter if isinstance(counter, int) else 0),
+                *(rows * columns, columns, *strides),
+                HAS_COUNTERS=not isinstance(counter, int),
+                BLOCK=_KERNEL_BLOCK,
+            )
+    return out
 
 
 def take_bits(bits: Int[Tensor, "*shape"], low: int, count: int) -> Int[Tensor, "*shape"]:

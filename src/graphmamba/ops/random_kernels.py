@@ -1,4 +1,4 @@
-"""Triton kernels that draw random bits, as `random_bits` defines them."""
+"""Triton kernels that draw random bits, as `random.draw_bits` defines them."""
 
 from typing import no_type_check
 

@@ -1,4 +1,4 @@
-"""One sort that lines up the nodes of all graphs, in all bins, for all samples and layers."""
+"""One sort that orders the nodes of all graphs, in all bins, for all samples and layers."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
-from graphmamba.ops.random import draw_bits, is_fused, take_bits
+from graphmamba.ops.backends import uses_triton
+from graphmamba.ops.random import draw_bits, take_bits
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.ordering.scores import (
     NOISE_BITS,
@@ -51,7 +52,7 @@ Request = tuple[OrderPolicy, int, int]
 def order_nodes(
     policy: OrderPolicy, topology: Topology, *, samples: int = 1, layer: int = 0
 ) -> NodeOrder:
-    """Line up every graph's nodes `samples` times.
+    """Order every graph's nodes `samples` times.
 
     The draws depend on the seed, the layer, the sample, the graph's key and the node's place in
     its graph, on nothing else: neither the device nor the other graphs of the batch matter. No
@@ -63,14 +64,14 @@ def order_nodes(
 def order_layers(
     policy: OrderPolicy, topology: Topology, *, samples: int = 1, layers: range
 ) -> list[NodeOrder]:
-    """Line up for several layers by one sort; each gets what `order_nodes` would give it."""
+    """Order for several layers by one sort; each gets what `order_nodes` would give it."""
     check_given(policy, topology)
     starts = topology.starts()
     topology = replace(topology, ptr=starts)
     if policy.is_identity:
         return [NodeOrder(None, _repeat(starts, samples), samples)] * len(layers)
     groups = len(layers) * samples * topology.num_graphs * policy.bins
-    words = _fused_words(policy, topology, samples, layers)
+    words = _words_by_kernel(policy, topology, samples, layers)
     if words is None:
         words = _join(_keys(policy, topology, samples, layers))
     steps = samples * topology.batch.shape[0]
@@ -127,7 +128,7 @@ def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) 
     groups = lines * topology.num_graphs * policy.bins
     group = torch.arange(lines, device=device)[:, None] * topology.num_graphs + topology.batch
     if policy.bins > 1:
-        group = group * policy.bins + _deal(policy, place, bits)
+        group = group * policy.bins + _bins_of(policy, place, bits)
     score = score_keys(policy, topology, bits, streams)
     cluster = _cluster_keys(policy, topology, streams)
     inner = [*cluster, *score] if policy.clusters == "first" else [*score, *cluster]
@@ -158,7 +159,7 @@ def _seed(policy: OrderPolicy, topology: Topology) -> Int[Tensor, ""] | None:
     return topology.seed
 
 
-def _deal(
+def _bins_of(
     policy: OrderPolicy, place: Int[Tensor, "lines nodes"], bits: Int[Tensor, "lines nodes"]
 ) -> Int[Tensor, "lines nodes"]:
     """Bin of each node; random ones come from bits that the noise does not read."""
@@ -202,12 +203,12 @@ def _join(keys: Sequence[SortKey]) -> list[SortKey]:
     return words
 
 
-def _fused_words(
+def _words_by_kernel(
     policy: OrderPolicy, topology: Topology, samples: int, layers: range
 ) -> list[SortKey] | None:
     """Return what `_join` makes of `_keys`, by one kernel; None where that cannot be."""
     is_plain = policy.clusters == "none" and policy.score != "spectral" and not policy.is_blurred
-    if not is_plain or not is_fused(topology.batch.device):
+    if not is_plain or not uses_triton("auto", topology.batch.device):
         return None
     _seed(policy, topology)
     score = None if policy.score == "none" else node_key(policy, topology)
@@ -216,7 +217,7 @@ def _fused_words(
     numbers <<= NOISE_BITS if policy.noise == "tie_breaking" else 0
     if numbers >= 1 << WORD_BITS:
         return None
-    from graphmamba.ordering.fused import join_words
+    from graphmamba.ordering.triton import join_words
 
     return [(join_words(policy, topology, score, samples, layers), numbers)]
 
@@ -229,8 +230,8 @@ def _sort(
     Slots are counted in layers of `steps` steps.
     """
     values, _ = words[-1]
-    if len(words) == 1 and is_fused(values.device):
-        from graphmamba.ordering.fused import is_ranked, rank_words
+    if len(words) == 1 and uses_triton("auto", values.device):
+        from graphmamba.ordering.triton import is_ranked, rank_words
 
         if is_ranked(values.shape[0], topology):
             return rank_words(values, topology, steps)
@@ -258,8 +259,8 @@ def _find_groups(
     own = groups // layers
     # Rows of a multiple of 16 bytes: kernels need not be compiled for others too.
     width = own + 1 if layers == 1 else (own // ALIGNED + 1) * ALIGNED
-    if is_fused(word.device):
-        from graphmamba.ordering.fused import find_boundaries
+    if uses_triton("auto", word.device):
+        from graphmamba.ordering.triton import find_boundaries
 
         rows = find_boundaries(word, groups, rest, layers, width)
         return [row[: own + 1] for row in rows.unbind()]

@@ -33,32 +33,33 @@ class OrderPolicy:
     """
 
     score: ScoreName = "degree"
-    """Node score: out-degree, eigenvector centrality, minus the summed return probabilities of
-    random walks, `spectral` for a random function that is drawn again for each node order and
-    changes little along an edge, or none."""
+    """Score that nodes are sorted by, ascending: out-degree, eigenvector centrality, minus the
+    summed return probabilities of random walks, a random low-frequency function on the graph that
+    is new in every order (`spectral`), or none."""
     noise: Noise = "tie_breaking"
-    """`tie_breaking` shuffles nodes of equal score only; `uniform` and `normal` add noise to the
-    score; `none` keeps equal nodes in the order of the data set."""
+    """Randomness: `tie_breaking` shuffles nodes of equal score; `uniform` and `normal` add noise to
+    the score; `none` keeps equal nodes in the order of the data set."""
     noise_width: float = 1.0
-    """Width of `uniform` or `normal` noise, in standard deviations of the score."""
+    """Scale of `uniform` and `normal` noise, in standard deviations of the score."""
     noise_scope: NoiseScope = "graph"
-    """Over what that deviation is taken. The published code takes the whole `batch`, which makes
-    the order of a graph depend on its neighbours in the batch."""
+    """Where that standard deviation is computed: in each `graph`, or over the `batch` as in the
+    published code, so that the order of a graph depends on the others in the batch."""
     clusters: Clusters = "none"
-    """`first`: clusters stay together, in random order, and the score rules inside of them;
-    `tie_breaking`: clusters only decide between nodes of equal score."""
+    """Louvain communities: `first` keeps each together, in random order, and sorts by score inside;
+    `tie_breaking` decides by them between nodes of equal score only."""
     bins: int = 1
-    """Sequences that the nodes of one graph are assigned to."""
+    """Sequences per graph among which its nodes are divided."""
     bin_assignment: BinAssignment = "random"
-    """How they are assigned: at random, or by the node's number modulo `bins`."""
+    """Assign nodes to bins at random, or by node index modulo `bins`."""
     train_samples: int = 1
     """Node orders averaged over in training."""
     eval_samples: int = 5
     """Node orders averaged over at evaluation."""
     direction: Direction = "forward"
-    """Along the node order, against it, or the mean of both (the way back has its own weights)."""
+    """Scan along the order, against it, or the mean of both (the reverse direction has weights of
+    its own)."""
     num_eigenvectors: int = 10
-    """Eigenvectors that a `spectral` function is made of, from the smallest eigenvalue upwards."""
+    """Laplacian eigenvectors of the `spectral` score, from the smallest eigenvalue upwards."""
 
     def __post_init__(self) -> None:
         check_types(self)

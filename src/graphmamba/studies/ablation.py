@@ -73,7 +73,7 @@ def _of_paper(title: str, *names: str) -> Row:
 
 
 ORDER_ROWS = {
-    "none": _order_row("neither", "none", 0.6581, 0.3105),
+    "none": _order_row("no permutation", "none", 0.6581, 0.3105),
     "permutation": _order_row("node permutation", "permutation", 0.6821, 0.4193),
     "cluster": _order_row("cluster permutation", "cluster", 0.6769, 0.3802),
     "eigenvector": _order_row(
@@ -83,23 +83,24 @@ ORDER_ROWS = {
 }
 """The five rows of the paper: what permuting and ranking the nodes is worth."""
 PLUS_ROWS = {
-    "plus": Row("all of it", lambda own, _: own),
+    "plus": Row("graph-mamba-plus", lambda own, _: own),
     "no-mamba": Row(
-        "without Mamba, and smaller by it",
+        "without Mamba (fewer parameters)",
         lambda own, _: replace(own, model=replace(own.model, global_model="none")),
     ),
     "paper-encoder": Row(
         "the paper's encoder", lambda own, paper: replace(own, encoder=paper.encoder)
     ),
-    "paper-order": _of_paper("order", "order"),
+    "paper-order": _of_paper("order", "ordering"),
     "paper-block": _of_paper("Mamba block", "mamba", "input_norm"),
-    "paper-layer": _of_paper("layer around it", "local_model", "layer", "residual"),
+    "paper-layer": _of_paper("layer", "local_model", "layer", "residual"),
     "paper-size": _of_paper("width and depth", "channels", "layers"),
     "paper-activation": _of_paper("activation", "activation"),
     "paper-dropout": Row("the paper's dropout", _without_dropout),
     "paper-head": Row("the paper's head", lambda own, paper: replace(own, head=paper.head)),
     "paper-recipe": Row(
-        "the paper's recipe", lambda own, paper: replace(own, optim=paper.optim, train=paper.train)
+        "the paper's training recipe",
+        lambda own, paper: replace(own, optim=paper.optim, train=paper.train),
     ),
 }
 """What each piece of `graph-mamba-plus` is worth: in each row one of them is gone, or the paper's
@@ -170,7 +171,7 @@ class Ablation:
     experiments: Mapping[tuple[str, str], Experiment]
     """What is trained, by data set and row."""
     seeds: Sequence[int]
-    folder: Path
+    run_dir: Path
     options: RunOptions
     data_dir: Path | None = None
     also: Path | None = None
@@ -186,7 +187,7 @@ class Ablation:
             if not result.is_done:
                 raise UserError(
                     f"stopped by {result.stop_reason} in '{result.run_dir}': "
-                    "the same command goes on"
+                    "the same command resumes"
                 )
             before = done.get(name, Entry(*name, ()))
             done[name] = replace(before, runs=(*before.runs, result))
@@ -203,7 +204,7 @@ class Ablation:
         for seed in self.seeds:
             for name, experiment in self.experiments.items():
                 benchmark, row = name
-                place = RunDir(self.folder / benchmark / row / f"seed-{seed}")
+                place = RunDir(self.run_dir / benchmark / row / f"seed-{seed}")
                 found = self._finished(place, experiment, seed)
                 missing = "" if found or self.is_complete else ": no finished run"
                 tell(f"{benchmark}, {ROWS[row].title}, seed {seed}{missing}")
@@ -213,7 +214,10 @@ class Ablation:
                     if name not in opened:
                         opened[name] = open_data(experiment, self.data_dir)[1]
                     options, goes_on = replace(self.options, seed=seed), place.config.exists()
-                    yield name, fit(experiment, opened[name], options, place.path, resume=goes_on)
+                    yield name, fit(
+                        experiment, opened[name], options, place.path, resume=goes_on,
+                        progress=False,
+                    )  # fmt: skip
 
     def _finished(self, place: RunDir, experiment: Experiment, seed: int) -> RunResult | None:
         """Read a run that came to its end, from its own folder or from another's."""
@@ -228,9 +232,9 @@ class Ablation:
 
 
 def ablation(
-    folder: Path = Path("ablation"),
+    run_dir: Path = Path("ablation"),
     *,
-    benchmarks: str = "peptides-func,pascalvoc-sp",
+    datasets: str = "peptides-func,pascalvoc-sp",
     table: TableName = "order",
     rows: str = "all",
     seeds: str = "0,1,2",
@@ -241,31 +245,31 @@ def ablation(
     options: Annotated[Given, RUN] = {},  # noqa: B006
     overrides: Annotated[Given, EXPERIMENT] = {},  # noqa: B006
 ) -> None:
-    """Train Graph-Mamba with a piece of it exchanged in each row, over several seeds.
+    """Train variants of Graph-Mamba that differ in one component, over several seeds.
 
-    A study that was stopped goes on when the same command is given again.
+    The same command resumes a study that was stopped.
 
     Args:
-        folder: Where the runs go, BENCHMARK/ROW/seed-N.
-        benchmarks: Data sets, with commas between.
-        table: order has the paper's five orders; plus takes one piece at a time out of
-            graph-mamba-plus, where a data set has it.
-        rows: Some of the table's rows, with commas between.
-        seeds: One run of each row for each seed.
-        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
-        also: Holds BENCHMARK/MODEL/seed-N, such as runs that are kept: one of the same experiment
-            is read and not made again.
-        out: Where the table and the figure go; the folder of the runs by default.
-        report: Train nothing: tables and figure show the runs that are finished.
+        run_dir: Output directory; runs go to DATASET/ROW/seed-N.
+        datasets: Data sets, separated by commas.
+        table: order: the five node orderings of the paper; plus: graph-mamba-plus with one
+            component at a time removed or taken from the paper's model.
+        rows: Rows of the table, separated by commas.
+        seeds: Seeds of each row, separated by commas.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        also: Directory of further runs DATASET/MODEL/seed-N; a run of the same experiment is read
+            from there instead of trained again.
+        out: Directory of the table and the figure; default: run_dir.
+        report: Train nothing; show finished runs.
         options: See below.
-        overrides: See below; they hold for all rows.
+        overrides: See below; they apply to all rows.
     """
     from rich.console import Console
 
     if "seed" in options:
         raise UserError(f"seeds must be given in the place of seed, got {options['seed']!r}")
     _check_overrides(table, overrides)
-    sets = words_among(benchmarks, CATALOG, "benchmarks")
+    sets = words_among(datasets, CATALOG, "datasets")
     check_choice("table", table, tuple(TABLES))
     known = tuple(TABLES[table][1])
     chosen = known if rows == "all" else words_among(rows, known, "rows")
@@ -283,16 +287,16 @@ def ablation(
     study = Ablation(
         experiments,
         seeds=numbers_in(seeds, "seeds"),
-        folder=folder,
+        run_dir=run_dir,
         options=RunOptions.of(dict(options), "options"),
         data_dir=data_dir,
         also=also,
         is_complete=not report,
     )
-    place = out or folder
+    place = out or run_dir
     found = study.run(Console(stderr=True).print, lambda done: write_ablation(done, place))
     if not found:
-        raise UserError(f"folder must hold finished runs for a report, and '{folder}' has none")
+        raise UserError(f"run_dir must hold finished runs for a report, and '{run_dir}' has none")
     for name in sets:
         write.page().print(ablation_table(name, found))
     say(f"Files: {place}")
@@ -300,8 +304,8 @@ def ablation(
 
 def _check_overrides(table: TableName, overrides: Given) -> None:
     for name, value in overrides.items():
-        if name == "benchmark" or name.startswith("own."):
-            raise UserError(f"benchmarks must name the data sets, got {name}={value!r}")
+        if name == "dataset" or name.startswith("data."):
+            raise UserError(f"datasets must name the data sets, got {name}={value!r}")
         if table == "order" and name.removeprefix("model.ordering.") in EXCHANGED:
             raise UserError(f"rows must name the orders, got {name}={value!r}")
 
@@ -368,13 +372,13 @@ def plot_ablation(entries: Table, path: Path) -> None:
         panel, place = panels[sets.index(entry.benchmark)], names.index(entry.row)
         panel.plot(
             entry.scores, [place] * len(entry.scores), "o", color=ours, alpha=0.55, markersize=6,
-            markeredgewidth=0, label="a run of ours",
+            markeredgewidth=0, label="one run",
         )  # fmt: skip
         panel.plot([mean_of(entry.scores)], [place], "|", color=ours, markersize=17,
-                   markeredgewidth=2.2, label="their mean")  # fmt: skip
+                   markeredgewidth=2.2, label="mean of our runs")  # fmt: skip
         if entry.paper is not None:
             panel.plot([entry.paper], [place], "D", color=papers, markersize=5.5,
-                       label="the paper's run")  # fmt: skip
+                       label="paper, one run")  # fmt: skip
         panel.set_title(CATALOG[entry.benchmark].title, fontsize=10, loc="left", color=write.INK)
         metric = metric_title(entry.runs[0].metric)
         panel.set_xlabel(f"test {metric}", fontsize=9, color=write.QUIET)

@@ -302,8 +302,8 @@ def _check_same(found: Findings, begun: Findings, folder: Path) -> None:
     for name, here in ways(begun).items():
         if there[name] != here and name not in MAY_DIFFER:
             raise UserError(
-                f"folder must hold a study with {name} {here!r}, and '{folder}' holds one with "
-                f"{there[name]!r}: name another folder"
+                f"out_dir must hold a study with {name} {here!r}, and '{folder}' holds one with "
+                f"{there[name]!r}: name another out_dir"
             )
 
 
@@ -370,7 +370,7 @@ class Bench:
 
 
 def efficiency(
-    folder: Path = Path("efficiency"),
+    out_dir: Path = Path("efficiency"),
     device: str = "auto",
     memory_cap: str = "24GB",
     quick: bool = False,
@@ -381,20 +381,20 @@ def efficiency(
     *,
     max_time: float = math.inf,
 ) -> None:
-    """Measure operations, memory and time of Graph-Mamba and its baselines, and draw both figures.
+    """Measure FLOPs, memory and time of Graph-Mamba and its baselines: the paper's two figures.
 
-    A study that was stopped or cut off goes on when the same command is given again.
+    The same command resumes a study that was stopped.
 
     Args:
-        folder: Where the CSV, JSON, PNG and SVG files go; rows that it holds stay.
+        out_dir: Output directory of the CSV, JSON, PNG and SVG files.
         device: auto, cpu or cuda.
-        memory_cap: What a training step may take, such as 24GB; beyond it a cell says OOM.
-        quick: Small generated graphs and few of them.
-        part: malnet is the first figure, global models the second.
-        data_dir: Where data sets are kept; $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba by default.
-        seed: Of the choice of graphs, the nodes kept and the weights.
-        commit: Names the commit where the copy has no history.
-        max_time: Seconds after which no further cell is begun; the most telling ones come first.
+        memory_cap: Memory limit of a training step, such as 24GB; beyond it, the result is OOM.
+        quick: Use a few small generated graphs.
+        part: malnet (memory and time by graph size), models (FLOPs against memory) or all.
+        data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
+        seed: Random seed of graphs, kept nodes and weights.
+        commit: Commit to record, for a copy without a git history.
+        max_time: Start no further measurement after this many seconds.
     """
     from rich.console import Console
 
@@ -402,8 +402,8 @@ def efficiency(
 
     check_choice("part", part, get_args(Part))
     check_least("max_time", max_time, 0)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"folder must be a folder, got the file '{folder}'")
+    if out_dir.exists() and not out_dir.is_dir():
+        raise UserError(f"out_dir must be a directory, got the file '{out_dir}'")
     where = resolve_device(device)
     cap = parse_bytes("memory_cap", memory_cap)
     if where.type == "cpu":
@@ -411,17 +411,17 @@ def efficiency(
         cap = min(cap, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
     bench = Bench(QUICK if quick else FULL, where, cap, data_dir, seed)
     begun = Findings(bench.plan, cap, describe(where, commit), seed=seed)
-    findings = read_findings(folder, begun)
+    findings = read_findings(out_dir, begun)
     with (
         StopSignals(max_time, math.inf) as stops,
         Console(stderr=True).status("measuring") as status,
     ):
         for found in run(bench, part, findings, status.update, stops):
             # whatever ends the study later, what there is stays
-            write_rows(found, folder)
+            write_rows(found, out_dir)
             findings = found
-    write_findings(findings, folder)
-    print_findings(findings, folder, page(), missing_in(findings, part))
+    write_findings(findings, out_dir)
+    print_findings(findings, out_dir, page(), missing_in(findings, part))
 
 
 def missing_in(findings: Findings, part: Part) -> Sequence[Cell]:
@@ -479,6 +479,6 @@ def _check_source(source: str, cell: Cell, begun: Findings) -> None:
     for known, row in begun.rows.items():
         if known.benchmark == cell.benchmark and row.source != source:
             raise UserError(
-                f"data_dir must hold the graphs of '{cell.benchmark}' that folder was begun with "
-                f"({row.source}), got others ({source}): name another folder"
+                f"data_dir must hold the graphs of '{cell.benchmark}' that out_dir was begun with "
+                f"({row.source}), got others ({source}): name another out_dir"
             )

@@ -150,7 +150,7 @@ def print_findings(
         console.print(table(f"Models {means}, on {device}", ["set", "model", *COLUMNS], rows))
     if costs:
         title = (
-            "What Graph-Mamba saves of a baseline's memory and operations, here and in the paper"
+            "Memory and operations saved by Graph-Mamba against a baseline, here and in the paper"
         )
         columns = ["set and baseline", "sizing", *(heading.strip() for heading in CLAIM_COLUMNS)]
         console.print(table(title, columns, map(_claim_cells, claims(findings))))
@@ -159,7 +159,9 @@ def print_findings(
     console.print(Text(f"Files: {folder}"))
     if missing:
         listed = "; ".join(str(cell) for cell in missing)
-        console.print(f"{len(missing)} cells are missing, the same command goes on: {listed}")
+        console.print(
+            f"{len(missing)} measurements are missing; the same command resumes: {listed}"
+        )
 
 
 def _shown(cost: Cost) -> list[str]:
@@ -208,24 +210,28 @@ def _print_notes(findings: Findings, console: Console) -> None:
     costs = [row.found for row in rows if isinstance(row.found, Cost)]
     if costs:
         console.print(
-            "Operations: original is what the code of a model's authors does, padding included; "
-            "'of original' is saved of a baseline's by our Graph-Mamba, 'by original' by that of "
-            "its authors"
+            "Operations: 'original' counts the published code of a model, padding included. Saved: "
+            "'of original' by our Graph-Mamba against the original baseline, 'by original' with "
+            "the original code of both"
         )
         console.print("Memory: " + ", ".join(sorted({cost.memory_measure for cost in costs})))
         held = max(row.held_bytes for row in rows)
         if held:
-            console.print(f"Held before a cell, and in no peak: at most {held / 1e6:.1f} MB")
-        console.print("Time: of steps launched one by one; of small batches it is that of launches")
+            console.print(
+                f"Allocated before a measurement and not counted: at most {held / 1e6:.1f} MB"
+            )
+        console.print(
+            "Time: steps without CUDA graphs; for small batches, the time of kernel launches"
+        )
 
 
 QUANTITIES: tuple[tuple[str, Callable[[Cost], float | None]], ...] = (
-    ("operations of a forward pass, GFLOP a graph", lambda cost: cost.forward_flops / 1e9),
+    ("operations of a forward pass, GFLOP per graph", lambda cost: cost.forward_flops / 1e9),
     (
-        "peak memory of a step, MB a graph",
+        "peak memory of a step, MB per graph",
         lambda cost: None if cost.bytes_per_graph is None else cost.bytes_per_graph / 1e6,
     ),
-    ("time of a step, launches one by one, ms a graph", lambda cost: cost.ms),
+    ("time of a step without CUDA graphs, ms per graph", lambda cost: cost.ms),
 )
 COLOUR_OF = dict(zip(TITLES, COLOURS, strict=True))
 MARKERS = dict(zip(TITLES, "osD^vX", strict=True))
@@ -318,9 +324,9 @@ def plot_models(findings: Findings, folder: Path) -> None:
             ]
             _draw_trade(panel, own)
             panel.set_title(CATALOG[benchmark].title, fontsize=10, loc="left", color=INK)
-        panels[line, 0].set_ylabel(f"{means}\npeak memory, MB a graph", fontsize=9)
+        panels[line, 0].set_ylabel(f"{means}\npeak memory, MB per graph", fontsize=9)
     for panel in panels[1]:
-        panel.set_xlabel("forward pass, MFLOP a graph", fontsize=9)
+        panel.set_xlabel("forward pass, MFLOP per graph", fontsize=9)
     # a study that was cut off has panels with fewer models
     found = (panel.get_legend_handles_labels() for panel in panels.flat)
     handles, labels = max(found, key=lambda each: len(each[1]))

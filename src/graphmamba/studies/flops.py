@@ -15,9 +15,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.data import Data
 
-# The first and the last of these define the operators that the tables name.
-import graphmamba.ops
-import graphmamba.ops.selection  # noqa: F401
+import graphmamba.ops  # noqa: F401 - defines the operators that the tables name
 from graphmamba.data.batch import topology_of
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention
@@ -164,28 +162,17 @@ def _conv(x: Any, weight: Any, _bias: Any, _cu_seqlens: Any, order: Any, *_: Any
     return positions * x[1] * conv_position_flops(weight[1])
 
 
-def _linear_map(x: Any, weight: Any, *_: Any, **__: Any) -> int:
-    return 2 * x[0] * x[1] * weight[0]
-
-
-def _selection(u: Any, select: Any, step: Any, **_: Any) -> int:
-    return 2 * prod(u) * (select[0] + step[1])
-
-
 def _attention_on_cpu(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
     return 2 * prod(query[:3]) * key[-2] * (query[-1] + value[-1])
 
 
 SCANS: dict[Any, Formula] = {
     ours.selective_scan_cpu: _scan,
-    ours.selective_scan_fused: _scan,
+    ours.selective_scan_triton: _scan,
     ours.causal_conv1d_cpu: _conv,
-    ours.causal_conv1d_fused: _conv,
+    ours.causal_conv1d_triton: _conv,
 }
 PRODUCTS: dict[Any, Formula] = {
-    ours.narrow_linear_fused: _linear_map,
-    ours.map_rows_fused: _linear_map,
-    ours.selection_fused: _selection,
     # left out by torch's counter
     aten._addmm_activation: lambda _, x, matrix, **__: 2 * x[0] * x[1] * matrix[1],
     aten._scaled_dot_product_flash_attention_for_cpu: _attention_on_cpu,
@@ -215,28 +202,14 @@ def _batch_norm_act(*call: Any) -> int:
     return call[0].numel() * ((NORM if is_training else KNOWN_NORM) + sum(parts))
 
 
-def _batch_norm_pair(*call: Any) -> int:
-    """From a, b, before, twelve more tensors, rate, site and whether it trains."""
-    each = NORM if call[17] else KNOWN_NORM
-    return call[0].numel() * (2 * each + 1 + (call[2] is not None) + (call[15] > 0))
-
-
-def _activate_drop(
-    x: Tensor, grad: Tensor | None, _: Any, activation: str, rate: float, *__: Any
-) -> int:
-    return x.numel() * ((activation != "none") + (rate > 0) + (grad is not None))
-
-
 OWN_ELEMENTWISE: dict[str, Formula] = {
     "gated_sum_cpu": _gated_sum,
-    "gated_sum_fused": _gated_sum,
-    "attend_fused": _attend,
-    "segment_max_fused": _taken_in(),
-    "segment_sum_fused": _taken_in(),
-    "segment_take_fused": _taken_in(cost=0),
-    "activate_drop_fused": _activate_drop,
-    "batch_norm_act_fused": _batch_norm_act,
-    "batch_norm_pair_fused": _batch_norm_pair,
+    "gated_sum_triton": _gated_sum,
+    "attend_triton": _attend,
+    "segment_max_triton": _taken_in(),
+    "segment_sum_triton": _taken_in(),
+    "segment_take_triton": _taken_in(cost=0),
+    "batch_norm_act_triton": _batch_norm_act,
 }
 """Our own operators whose work is element-wise, by name."""
 ELEMENTWISE: dict[Any, Formula] = {

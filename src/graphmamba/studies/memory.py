@@ -101,7 +101,7 @@ def released_bytes(device: torch.device) -> int:
     if held > MOST_HELD:
         raise HeldMemoryError(
             f"{held:,} bytes are held on {device} before the measurement, and {MOST_HELD:,} may "
-            "be: the same command goes on in a new process"
+            "be: the same command resumes in a new process"
         )
     return held
 

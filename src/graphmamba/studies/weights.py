@@ -68,14 +68,14 @@ def read_rescored(path: Path) -> dict[str, Rescored]:
 def weights(
     folder: Path, out: Path = Path("weights"), names: str = "all", scored: Path | None = None
 ) -> None:
-    """Take the best run of each model, by validation, and write its weights with a model card.
+    """Export the weights of the best run of each model, by validation, with a model card.
 
     Args:
-        folder: Holds BENCHMARK/MODEL/seed-N for each run, weights included.
-        out: Gets BENCHMARK/MODEL/best.safetensors, a README.md beside each, and one over all.
-        names: Some of the models, as BENCHMARK/MODEL with commas between.
-        scored: What the weights scored later, as benchmarks/scores.py records it; that is then
-            what their files and cards report.
+        folder: Directory of runs, DATASET/MODEL/seed-N, with their weights.
+        out: Output directory; gets DATASET/MODEL/best.safetensors and a README.md for each.
+        names: Models to export, DATASET/MODEL, separated by commas.
+        scored: Report the scores of this file, written by benchmarks/scores.py, in place of those
+            of the runs.
     """
     found: dict[str, list[StoredRun]] = {}
     for line in collect(folder).lines:
@@ -141,11 +141,10 @@ def index(out: Path) -> str:
         [
             "# Trained weights",
             "",
-            "One folder for each model: the weights, and a card with data, recipe, scores and "
+            "One directory per model: weights, and a model card with data, training, scores and "
             "licence.",
-            "`graphmamba evaluate --pretrained NAME` finds them by their name, and BENCHMARK alone "
-            "is",
-            "BENCHMARK/graph-mamba. All were chosen by validation.",
+            "`graphmamba evaluate --pretrained NAME` loads them by name; DATASET alone stands for",
+            "DATASET/graph-mamba. All were chosen on validation scores.",
             "",
             *markdown_table(["name", "metric", "validation", "test", "licence of the data"], rows),
             "",
@@ -201,11 +200,7 @@ def _scores(run: StoredRun, again: Rescored | None) -> list[str]:
         return text
     had = ", ".join(f"{split} {found.scores[split][found.metric]!r}" for split in again.scores)
     is_same = all(scores == found.scores[split] for split, scores in again.scores.items())
-    had = (
-        "the same digit for digit"
-        if is_same
-        else f"{had}: kernels that were rewritten since round otherwise"
-    )
+    had = "the same digit for digit" if is_same else f"{had}: later kernels round differently"
     return [
         *text,
         "",
@@ -226,11 +221,11 @@ def _choice(runs: Sequence[StoredRun]) -> list[str]:
     ]
     if passed_over:
         text.append(
-            "Passed over, since their weights find no number for some validation graph: "
+            "Left out because of NaN predictions for some validation graphs: "
             f"{', '.join(passed_over)}."
         )
     if not best.is_sound:
-        text.append("It finds no number for some validation graph, and no seed does better.")
+        text.append("Its predictions are NaN for some validation graphs, and no seed does better.")
     rows = [
         [
             *(str(run.found.seed), f"{run.found.validation:.4f}", f"{run.found.test:.4f}"),
@@ -256,12 +251,13 @@ def _use(name: str, is_scored_again: bool) -> list[str]:
     return [
         *("```bash", f"graphmamba evaluate --pretrained {name}", "```", ""),
         *("```python", "import graphmamba", ""),
-        *(f'model = graphmamba.load_pretrained("{name}")', "found = model.predict(graphs)"),
+        f'predictor = graphmamba.load_pretrained("{name}")',
+        "predictions = predictor.predict(graphs)  # a list of PyG graphs",
         *("```", ""),
-        "Node orders at evaluation follow the seed in the file and the number of each graph in its "
-        f"set. On a device like the one {where}, with the commit {where} and the data built from "
-        "the same files, `evaluate` therefore gives the test score above digit for digit; "
-        "elsewhere sums and Laplacian eigenvectors round differently.",
+        "Random node orders at evaluation follow the seed in the file and the index of each graph. "
+        f"On a device like the one {where}, with the commit {where} and the same data files, "
+        "`evaluate` therefore gives the test score above digit for digit; elsewhere, sums and "
+        "Laplacian eigenvectors are rounded differently.",
     ]
 
 
@@ -279,7 +275,7 @@ def _data(benchmark: str) -> list[str]:
 def _training(name: str, run: StoredRun) -> list[str]:
     is_shipped = name in config_names()
     changes = changed_entries(load_experiment(name), run.experiment) if is_shipped else []
-    config = f"the config `{name}` of the package" if is_shipped else "a config of its own"
+    config = f"preset `{name}`" if is_shipped else "a configuration of its own"
     changed = f", but for {'; '.join(changes)}" if changes else ""
     found, where = run.found, run.found.environment
     schedule = run.experiment.optim.schedule
@@ -291,12 +287,12 @@ def _training(name: str, run: StoredRun) -> list[str]:
     ended = "" if found.is_done else f", stopped by {found.stop_reason} before the last epoch"
     # only a CPU is described by its threads
     is_rounded = run.options.tf32 and where.get("threads") is None
-    rounded = ", products of matrices in TF32" if is_rounded else ""
+    rounded = ", matrix products in TF32" if is_rounded else ""
     known = ("graphmamba", "torch", "triton", "numba", "cuda", "python")
     versions = ", ".join(f"{key} {where[key]}" for key in known if where.get(key))
     used = f"{time_of(found.seconds)}, {bytes_of(found.peak_memory)} at most"
     return [
-        f"- By {config}{changed}; the header of the file holds all of it.",
+        f"- Configuration: {config}{changed}; all of it is in the header of the file.",
         f"- Training: {recipe}.",
         f"- Epochs: {run.epochs}{ended}.",
         f"- Precision: {run.options.precision}{rounded}.",

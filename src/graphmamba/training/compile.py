@@ -13,10 +13,11 @@ from graphmamba.nn.attention import Attention
 from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.performer import Performer
+from graphmamba.nn.spectral import SpectralFilter
 from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.experiment import Experiment, RunOptions
 
-PADDED = Attention, Performer, BigBird
+PADDED = Attention, Performer, BigBird, SpectralFilter
 LEAST_STEPS = 5_000
 """Planned steps from which compiling pays on a GPU: it takes about half a minute, and a compiled
 step of the paper's model is some 6 ms shorter than one that is captured alone."""
@@ -26,24 +27,33 @@ def decided(
     options: RunOptions, experiment: Experiment, store: GraphStore, team: ProcessGroup
 ) -> RunOptions:
     """Return the options with `compile` decided, once for a run and all that goes on with it."""
-    why_not = why_not_captured(options, team.device, team.world)
+    why_not = why_not_captured(options, team.device, team.world, store)
     if options.cuda_graph == "on" and why_not:
-        raise UserError(f"fast must be 'auto' or 'off', since a captured step {why_not}, got 'on'")
+        raise UserError(
+            f"cuda_graph must be 'auto' or 'off', since a captured step {why_not}, got 'on'"
+        )
     if options.compile != "auto":
         return options
     graphs = len(store.split_ids("train"))
     batch = experiment.train.batch_size * options.accumulate_grad_batches * team.world
     steps = experiment.train.epochs * -(-graphs // batch)
+    if store.is_transductive and graphs == 1:
+        steps *= experiment.train.steps_per_epoch
     pays = team.device.type == "cuda" and steps >= LEAST_STEPS
     return replace(options, compile="on" if pays else "off")
 
 
-def is_captured(options: RunOptions, device: torch.device, processes: int) -> bool:
+def is_captured(
+    options: RunOptions, device: torch.device, processes: int, store: GraphStore | None = None
+) -> bool:
     """Whether such a run has its step, and its evaluation, captured."""
-    return options.cuda_graph != "off" and why_not_captured(options, device, processes) is None
+    why_not = why_not_captured(options, device, processes, store)
+    return options.cuda_graph != "off" and why_not is None
 
 
-def why_not_captured(options: RunOptions, device: torch.device, processes: int) -> str | None:
+def why_not_captured(
+    options: RunOptions, device: torch.device, processes: int, store: GraphStore | None = None
+) -> str | None:
     """Say why such a run cannot have its step captured; None if it can."""
     if device.type != "cuda":
         return f"needs a GPU, and the run is on '{device.type}'"
@@ -51,6 +61,10 @@ def why_not_captured(options: RunOptions, device: torch.device, processes: int) 
         return "cannot wait for the other processes, as sync_batchnorm does"
     if find_spec("triton") is None:
         return "needs Triton, which is not installed"
+    if store is not None and store.is_streamed:
+        return "makes batches on the GPU, which has no room for the graphs"
+    if store is not None and store.is_transductive:
+        return "pads graphs, and where nodes or pairs are split it would pad the rows that count"
     return None
 
 
@@ -87,7 +101,8 @@ def compile_now(models: Sequence[GraphMamba], warm_up: Callable[[], None]) -> st
 
 
 def _parts(model: GraphMamba) -> list[nn.Module]:
-    return [model.backbone.encoder, *model.backbone.layers, model.head]
+    backbone = model.backbone
+    return [backbone.encoder, *backbone.layers, *backbone.virtual_nodes, model.head]
 
 
 def _undo(model: GraphMamba) -> None:

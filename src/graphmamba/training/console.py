@@ -32,6 +32,14 @@ METRIC_TITLES = {
     "macro_f1": "F1",
     "accuracy": "accuracy",
     "accuracy_sbm": "accuracy (mean of classes)",
+    "micro_f1": "F1 (micro)",
+    "weighted_f1": "F1 (weighted)",
+    "mcc": "MCC",
+    "roc_auc": "ROC-AUC",
+    "log_loss": "log-loss",
+    "rmse": "RMSE",
+    "r2": "R2",
+    "spearman": "Spearman",
     "mrr": "MRR",
 }
 
@@ -74,9 +82,10 @@ class Bars(Silent):
 
         self._start = start
         told = (
-            f"  {_graphs(start)} graphs · {start.parameters:,} parameters · {_device(start)} · "
+            f"  {_graphs(start)} · {start.parameters:,} parameters · {_device(start)} · "
             f"seed {start.options.seed} · {start.run_dir}\n"
             f"validation: {metric_title(start.metric)}"
+            + "".join(f"\n{note}" for note in start.notes)
         )
         # custom graphs and folders have names that may look like markup
         self._console.print(Text.assemble((start.experiment.dataset_info.title, "bold"), told))
@@ -167,11 +176,13 @@ class Lines(Silent):
         is_resumed = 0 < start.first_epoch < start.epochs
         at = f" (from epoch {start.first_epoch + 1})" if is_resumed else ""
         _write(
-            f"{start.experiment.dataset_info.title}: {_graphs(start)} graphs, "
+            f"{start.experiment.dataset_info.title}: {_graphs(start)}, "
             f"{start.parameters:,} parameters, {start.epochs} {epochs}{at} scored by "
             f"{metric_title(start.metric)}, {_device(start)}, seed {start.options.seed}, "
             f"to {start.run_dir}"
         )
+        for note in start.notes:
+            _write(note)
 
     def on_epoch(self, record: EpochRecord) -> None:
         """Write the loss, the score of validation, and how long the rest will take."""
@@ -198,7 +209,7 @@ def _write(line: str) -> None:
 
 
 def _graphs(start: StartRecord) -> str:
-    return " + ".join(f"{count:,}" for count in start.graphs.values())
+    return " + ".join(f"{count:,}" for count in start.graphs.values()) + f" {start.unit}"
 
 
 def _device(start: StartRecord) -> str:

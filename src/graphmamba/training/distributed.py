@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -182,16 +183,26 @@ def part_processes() -> None:
         distributed.destroy_process_group()
 
 
+ROOM = 0.5
+"""Share of a device's free memory that graphs, or one step on one graph, may take."""
+
+
 def move_store(store: GraphStore, device: torch.device) -> GraphStore:
-    """Put all graphs onto the device; a GPU that is too small for them is rejected."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        if store.nbytes > free:
-            raise UserError(
-                f"the graphs must fit onto the GPU: they take {store.nbytes:,} bytes, "
-                f"and {free:,} are free; train with device 'cpu', or on a larger one"
-            )
+    """Put all graphs onto the device; those that would fill a GPU stay, and their batches go."""
+    if device.type == "cuda" and store.nbytes > ROOM * free_memory(device):
+        return store.streamed(device)
     return store.to(device)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free: on the GPU, or for processes here."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    told = Path("/proc/meminfo")
+    if told.exists():
+        (line,) = (line for line in told.read_text().splitlines() if "MemAvailable" in line)
+        return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
 def process_group_of(fabric: Any) -> ProcessGroup:

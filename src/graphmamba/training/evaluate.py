@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -12,19 +12,21 @@ from torch_geometric.data import Batch
 
 from graphmamba.checks import check_least
 from graphmamba.data.batch import column, topology_of
-from graphmamba.data.catalog import Level, LossName
+from graphmamba.data.catalog import Level, LossName, MetricName
 from graphmamba.data.datasets.pcqm_contact import with_negatives
+from graphmamba.data.neighbours import SEEDS
 from graphmamba.data.sampler import Ids
+from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import PAIRS, GraphStore
-from graphmamba.data.tables import LINKS, boundaries
+from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, boundaries
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.random import draw_bits
 from graphmamba.training.cuda_graph import CapturedForward
 from graphmamba.training.distributed import ProcessGroup, rounded_products
 from graphmamba.training.experiment import Experiment, Precision
-from graphmamba.training.losses import LOSSES, Target, check_fits, target_of
-from graphmamba.training.metrics import METRICS
+from graphmamba.training.losses import Links, Objective, Target, check_fits, target_of
+from graphmamba.training.metrics import make_metrics
 
 
 def evaluate(
@@ -33,7 +35,8 @@ def evaluate(
     split: str | Ids,
     *,
     batch_size: int = 128,
-    loss: LossName | None = None,
+    loss: LossName | Objective | None = None,
+    metrics: Sequence[MetricName] = (),
     precision: Precision = "32-true",
     team: ProcessGroup | None = None,
     on_batch: Callable[[int, int], None] | None = None,
@@ -49,7 +52,9 @@ def evaluate(
         store: Graphs with the columns that the model reads.
         split: `train`, `validation` or `test`, or the graphs themselves.
         batch_size: Graphs at a time.
-        loss: Which of the losses that fit the task to report; None takes the task's own.
+        loss: Which of the losses that fit the task to report, or the objective that the model was
+            trained by, which knows the units of its outputs; None takes the task's own loss.
+        metrics: What to report beside the metric of the task.
         precision: `bf16-mixed` computes in bfloat16 what bears it.
         team: All processes; each takes every so many of the batches, the same ones as a single
             process would make.
@@ -62,10 +67,14 @@ def evaluate(
     ids = store.split_ids(split) if isinstance(split, str) else split
     if not len(ids):
         raise UserError(f"split must hold graphs, got none in '{split}'")
-    task, name = model.task, loss or model.task.loss
-    check_fits("loss", name, task)
-    metric, mean_loss = METRICS[task.metric](task), MeanLoss()
-    counts = labels_per_graph(store, task.level)
+    task = model.task
+    objective = loss if isinstance(loss, Objective) else Objective(loss or task.loss)
+    check_fits("loss", objective.loss, task)
+    objective = objective.to(store.device)
+    names = tuple(dict.fromkeys([task.metric, *metrics]))
+    collected, mean_loss = make_metrics(task, names), MeanLoss()
+    name_of_split = split if isinstance(split, str) else None
+    counts = labels_per_graph(store, task.level, name_of_split)
     batches = list(enumerate(ids.cpu().split(batch_size)))[team.rank :: team.world]
     is_mixed = precision == "bf16-mixed"
     with torch.no_grad(), evaluating(model):
@@ -73,19 +82,25 @@ def evaluate(
             if predict is not None:
                 prediction, target = predict(chosen)
             else:
-                graphs, target = labelled_batch(store, chosen, task.level, (number, int(chosen[0])))
+                counters = number, int(chosen[0])
+                graphs, target = labelled_batch(store, chosen, task.level, counters, name_of_split)
                 # as a step has it, for which compiled parts are made
                 with torch.autocast(
                     store.device.type, torch.bfloat16, is_mixed, cache_enabled=False
                 ):
-                    prediction = model(graphs).float()
-            metric.update(prediction, target)
-            mean_loss.update(LOSSES[name](prediction, target), int(counts[chosen].sum()))
+                    prediction = labelled_rows(model(graphs).float(), graphs)
+            for metric in collected:
+                metric.update(objective.in_units(prediction), target)
+            mean_loss.update(objective.reported(prediction, target), int(counts[chosen].sum()))
             if on_batch:
                 on_batch(done, len(batches))
-    metric.merge(team.gather(metric.state()))
+    found: dict[str, float] = {}
+    for metric in collected:
+        metric.merge(team.gather(metric.state()))
+        found |= metric.compute()
     mean_loss.merge(team.gather(mean_loss.state()))
-    return {"loss": mean_loss.compute(), **metric.compute()}
+    ordered = {name: found[name] for name in dict.fromkeys([*names, *found])}
+    return {"loss": mean_loss.compute(), **ordered}
 
 
 @contextmanager
@@ -139,7 +154,8 @@ class Scorer:
                 self.store,
                 split,
                 batch_size=self.experiment.train.batch_size,
-                loss=self.experiment.loss,
+                loss=self.experiment.objective(),
+                metrics=self.experiment.metrics,
                 precision=self.precision,
                 team=self.team,
                 on_batch=on_batch,
@@ -194,8 +210,18 @@ TABLES: dict[Level, str] = {"graph": "graphs", "node": "nodes", "link": PAIRS + 
 Counter = int | Int[Tensor, ""]
 
 
+ROWS = "labelled_rows"
+"""Column of a batch with the nodes that count, where others of its graphs are in other splits."""
+ROW_SPLITS: dict[Level, str] = {"node": NODE_SPLIT, "link": PAIR_SPLIT}
+"""Columns that say which split each labelled row is in, where splits share graphs."""
+
+
 def labelled_batch(
-    store: GraphStore, ids: Ids, level: Level, counters: Sequence[Counter]
+    store: GraphStore,
+    ids: Ids,
+    level: Level,
+    counters: Sequence[Counter],
+    split: str | None = None,
 ) -> tuple[Batch, Target]:
     """Graphs of a store, and what is right about them.
 
@@ -204,41 +230,93 @@ def labelled_batch(
         ids: Those of the batch.
         level: What is labelled.
         counters: What wrong pairs are drawn from, where the store knows right ones only.
+        split: Whose nodes or pairs count, where splits share graphs; None for all of them.
     """
     graphs = store.batch(ids, by_source=True)
-    return graphs, labels_of(graphs, level, counters)
+    return graphs, labels_of(graphs, level, counters, split)
 
 
-def labels_of(graphs: Batch, level: Level, counters: Sequence[Counter]) -> Target:
+def labels_of(
+    graphs: Batch, level: Level, counters: Sequence[Counter], split: str | None = None
+) -> Target:
     """Read off what is right about the graphs of a batch; wrong pairs are added to the batch."""
-    if level == "link" and column(graphs, "edge_label") is None:
-        stream = torch.zeros((), dtype=torch.int64, device=graphs.ptr.device)
-        for counter in counters:
-            stream = draw_bits(stream, counter)
-        real = column(graphs, "num_real_nodes")
-        pairs, label = with_negatives(graphs[LINKS], graphs.ptr, stream, real)
-        graphs[LINKS], graphs.edge_label = pairs, label
+    rows, number = column(graphs, SEEDS), column(graphs, ROW_SPLITS.get(level, ""))
+    if rows is None and number is not None and split is not None:
+        rows = (number == SPLITS[split]).nonzero().squeeze(1)
+    if level == "link":
+        if rows is not None:
+            graphs[LINKS], graphs.edge_label = graphs[LINKS][:, rows], graphs.edge_label[rows]
+        # pairs to learn are right ones where splits share a graph, and meet new wrong ones
+        if column(graphs, "edge_label") is None or (number is not None and split == "train"):
+            stream = torch.zeros((), dtype=torch.int64, device=graphs.ptr.device)
+            for counter in counters:
+                stream = draw_bits(stream, counter)
+            real = column(graphs, "num_real_nodes")
+            pairs, label = with_negatives(graphs[LINKS], graphs.ptr, stream, real)
+            if number is not None:
+                label = _without_edges(graphs.edge_index, pairs, label, graphs.num_nodes)
+            graphs[LINKS], graphs.edge_label = pairs, label
     topology = topology_of(graphs)
-    return target_of(graphs, level, topology.batch, topology.num_graphs)
+    target = target_of(graphs, level, topology.batch, topology.num_graphs)
+    if isinstance(target, Links) and number is not None:
+        return replace(target, known=graphs.edge_index)
+    if level != "node" or rows is None:
+        return target
+    graphs[ROWS] = rows
+    assert isinstance(target, Tensor)
+    return target[rows]
 
 
-def labels_per_graph(store: GraphStore, level: Level) -> Ids:
+def _without_edges(
+    edges: Int[Tensor, "2 edges"],
+    pairs: Int[Tensor, "2 pairs"],
+    label: Float[Tensor, " pairs"],
+    nodes: int,
+) -> Float[Tensor, " pairs"]:
+    """Leave wrong pairs out of account that are edges of the graph after all, or no pairs."""
+    is_edge = torch.isin(pairs[0] * nodes + pairs[1], edges[0] * nodes + edges[1])
+    return label.masked_fill((label == 0) & (is_edge | (pairs[0] == pairs[1])), torch.nan)
+
+
+def labelled_rows(prediction: Float[Tensor, "_ _"], graphs: Batch) -> Float[Tensor, "_ _"]:
+    """Predictions of the rows that count in a batch, as `labels_of` left them."""
+    rows = column(graphs, ROWS)
+    return prediction if rows is None else prediction[rows]
+
+
+def labels_per_graph(store: GraphStore, level: Level, split: str | None = None) -> Ids:
     """Labels of each graph, on the CPU: what losses divide by, and so what batches are weighed by.
 
     A class is one label, a row of targets as many as are known. Wrong pairs that are drawn do not
     count: each right one has as many, but for a few in graphs that have hardly any.
+
+    Args:
+        store: All graphs.
+        level: What is labelled.
+        split: Whose nodes or pairs count, where splits share graphs; None for all of them.
     """
+    if TABLES[level] not in store.tables:
+        raise UserError(f"graphs must have pairs '{LINKS}' to score links, got none")
     table, name = store.tables[TABLES[level]], "edge_label" if level == "link" else "y"
-    rows = torch.from_numpy(table.ptr).diff()
+    ptr = store.item_ptr(TABLES[level])
+    rows = ptr.diff()
     if name not in table.columns:
         if level == "link":
             return rows
         raise UserError(f"graphs must have labels '{name}' for each {level}, got none")
-    kept = table.columns[name]
-    is_known = ~kept.values.isnan() if kept.values.is_floating_point() else kept.values >= 0
+    kept, row_split = table.columns[name], ROW_SPLITS.get(level)
+    is_split = split is not None and row_split in table.columns
+    if len(rows) != len(table.ptr) - 1 and kept.is_constant:
+        kept = replace(kept, values=table.given(name), is_constant=False)
+    values = table.given(name) if is_split else kept.values
+    is_known = ~values.isnan() if values.is_floating_point() else values >= 0
     counts = is_known.long() if is_known.dim() == 1 else is_known.flatten(1).sum(dim=1)
-    if kept.is_constant:
+    if is_split:
+        assert split is not None
+        assert row_split is not None
+        counts = counts * (table.given(row_split) == SPLITS[split])
+    elif kept.is_constant:
         return counts.cpu() * rows
     # On the device but for the result: rows are many, graphs are few.
     ends = boundaries(counts)
-    return ends[torch.from_numpy(table.ptr).to(ends.device)].diff().cpu()
+    return ends[ptr.to(ends.device)].diff().cpu()

@@ -6,7 +6,7 @@ line that names the row.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -20,7 +20,7 @@ from graphmamba.checks import (
     check_seed,
     check_types,
 )
-from graphmamba.data.catalog import CATALOG, Benchmark, LossName
+from graphmamba.data.catalog import CATALOG, Benchmark, LossName, MetricName
 from graphmamba.data.custom.options import DataSource
 from graphmamba.data.datasets.sbm import Sizes
 from graphmamba.data.splits import SPLITS
@@ -29,7 +29,7 @@ from graphmamba.nn.config import EncoderConfig, ModelConfig
 from graphmamba.nn.heads import HeadConfig
 from graphmamba.nn.model import GraphMamba, check_parts_fit
 from graphmamba.parse import convert, parse, read_yaml, suggest
-from graphmamba.training.losses import check_fits
+from graphmamba.training.losses import Objective, check_fits, objective_of
 
 OptimizerName = Literal["adamw", "adam"]
 ScheduleName = Literal["cosine", "plateau", "constant"]
@@ -45,24 +45,24 @@ class OptimConfig:
     """Optimizer and schedule of the learning rate."""
 
     lr: float = 1e-3
-    """Highest learning rate."""
+    """Peak learning rate."""
     weight_decay: float = 0.0
-    """Pull of all parameters towards 0, biases and norms included."""
+    """Weight decay of all parameters, biases and norms included."""
     optimizer: OptimizerName = "adamw"
-    """`adamw` decays the weights themselves, `adam` through the gradient."""
+    """`adamw` (decoupled weight decay) or `adam` (weight decay in the gradient)."""
     max_grad_norm: float = 1.0
-    """Largest norm of the gradient of all parameters together; 0 does not clip."""
+    """Clip gradients to this total norm; 0 for no clipping."""
     schedule: ScheduleName = "cosine"
-    """`cosine`: linear warm-up over `warmup` epochs, then half a cosine down; `plateau`: times
-    `factor` where the validation loss has not improved for `patience` epochs; `constant`."""
+    """`cosine`: linear warm-up over `warmup` epochs, then cosine decay; `plateau`: multiply by
+    `factor` when the validation loss has not improved for `patience` epochs; `constant`."""
     warmup: int = 5
-    """Epochs of linear warm-up, for `cosine`."""
+    """Warm-up epochs, for `cosine`."""
     patience: int = 10
     """Epochs without a better validation loss, for `plateau`."""
     factor: float = 0.5
-    """What `plateau` multiplies the learning rate by."""
+    """Factor on the learning rate, for `plateau`."""
     min_lr: float = 1e-5
-    """Lowest learning rate of `plateau`."""
+    """Lowest learning rate, for `plateau`."""
 
     def __post_init__(self) -> None:
         check_types(self, "optim.")
@@ -80,25 +80,44 @@ class TrainConfig:
     """Batches, epochs and loss."""
 
     batch_size: int = 32
-    """Graphs per batch."""
+    """Graphs per batch, in each process; nodes per batch where neighbours are sampled."""
     epochs: int = 100
-    """Passes over the training set."""
+    """Number of epochs."""
+    steps_per_epoch: int = 5
+    """Full-batch steps per epoch on a single graph; with many graphs an epoch is one pass."""
+    neighbours: int | None = None
+    """Node classification on one graph: neighbours sampled per node, and half as many in the second
+    hop. 0 trains on the whole graph; null does so if it fits into half of the free memory, and else
+    samples 10 neighbours for batches of 512 nodes."""
     loss: LossName | None = None
-    """One of those that fit the labels; null takes the data set's own. Weighted losses balance the
-    classes of a batch: one whose labels are all the same teaches nothing."""
+    """Loss function, which must fit the targets; null takes that of the data set. Weighted losses
+    balance the classes within a batch: the loss of a batch with a single class is 0."""
+    metric: MetricName | None = None
+    """Metric that selects the best epoch, which must fit the targets; null takes that of the data
+    set."""
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    """Weight of each class in `cross_entropy` and `focal`; `balanced` is rows / (classes x rows of
+    the class) in the training split of custom graphs."""
+    positive_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    """Weight of positive labels per column of a multi-label task; `balanced` is negatives /
+    positives in the training split of custom graphs."""
+    label_smoothing: float = 0.0
+    """Label smoothing of `cross_entropy`."""
     ema_decay: float = 0.0
-    """Decay per step of the moving average of the weights, which is then what is scored, chosen and
-    kept in place of the weights themselves; 0 for none."""
+    """Decay per step of an exponential moving average of the weights, which is then scored and
+    saved in place of the weights; 0 for none."""
     recalibrate_batch_norm: int = 0
-    """Batches of training graphs from which BatchNorm statistics are computed before each epoch is
-    scored; 0 scores with the running statistics."""
+    """Recompute BatchNorm statistics from this many training batches before each evaluation; 0 uses
+    the running statistics."""
 
     def __post_init__(self) -> None:
         check_types(self, "train.")
-        for name in ("batch_size", "epochs"):
+        for name in ("batch_size", "epochs", "steps_per_epoch"):
             check_least(f"train.{name}", getattr(self, name), 1)
+        check_least("train.neighbours", self.neighbours or 0, 0)
         check_least("train.recalibrate_batch_norm", self.recalibrate_batch_norm, 0)
-        check_fraction("train.ema_decay", self.ema_decay)
+        for name in ("ema_decay", "label_smoothing"):
+            check_fraction(f"train.{name}", getattr(self, name))
 
 
 VERSION = 2
@@ -141,22 +160,22 @@ class Experiment:
     """Everything that makes one row of a table; machine, paths and seeds are not part of it."""
 
     version: int = VERSION
-    """Of the form that the experiment is written in."""
+    """Version of the file format."""
     dataset: str = "pattern"
-    """One of the ten benchmarks, by its name."""
+    """Benchmark data set; `graphmamba benchmarks` lists them."""
     split_sizes: Sizes | None = None
-    """Numbers of training, validation and test graphs, where the set is generated; null takes the
-    published ones."""
+    """Training, validation and test graphs to generate (CLUSTER, PATTERN); null for the published
+    numbers."""
     data: DataSource | None = None
-    """Your custom graphs in place of `dataset`."""
+    """Your graphs, in place of `dataset`; null for none."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    """From raw columns to rows."""
+    """From input features to embeddings."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The layers."""
     head: HeadConfig = field(default_factory=HeadConfig)
-    """From rows to predictions."""
+    """From node embeddings to predictions."""
     optim: OptimConfig = field(default_factory=OptimConfig)
-    """Optimizer and schedule of the learning rate."""
+    """Optimizer and learning-rate schedule."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """Batches, epochs and loss."""
 
@@ -176,7 +195,23 @@ class Experiment:
     @property
     def dataset_info(self) -> Benchmark:
         """The entry of the catalog, or what stands in its place for custom graphs."""
-        return CATALOG[self.dataset] if self.data is None else self.data.as_benchmark()
+        found = CATALOG[self.dataset] if self.data is None else self.data.as_benchmark()
+        metric, task = self.train.metric, found.task
+        if metric is None:
+            return found
+        fitting = dict.fromkeys([task.metric, *task.metrics])
+        check_choice(f"train.metric of {task.in_words}", metric, fitting)
+        return replace(found, task=replace(task, metric=metric))
+
+    @property
+    def metrics(self) -> tuple[MetricName, ...]:
+        """What is reported, that which the best epoch is chosen by first.
+
+        For custom graphs all that fit; for a benchmark its own.
+        """
+        task = self.dataset_info.task
+        others = (CATALOG[self.dataset].task.metric,) if self.data is None else task.metrics
+        return tuple(dict.fromkeys([task.metric, *others]))
 
     @property
     def loss(self) -> LossName:
@@ -185,9 +220,26 @@ class Experiment:
         return self.train.loss or self.dataset_info.task.loss
 
     def check_loss(self) -> None:
-        """Reject a loss that does not fit the data; custom graphs must have been read."""
+        """Reject what does not fit the labels: loss, its weights, or metric.
+
+        Custom graphs must have been read.
+        """
+        task = self.dataset_info.task
         if self.train.loss is not None:
-            check_fits("train.loss", self.train.loss, self.dataset_info.task)
+            check_fits("train.loss", self.train.loss, task)
+        self.objective()
+
+    def objective(self) -> Objective:
+        """What is minimised, and the units of the targets."""
+        train, data, task = self.train, self.data, self.dataset_info.task
+        return objective_of(
+            train.loss or task.loss,
+            task,
+            data.statistics if data else None,
+            train.class_weights,
+            train.positive_weights,
+            train.label_smoothing,
+        )
 
     def check_parts(self) -> None:
         """Reject an encoder that fits neither data nor layers; custom graphs are read before."""
@@ -247,34 +299,34 @@ class RunOptions:
     """One run: its seed, its machine, when it stops and what it writes."""
 
     seed: int = 0
-    """What weights, batches, node orders and dropout follow."""
+    """Random seed of weights, batches, node orders and dropout."""
     device: DeviceName = "auto"
-    """`auto` is a GPU where there is one."""
+    """`auto` uses a GPU if there is one."""
     devices: int = 1
-    """Processes on this machine, each with a device of its own."""
+    """Processes on this machine, each with a GPU (or the CPU)."""
     nodes: int = 1
-    """Machines."""
+    """Number of machines."""
     precision: Precision = "32-true"
-    """`bf16-mixed` computes in bfloat16 what bears it; weights stay in 32 bits."""
+    """`bf16-mixed`: mixed precision with bfloat16; weights stay in float32."""
     tf32: bool = True
-    """Whether matrix products on a GPU may round what they multiply to TF32."""
+    """Allow TF32 in matrix products on a GPU."""
     compile: CompileName = "auto"
-    """Whether torch.compile makes the model's forward and backward pass; `auto` does so on a GPU
-    for runs of 5,000 steps or more, which win the time back that it takes."""
+    """Use torch.compile; `auto` does on a GPU for runs of 5,000 steps or more, which win back the
+    time it takes."""
     cuda_graph: CudaGraphName = "auto"
-    """Whether the step is captured as CUDA graphs; `auto` does so on a GPU where it can be."""
+    """Capture training steps as CUDA graphs; `auto` does on a GPU where possible."""
     accumulate_grad_batches: int = 1
-    """Batches whose gradients make one step."""
+    """Batches whose gradients are accumulated for one optimizer step."""
     early_stopping: int = 0
-    """Epochs without a better validation score after which to stop; 0 never does."""
+    """Stop after this many epochs without a better validation score; 0 for never."""
     max_time: float = math.inf
-    """Seconds after which the run saves its state and stops."""
+    """Save a checkpoint and stop after this many seconds."""
     checkpoint_every: float = 300.0
-    """Seconds between two saved states."""
+    """Seconds between checkpoints."""
     sync_batchnorm: bool = False
-    """Whether BatchNorm looks at the batches of all processes together."""
+    """Synchronise BatchNorm statistics across processes."""
     loggers: tuple[LoggerName, ...] = ()
-    """Where numbers go beside `metrics.csv`."""
+    """Log to TensorBoard or Weights & Biases, in addition to `metrics.csv`."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -346,9 +398,9 @@ class RunConfig(NamedTuple):
     experiment: Experiment
     options: RunOptions
     seeds: tuple[int, ...]
-    """Of a series of runs; empty where there is one."""
+    """Seeds of a series of runs; empty for a single run."""
     folds: int = 0
-    """Of a series of runs with a fold each; 0 where there is none."""
+    """Folds of a cross-validation; 0 for none."""
 
 
 def parse_run_config(content: Mapping[str, object], where: str) -> RunConfig:

@@ -15,6 +15,7 @@ from graphmamba.checks import check_is
 from graphmamba.data.custom.networkx import Graphs, networkx_graphs
 from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.custom.pyg import list_of
+from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
@@ -34,7 +35,6 @@ from graphmamba.training.compile import compile_now, decided, is_captured
 from graphmamba.training.console import following
 from graphmamba.training.distributed import (
     ProcessGroup,
-    move_store,
     process_group_of,
     rounded_products,
     start_fabric,
@@ -48,7 +48,7 @@ from graphmamba.training.experiment import (
     RunOptions,
     load_experiment,
 )
-from graphmamba.training.graphs import identity_of, names_in, open_data, take_graphs
+from graphmamba.training.graphs import identity_of, in_parts, names_in, open_data, take_graphs
 from graphmamba.training.loop import Loop, forget_peak, peak_memory
 from graphmamba.training.predict import Predictions, write_predictions
 from graphmamba.training.predictor import load
@@ -65,6 +65,7 @@ from graphmamba.training.run_dir import (
 )
 from graphmamba.training.schedule import Schedule
 from graphmamba.training.step import CapturedStep, TrainStep
+from graphmamba.training.understood import understood
 from graphmamba.training.watch import NonFiniteCheck, StopSignals
 
 LABELLED = ("train", "validation")
@@ -80,7 +81,7 @@ def fit(
     resume: bool = False,
     *,
     data: DataOptions | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> RunResult:
     """Train, score every epoch, keep the best one.
 
@@ -95,10 +96,10 @@ def fit(
         reporter: Who follows the run; None for nobody.
         resume: Whether to go on with the run in `run_dir`.
         data: What the labels of `graphs` are, and how graphs that name no split are split.
-        progress: Whether to show it: bars on a terminal, a line an epoch elsewhere.
+        progress: Whether to show bars on a terminal, a line an epoch elsewhere.
 
     Example:
-        >>> fit("pattern", options=RunOptions(seed=1), progress=True)  # doctest: +SKIP
+        >>> fit("pattern", options=RunOptions(seed=1))  # doctest: +SKIP
         >>> fit("peptides-func", graphs, run_dir="runs/mine")  # doctest: +SKIP
     """
     options = options or RunOptions()
@@ -144,7 +145,7 @@ def fit_seeds(
     *,
     seeds: Sequence[int],
     data: DataOptions | None = None,
-    progress: bool = False,
+    progress: bool = True,
 ) -> SeedsResult:
     """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
 
@@ -356,8 +357,9 @@ def run_fit(
     experiment.check_loss()
     experiment.check_parts()
     team = process_group_of(fabric)
+    experiment, store = in_parts(experiment, store, team.device)
     options = decided(options, experiment, store, team)
-    fast = is_captured(options, team.device, team.world)
+    fast = is_captured(options, team.device, team.world, store)
     with (
         own_generators(options.seed),
         rounded_products(team.device, options.tf32),
@@ -372,7 +374,6 @@ def run_fit(
         optimizer = make_optimizer(model, experiment.optim, team.device, fast)
         # from here on dropout must differ from process to process
         seed_all(process_seed(options.seed, team.rank))
-        store = move_store(store, team.device)
         state = make_state(experiment, options, model, optimizer, store, team)
         if is_resumed:
             state.load(run_dir.state)
@@ -421,7 +422,7 @@ def check_run_dir(run_dir: Path | str | None, resume: bool) -> None:
 
 def _check_splits(experiment: Experiment, store: GraphStore) -> None:
     """Reject what could be trained on but not scored, before an epoch is lost on it."""
-    labels = labels_per_graph(store, experiment.dataset_info.task.level)
+    level = experiment.dataset_info.task.level
     own = experiment.data
     shares = (
         f"; data.split_ratios {own.split_ratios} share out graphs that name no split" if own else ""
@@ -433,7 +434,7 @@ def _check_splits(experiment: Experiment, store: GraphStore) -> None:
                 f"{split} must hold graphs, and all {len(store)} are in other splits{shares}"
             )
         # a test set may keep its labels to itself: its score is no number then
-        if split in LABELLED and not labels[ids].any():
+        if split in LABELLED and not labels_per_graph(store, level, split)[ids].any():
             raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")
 
 
@@ -459,7 +460,9 @@ def _compile(state: RunState, step: TrainStep) -> None:
     if why_not is None:
         return
     if state.options.cuda_graph == "on":
-        raise UserError(f"fast must be 'auto' or 'off', since torch.compile failed: {why_not}")
+        raise UserError(
+            f"cuda_graph must be 'auto' or 'off', since torch.compile failed: {why_not}"
+        )
     warnings.warn(f"torch.compile failed, and the run goes on without: {why_not}", stacklevel=2)
 
 
@@ -492,11 +495,31 @@ def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
         device=str(state.team.device),
         processes=state.team.world,
         parameters=_parameters(state.model),
-        graphs={split: len(store.split_ids(split)) for split in SPLITS},
+        graphs={split: store.split_size(split) for split in SPLITS},
+        unit=f"{state.model.task.level}s" if store.is_transductive else "graphs",
+        notes=(*understood(state.experiment, store), *_notes(store)),
         epochs=state.experiment.train.epochs,
         steps=len(state.sampler),
         first_epoch=state.progress.epoch,
     )
+
+
+def _notes(store: GraphStore) -> tuple[str, ...]:
+    """What was decided about the graphs, in words."""
+    notes = []
+    if store.is_transductive:
+        notes.append(f"splits of one graph: {store.source}")
+    if isinstance(store, NeighbourStore):
+        told = " and ".join(map(str, store.fanouts.tolist()))
+        notes.append(
+            f"batches of nodes with {told} neighbours (train.neighbours), since the whole graph "
+            "may not fit into memory; scores are made alike"
+        )
+    elif store.is_streamed:
+        notes.append(
+            f"the graphs take {store.nbytes:,} bytes, too many for the GPU: batches are sent to it"
+        )
+    return tuple(notes)
 
 
 def _result(state: RunState, run_dir: RunDir, stop_reason: StopReason) -> RunResult:
@@ -568,9 +591,12 @@ def make_state(
     team: ProcessGroup,
 ) -> RunState:
     """Put together what is saved, at the beginning of the first epoch."""
+    ids, size = store.split_ids("train"), experiment.train.batch_size
+    if store.is_transductive and len(ids) == 1:
+        ids, size = ids.repeat(experiment.train.steps_per_epoch), 1
     sampler = BatchSampler(
-        store.split_ids("train"),
-        experiment.train.batch_size * options.accumulate_grad_batches,
+        ids,
+        size * options.accumulate_grad_batches,
         options.seed,
         rank=team.rank,
         world=team.world,

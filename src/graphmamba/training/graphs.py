@@ -4,16 +4,24 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from graphmamba.checks import check_is
+from graphmamba.data.catalog import Level
+from graphmamba.data.custom.labels import label_statistics
 from graphmamba.data.custom.networkx import Graphs
 from graphmamba.data.custom.open import Unlabelled, open_custom, read_graphs, read_unlabelled
 from graphmamba.data.custom.options import DataOptions, DataSource
 from graphmamba.data.datasets.sources import open_with_columns
+from graphmamba.data.neighbours import NeighbourStore
+from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import LINKS
+from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT
 from graphmamba.data.transforms.precompute import add_precomputed
 from graphmamba.errors import UserError
 from graphmamba.nn.model import columns_read
+from graphmamba.training.distributed import ROOM, free_memory, move_store
 from graphmamba.training.experiment import Experiment
 
 
@@ -46,8 +54,8 @@ def open_data(
     options = experiment.data.options
     found = open_custom(experiment.data.path, options, data_dir, draws_split=draws_split)
     found = found.with_columns(asked)
-    data = experiment.data.described(found.features, found.task, found.names)
-    experiment = replace(experiment, data=data)
+    data = experiment.data.described(found.features, found.task, found.class_names)
+    experiment = with_statistics(replace(experiment, data=data), found.store)
     experiment.check_loss()
     return experiment, found.store
 
@@ -61,22 +69,24 @@ def take_graphs(
 
     Args:
         graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, labels `y`, and perhaps their
-            part as a word in `split`; in a list, a data set of PyG, a `DataLoader` or a `Batch`. Or
-            graphs of networkx, whose attributes are features.
+            part as a word in `split`, or masks of their nodes; in a list, a data set of PyG, a
+            `DataLoader` or a `Batch`, or one graph by itself. Or graphs of networkx, whose
+            attributes are features.
         experiment: Model and training; None for Graph-Mamba with its defaults.
-        options: What labels are, and how graphs that name no part are split; None reads it off
-            the graphs.
+        options: What labels are, and how graphs or nodes that name no part are split; None reads it
+            off the graphs.
     """
     experiment, options = experiment or Experiment(), options or DataOptions()
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     check_is("options", options, DataOptions)
     found = read_graphs(graphs, options)
-    data = DataSource.of(options).described(found.features, found.task, found.names)
+    data = DataSource.of(options).described(found.features, found.task, found.class_names)
     data = replace(data, columns=found.feature_names)
     experiment = replace(experiment, data=data, split_sizes=None)
+    experiment = with_statistics(experiment, GraphStore(found.columns))
     experiment.check_loss()
-    columns = add_precomputed(found.columns, columns_read(experiment.model, experiment.encoder))
-    return experiment, GraphStore(columns)
+    asked = columns_read(experiment.model, experiment.encoder)
+    return experiment, GraphStore(add_precomputed(found.columns, asked))
 
 
 def names_in(experiment: Experiment) -> Unlabelled | None:
@@ -85,7 +95,73 @@ def names_in(experiment: Experiment) -> Unlabelled | None:
     return read_unlabelled(own.path, own.options.undrawn) if own is not None and own.path else None
 
 
-READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y"}
+def with_statistics(experiment: Experiment, store: GraphStore) -> Experiment:
+    """Tell an experiment what the training labels of custom graphs are like, where it is known."""
+    data = experiment.data
+    if data is None or data.labels is None or data.labels.level == "link":
+        return experiment
+    table = store.tables[f"{data.labels.level}s"]
+    if store.split is None and NODE_SPLIT not in table.columns:
+        return experiment
+    y = labels_in(store, data.labels.level, "train")
+    found = label_statistics(y, data.labels, standardizes=data.standardize_targets)
+    return replace(experiment, data=replace(data, statistics=found))
+
+
+def labels_in(store: GraphStore, level: Level, split: str) -> Tensor:
+    """Labels of the graphs or nodes of a split, on the CPU."""
+    table = store.tables[f"{level}s"]
+    if NODE_SPLIT in table.columns:
+        is_in = table.given(NODE_SPLIT).cpu() == SPLITS[split]
+    else:
+        chosen = torch.zeros(len(store), dtype=torch.bool)
+        chosen[store.split_ids(split).cpu()] = True
+        is_in = chosen.repeat_interleave(torch.from_numpy(table.ptr).diff())
+    return table.given("y").cpu()[is_in]
+
+
+PER_NODE, PER_EDGE = 40, 4
+"""Numbers of each channel and layer that a step on a whole graph keeps, measured on the CPU."""
+DRAWN = 10, 512
+"""Neighbours of a node, and nodes of a batch, where a graph does not fit."""
+
+
+def in_parts(
+    experiment: Experiment, store: GraphStore, device: torch.device
+) -> tuple[Experiment, GraphStore]:
+    """Learn one graph whole if a step on it fits into memory, else by neighbours of its nodes.
+
+    Args:
+        experiment: Says by `train.neighbours` if that is to be decided.
+        store: Graphs on the CPU.
+        device: Where they are learned.
+
+    Returns:
+        The experiment with what was decided, and the graphs, on the device or sent to it.
+    """
+    train, level = experiment.train, experiment.dataset_info.task.level
+    is_one = len(store) == 1 and level == "node" and store.is_transductive
+    if train.neighbours is None and is_one:
+        nodes, edges = (int(store.tables[kind].ptr[-1]) for kind in ("nodes", "edges"))
+        model = experiment.model
+        numbers = model.channels * model.layers * (PER_NODE * nodes + PER_EDGE * edges)
+        if 4 * numbers > ROOM * free_memory(device):
+            drawn, size = DRAWN
+            train = replace(train, neighbours=drawn, batch_size=size)
+        else:
+            train = replace(train, neighbours=0)
+        experiment = replace(experiment, train=train)
+    if train.neighbours and not is_one:
+        raise UserError(
+            f"train.neighbours must be null or 0 where no nodes of one graph are learned, "
+            f"got {train.neighbours}"
+        )
+    if train.neighbours:
+        return experiment, NeighbourStore(store.to("cpu"), train.neighbours, device)
+    return experiment, move_store(store, device)
+
+
+READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y", NODE_SPLIT, PAIR_SPLIT}
 """Columns that come from files; others are computed of these."""
 
 

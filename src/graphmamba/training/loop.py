@@ -54,7 +54,7 @@ class Loop:
             state.team,
         )
         self._statistics = self._fresh_statistics()
-        self._labels = labels_per_graph(self.store, state.model.task.level)
+        self._labels = labels_per_graph(self.store, state.model.task.level, "train")
         self._earlier = state.progress.seconds
 
     def _fresh_statistics(self) -> BatchNormRecalibration | None:
@@ -144,7 +144,9 @@ class Loop:
         validation, test = self._scores("validation"), self._scores("test")
         self.check_folder_stays()
         if state.team.is_first:
-            self.watch.saw_scores(progress.epoch, train_loss, validation)
+            # others may have no number where a split is small
+            chosen = {name: validation[name] for name in ("loss", state.model.task.metric)}
+            self.watch.saw_scores(progress.epoch, train_loss, chosen)
         is_best = self._choose(train_loss, validation, test)
         state.schedule.observe(validation["loss"])
         record = EpochRecord(

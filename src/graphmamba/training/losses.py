@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -10,6 +12,7 @@ from torch.nn import functional
 from torch_geometric.data import Data
 
 from graphmamba.data.catalog import Level, LossName, Task
+from graphmamba.data.custom.labels import LabelStatistics
 from graphmamba.errors import UserError
 from graphmamba.nn.heads import pair_scores
 
@@ -24,6 +27,8 @@ class Links:
     batch: Int[Tensor, " nodes"]
     """Graph of each node, ascending."""
     num_graphs: int
+    known: Int[Tensor, "2 edges"] | None = None
+    """Edges that the model sees, in one graph whose other edges are asked for: no competitors."""
 
 
 Target = Int[Tensor, " rows"] | Float[Tensor, "rows outputs"] | Links
@@ -40,27 +45,100 @@ Scalar = Float[Tensor, ""]
 
 
 def binary_cross_entropy(
-    logits: Float[Tensor, "rows outputs"], label: Float[Tensor, "rows outputs"]
+    logits: Float[Tensor, "rows outputs"],
+    label: Float[Tensor, "rows outputs"],
+    weights: Float[Tensor, " outputs"] | None = None,
 ) -> Scalar:
-    """Mean over all labelled entries; each column is a yes-or-no question of its own."""
+    """Mean over all labelled entries; each column is a yes-or-no question of its own.
+
+    -w y log p - (1 - y) log(1 - p), with a weight w of the positive answers of each column.
+    """
     _check_alike(logits, label)
     is_labelled = ~torch.isnan(label)
     losses = functional.binary_cross_entropy_with_logits(
-        logits, label.masked_fill(~is_labelled, 0.0), reduction="none"
+        logits, label.masked_fill(~is_labelled, 0.0), reduction="none", pos_weight=weights
     )
     return _mean(losses, is_labelled)
 
 
 def l1(prediction: Float[Tensor, "rows outputs"], target: Float[Tensor, "rows outputs"]) -> Scalar:
     """Mean absolute error over all entries with a target."""
+    errors, is_labelled = _errors(prediction, target)
+    return _mean(errors.abs(), is_labelled)
+
+
+def mse(prediction: Float[Tensor, "rows outputs"], target: Float[Tensor, "rows outputs"]) -> Scalar:
+    """Mean squared error over all entries with a target."""
+    errors, is_labelled = _errors(prediction, target)
+    return _mean(errors.square(), is_labelled)
+
+
+def huber(
+    prediction: Float[Tensor, "rows outputs"],
+    target: Float[Tensor, "rows outputs"],
+    delta: float | Float[Tensor, " outputs"] = 1.0,
+) -> Scalar:
+    """e^2 / 2 of errors up to delta, delta (|e| - delta / 2) beyond; mean over known entries."""
+    errors, is_labelled = _errors(prediction, target)
+    near = errors.abs().clamp(max=delta)
+    return _mean(near * (errors.abs() - 0.5 * near), is_labelled)
+
+
+def _errors(
+    prediction: Float[Tensor, "rows outputs"], target: Float[Tensor, "rows outputs"]
+) -> tuple[Float[Tensor, "rows outputs"], Tensor]:
+    """What predictions differ by, and where there is a target."""
     _check_alike(prediction, target)
     is_labelled = ~torch.isnan(target)
-    return _mean((prediction - target.masked_fill(~is_labelled, 0.0)).abs(), is_labelled)
+    return prediction - target.masked_fill(~is_labelled, 0.0), is_labelled
 
 
-def cross_entropy(logits: Float[Tensor, "rows classes"], label: Int[Tensor, " rows"]) -> Scalar:
-    """Mean over all labelled rows."""
-    return _mean(_cross_entropies(logits, label), label >= 0)
+def cross_entropy(
+    logits: Float[Tensor, "rows classes"],
+    label: Int[Tensor, " rows"],
+    weights: Float[Tensor, " classes"] | None = None,
+    smoothing: float = 0.0,
+) -> Scalar:
+    """Mean over all labelled rows of -sum_k w_k q_k log p_k.
+
+    q has 1 - smoothing + smoothing / K at the label and smoothing / K at the K - 1 others. Unlike
+    torch's the sum is divided by the rows, not by their weights, so that batches add up.
+    """
+    losses = functional.cross_entropy(
+        logits,
+        label.clamp_min(0),
+        weight=weights,
+        reduction="none",
+        label_smoothing=smoothing,
+    )
+    return _mean(losses, label >= 0)
+
+
+FOCUS = 2.0
+"""Power gamma of the focal loss, as published."""
+
+
+def focal(
+    logits: Float[Tensor, "rows outputs"],
+    label: Int[Tensor, " rows"] | Float[Tensor, "rows outputs"],
+    weights: Float[Tensor, " outputs"] | None = None,
+) -> Scalar:
+    """Mean of -w (1 - p)^gamma log p, p the probability of what is right (gamma = 2).
+
+    Classes as integers, or yes-or-no answers as floats, where w weighs the positive ones. From
+    "Focal Loss for Dense Object Detection", https://arxiv.org/abs/1708.02002.
+    """
+    if label.is_floating_point():
+        _check_alike(logits, label)
+        is_labelled = ~torch.isnan(label)
+        known = label.masked_fill(~is_labelled, 0.0)
+        log_p = functional.logsigmoid(logits * (2.0 * known - 1.0))
+        weight: Tensor | float = 1.0 if weights is None else 1.0 + (weights - 1.0) * known
+    else:
+        is_labelled, known = label >= 0, label.clamp_min(0)
+        log_p = logits.log_softmax(dim=1).gather(1, known[:, None])[:, 0]
+        weight = 1.0 if weights is None else weights[known]
+    return _mean(-weight * (-log_p.expm1()) ** FOCUS * log_p, is_labelled)
 
 
 def weighted_cross_entropy(
@@ -97,33 +175,133 @@ def link_l1(embeddings: Float[Tensor, "nodes channels"], links: Links) -> Scalar
 
 
 LOSSES: dict[LossName, Callable[..., Scalar]] = {
-    "binary_cross_entropy": binary_cross_entropy,
-    "l1": l1,
     "cross_entropy": cross_entropy,
+    "binary_cross_entropy": binary_cross_entropy,
+    "focal": focal,
+    "l1": l1,
+    "mse": mse,
+    "huber": huber,
     "weighted_cross_entropy": weighted_cross_entropy,
     "weighted_binary_cross_entropy": weighted_binary_cross_entropy,
     "link_cross_entropy": link_cross_entropy,
     "link_l1": link_l1,
 }
-ALIKE: tuple[tuple[LossName, ...], ...] = (
-    ("binary_cross_entropy",),
-    ("l1",),
-    ("cross_entropy", "weighted_cross_entropy"),
-    ("weighted_binary_cross_entropy",),
-    ("link_cross_entropy", "link_l1"),
-)
-"""Losses that read the same predictions and labels, so that one can take another's place."""
 
 
 def check_fits(argument: str, loss: LossName, task: Task) -> None:
     """Reject a loss that cannot read the labels of a task, or reads them as something else."""
-    fitting = next(losses for losses in ALIKE if task.loss in losses)
-    if loss not in fitting:
-        listed = " or ".join(repr(name) for name in fitting)
+    if loss not in task.losses:
+        listed = " or ".join(repr(name) for name in task.losses)
+        raise UserError(f"{argument} must be {listed} for {task.in_words}, got {loss!r}")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised: a loss with its weights, and the units that outputs are in.
+
+    Outputs stand for targets that are standardised by the training split, (y - mean) / std, where
+    these are given. Losses are reported in the user's own units.
+    """
+
+    loss: LossName
+    weights: Float[Tensor, " outputs"] | None = None
+    """Of each class, or of the positive answers of each column."""
+    smoothing: float = 0.0
+    """Share of each label that is spread over all classes."""
+    mean: Float[Tensor, " outputs"] | None = None
+    std: Float[Tensor, " outputs"] | None = None
+
+    def __call__(self, output: Tensor, target: Any) -> Scalar:
+        """The loss to take the gradient of."""
+        if self.mean is not None and self.std is not None:
+            target = (target - self.mean) / self.std
+        return self._function()(output, target)
+
+    def reported(self, output: Tensor, target: Any) -> Scalar:
+        """The same loss in the units of the targets: absolute errors, or their squares."""
+        if self.loss == "huber" and self.std is not None:
+            return huber(self.in_units(output), target, delta=self.std)
+        return self._function()(self.in_units(output), target)
+
+    def in_units(self, output: Tensor) -> Tensor:
+        """Outputs in the units of the targets."""
+        if self.mean is None or self.std is None:
+            return output
+        return output * self.std + self.mean
+
+    def to(self, device: torch.device) -> "Objective":
+        """The same with its tensors on a device."""
+        moved = [None if each is None else each.to(device) for each in self._tensors]
+        return Objective(self.loss, moved[0], self.smoothing, moved[1], moved[2])
+
+    @property
+    def is_standardized(self) -> bool:
+        """Whether outputs have other units than the targets."""
+        return self.mean is not None
+
+    @property
+    def _tensors(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        return self.weights, self.mean, self.std
+
+    def _function(self) -> Callable[..., Scalar]:
+        given = {"weights": self.weights, "smoothing": self.smoothing or None}
+        return partial(LOSSES[self.loss], **{k: v for k, v in given.items() if v is not None})
+
+
+Weights = Literal["balanced"] | tuple[float, ...] | None
+"""What a user says about the weights of classes or answers."""
+
+
+def objective_of(
+    loss: LossName,
+    task: Task,
+    statistics: LabelStatistics | None = None,
+    class_weights: Weights = None,
+    positive_weights: Weights = None,
+    smoothing: float = 0.0,
+) -> Objective:
+    """Make the objective of a task; weights that its loss does not read are rejected.
+
+    Args:
+        loss: One that fits the task.
+        task: What is predicted.
+        statistics: Of the training labels of custom graphs.
+        class_weights: Of each class.
+        positive_weights: Of the positive answers of each column.
+        smoothing: Share of each label that is spread over all classes.
+    """
+    if smoothing and loss != "cross_entropy":
         raise UserError(
-            f"{argument} must be {listed} for a {task.level} task with labels of this kind, "
-            f"got {loss!r}"
+            f"train.label_smoothing is read by 'cross_entropy' alone, got {smoothing} for {loss!r}"
         )
+    answers = task.outputs if task.kind == "multi-label" else 0
+    wanted: tuple[float, ...] | None = None
+    for name, given, what, base, count in (
+        ("class_weights", class_weights, "classes", "cross_entropy", task.classes),
+        ("positive_weights", positive_weights, "answers", "binary_cross_entropy", answers),
+    ):
+        if given is None:
+            continue
+        if loss not in (base, "focal") or not count:
+            raise UserError(
+                f"train.{name} is read for {what} with {base!r} or 'focal' alone, got {given!r} "
+                f"for {task.in_words} with {loss!r}"
+            )
+        if given == "balanced":
+            if statistics is None or not statistics.counts:
+                raise UserError(
+                    f"train.{name} must be numbers for a benchmark: 'balanced' is for custom graphs"
+                )
+            wanted = statistics.class_weights if task.classes else statistics.positive_weights
+        elif len(given) != count or min(given) < 0 or not 0 < sum(given) < float("inf"):
+            raise UserError(f"train.{name} must be {count} numbers of at least 0, got {given}")
+        else:
+            wanted = given
+    weights = None if wanted is None else torch.tensor(wanted, dtype=torch.float32)
+    if statistics is None or not statistics.std:
+        return Objective(loss, weights, smoothing)
+    mean, std = (torch.tensor(each) for each in (statistics.mean, statistics.std))
+    return Objective(loss, weights, smoothing, mean, std)
 
 
 def balanced_weights(

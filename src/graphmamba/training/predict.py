@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -15,7 +14,8 @@ from torch_geometric.data import Batch
 from graphmamba.atomic import atomic_write
 from graphmamba.checks import check_least
 from graphmamba.data.batch import column
-from graphmamba.data.catalog import LossName, Task
+from graphmamba.data.catalog import LossName, PredictionKind, Task
+from graphmamba.data.neighbours import SEEDS, NeighbourStore
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
@@ -25,8 +25,7 @@ from graphmamba.nn.heads import pair_scores
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.random import draw_bits
 from graphmamba.training.evaluate import evaluating
-
-PredictionKind = Literal["classes", "multi-label", "regression", "link"]
+from graphmamba.training.losses import Objective
 
 
 @dataclass(frozen=True)
@@ -35,21 +34,21 @@ class Predictions:
 
     kind: PredictionKind
     names: tuple[str, ...]
-    """Classes, or what each column says."""
+    """Names of the columns: classes, labels or targets."""
     graph: Int[Tensor, " rows"]
-    """Number of the graph that a row belongs to."""
+    """Index of the graph of each row."""
     node: Int[Tensor, " rows"] | None
-    """Number of the node within its graph; None where graphs or pairs are predicted."""
+    """Index of the node in its graph; None for predictions of graphs or pairs."""
     pair: Int[Tensor, "rows 2"] | None
-    """Both nodes within their graph; None where graphs or nodes are predicted."""
+    """Indices of both nodes in their graph; None for predictions of graphs or nodes."""
     outputs: Float[Tensor, "rows columns"]
-    """Probabilities of classes and answers, or the predicted numbers themselves."""
+    """Probabilities of classes or labels, predicted values, or scores of pairs."""
     std: Float[Tensor, "rows columns"] | None
-    """Standard deviation of each value over random node orders; None where a model has none."""
+    """Standard deviation of outputs over random node orders; None for models without them."""
 
     @property
     def classes(self) -> Int[Tensor, " rows"]:
-        """The most probable class of each row; -1 for no number. Only classes have one."""
+        """Index of the most probable class of each row; -1 where outputs are NaN."""
         if self.kind != "classes":
             raise UserError(
                 f"kind must be 'classes' for one class per row, got {self.kind!r}: see outputs"
@@ -58,12 +57,12 @@ class Predictions:
 
     @property
     def labels(self) -> list[str]:
-        """The name of the most probable class of each row, likewise; empty for no number."""
+        """Name of the most probable class of each row; empty where outputs are NaN."""
         return [self.names[number] if number >= 0 else "" for number in self.classes.tolist()]
 
     @property
     def probabilities(self) -> Float[Tensor, "rows columns"]:
-        """The outputs of classes and of yes-or-no answers; numbers have none."""
+        """Probabilities of classes or labels; regression and links have none."""
         if self.kind not in ("classes", "multi-label"):
             raise UserError(
                 f"kind must be 'classes' or 'multi-label', got {self.kind!r}: see outputs"
@@ -96,15 +95,6 @@ class Predictions:
         return cls(kind=first.kind, names=first.names, **columns)  # type: ignore[arg-type]
 
 
-def kind_of(task: Task) -> PredictionKind:
-    """What the rows of a task are."""
-    if task.level == "link":
-        return "link"
-    if task.classes:
-        return "classes"
-    return "multi-label" if task.metric == "average_precision" else "regression"
-
-
 def names_of(task: Task, given: tuple[str, ...] = ()) -> tuple[str, ...]:
     """What the columns are called; numbers where nobody has named them."""
     if task.level == "link":
@@ -131,6 +121,8 @@ def values_of(
     return output
 
 
+NODES = 512
+"""Nodes of a batch where neighbours are drawn."""
 BUDGET = 200_000
 """Nodes and edges of a batch: some hundred megabytes at the widths of the paper."""
 
@@ -151,7 +143,7 @@ def stream_predictions(
     store: GraphStore,
     ids: Int[Tensor, " graphs"] | None = None,
     *,
-    loss: LossName | None = None,
+    objective: Objective | None = None,
     names: tuple[str, ...] = (),
     has_std: bool = True,
     budget: int = BUDGET,
@@ -165,7 +157,8 @@ def stream_predictions(
         model: A trained model.
         store: Graphs with the columns that it reads.
         ids: Which of them; None for all.
-        loss: What it was trained by; None for the task's own.
+        objective: What it was trained by, which knows the units of its outputs; None for the
+            task's own loss.
         names: Classes or label columns.
         has_std: Whether to make the further passes that the std needs.
         budget: Nodes and edges of a batch; a larger graph has a batch of its own.
@@ -175,19 +168,34 @@ def stream_predictions(
     if not len(ids):
         return
     task, device = model.task, next(model.parameters()).device
-    kind, columns = kind_of(task), names_of(task, names)
+    kind, columns = task.kind, names_of(task, names)
+    objective = (objective or Objective(task.loss)).to(device)
     single = single_order(model) if has_std else None
 
     def predict(chosen: Int[Tensor, " graphs"]) -> Predictions:
         graphs = store.batch(chosen, by_source=True).to(device)
         rows = _rows(graphs, chosen, task.level)
         first, *others = (
-            values_of(output, kind, loss or task.loss).double().cpu()
+            values_of(objective.in_units(output), kind, objective.loss).double().cpu()
             for output in _outputs(model, single, graphs, rows)
         )
         return Predictions(kind, columns, rows.graph, rows.node, rows.pair, first, _std(others))
 
+    def predict_nodes(chosen: Int[Tensor, " nodes"]) -> Predictions:
+        graphs = store.batch(chosen, by_source=True).to(device)
+        rows = Rows(torch.zeros_like(chosen), node=chosen)
+        first, *others = (
+            values_of(objective.in_units(output[graphs[SEEDS]]), kind, objective.loss)
+            .double()
+            .cpu()
+            for output in _outputs(model, single, graphs, rows)
+        )
+        return Predictions(kind, columns, rows.graph, chosen, None, first, _std(others))
+
     with evaluating(model):
+        if isinstance(store, NeighbourStore):
+            yield from map(predict_nodes, ids.split(NODES))
+            return
         for chosen in BatchSampler(ids, is_shuffled=False, costs=_costs(store)[ids], budget=budget):
             yield from _in_pieces(predict, chosen)
 
@@ -273,8 +281,18 @@ def _rows(graphs: Batch, chosen: Int[Tensor, " graphs"], level: str) -> Rows:
     )
 
 
+MOST_PAIRS = 20_000_000
+"""Pairs that are scored where nobody names them: those of some 6,000 nodes."""
+
+
 def _all_pairs(ptr: Int[Tensor, " boundaries"]) -> Int[Tensor, "2 pairs"]:
     """Each two nodes of each graph once, where nobody says which pairs matter."""
+    sizes = ptr.diff()
+    if int((sizes * (sizes - 1) // 2).sum()) > MOST_PAIRS:
+        raise UserError(
+            f"graphs must name the pairs to score where there are more than {MOST_PAIRS:,} (by "
+            f"{LINKS} or pairs.csv), got none for a graph of {int(sizes.max()):,} nodes"
+        )
     parts = [
         torch.triu_indices(end - begin, end - begin, offset=1) + begin
         for begin, end in zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True)

@@ -14,6 +14,7 @@ from graphmamba.checks import check_is
 from graphmamba.data.custom.networkx import Graphs, convert, networkx_graphs
 from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.datasets.sources import SOURCES
+from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.data.transforms.degree_profile import DEGREE_PROFILE_COLUMNS, degree_profiles
@@ -25,6 +26,7 @@ from graphmamba.parse import suggest
 from graphmamba.training.compile import compile_parts, is_captured
 from graphmamba.training.evaluate import Scorer
 from graphmamba.training.experiment import Experiment, Precision, RunOptions
+from graphmamba.training.graphs import in_parts
 from graphmamba.training.predict import BUDGET, Predictions, stream_predictions
 from graphmamba.training.results import Scores
 from graphmamba.training.run_dir import RunDir
@@ -73,13 +75,13 @@ class Predictor:
         has_std: bool = True,
         budget: int = BUDGET,
     ) -> Predictions:
-        """Predict all graphs; random node orders follow the place of each among them.
+        """Predict all graphs; random node orders depend on the index of each graph.
 
         Args:
             graphs: Graphs of PyG, in a list, a `DataLoader` or a `Batch`, or a store; columns that
                 the model computes from edges, such as Laplacian positions, are added here.
-            has_std: Whether to say how much the values differ between random node orders.
-            budget: Nodes and edges that go through the model at once.
+            has_std: Compute the standard deviation of outputs over random node orders.
+            budget: Most nodes and edges per batch.
         """
         parts = list(self.stream(graphs, has_std=has_std, budget=budget))
         if not parts:
@@ -103,11 +105,16 @@ class Predictor:
             budget: As in `predict`.
         """
         store = graphs if isinstance(graphs, GraphStore) else self._store_of(graphs)
+        store = with_read_columns(store, self.model, has_profiles=self._has_profiles)
+        drawn = self.experiment.train.neighbours
+        if drawn and len(store) == 1:
+            # as it was learned; the nodes are the items of this store
+            store, ids = NeighbourStore(store, drawn), None
         return stream_predictions(
             self.model,
-            with_read_columns(store, self.model, has_profiles=self._has_profiles),
+            store,
             ids,
-            loss=self.experiment.loss,
+            objective=self.experiment.objective(),
             names=self.names,
             has_std=has_std,
             budget=budget,
@@ -147,10 +154,10 @@ def _as_trained(graph: Data, number: int, kinds: Mapping[str, str]) -> Data:
 
 
 def load(path: Path | str) -> Predictor:
-    """Read a trained model; nothing in the file is ever run.
+    """Load a trained model; no code in the file is run.
 
     Args:
-        path: A run folder, one of several seeds or folds, or a file of weights.
+        path: Directory of a run, of a series of seeds or folds, or a file of weights.
     """
     check_is("path", path, str | Path)
     path = weights_in(Path(path))
@@ -239,10 +246,10 @@ def scorer_of(
         compile_parts(trained.model)
     return Scorer(
         trained.model.to(device),
-        store.to(device),
+        in_parts(experiment, store, device)[1],
         experiment,
         precision or options.precision,
-        is_captured(options, device, options.devices * options.nodes),
+        is_captured(options, device, options.devices * options.nodes, store),
         tf32=options.tf32,
     )
 
@@ -263,7 +270,7 @@ def weights_folder(folder: Path | str | None = None) -> Path:
 
 
 def load_pretrained(name: str, folder: Path | str | None = None) -> Predictor:
-    """Read a model that was trained for the reader, ready for use.
+    """Load a model with the weights shipped in this package.
 
     Args:
         name: As in `find_pretrained`.

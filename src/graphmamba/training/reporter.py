@@ -26,13 +26,17 @@ class StartRecord:
     processes: int
     parameters: int
     graphs: Mapping[str, int]
-    """Graphs of `train`, `validation` and `test`."""
+    """Graphs of `train`, `validation` and `test`; or nodes or links, where these are split."""
     epochs: int
     """Epochs of the whole run."""
     steps: int
     """Steps of an epoch."""
     first_epoch: int = 0
     """Where the run goes on, counted from 0; more than 0 after a resume."""
+    unit: str = "graphs"
+    """What `graphs` counts."""
+    notes: tuple[str, ...] = ()
+    """Lines about the task as it was understood, and about what was decided for this run."""
 
 
 @dataclass(frozen=True)

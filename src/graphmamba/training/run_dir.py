@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from graphmamba.atomic import cannot_write, write_json, write_text
 from graphmamba.errors import UserError
 from graphmamba.figures import new_figure, write_figure
@@ -379,6 +381,8 @@ def _lines(path: Path) -> tuple[list[str], list[Line]]:
 TRAIN, VALIDATION, TEST = "#4477aa", "#ee8866", "#228833"
 """Colours that also people who confuse red and green can tell apart."""
 FAINT = "#9a9a9a"
+FAR = 100.0
+"""Distances between quartiles from the median, beyond which a value leaves its axis."""
 
 
 def can_draw() -> bool:
@@ -427,10 +431,12 @@ def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
         value = rows[best][f"test_{metric}"]
         told = f"best epoch {epochs[best]}: {value:.4f}"
         scores.plot(epochs[best], value, "o", color=TEST, label=told)
-    for panel in (losses, scores):
+    shown = (("train_loss", "validation_loss"), (f"validation_{metric}", f"test_{metric}"))
+    for panel, columns in zip((losses, scores), shown, strict=True):
         panel.legend(frameon=False, fontsize=9)
+        _leave_out_explosions(panel, [row[column] for row in rows for column in columns])
     for panel in (losses, scores, rates):
-        panel.set_xlabel("epoch", fontsize=9)
+        panel.set_xlabel(panel.get_xlabel() or "epoch", fontsize=9)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         panel.margins(x=0.03)
         panel.grid(axis="y", color="#e6e6e6", linewidth=0.8)
@@ -440,3 +446,17 @@ def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
         if best is not None:
             panel.axvline(epochs[best], color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
     write_figure(figure, path)
+
+
+def _leave_out_explosions(panel: Any, values: Sequence[float]) -> None:
+    """Keep an axis to what can be compared, where a few values would make all others a line."""
+    finite = np.array([value for value in values if math.isfinite(value)])
+    if not len(finite):
+        return
+    low, middle, high = np.quantile(finite, (0.25, 0.5, 0.75))
+    reach = max(FAR * (high - low), abs(middle), 1.0)
+    kept = finite[abs(finite - middle) <= reach]
+    if beyond := len(finite) - len(kept):
+        margin = 0.05 * (kept.max() - kept.min() or 1.0)
+        panel.set_ylim(kept.min() - margin, kept.max() + margin)
+        panel.set_xlabel(f"epoch ({beyond} value{'s' * (beyond != 1)} beyond the axis)")

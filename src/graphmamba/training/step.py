@@ -17,9 +17,15 @@ from graphmamba.nn.model import GraphMamba
 from graphmamba.training.cuda_graph import CapturedBatches, CapturedCall
 from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.ema import MovingAverage
-from graphmamba.training.evaluate import evaluating, labelled_batch, labels_of, labels_per_graph
+from graphmamba.training.evaluate import (
+    evaluating,
+    labelled_batch,
+    labelled_rows,
+    labels_of,
+    labels_per_graph,
+)
 from graphmamba.training.experiment import Experiment, Precision
-from graphmamba.training.losses import LOSSES, Target
+from graphmamba.training.losses import Target
 
 Loss = Float[Tensor, ""]
 
@@ -59,11 +65,15 @@ class TrainStep:
     ) -> None:
         self._model, self._optimizer, self._average = model, optimizer, average
         self._store, self._team = store, team or ProcessGroup(device=store.device)
-        self._level, self._loss = experiment.dataset_info.task.level, LOSSES[experiment.loss]
-        self._size, self._clip = experiment.train.batch_size, experiment.optim.max_grad_norm
+        self._level = experiment.dataset_info.task.level
+        self._loss = experiment.objective().to(store.device)
+        # further steps on one graph are no further graphs of a batch
+        is_one = store.is_transductive and len(store) == 1
+        self._size = 1 if is_one else experiment.train.batch_size
+        self._clip = experiment.optim.max_grad_norm
         self._is_mixed = precision == "bf16-mixed"
         self._seed, self.taken = seed, taken
-        self._labels = labels_per_graph(store, self._level)
+        self._labels = labels_per_graph(store, self._level, "train")
         self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._gradients = FlatGradients(self._parameters)
         self._own = torch.zeros(2, device=store.device)
@@ -107,12 +117,12 @@ class TrainStep:
                     buffer.copy_(before)
 
     def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
-        return labelled_batch(self._store, ids, self._level, (0,))
+        return labelled_batch(self._store, ids, self._level, (0,), "train")
 
     def _add_batch(self, ids: Ids, labels: int, number: int) -> None:
         """Add the gradients of a batch."""
         counters = self._seed, self.taken, self._team.rank, number
-        graphs, target = labelled_batch(self._store, ids, self._level, counters)
+        graphs, target = labelled_batch(self._store, ids, self._level, counters, "train")
         self._backward(graphs, target, torch.tensor(float(labels), device=self._own.device))
 
     def _predict(self, graphs: Batch) -> Tensor:
@@ -120,12 +130,15 @@ class TrainStep:
         with torch.autocast(
             self._own.device.type, torch.bfloat16, self._is_mixed, cache_enabled=False
         ):
-            return self._model(graphs).float()
+            return labelled_rows(self._model(graphs).float(), graphs)
 
     def _backward(self, graphs: Batch, target: Target, labels: Float[Tensor, ""]) -> None:
-        loss = self._loss(self._predict(graphs), target) * labels
+        output = self._predict(graphs)
+        loss = self._loss(output, target) * labels
         gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
         self._gradients.add(gradients, labels)
+        if self._loss.is_standardized:
+            loss = self._loss.reported(output.detach(), target) * labels
         self._own.add_(torch.stack([loss.detach(), labels]))
 
     def _update(self) -> None:

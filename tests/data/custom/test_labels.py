@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from graphmamba.data.custom import LabelRule
-from graphmamba.data.custom.labels import read_labels
+from graphmamba.data.custom.labels import number_labels, read_labels
 from graphmamba.errors import UserError
 from tests.helpers.typecheck import typecheck_off
 
@@ -22,7 +22,21 @@ def where(row: int) -> str:
         ([["1.0", "0.0", "1.0", ""]], "classes", ("0", "1")),
         ([["1.0", "2", "1"]], "classes", ("1", "2")),
         ([["01", "02"]], "classes", ("01", "02")),
-        ([[f"{n}.0" for n in range(30)]], "classes", tuple(map(str, range(30)))),
+        ([[f"{n % 30}.0" for n in range(60)]], "classes", tuple(map(str, range(30)))),
+        ([["-1", "1", "1"]], "classes", ("-1", "1")),
+        ([["-1", "0", "1"]], "classes", ("-1", "0", "1")),
+        ([["2021", "2019", "2021", "2019"]], "classes", ("2019", "2021")),
+        ([["True", "False", "True"]], "classes", ("False", "True")),
+        ([["3", "NaN", "7", "?"]], "classes", ("3", "7")),
+        ([["safe", "nan", "NA"]], "classes", ("NA", "safe")),
+        ([["1.5", "None", "-0.5"]], "regression", ("y0",)),
+        ([[*map(str, range(5, 35))]], "regression", ("y0",)),
+        ([["300.0", "310.0", ""]], "regression", ("y0",)),
+        ([[f"{n}.0" for n in range(0, 63, 3)]], "regression", ("y0",)),
+        ([[*map(str, range(1001))] * 1 + [*map(str, range(1001))]], "regression", ("y0",)),
+        ([["yes", "no", ""], ["no", "Yes", "no"]], "multi-label", ("y0", "y1")),
+        ([["True", ""], ["False", "True"]], "multi-label", ("y0", "y1")),
+        ([["-1", "1"], ["1", ""]], "multi-label", ("y0", "y1")),
         ([["1.0", "2.5"]], "regression", ("y0",)),
         ([["1e3", "-2"]], "regression", ("y0",)),
         ([["0", "1"], ["1", ""]], "multi-label", ("y0", "y1")),
@@ -33,7 +47,10 @@ def test_the_kind_is_read(cells: list[list[str]], kind: str, names: tuple[str, .
     columns = {f"y{place}": column for place, column in enumerate(cells)}
     labels = read_labels(columns, LabelRule(), where)
     assert (labels.kind, labels.names) == (kind, names)
-    is_missing = torch.tensor([[cell == "" for cell in row] for row in zip(*cells, strict=True)])
+    missing = {"", "nan", "NaN", "None", "?"}
+    is_missing = torch.tensor(
+        [[cell in missing for cell in row] for row in zip(*cells, strict=True)]
+    )
     if kind == "classes":
         assert torch.equal(labels.values == -1, is_missing[:, 0])
     else:
@@ -53,10 +70,15 @@ def test_a_number_is_the_same_class_with_decimals() -> None:
     assert mixed.names == ("1", "1.0", "b")
 
 
+def test_answers_of_any_spelling_are_0_and_1() -> None:
+    for no, yes in (("-1", "1"), ("no", "YES"), ("False", "True"), ("0.0", "1.0")):
+        labels = read_labels({"a": [no, yes, ""], "b": [yes, no, no]}, LabelRule(), where)
+        assert torch.equal(labels.values[:2], torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+        assert labels.values[2].isnan().tolist() == [True, False]
+
+
 @pytest.mark.parametrize("cells", [["300.0", "310.0", ""], [f"{n}.0" for n in range(0, 63, 3)]])
-def test_whole_targets_with_decimals_are_not_taken_for_classes(cells: list[str]) -> None:
-    with pytest.raises(UserError, match=r"y must hold half of the classes .* state kind="):
-        read_labels({"y": cells}, LabelRule(), where)
+def test_what_whole_numbers_are_can_be_stated(cells: list[str]) -> None:
     assert read_labels({"y": cells}, LabelRule("regression"), where).kind == "regression"
     assert "." not in "".join(read_labels({"y": cells}, LabelRule("classes"), where).names)
 
@@ -85,10 +107,8 @@ def test_stated_classes_keep_their_order() -> None:
         (["", ""], LabelRule("regression"), "line 2: 'y' must hold a label, got none"),
         (["", ""], LabelRule("multi-label"), "line 2: 'y' must hold a label, got none"),
         (["3", "3"], LabelRule("classes"), "line 2: y must hold 2 classes at least, got '3'"),
-        ([str(n) for n in range(1001)], LabelRule(), "at most 1000 classes, got 1001"),
-        ([f"{n}.0" for n in range(1001)], LabelRule(), "at most 1000 classes, got 1001"),
+        ([str(n) for n in range(1001)], LabelRule("classes"), "at most 1000 classes, got 1001"),
         (["2", "1", "01"], LabelRule(), "line 3: y must be spelt in one way, got '1' beside '01'"),
-        (["1.0", "-1.0"], LabelRule(), "line 3: y must not be below 0, got '-1'; state kind="),
     ],
 )
 def test_what_is_out_of_range_is_told(cells: list[str], rule: LabelRule, told: str) -> None:
@@ -106,9 +126,47 @@ def test_what_is_out_of_range_is_told(cells: list[str], rule: LabelRule, told: s
         (None, ("a", "a", "b"), "classes must be 2 different names at least"),
         (None, "noyes", "classes must be int or tuple of str or None, got 'noyes'"),
         (None, 2.5, "classes must be int or tuple of str or None, got 2.5"),
-        ("words", None, "kind must be one of None, 'classes', 'regression', 'multi-label'"),
+        ("words", None, "task must be one of None, 'classes', 'regression', 'multi-label'"),
     ],
 )
 def test_rules_are_checked(kind: object, classes: object, told: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=told):
         LabelRule(kind, classes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("y", "names", "values"),
+    [
+        (torch.tensor([-1, 1, 1]), ("-1", "1"), [0, 1, 1]),
+        (torch.tensor([-1, 0, 1, 2]), ("0", "1", "2"), [-1, 0, 1, 2]),
+        (torch.tensor([-5, -1, 3, -5]), ("-5", "-1", "3"), [0, 1, 2, 0]),
+        (torch.tensor([100, 0, 200, 0, 100, 200]), ("0", "100", "200"), [1, 0, 2, 0, 1, 2]),
+        (torch.tensor([0, 3, 1]), ("0", "1", "2", "3"), [0, 3, 1]),
+        (torch.tensor([0.0, 1.0, torch.nan]), ("0", "1"), [0, 1, -1]),
+        (torch.tensor([1.0, -1.0]), ("-1", "1"), [1, 0]),
+        (torch.tensor([True, False]), ("False", "True"), [1, 0]),
+    ],
+)
+def test_numbers_are_classes_as_a_person_means_them(
+    y: torch.Tensor, names: tuple[str, ...], values: list[int]
+) -> None:
+    found = number_labels(y, LabelRule(), where)
+    assert (found.kind, found.names, found.values.tolist()) == ("classes", names, values)
+    # graphs that come later hold some of them alone
+    again = number_labels(y[:1], LabelRule("classes", names), where)
+    assert again.values.tolist() == values[:1]
+
+
+def test_answers_as_numbers_of_either_sign() -> None:
+    for y in (torch.tensor([[-1, 1], [1, 1]]), torch.tensor([[-1.0, 1.0], [1.0, torch.nan]])):
+        found = number_labels(y, LabelRule(), where)
+        assert found.kind == "multi-label"
+        assert found.values[:, 0].tolist() == [0, 1]
+    assert number_labels(torch.tensor([1.0, 2.0]), LabelRule(), where).kind == "regression"
+
+
+def test_a_column_without_any_target_is_named() -> None:
+    with pytest.raises(UserError, match="y column 1 must hold a label somewhere, got none"):
+        number_labels(torch.tensor([[0.5, torch.nan], [1.5, torch.nan]]), LabelRule(), where)
+    with pytest.raises(UserError, match="line 2: 'b' must hold a label, got none"):
+        read_labels({"a": ["0.5", "1"], "b": ["", "nan"]}, LabelRule(), where)

@@ -26,7 +26,7 @@ GRAPHS = [molecule(3, "süß"), molecule(1, "sour"), molecule(2, "sour")]
 
 def test_attributes_become_features() -> None:
     own = from_networkx(GRAPHS, "kind")
-    assert own.names == ("sour", "süß")
+    assert own.class_names == ("sour", "süß")
     assert own.columns.graphs["y"].tolist() == [1, 0, 0]
     names = ("nodes/element=C", "nodes/element=O", "nodes/mass", "nodes/hot", "edges/weight")
     assert own.feature_names == names
@@ -82,7 +82,7 @@ def test_files_of_graphml_are_read_and_predicted(tmp_path: Path) -> None:
         nx.write_graphml(graph, folder / f"g {number}.graphml")
     options = DataOptions(target="kind", split="time", split_column="year")
     own = open_custom(folder, options, tmp_path / "sets")
-    assert own.names == ("sour", "süß")
+    assert own.class_names == ("sour", "süß")
     assert own.store.split is not None
     assert own.store.split.tolist() == [2, 1] + [0] * 8
     assert own.store[9].edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]

@@ -56,7 +56,7 @@ def test_a_folder_is_all_that_training_needs(tmp_path: Path) -> None:
     own = open_custom(write_folder(tmp_path / "fruit"), TASTE, tmp_path / "sets")
     assert own.features == Features("numbers", 1)
     assert own.task == Task("graph", 2, "cross_entropy", "accuracy", classes=2)
-    assert own.names == ("sour", "sweet")
+    assert own.class_names == ("sour", "sweet")
     assert own.store.source == "read from fruit"
     assert [len(own.store.split_ids(part)) for part in ("train", "validation", "test")] == [7, 1, 1]
     batch = own.store.batch(torch.tensor([1, 0]))
@@ -81,8 +81,8 @@ def test_what_is_kept_is_opened_without_reading(
     never_read(monkeypatch)
     for (path, options), before in zip(given.items(), first, strict=True):
         again = open_custom(path, options, tmp_path / "sets")
-        assert (again.features, again.task, again.names) == (
-            before.features, before.task, before.names,
+        assert (again.features, again.task, again.class_names) == (
+            before.features, before.task, before.class_names,
         )  # fmt: skip
         assert torch.equal(again.store.split_ids("train"), before.store.split_ids("train"))
         assert torch.equal(again.store[2].y, before.store[2].y)
@@ -103,7 +103,7 @@ def test_other_content_or_options_are_read_anew(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "fruit")
     open_custom(folder, TASTE, tmp_path)
     write_folder(folder, GRAPHS.replace("sour", "bitter"))
-    assert open_custom(folder, TASTE, tmp_path).names == ("bitter", "sweet")
+    assert open_custom(folder, TASTE, tmp_path).class_names == ("bitter", "sweet")
     stated = DataOptions(target=("taste",), classes=("sweet", "bitter", "salty"), undirected=True)
     own = open_custom(folder, stated, tmp_path)
     assert own.task.outputs == 3
@@ -117,7 +117,7 @@ def test_molecules_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     options = DataOptions(target="heavy", smiles="formula")
     own = open_custom(path, options, tmp_path)
     assert own.features.nodes == "atoms"
-    assert own.names == ("heavy",)
+    assert own.class_names == ("heavy",)
     assert own.store.split_ids("test").tolist() == [1]
     never_read(monkeypatch)
     assert open_custom(path, options, tmp_path).store[0].num_nodes == 3
@@ -179,7 +179,7 @@ def test_what_is_kept_and_damaged_is_made_again(
     for file in (tmp_path / "own").glob(kept):
         damage(file)
     again = open_custom(path, data_dir=tmp_path).with_columns(asked)
-    assert (again.task, again.names) == (before.task, ("y0",))
+    assert (again.task, again.class_names) == (before.task, ("y0",))
     assert torch.equal(again.store.batch(torch.arange(2)).random_walk, expected)
 
 
@@ -224,11 +224,14 @@ def test_a_path_from_elsewhere_is_told_with_the_folder(
     [
         ({"split_seed": -1}, r"split_seed must be at least 0 and less than 2\*\*63, got -1"),
         ({"split_seed": 1 << 63}, "split_seed must be at least 0 and less than"),
-        ({"fractions": (0.5, 0.1, 0.1)}, r"fractions must be .* that add up to 1, got"),
-        ({"fractions": (0.5, 0.5, 0.0)}, r"fractions must be .* above 0, .* got \(0.5, 0.5, 0.0\)"),
-        ({"fractions": (1.5, -0.5, 0.0)}, "fractions must be three shares above 0"),
-        ({"fractions": (0.5, 0.5, float("nan"))}, "fractions must be three shares above 0"),
-        ({"kind": "regression", "classes": 3}, "classes must be left out"),
+        ({"split_ratios": (0.5, 0.1, 0.1)}, r"split_ratios must be .* that add up to 1, got"),
+        (
+            {"split_ratios": (0.5, 0.5, 0.0)},
+            r"split_ratios must be .* above 0, .* got \(0.5, 0.5, 0.0\)",
+        ),
+        ({"split_ratios": (1.5, -0.5, 0.0)}, "split_ratios must be three shares above 0"),
+        ({"split_ratios": (0.5, 0.5, float("nan"))}, "split_ratios must be three shares above 0"),
+        ({"task": "regression", "classes": 3}, "classes must be left out"),
     ],
 )
 def test_options_are_checked(options: dict[str, object], told: str) -> None:
@@ -260,7 +263,7 @@ def test_splits_have_their_shares(
 
 def test_a_folder_is_read_as_in_training_but_for_labels(tmp_path: Path) -> None:
     folder = write_rings(tmp_path / "rings")
-    labelled = read_folder(folder, "taste", is_undirected=True).columns
+    labelled = read_folder(folder, "taste", undirected=True).columns
     found = read_unlabelled(folder, TASTE_COLUMN)
     assert torch.equal(found.columns.nodes["x"], labelled.nodes["x"])
     assert torch.equal(found.columns.edge_index, labelled.edge_index)
@@ -341,7 +344,7 @@ def test_blank_lines_above_the_names_hide_none(tmp_path: Path) -> None:
     folder = write_rings(tmp_path / "rings", graphs=2)
     for file in ("nodes.csv", "edges.csv"):
         (folder / file).write_text("\n\n" + (folder / file).read_text())
-    known = feature_names(folder, TASTE_COLUMN.labels)
+    known = feature_names(folder, TASTE_COLUMN.targets)
     assert known == ("nodes/size",)
     assert read_unlabelled(folder, TASTE_COLUMN, known).columns.nodes["x"].shape == (9, 1)
 
@@ -360,7 +363,7 @@ def test_names_are_read_as_strictly_as_rows(content: bytes, told: str, tmp_path:
     nodes = write_rings(tmp_path / "rings", graphs=2) / "nodes.csv"
     nodes.write_bytes(content)
     with pytest.raises(UserError, match=told):
-        feature_names(nodes.parent, TASTE_COLUMN.labels)
+        feature_names(nodes.parent, TASTE_COLUMN.targets)
     with pytest.raises(UserError, match=told):
         read_folder(nodes.parent, "taste")
 

@@ -26,7 +26,7 @@ def molecules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_example_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     examples = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    assert len(examples) == 5
+    assert len(examples) == 6
     for example in examples:
         exec(example, {})
         printed = capsys.readouterr().out.split("\n")
@@ -36,16 +36,19 @@ def test_every_example_runs_and_prints_what_it_says(capsys: pytest.CaptureFixtur
 
 
 def test_its_commands_show_train_and_score_its_example(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("jsonargparse")
     pytest.importorskip("matplotlib")
     blocks = re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
-    show, train, score, score_part = (shlex.split(line)[1:] for line in lines)
+    lines = [line for block in blocks for line in block.splitlines() if "molecules" in line]
+    show, train, by_metric, score, score_part = (
+        shlex.split(line, comments=True)[1:] for line in lines
+    )
     main(show)
     assert Path("info.png").is_file()
     main([*train, *SMALL, "--run_dir", "run"])
     assert Path("run/best.safetensors").is_file()
     assert "graphmamba predict run" in capsys.readouterr().out
+    main([*by_metric, *SMALL, "--run_dir", "by_metric"])
+    assert "MCC" in capsys.readouterr().out
     for words, graphs in ((score, 4), (score_part, 1)):
         main(["run" if word == "RUN" else word for word in words])
         assert f"on molecules, graphs scored: {graphs}" in capsys.readouterr().out

@@ -19,7 +19,7 @@ def test_enzymes_are_read_from_their_zip(data_folder: Path, tmp_path: Path) -> N
         74564,
     ]
     assert own.features.node_columns == 18 + 3
-    assert own.names == ("1", "2", "3", "4", "5", "6")
+    assert own.class_names == ("1", "2", "3", "4", "5", "6")
     y = tables["graphs"].given("y")
     for split, count in (("train", 80), ("validation", 10), ("test", 10)):
         counts = y[own.store.split_ids(split)].bincount().tolist()

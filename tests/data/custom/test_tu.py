@@ -37,7 +37,7 @@ def test_a_folder_and_a_zip_become_graphs(tmp_path: Path) -> None:
             archive.write(file, f"DS/{file.name}")
     for path in (folder, tmp_path / "DS.zip"):
         own = open_custom(path, data_dir=tmp_path / "sets")
-        assert own.names == ("-1", "1")
+        assert own.class_names == ("-1", "1")
         assert own.task.classes == 2
         graphs = [own.store[place] for place in range(3)]
         assert [graph.y.tolist() for graph in graphs] == [[0], [1], [1]]
@@ -51,7 +51,7 @@ def test_a_folder_and_a_zip_become_graphs(tmp_path: Path) -> None:
 def test_other_files_may_be_what_is_predicted(tmp_path: Path) -> None:
     folder = write(tmp_path / "DS")
     own = read_tu(folder, "graph_attributes")
-    assert own.names == ("graph_attributes.0", "graph_attributes.1")
+    assert own.class_names == ("graph_attributes.0", "graph_attributes.1")
     assert own.task.loss == "l1"
     assert own.columns.graphs["y"].isnan().tolist() == [[False, False]] * 2 + [[True, False]]
     own = read_tu(folder, "node_labels")
@@ -59,7 +59,7 @@ def test_other_files_may_be_what_is_predicted(tmp_path: Path) -> None:
     assert own.columns.nodes["y"].tolist() == [1, 2, 1, 1, 0]
     assert own.columns.nodes["x"].shape == (5, 2)
     (folder / "DS_graph_labels.txt").unlink()
-    assert read_tu(folder).names[0] == "graph_attributes.0"
+    assert read_tu(folder).class_names[0] == "graph_attributes.0"
 
 
 def test_nodes_in_any_order_lose_nothing(tmp_path: Path) -> None:

@@ -158,13 +158,13 @@ def test_pairs_that_cannot_be_had_are_left_out() -> None:
 def test_tails_are_uniform_over_what_is_left() -> None:
     positives = torch.tensor([[0], [1]])
     drawn = [
-        draw_negatives(positives, torch.tensor([0, 5]), torch.tensor(seed)) for seed in range(2_000)
+        draw_negatives(positives, torch.tensor([0, 5]), torch.tensor(seed)) for seed in range(500)
     ]
     tails = torch.cat([pairs[1, can_serve] for pairs, can_serve in drawn])
     share = tails.bincount(minlength=5) / len(tails)
     assert share[1] == 0
-    # 4,000 tails: over four standard deviations of a share of a quarter
-    assert (share[[0, 2, 3, 4]] - 0.25).abs().max() < 0.03
+    # 1,000 tails: over four standard deviations of a share of a quarter
+    assert (share[[0, 2, 3, 4]] - 0.25).abs().max() < 0.06
 
 
 def test_labels_say_which_pairs_are_true() -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch_geometric.utils import to_undirected
 
+from graphmamba.data.transforms import laplacian
 from graphmamba.data.transforms.laplacian import laplacian_spectrum
 
 CYCLE = to_undirected(torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]))
@@ -56,3 +57,18 @@ def test_a_large_graph_has_the_spectrum_of_its_dense_matrix() -> None:
     assert torch.allclose(values, expected.expand(nodes, 6), atol=1e-6)
     assert torch.allclose(laplacian.float() @ vectors, vectors * values, atol=1e-5)
     assert torch.allclose(vectors.T @ vectors, torch.eye(6), atol=1e-5)
+
+
+def test_a_large_part_is_neither_factored_nor_made_a_matrix(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = torch.arange(20 * 33).view(20, 33)
+    pairs = [(place[:, 1:], place[:, :-1]), (place[1:], place[:-1])]
+    edges = torch.cat([torch.stack([a.flatten(), b.flatten()]) for a, b in pairs], dim=1)
+    values, _ = laplacian.sparse_spectrum(edges, 660, 5)
+    monkeypatch.setattr(laplacian, "FACTORS_UP_TO", 600)
+    monkeypatch.setattr(laplacian, "MATRIX_UP_TO", 600)
+    monkeypatch.setattr(laplacian, "_iterate", None)
+    found, vectors = laplacian.sparse_spectrum(edges, 660, 5)
+    torch.testing.assert_close(found, values, rtol=0.02, atol=1e-6)
+    torch.testing.assert_close(vectors.T @ vectors, torch.eye(5, dtype=torch.float64))

@@ -53,10 +53,10 @@ def test_columns_are_batched_like_nodes_and_edges() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"walks": -1}, "walks must be at least 0, got -1"),
+        ({"walk_length": -1}, "walk_length must be at least 0, got -1"),
         ({"num_eigenvectors": -2}, "num_eigenvectors must be at least 0, got -2"),
         ({"expander_degree": -3}, "expander_degree must be at least 0, got -3"),
-        ({"walks": 2.0}, "walks must be int, got 2.0"),
+        ({"walk_length": 2.0}, "walk_length must be int, got 2.0"),
         ({"has_centrality": 1}, "has_centrality must be bool, got 1"),
         ({"degree_profile": "foo"}, "degree_profile must be one of 'none', 'biased', 'unbiased'"),
     ],

@@ -4,7 +4,12 @@ import pytest
 import torch
 from torch_geometric.utils import to_undirected
 
-from graphmamba.data.transforms.random_walk import return_probabilities
+from graphmamba.data.tables import GraphColumns
+from graphmamba.data.transforms import random_walk
+from graphmamba.data.transforms.random_walk import (
+    all_return_probabilities,
+    return_probabilities,
+)
 
 PATH = to_undirected(torch.tensor([[0, 1], [1, 2]]))
 
@@ -31,3 +36,21 @@ def test_return_probabilities_of_loops_and_dead_ends() -> None:
     edges = torch.tensor([[0, 1], [0, 2]])
     expected = torch.tensor([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
     assert torch.equal(return_probabilities(edges, nodes=3, walk_length=2), expected)
+
+
+def test_a_large_graph_has_estimates_without_a_walk_from_each_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(300, (2, 900), generator=generator)
+    edges = torch.cat([edges, edges.flip(0)], dim=1)
+    exact = return_probabilities(edges, 300, 12)
+    monkeypatch.setattr(random_walk, "EXACT_UP_TO", 200)
+    monkeypatch.setattr(random_walk, "walk_back", None)
+    found = return_probabilities(edges, 300, 12)
+    torch.testing.assert_close(found[:, :2], exact[:, :2])
+    assert float((found - exact).abs().mean()) < 0.005
+    # a set may have both
+    node_ptr, edge_ptr = torch.tensor([0, 300]), torch.tensor([0, edges.shape[1]])
+    columns = GraphColumns(node_ptr, edge_ptr, edges)
+    assert torch.equal(all_return_probabilities(columns, 12), found)

@@ -1,6 +1,6 @@
 import pytest
 
-from graphmamba.ops.selective_scan.cut import WAVE, cut, states_shape
+from graphmamba.ops.selective_scan.triton import WAVE, cut, states_shape
 
 
 @pytest.mark.parametrize("back", [False, True])

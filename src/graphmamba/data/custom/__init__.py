@@ -1,7 +1,8 @@
 """Custom graphs -> columns and a task: tables, SMILES, `.npz`, TUDatasets, networkx, PyG."""
 
+from graphmamba.data.catalog import TaskKind
 from graphmamba.data.custom.csv import read_folder
-from graphmamba.data.custom.labels import CustomData, LabelRule, TaskKind
+from graphmamba.data.custom.labels import CustomData, LabelRule
 from graphmamba.data.custom.networkx import from_networkx
 from graphmamba.data.custom.npz import read_npz
 from graphmamba.data.custom.open import CustomStore, open_custom

@@ -17,6 +17,7 @@ from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import (
     LARGEST,
+    LINK_TASK,
     CustomData,
     LabelRule,
     Labels,
@@ -25,8 +26,8 @@ from graphmamba.data.custom.labels import (
     read_labels,
     task_of,
 )
-from graphmamba.data.splits import split_of_words
-from graphmamba.data.tables import LINKS, GraphColumns, Pairs, boundaries
+from graphmamba.data.splits import SPLIT_WORDS, SPLITS, split_of_words
+from graphmamba.data.tables import LINKS, NO_SPLIT, NODE_SPLIT, GraphColumns, Pairs, boundaries
 from graphmamba.errors import UserError
 
 CHUNK = 512
@@ -35,7 +36,7 @@ KEYS = frozenset({"graph", "node", "source", "target", "split"})
 LEVEL_FILES: dict[Level, str] = {"graph": "graphs.csv", "node": "nodes.csv", "link": "pairs.csv"}
 FILES = ("nodes.csv", "edges.csv", "graphs.csv", "pairs.csv")
 """What the tables of a folder are called; each may be packed, or parquet."""
-KEYS_OF = {"nodes.csv": {"graph", "node"}, "edges.csv": {"graph", "source", "target"}}
+KEYS_OF = {"nodes.csv": {"graph", "node", "split"}, "edges.csv": {"graph", "source", "target"}}
 """Columns that name rows, and are no features."""
 ANSWERS = LabelRule(task="multi-label")
 ANSWER = {"true": 1, "false": 0}
@@ -328,14 +329,14 @@ class Request:
     @classmethod
     def of(
         cls,
-        label: str | Sequence[str],
+        target: str | Sequence[str],
         level: Level | None,
         rule: LabelRule,
         tables: Iterable[CsvTable],
     ) -> "Request":
         """Check what was said; `tables` are those that may hold labels."""
-        names = (label,) if isinstance(label, str) else label
-        check_is("label", names, Sequence, "the name of a column, or several in a list")
+        names = (target,) if isinstance(target, str) else target
+        check_is("target", names, Sequence, "the name of a column, or several in a list")
         names = tuple(names)
         check_choice("level", level, (None, *LEVEL_FILES))
         check_is("rule", rule, LabelRule)
@@ -345,7 +346,7 @@ class Request:
                 f"or several different ones, got {', '.join(names) or 'none'}; {_listed(tables)}"
             )
         if wrong := [name for name in names if name in KEYS]:
-            raise UserError(f"label must be none of {sorted(KEYS)}, got {wrong[0]!r}")
+            raise UserError(f"target must be none of {sorted(KEYS)}, got {wrong[0]!r}")
         return cls(names, level, rule)
 
 
@@ -361,31 +362,47 @@ def _listed(tables: Iterable[CsvTable]) -> str:
 
 def read_folder(
     folder: Path | str,
-    label: str | Sequence[str],
+    target: str | Sequence[str],
     rule: LabelRule | None = None,
     level: Level | None = None,
-    is_undirected: bool = False,
+    undirected: bool = False,
 ) -> CustomData:
     """Read a user's graphs; `docs/own-data.md` describes the files.
 
     Args:
         folder: Where the files are.
-        label: The label column, or several of them.
+        target: The target column, or several of them.
         rule: What labels are, where their values should not decide.
-        level: What is labelled, where the file that has the label column should not decide.
-        is_undirected: Whether each edge is written once and goes both ways.
+        level: What is labelled, where the file that has the target column should not decide.
+        undirected: Whether each edge is written once and goes both ways.
     """
-    check_is("is_undirected", is_undirected, bool)
+    check_is("undirected", undirected, bool)
     tables = read_tables(Path(folder))
-    request = Request.of(label, level, rule or LabelRule(), _that_may_hold_labels(tables))
+    if level == "link" and "pairs.csv" not in tables:
+        # the edges of one graph, which are split before it is learned
+        nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
+        roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
+        if roster.graphs > 1:
+            raise UserError(
+                f"{folder}: level='link' needs pairs.csv where there are several graphs, got none "
+                f"for {roster.graphs} graphs"
+            )
+        names = (target,) if isinstance(target, str) else tuple(target)
+        columns = columns_of_tables(tables, roster, names, undirected)
+        return CustomData(columns, numbers_of(columns), LINK_TASK)
+    request = Request.of(target, level, rule or LabelRule(), _that_may_hold_labels(tables))
     level = _find_level(tables, request)
     labels = _read_labels(tables[LEVEL_FILES[level]], request, level)
     graphs, nodes = tables.get("graphs.csv"), tables["nodes.csv"]
     roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
-    columns = columns_of_tables(tables, roster, request.label, is_undirected)
+    columns = columns_of_tables(tables, roster, request.label, undirected)
     _place_labels(columns, tables, roster, level, labels)
     names = () if level == "link" else labels.names
     columns = replace(columns, split=read_split(graphs))
+    if "split" in nodes.columns:
+        columns.nodes[NODE_SPLIT] = _node_split(nodes, level, columns.split is not None)[
+            roster.order
+        ]
     return CustomData(columns, numbers_of(columns), task_of(level, labels), names)
 
 
@@ -397,6 +414,12 @@ def read_tables(folder: Path) -> dict[str, CsvTable]:
     tables = {
         name: read_csv(file) for name, file in files.items() if name == "edges.csv" or file.exists()
     }
+    if "graphs.csv" not in tables and not any("graph" in each.columns for each in tables.values()):
+        # files of a single graph need not name it
+        tables = {
+            name: replace(each, columns={"graph": ["0"] * len(each.lines), **each.columns})
+            for name, each in tables.items()
+        }
     if "nodes.csv" not in tables:
         tables["nodes.csv"] = _nodes_of(tables["edges.csv"])
     return tables
@@ -454,13 +477,13 @@ def _read_labels(table: CsvTable, request: Request, level: Level) -> Labels:
 
 
 def columns_of_tables(
-    tables: dict[str, CsvTable], roster: Roster, label: tuple[str, ...], is_undirected: bool
+    tables: dict[str, CsvTable], roster: Roster, label: tuple[str, ...], undirected: bool
 ) -> GraphColumns:
     """Lay the graphs of the files end to end, without their labels and splits."""
     nodes, edges = tables["nodes.csv"], tables["edges.csv"]
     graph, index = roster.pairs(edges)
     attributes = edges.numbers(_features("edges.csv", edges.columns, label))
-    if is_undirected:
+    if undirected:
         # the way back of a self-loop is the self-loop
         back = (index[0] != index[1]).nonzero().flatten()
         graph = torch.cat([graph, graph[back]])
@@ -519,6 +542,25 @@ def folder_features(folder: Path, label: tuple[str, ...]) -> tuple[str, ...]:
 def _features(file: str, names: Iterable[str], label: tuple[str, ...]) -> list[str]:
     """Every column that neither names a row nor, in whichever file, is the label."""
     return [name for name in names if name not in KEYS_OF[file] and name not in label]
+
+
+def _node_split(nodes: CsvTable, level: Level, has_split: bool) -> Int[Tensor, " rows"]:
+    """Split of each row of `nodes.csv` by its word; an empty cell is in none."""
+    if level != "node" or has_split:
+        why = f"level={level!r}" if level != "node" else "graphs that graphs.csv splits"
+        raise UserError(f"{nodes.path}, line 1: column 'split' must be left out for {why}")
+    words = {**SPLIT_WORDS, "": NO_SPLIT}
+    cells = nodes.cells("split")
+    found = [words.get(cell.strip().lower(), -1) for cell in cells]
+    if -1 in found:
+        row = found.index(-1)
+        raise UserError(
+            f"{nodes.where(row)}: split must be one of {', '.join(SPLITS)} or empty, "
+            f"got {cells[row]!r}"
+        )
+    if missing := [name for name, number in SPLITS.items() if number not in found]:
+        raise UserError(f"{nodes.path}: split must name a node for {missing[0]}, got none")
+    return torch.tensor(found, dtype=torch.int64)
 
 
 def read_split(table: CsvTable | None, column: str = "split") -> Int[Tensor, " graphs"] | None:

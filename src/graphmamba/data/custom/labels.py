@@ -2,9 +2,10 @@
 
 import itertools
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,32 +13,43 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.checks import check_least, check_types
-from graphmamba.data.catalog import Features, Level, LossName, MetricName, Task
+from graphmamba.data.catalog import Features, Level, LossName, MetricName, Task, TaskKind
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
 LARGEST = float(torch.finfo(torch.float32).max)
-TaskKind = Literal["classes", "regression", "multi-label"]
 UNKNOWN = -2
 LONGEST = 18
 """Digits of the largest whole number that is read as a class."""
 LEAST_CLASSES = 2
 """Of a single class there is nothing to learn."""
 MOST_CLASSES = 1000
-"""More whole numbers than this are taken for a slip: they are counts, or names of rows."""
+"""More different whole numbers than this are targets; so many words are taken for a slip."""
 FEW = 20
-"""Up to this class gaps are no wonder: a small set may lack some."""
+"""Up to so many different whole numbers are classes, and up to this class gaps are no wonder: a
+small set may lack some."""
+MANY = 100
+"""Beyond so many different whole numbers they are targets where most occur once."""
 WHOLE = re.compile(r"(-?\d+)(\.0*)?")
 """A whole number, with the decimals that pandas gives it where a column has gaps."""
 Where = Callable[[int], str]
 """What a message calls a row: its file and line."""
-SHOWN = 6
-"""Values that a message lists."""
+MISSING = frozenset({"nan", "n/a", "<na>", "null"})
+"""How programs write that there is no label."""
+MISSING_NUMBERS = MISSING | {"na", "none", "?", "-"}
+"""How they write it among numbers, where none of these can be a class."""
+YES, NO = frozenset({"true", "yes", "t", "y"}), frozenset({"false", "no", "f", "n"})
+"""Answers in words, where there are several columns of them."""
+ANSWERS: tuple[tuple[int, int], ...] = ((0, 1), (-1, 1))
+"""Numbers that stand for no and yes."""
 MEASURES: dict[TaskKind, tuple[LossName, MetricName]] = {
     "classes": ("cross_entropy", "accuracy"),
     "multi-label": ("binary_cross_entropy", "average_precision"),
     "regression": ("l1", "mean_absolute_error"),
 }
+
+
+LINK_TASK = Task("link", 0, "link_cross_entropy", "mrr")
 
 
 def parse_number(cell: str, or_else: float) -> float:
@@ -46,6 +58,23 @@ def parse_number(cell: str, or_else: float) -> float:
         return or_else if "_" in cell else float(cell)
     except ValueError:
         return or_else
+
+
+def are_targets(counts: Mapping[int, int]) -> bool:
+    """Whether whole numbers, with how often each occurs, are targets and not classes.
+
+    They are where most occur only once, and they are very many or leave most numbers out, and where
+    hardly any occurs again: classes could not be learned from one example.
+    """
+    different, highest = len(counts), max(counts, default=0)
+    has_gaps = highest >= FEW and 2 * different < highest + 1
+    few_repeat = 2 * sum(count == 1 for count in counts.values()) > different
+    hardly_any_repeats = different > FEW and 4 * sum(counts.values()) < 5 * different
+    return (
+        different > MOST_CLASSES
+        or hardly_any_repeats
+        or (few_repeat and (has_gaps or different > MANY))
+    )
 
 
 @dataclass(frozen=True)
@@ -92,16 +121,24 @@ def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) ->
         rule: What the user states.
         where: What a message calls a row.
     """
+    stated = rule.classes if isinstance(rule.classes, tuple) else ()
+    columns = {name: _without_missing(cells, stated) for name, cells in columns.items()}
+    if len(columns) > 1 and rule.task in (None, "multi-label"):
+        columns = {name: _answers_as_numbers(cells) for name, cells in columns.items()}
     kind = rule.task or _read_kind(columns, rule, where)
     if kind != "classes":
         values = np.stack([_floats(name, columns[name], where) for name in columns], axis=1)
         if kind == "multi-label":
+            if _are_signed(values):
+                values = (values + 1) / 2
             _check_answers(tuple(columns), values, where)
-        if values.size and np.isnan(values).all():
-            raise UserError(f"{where(0)}: {_listed(tuple(columns))} must hold a label, got none")
+        is_empty = np.isnan(values).all(axis=0)
+        if values.size and (is_empty.all() or (rule.task is None and is_empty.any())):
+            names = tuple(name for name, empty in zip(columns, is_empty, strict=True) if empty)
+            raise UserError(f"{where(0)}: {_listed(names)} must hold a label, got none")
         return Labels(kind, torch.from_numpy(values).float(), tuple(columns))
     if len(columns) > 1:
-        raise UserError(f"label must be one column where task='classes', got {list(columns)}")
+        raise UserError(f"target must be one column where task='classes', got {list(columns)}")
     ((name, cells),) = columns.items()
     classes = _class_names(name, cells, rule, where)
     # 1.0 is the class 1, unless both are names
@@ -118,13 +155,13 @@ def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) ->
 
 
 def _read_kind(columns: dict[str, list[str]], rule: LabelRule, where: Where) -> TaskKind:
-    """Several columns of 0 and 1 are answers; one column of words or whole numbers is classes."""
+    """Several columns of two answers are multi-label; one of words or whole numbers is classes."""
     if rule.classes is not None:
         return "classes"
     if len(columns) > 1:
         cells = {cell for column in columns.values() for cell in column if cell}
-        is_answers = all(parse_number(cell, or_else=np.inf) in (0, 1) for cell in cells)
-        return "multi-label" if is_answers else "regression"
+        numbers = {parse_number(cell, or_else=np.inf) for cell in cells}
+        return "multi-label" if any(numbers <= {*pair} for pair in ANSWERS) else "regression"
     ((name, column),) = columns.items()
     filled = [cell for cell in column if cell]
     words = [cell for cell in filled if parse_number(cell, or_else=np.inf) == np.inf]
@@ -133,7 +170,12 @@ def _read_kind(columns: dict[str, list[str]], rule: LabelRule, where: Where) -> 
             f"{where(column.index(words[0]))}: {name} must be all numbers or all words, "
             f"got {words[0]!r}; state task='classes' if this is meant"
         )
-    return "classes" if words or all(map(_is_whole, filled)) else "regression"
+    if words:
+        return "classes"
+    is_whole = all(map(_is_whole, filled))
+    if is_whole and not are_targets(Counter(int(_plain(cell)) for cell in filled)):
+        return "classes"
+    return "regression"
 
 
 def _class_names(name: str, cells: list[str], rule: LabelRule, where: Where) -> tuple[str, ...]:
@@ -160,19 +202,12 @@ def _class_names(name: str, cells: list[str], rule: LabelRule, where: Where) -> 
     if not is_whole:
         return tuple(sorted(found))
     names = tuple(sorted(found, key=lambda text: (int(text), text)))
-    _check_whole(name, names, lambda text: where(cells.index(text)))
-    if has_decimals and rule.task is None:
-        _check_no_targets(name, names)
+    _check_spelling(name, names, lambda text: where(cells.index(text)))
     return names
 
 
-def _check_whole(name: str, names: tuple[str, ...], where: Callable[[str], str]) -> None:
-    """Reject numbers of classes that are negative, or the same one in two spellings."""
-    if int(names[0]) < 0:
-        raise UserError(
-            f"{where(names[0])}: {name} must not be below 0, got {names[0]!r}; state "
-            "task='regression' if these are targets, or the names of the classes"
-        )
+def _check_spelling(name: str, names: tuple[str, ...], where: Callable[[str], str]) -> None:
+    """Reject the same number in two spellings."""
     for one, other in itertools.pairwise(names):
         if int(one) == int(other):
             raise UserError(
@@ -181,15 +216,26 @@ def _check_whole(name: str, names: tuple[str, ...], where: Callable[[str], str])
             )
 
 
-def _check_no_targets(name: str, names: tuple[str, ...]) -> None:
-    """Reject numbers with decimals that leave most of those below them out: they may be targets."""
-    highest = int(names[-1])
-    if highest >= FEW and 2 * len(names) < highest + 1:
-        raise UserError(
-            f"{name} must hold half of the classes 0 to {highest} at least where they are written "
-            f"with decimals, got {len(names)} of them, {_listed(names)}; state task='regression' "
-            "or task='classes'"
-        )
+def _without_missing(cells: list[str], stated: tuple[str, ...]) -> list[str]:
+    """Empty the cells that say that there is no label, unless that is a stated class."""
+    has_numbers = any(np.isfinite(parse_number(cell, or_else=np.inf)) for cell in cells)
+    missing = MISSING_NUMBERS if has_numbers else MISSING
+    return [
+        "" if cell not in stated and cell.strip().lower() in missing else cell for cell in cells
+    ]
+
+
+def _answers_as_numbers(cells: list[str]) -> list[str]:
+    """Write yes and no as 1 and 0, where a column holds nothing else."""
+    words = {cell: cell.strip().lower() for cell in set(cells) - {""}}
+    if not all(word in YES | NO for word in words.values()):
+        return cells
+    return [("1" if words[cell] in YES else "0") if cell else "" for cell in cells]
+
+
+def _are_signed(values: Float[np.ndarray, "rows columns"]) -> bool:
+    """Whether answers are -1 and +1."""
+    return {-1, 1} <= {*np.unique(values).tolist()} and not bool((values == 0).any())
 
 
 def _is_whole(cell: str) -> bool:
@@ -231,38 +277,87 @@ def _listed(names: tuple[str, ...], most: int = 6) -> str:
 
 
 def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
-    """Read labels [rows] or [rows, columns]; NaN is no label, nor is -1 as a class or an answer.
+    """Read labels [rows] or [rows, columns]; NaN is no label, nor is -1 among whole numbers from 0.
 
-    Whole numbers in one column are classes, several columns of 0 and 1 yes-or-no answers, all else
-    is regression, unless the rule states something.
+    One column of whole numbers is classes, unless most occur only once; floats are, where they are
+    0 and 1, or -1 and +1. Several columns of such answers are multi-label. All else is regression,
+    unless the rule states something.
     """
     values = values[:, None] if values.dim() == 1 else values
+    is_bool = values.dtype == torch.bool
     if not values.is_floating_point():
         values = _signed(values, where)
     kind = rule.task or _kind_of_numbers(values, rule)
-    if kind == "multi-label" and not values.is_floating_point():
-        values = values.double().masked_fill(values == -1, torch.nan)
     if kind != "classes":
+        if kind == "multi-label" and _are_signed(values.double().numpy()):
+            values = (values.double() + 1) / 2
+        elif kind == "multi-label" and not values.is_floating_point():
+            values = values.double().masked_fill(values == -1, torch.nan)
         names = tuple(f"y{column}" for column in range(values.shape[1]))
         targets = _targets(values, kind, where)
-        if targets.numel() and bool(targets.isnan().all()):
-            raise UserError("y must hold a label somewhere, got none")
+        is_empty = targets.isnan().all(dim=0)
+        if targets.numel() and bool(is_empty.all() or (rule.task is None and is_empty.any())):
+            which = "" if is_empty.all() else f" column {int(is_empty.nonzero()[0])}"
+            raise UserError(f"y{which} must hold a label somewhere, got none")
         return Labels(kind, targets, names)
     if values.shape[1] != 1:
         raise UserError(f"y must have one column where task='classes', got {values.shape[1]}")
     number = _whole(values[:, 0], where)
-    highest = int(number.max()) if number.numel() else -1
-    if rule == LabelRule():
-        _check_gaps(number, highest)
-    names = _numbered_classes(rule.classes, number, highest)
-    is_wrong = (number < -1) | (number >= len(names))
+    if rule.classes is None:
+        return _read_classes(number, is_bool=is_bool, is_float=values.is_floating_point())
+    names = _stated_names(rule.classes)
+    if not _are_places(names) and all(map(_is_whole, names)):
+        # classes that are numbers other than 0, 1, 2, ... are known by these
+        places = {int(name): place for place, name in enumerate(names)}
+        known = {**places, NOTHING: NOTHING} | ({} if -1 in places else {-1: NOTHING})
+        place = torch.tensor([known.get(each, UNKNOWN) for each in number.tolist()])
+        is_wrong, place = place == UNKNOWN, place.masked_fill(place == NOTHING, -1)
+        rule_told = f"one of the classes {_listed(names)}"
+    else:
+        place = number.masked_fill(number == NOTHING, -1)
+        is_wrong = (place < -1) | (place >= len(names))
+        rule_told = f"in 0 to {len(names) - 1}, or -1 for no label"
     if bool(is_wrong.any()):
         row = int(is_wrong.nonzero()[0])
+        raise UserError(f"{where(row)}: y must be {rule_told}, got {int(number[row])}")
+    return Labels("classes", place, names)
+
+
+def _stated_names(classes: int | tuple[str, ...]) -> tuple[str, ...]:
+    return classes if isinstance(classes, tuple) else tuple(map(str, range(classes)))
+
+
+def _are_places(names: tuple[str, ...]) -> bool:
+    return names == tuple(map(str, range(len(names))))
+
+
+def _read_classes(number: Int[Tensor, " rows"], *, is_bool: bool, is_float: bool) -> Labels:
+    """Number classes by their value, or by its rank where values are negative or leave most out."""
+    is_none = number == NOTHING
+    found = number[~is_none].unique().tolist()
+    # -1 is no label, but beside +1 alone, or other negative numbers
+    if found and found[0] == -1 and found != [-1, 1] and not is_float:
+        is_none, found = is_none | (number == -1), found[1:]
+    if not found:
+        raise UserError("y must hold a label somewhere, got none")
+    if len(found) < LEAST_CLASSES:
         raise UserError(
-            f"{where(row)}: y must be in 0 to {len(names) - 1}, or -1 for no label, "
-            f"got {int(number[row])}"
+            f"y must hold {LEAST_CLASSES} classes at least, got {found[0]} in all rows; state the "
+            "number of classes if there are others"
         )
-    return Labels("classes", number, names)
+    if len(found) > MOST_CLASSES:
+        raise UserError(
+            f"y must hold at most {MOST_CLASSES} classes, got {len(found)}; state "
+            "task='regression' or the number of classes if this is meant"
+        )
+    highest = found[-1]
+    has_gaps = highest >= FEW and 2 * len(found) < highest + 1
+    if found[0] < 0 or has_gaps:
+        names = tuple(map(str, found))
+        number = torch.searchsorted(torch.tensor(found), number)
+    else:
+        names = ("False", "True") if is_bool else tuple(map(str, range(highest + 1)))
+    return Labels("classes", number.masked_fill(is_none, -1), names)
 
 
 def _signed(values: Tensor, where: Where) -> Int[Tensor, "rows columns"]:
@@ -278,55 +373,35 @@ def _signed(values: Tensor, where: Where) -> Int[Tensor, "rows columns"]:
 def _kind_of_numbers(values: Tensor, rule: LabelRule) -> TaskKind:
     if rule.classes is not None:
         return "classes"
+    is_float = values.is_floating_point()
+    known = values[~torch.isnan(values)] if is_float else values.flatten()
+    found, counts = (each.tolist() for each in known.unique(return_counts=True))
+    if values.shape[1] == 1 and is_float:
+        return "classes" if tuple(found) in ANSWERS else "regression"
     if values.shape[1] == 1:
-        return "regression" if values.is_floating_point() else "classes"
-    is_none = torch.isnan(values) if values.is_floating_point() else values == -1
-    is_answer = (values == 0) | (values == 1) | is_none
-    return "multi-label" if bool(is_answer.all()) else "regression"
+        counted = dict(zip(found, counts, strict=True))
+        if found[:1] == [-1] and found != [-1, 1]:
+            del counted[-1]
+        return "regression" if are_targets(counted) else "classes"
+    allowed = ANSWERS if is_float else (*ANSWERS, (-1, 0, 1))
+    return "multi-label" if any({*found} <= {*pair} for pair in allowed) else "regression"
 
 
-def _check_gaps(number: Int[Tensor, " rows"], highest: int) -> None:
-    """Reject targets that happen to be whole: each number below the highest would be a class."""
-    found = number[number >= 0].unique().tolist()
-    if FEW <= highest < MOST_CLASSES and 2 * len(found) < highest + 1:
-        shown = ", ".join(map(str, found[:SHOWN])) + (", ..." if len(found) > SHOWN else "")
-        raise UserError(
-            f"y must hold half of the classes 0 to {highest} at least, got {len(found)} of them, "
-            f"{shown}; number the classes from 0 without gaps, make y a float if these are "
-            f"targets, or state task='regression' or classes={highest + 1}"
-        )
-
-
-def _numbered_classes(
-    stated: int | tuple[str, ...] | None, number: Int[Tensor, " rows"], highest: int
-) -> tuple[str, ...]:
-    if isinstance(stated, tuple):
-        return stated
-    if stated is None and highest >= MOST_CLASSES:
-        raise UserError(
-            f"y must be below {MOST_CLASSES} where it is a class, got {highest}; state "
-            "task='regression' or the number of classes if this is meant"
-        )
-    if stated is None and highest < 0:
-        raise UserError("y must hold a label somewhere, got none")
-    if stated is None and len(number[number != -1].unique()) < LEAST_CLASSES:
-        raise UserError(
-            f"y must hold {LEAST_CLASSES} classes at least, got {highest} in all rows; state the "
-            "number of classes if there are others"
-        )
-    return tuple(str(place) for place in range(highest + 1 if stated is None else stated))
+NOTHING = -(1 << 62)
+"""Stands for no label until classes are numbered: -1 may be one of them."""
 
 
 def _whole(values: Tensor, where: Where) -> Int[Tensor, " rows"]:
-    """Whole numbers, whatever type they are kept in; NaN is no label."""
+    """Whole numbers, whatever type they are kept in; NaN becomes `NOTHING`."""
     if not values.is_floating_point():
         return values
-    values = values.nan_to_num(-1.0, torch.inf, -torch.inf)
+    is_none = values.isnan()
+    values = values.nan_to_num(0.0, torch.inf, -torch.inf)
     is_wrong = ~(values.abs() <= 2**53) | (values != values.round())
     if bool(is_wrong.any()):
         row = int(is_wrong.nonzero()[0])
         raise UserError(f"{where(row)}: y must be a whole number, got {float(values[row])}")
-    return values.long()
+    return values.long().masked_fill(is_none, NOTHING)
 
 
 def _targets(values: Tensor, kind: TaskKind, where: Where) -> Float[Tensor, "rows columns"]:
@@ -352,13 +427,63 @@ class Skipped(NamedTuple):
 
 
 @dataclass(frozen=True)
+class LabelStatistics:
+    """What the labels of the training split are like."""
+
+    mean: tuple[float, ...] = ()
+    """Of each target, where targets are standardised."""
+    std: tuple[float, ...] = ()
+    """Likewise; 1 where all are alike."""
+    counts: tuple[int, ...] = ()
+    """Rows of each class, or positive answers of each column."""
+    known: tuple[int, ...] = ()
+    """Answers of each column, where labels are answers."""
+
+    @property
+    def class_weights(self) -> tuple[float, ...]:
+        """Weight of each class, rows / (classes x rows of the class); 1 for one without rows."""
+        rows, classes = sum(self.counts), len(self.counts)
+        return tuple(rows / (classes * count) if count else 1.0 for count in self.counts)
+
+    @property
+    def positive_weights(self) -> tuple[float, ...]:
+        """Weight of the positive answers of each column, negative / positive ones."""
+        both = zip(self.counts, self.known, strict=True)
+        return tuple((known - count) / count if count else 1.0 for count, known in both)
+
+
+def label_statistics(y: Tensor, task: Task, *, standardizes: bool = True) -> LabelStatistics | None:
+    """Count, or measure, the labels of the training split; links have none.
+
+    Args:
+        y: Classes [rows], or answers or targets [rows, columns].
+        task: What they are.
+        standardizes: Whether targets are standardised.
+    """
+    if task.kind == "classes":
+        return LabelStatistics(counts=tuple(y[y >= 0].bincount(minlength=task.classes).tolist()))
+    if task.kind == "multi-label":
+        positives, known = (y == 1).sum(dim=0), (~y.isnan()).sum(dim=0)
+        return LabelStatistics(counts=tuple(positives.tolist()), known=tuple(known.tolist()))
+    if task.kind == "link" or not standardizes:
+        return None
+    mean, std = [], []
+    for column in y.double().T:
+        values = column[~column.isnan()]
+        is_constant = not len(values) or bool((values == values[0]).all())
+        mean.append(float(values.mean()) if len(values) else 0.0)
+        std.append(1.0 if is_constant else float(values.std(correction=0)))
+    return LabelStatistics(mean=tuple(mean), std=tuple(std))
+
+
+@dataclass(frozen=True)
 class CustomData:
     """A user's graphs, ready for the store and for building a model."""
 
     columns: GraphColumns
     features: Features
     task: Task
-    names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
     """Classes by their number; or, where labels are not classes, the label columns."""
     skipped: tuple[Skipped, ...] = ()
     """Rows of the file that are no graphs."""
@@ -379,7 +504,7 @@ def numbers_of(columns: GraphColumns) -> Features:
 def task_of(level: Level, labels: Labels) -> Task:
     """Choose how right and wrong are measured from what the labels are."""
     if level == "link":
-        return Task("link", 0, "link_cross_entropy", "mrr")
+        return LINK_TASK
     loss, metric = MEASURES[labels.kind]
     is_classes = labels.kind == "classes"
     outputs = len(labels.names) if is_classes else labels.values.shape[1]

@@ -15,7 +15,8 @@ from torch_geometric.data import Data
 
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import CustomData, LabelRule
-from graphmamba.data.custom.pyg import MASKS, from_graphs
+from graphmamba.data.custom.masks import MASKS
+from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.errors import UserError
 
 Graphs: TypeAlias = Iterable[Any]

@@ -2,7 +2,8 @@
 
 import zipfile
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import (
+    LINK_TASK,
     CustomData,
     LabelRule,
     Labels,
@@ -21,50 +23,86 @@ from graphmamba.data.custom.labels import (
     numbers_of,
     task_of,
 )
+from graphmamba.data.custom.masks import MASKS, read_masks
 from graphmamba.data.splits import SPLITS
-from graphmamba.data.tables import LINKS, GraphColumns, Pairs
+from graphmamba.data.tables import LINKS, NODE_SPLIT, GraphColumns, Pairs
 from graphmamba.errors import UserError
 
 REQUIRED = ("node_ptr", "edge_ptr", "edge_index")
 LINK_ARRAYS = ("pair_ptr", LINKS, "edge_label")
-KNOWN = (*REQUIRED, "x", "edge_attr", "y", "split", *LINK_ARRAYS)
-UNLABELLED = frozenset(KNOWN) - {"y", "edge_label"}
+KNOWN = (*REQUIRED, "x", "edge_attr", "y", "split", *MASKS, *LINK_ARRAYS)
+UNLABELLED = frozenset(KNOWN) - {"y", "edge_label", *MASKS}
 """What is read of graphs to predict."""
-OGB = {
-    "node_feat": "x",
-    "edge_feat": "edge_attr",
-    "num_nodes_list": "node_ptr",
-    "num_edges_list": "edge_ptr",
-    **dict.fromkeys(("label", "labels", "graph_label", "graph_labels"), "y"),
-}
-"""What OGB calls the arrays; its lists of sizes become boundaries."""
 LEVELS: tuple[Level, ...] = ("graph", "node", "link")
 MOST_BARE_NODES = 1 << 28
 """Nodes without features: nothing but `node_ptr` says how many there are, and each takes memory."""
 MOST_EXPANDED, MOST_RATIO = 1 << 30, 200
 """Bytes that a file may unpack to whatever its size, and times its size beyond that."""
 Arrays = dict[str, Tensor]
+PUBLISHED = {
+    "node_features": "x", "features": "x", "node_feat": "x",
+    **dict.fromkeys(("node_labels", "label", "labels", "graph_label", "graph_labels"), "y"),
+    "edge_features": "edge_attr", "edge_feat": "edge_attr", "edges": "edge_index",
+    "train_masks": "train_mask", "val_masks": "val_mask", "test_masks": "test_mask",
+    "num_nodes_list": "node_ptr", "num_edges_list": "edge_ptr",
+}  # fmt: skip
+"""What others call the arrays."""
+OGB_SIZES = ("num_nodes_list", "num_edges_list")
+"""Numbers of nodes and edges of each graph, as OGB has them, which become boundaries."""
 NAMES = {"x_names": "x", "edge_attr_names": "edge_attr"}
 """Arrays of words, and whose columns they name."""
 BROKEN = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError)
 """What NumPy and the archive raise over files that are cut off, foreign or made to harm."""
 
 
-def assemble(arrays: Arrays, rule: LabelRule, level: Level | None, source: str) -> CustomData:
+def assemble(
+    arrays: Arrays, rule: LabelRule, level: Level | None, source: str, split_index: int = 0
+) -> CustomData:
     """Check the arrays that `docs/own-data.md` describes and tell what they are there for."""
     check_choice("level", level, (None, *LEVELS))
+    masks = {name: arrays.pop(name) for name in MASKS if name in arrays}
     columns = assemble_unlabelled(arrays, source)
     pairs = [name for name in LINK_ARRAYS if name in arrays]
     if level is None and "y" in arrays and pairs:
         raise UserError(f"{source}: array y is there and {pairs[0]}; level must say which is meant")
     level = level or _find_level(arrays, columns, source)
+    if level == "link" and not pairs:
+        # the edges of one graph, which are split before it is learned
+        return CustomData(columns, numbers_of(columns), LINK_TASK)
     labels = _place_labels(arrays, columns, rule, level, source)
     names = () if level == "link" else labels.names
+    columns = with_masks(columns, masks, level, split_index)
     return CustomData(columns, numbers_of(columns), task_of(level, labels), names)
 
 
+def with_masks(
+    columns: GraphColumns, masks: Mapping[str, Tensor], level: Level, split_index: int
+) -> GraphColumns:
+    """Put the split that masks say beside the labels of nodes; its number is told in `source`."""
+    if not masks:
+        return columns
+    if level != "node":
+        raise UserError(
+            f"{columns.source}: {next(iter(masks))} splits nodes and must be left out for "
+            f"level={level!r}"
+        )
+    if columns.split is not None:
+        raise UserError(
+            f"{columns.source}: split must be left out beside {next(iter(masks))}: graphs are "
+            "split whole or by their nodes"
+        )
+    nodes = int(columns.node_ptr[-1])
+    found, splits = read_masks(masks, nodes, split_index, columns.source)
+    columns.nodes[NODE_SPLIT] = found
+    if splits > 1:
+        told = f"{columns.source}, split {split_index} of {splits} (data.split_index)"
+        columns = replace(columns, source=told)
+    return columns
+
+
 def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
-    """Check all arrays but the labels."""
+    """Check all arrays but the labels; without boundaries there is one graph."""
+    arrays = _as_one_graph(arrays)
     if unknown := [name for name in arrays if name not in KNOWN]:
         raise UserError(f"{source}: arrays must be among {', '.join(KNOWN)}, got {unknown[0]!r}")
     if missing := [name for name in REQUIRED if name not in arrays]:
@@ -80,6 +118,21 @@ def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
         graph = int(is_empty.nonzero()[0])
         raise UserError(f"{source}, graph {graph}: every graph must have a node, got none")
     return _columns(arrays, node_ptr, source)
+
+
+def _as_one_graph(arrays: Arrays) -> Arrays:
+    """Add the boundaries of a single graph where there are none."""
+    index = arrays.get("edge_index")
+    if index is None or index.dim() != 2 or {"node_ptr", "edge_ptr"} & arrays.keys():  # noqa: PLR2004
+        return arrays
+    rows = next((arrays[name].shape[0] for name in ("x", "y") if name in arrays), None)
+    if rows is None:
+        # as many as edges name, where nothing else says it
+        rows = int(index.max()) + 1 if index.numel() else 0
+    found = {"node_ptr": torch.tensor([0, rows]), "edge_ptr": torch.tensor([0, index.shape[1]])}
+    if LINKS in arrays and arrays[LINKS].dim() == 2 and "pair_ptr" not in arrays:  # noqa: PLR2004
+        found["pair_ptr"] = torch.tensor([0, arrays[LINKS].shape[1]])
+    return arrays | found
 
 
 def _columns(arrays: Arrays, node_ptr: Int[Tensor, " boundaries"], source: str) -> GraphColumns:
@@ -249,7 +302,10 @@ def _kind(values: Tensor) -> str:
 
 
 def read_npz(
-    path: Path | str, rule: LabelRule | None = None, level: Level | None = None
+    path: Path | str,
+    rule: LabelRule | None = None,
+    level: Level | None = None,
+    split_index: int = 0,
 ) -> CustomData:
     """Read a user's graphs; `docs/own-data.md` describes the arrays.
 
@@ -257,9 +313,11 @@ def read_npz(
         path: The file.
         rule: What labels are, where their values should not decide.
         level: What is labelled, where the number of labels should not decide.
+        split_index: Which split, where masks hold several.
     """
     check_is("rule", rule or LabelRule(), LabelRule)
-    return assemble(load_arrays(Path(path)), rule or LabelRule(), level, str(path))
+    arrays = load_arrays(Path(path))
+    return assemble(arrays, rule or LabelRule(), level, str(path), split_index)
 
 
 def load_arrays(path: Path, wanted: Collection[str] = KNOWN) -> Arrays:
@@ -296,36 +354,42 @@ def _load(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
         with zipfile.ZipFile(path) as archive:
             check_unpacked(path, archive)
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files if OGB.get(name, name) in names}
-            listed = file.files
+            called = {name: PUBLISHED.get(name, name) for name in file.files}
+            arrays = {name: file[name] for name, known in called.items() if known in names}
     except UserError:
         raise
     except (zipfile.BadZipFile, zlib.error, SyntaxError, *BROKEN) as error:
         raise UserError(f"{path} must be a whole .npz file without objects: {error}") from error
-    known = (*KNOWN, *NAMES, *OGB)
-    if unknown := [name for name in listed if name not in known]:
+    known = (*KNOWN, *NAMES, *PUBLISHED)
+    if unknown := [name for name in called if name not in known]:
         raise UserError(
             f"{path}: arrays must be among {', '.join(known)}, got {unknown[0]!r} in "
-            f"{', '.join(listed)}"
+            f"{', '.join(called)}"
         )
-    return _renamed(path, arrays)
+    return _renamed(path, called, arrays)
 
 
-def _renamed(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Give the arrays of OGB the names that ours have."""
-    made: dict[str, np.ndarray] = {}
-    for name, found in arrays.items():
-        known = OGB.get(name, name)
-        if known in made:
-            raise UserError(f"{path}: only one array must say {known}, got {name} as well")
-        made[known] = found
-        if name.startswith("num_"):
-            if found.ndim != 1 or found.dtype.kind not in "iu" or (found < 0).any():
-                raise UserError(
-                    f"{path}: {name} must hold the size of each graph, got "
-                    f"{list(found.shape)} of {found.dtype}"
-                )
-            made[known] = np.concatenate([[0], found.cumsum()]).astype(np.int64)
+def _renamed(
+    path: Path, called: Mapping[str, str], arrays: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Give arrays with the names of others the names that ours have."""
+    for name, known in called.items():
+        others = [other for other in called if called[other] == known and other != name]
+        if others and name != known:
+            raise UserError(f"{path}: {name} must not stand beside {others[0]}, got both")
+    made = {called[name]: found for name, found in arrays.items()}
+    if "edges" in arrays:
+        made["edge_index"] = _both_ways(path, arrays["edges"])
+    for name in OGB_SIZES:
+        if name not in arrays:
+            continue
+        found = arrays[name]
+        if found.ndim != 1 or found.dtype.kind not in "iu" or (found < 0).any():
+            raise UserError(
+                f"{path}: {name} must hold the size of each graph, got "
+                f"{list(found.shape)} of {found.dtype}"
+            )
+        made[called[name]] = np.concatenate([[0], found.cumsum()]).astype(np.int64)
     return made
 
 
@@ -337,6 +401,17 @@ def check_unpacked(path: Path, archive: zipfile.ZipFile) -> None:
             f"{path} must unpack to {MOST_RATIO} times its size at most, got {expanded:,} "
             "bytes; write it by np.savez, which does not compress"
         )
+
+
+def _both_ways(path: Path, edges: np.ndarray) -> np.ndarray:
+    """Turn a list of edges [edges, 2], each written once, to both directions of each."""
+    if edges.ndim != 2 or edges.shape[1] != 2:  # noqa: PLR2004
+        raise UserError(f"{path}: edges must have shape [edges, 2], got {list(edges.shape)}")
+    index = edges.T
+    loops = index[0] == index[1]
+    both = np.concatenate([index, index[::-1][:, ~loops]], axis=1)
+    # files that have written both already are left as they are
+    return index if len(np.unique(both, axis=1).T) == len(np.unique(index, axis=1).T) else both
 
 
 def _check_names(path: Path, name: str, names: np.ndarray, of: torch.Tensor | None) -> None:

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
-from torch import Tensor
 
 from graphmamba.atomic import atomic_write, cannot_read, write_json
 from graphmamba.checks import check_is
@@ -32,6 +30,8 @@ from graphmamba.data.custom.csv import (
     table_in,
 )
 from graphmamba.data.custom.labels import CustomData, Skipped
+from graphmamba.data.custom.links import split_links
+from graphmamba.data.custom.masks import MASKS, draw_node_split
 from graphmamba.data.custom.networkx import (
     Graphs,
     attribute_of,
@@ -57,21 +57,21 @@ from graphmamba.data.custom.options import (
     check_read,
     format_of,
 )
-from graphmamba.data.custom.pyg import MASKS, from_graphs, list_of
+from graphmamba.data.custom.pyg import from_graphs, list_of
 from graphmamba.data.custom.smiles import read_molecules, read_smiles_csv
 from graphmamba.data.custom.split import Key, choose_split, split_key
 from graphmamba.data.custom.tu import read_tu, read_tu_unlabelled, tu_files
 from graphmamba.data.datasets.sources import default_data_dir
 from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.splits import SPLITS, split_numbers, split_of_words
-from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import LINKS, GraphColumns, Pairs
+from graphmamba.data.store import PAIRS, GraphStore
+from graphmamba.data.tables import LINKS, NODE_SPLIT, GraphColumns, Pairs
 from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
 
 OGB_SPLITS = ("train", "valid", "test")
-READING = 6
+READING = 7
 """Counts changes in how files are read; what is kept then becomes stale."""
 OWN = "own"
 """Folder in the data directory where users' graphs are kept."""
@@ -87,7 +87,7 @@ class CustomStore:
     """What a model reads of nodes and edges."""
     task: Task
     """What is predicted: level, width, loss and metric."""
-    names: tuple[str, ...]
+    class_names: tuple[str, ...]
     """Classes by their number; or, where labels are not classes, the label columns."""
     recipe: dict[str, Any]
     """What the graphs depend on: contents of the files and how they are read, not the split."""
@@ -134,7 +134,7 @@ def open_custom(
         own = read()
         # Written before the graphs are, so that whoever finds them finds this.
         write_json(about, {"features": asdict(own.features), "task": asdict(own.task),
-                           "names": list(own.names),
+                           "names": list(own.class_names),
                            "skipped": [list(each) for each in own.skipped]})  # fmt: skip
         return own.columns
 
@@ -151,7 +151,12 @@ def open_custom(
     if found.skipped:
         _list_skipped(found, about.with_suffix(".skipped.csv"))
     if draws_split or options.split == "column":
-        found = _with_split(found, path, options)
+        key = partial(_key, found, path, options)
+        store = with_split(found.store, found.task, options, key, str(path))
+        if found.task.level == "link" and store.is_transductive:
+            # what is computed of the edges that carry messages is not that of all edges
+            recipe = recipe | {"links": [*options.split_ratios, options.split_seed]}
+        found = replace(found, store=store, recipe=recipe)
     return found
 
 
@@ -200,9 +205,17 @@ def inspect_custom(
         own, folder = read(), (data_dir or default_data_dir()) / OWN
         recipe = _recipe(path, options, files)
         found = CustomStore(
-            GraphStore(own.columns), own.features, own.task, own.names, recipe, folder, own.skipped
+            GraphStore(own.columns),
+            own.features,
+            own.task,
+            own.class_names,
+            recipe,
+            folder,
+            own.skipped,
         )
-        return _with_split(found, path, options), False
+        key = partial(_key, found, path, options)
+        store = with_split(found.store, own.task, options, key, str(path))
+        return replace(found, store=store), False
 
 
 def is_custom(path: Path | str) -> bool:
@@ -238,7 +251,7 @@ def _reader_of(path: Path, options: DataOptions) -> tuple[Callable[[], CustomDat
 
         return read, graphml_files(path)
     if kind == ".npz":
-        return partial(read_npz, path, rule, level), [path]
+        return partial(read_npz, path, rule, level, options.split_index), [path]
     if level not in (None, "graph"):
         raise UserError(f"level must be 'graph' for molecules, got {level!r}")
     return partial(read_smiles_csv, path, targets, rule, options.smiles, options.on_error), [path]
@@ -253,28 +266,56 @@ def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str
     }
 
 
-def _with_split(found: CustomStore, path: Path, options: DataOptions) -> CustomStore:
-    """Split the graphs as the options say, or else the files, or by chance."""
-    store = found.store
-    split = choose_split(
-        options,
-        store.split,
-        len(store),
-        classes_of(
-            found.task,
-            store.tables["graphs"].given("y") if "y" in store.tables["graphs"].columns else None,
-        ),
-        partial(_key, found, path, options),
-        str(path),
-    )
-    return replace(found, store=GraphStore.from_tables(store.tables, split, store.source))
+def with_split(
+    store: GraphStore,
+    task: Task,
+    options: DataOptions,
+    read_key: Callable[[], Key],
+    where: str,
+) -> GraphStore:
+    """Split graphs, or the nodes or edges of a single one: as options say, or files, or by chance.
+
+    Args:
+        store: Graphs, with the split that they say themselves, if any.
+        task: What is predicted of them.
+        options: How they are split.
+        read_key: Reads what graphs are split by, where that is asked for.
+        where: What a message calls the graphs.
+    """
+    is_alone = len(store) == 1 and task.level == "node" and store.split is None
+    draws_links = task.level == "link" and PAIRS + LINKS not in store.tables
+    if (store.is_transductive or is_alone or draws_links) and (options.split or options.folds):
+        name = "split" if options.split else "folds"
+        raise UserError(
+            f"{name} must be left out where the {task.level}s of a graph are split, by masks or by "
+            f"split_ratios and split_seed, got {getattr(options, name)!r} for {where}"
+        )
+    if store.is_transductive:
+        return store
+    if options.split_index:
+        raise UserError(
+            f"split_index is read of graphs with {', '.join(MASKS)}, got {options.split_index} for "
+            "graphs without"
+        )
+    if is_alone:
+        y = store.tables["nodes"].given("y")
+        drawn = draw_node_split(y, options.split_ratios, options.split_seed)
+        return store.with_columns(nodes={NODE_SPLIT: drawn})
+    if draws_links:
+        return GraphStore(split_links(store.columns(), options.split_ratios, options.split_seed))
+    classes = None
+    if task.level == "graph" and task.classes:
+        classes = store.tables["graphs"].given("y").reshape(-1)
+    split = choose_split(options, store.split, len(store), classes, read_key, where)
+    return GraphStore.from_tables(store.tables, split, store.source)
 
 
 def read_graphs(graphs: Graphs, options: DataOptions) -> CustomData:
-    """Take over graphs from Python, each in a split.
+    """Take over graphs from Python, split.
 
     Args:
-        graphs: Of PyG, in a list, a data set, a `DataLoader` or a `Batch`; or of networkx.
+        graphs: Of PyG, in a list, a data set, a `DataLoader` or a `Batch`, or one by itself; or of
+            networkx.
         options: What their labels are, and how they are split.
     """
     each: Sequence[Any]
@@ -285,7 +326,7 @@ def read_graphs(graphs: Graphs, options: DataOptions) -> CustomData:
     else:
         each = list_of(graphs)
         check_read(options, "graphs", "graphs")
-        found = from_graphs(each, options.rule, options.level)
+        found = from_graphs(each, options.rule, options.level, options.split_index)
         if hasattr(graphs, "get_idx_split"):
             # what OGB publishes
             parts = graphs.get_idx_split()
@@ -300,17 +341,8 @@ def read_graphs(graphs: Graphs, options: DataOptions) -> CustomData:
         assert options.split is not None
         return split_key(options.split, cells, lambda row: f"graph {row}: {name}")
 
-    columns = found.columns
-    split = choose_split(
-        options, columns.split, len(each), classes_of(found.task, columns.graphs.get("y")),
-        read_key, "a graph",
-    )  # fmt: skip
-    return replace(found, columns=replace(columns, split=split))
-
-
-def classes_of(task: Task, y: Tensor | None) -> Int[Tensor, " graphs"] | None:
-    """Class of each graph; None where labels are not classes of graphs."""
-    return y.reshape(-1) if y is not None and task.level == "graph" and task.classes else None
+    store = with_split(GraphStore(found.columns), found.task, options, read_key, "a graph")
+    return replace(found, columns=store.columns())
 
 
 def _key(found: CustomStore, path: Path, options: DataOptions) -> Key:
@@ -350,8 +382,11 @@ def column_of(options: DataOptions) -> str:
 
 
 def _options_that_matter(options: DataOptions) -> dict[str, Any]:
-    """All but the split, which is drawn again each time: what is computed of graphs stays valid."""
-    left_out = {"split_ratios", "split_seed", "split", "split_column", "folds", "fold"}
+    """All but the split and its statistics, made anew each time: what is computed stays valid."""
+    left_out = {
+        *("split_ratios", "split_seed", "split", "split_column", "folds", "fold"),
+        "standardize_targets",
+    }
     kept = {name: value for name, value in asdict(options).items() if name not in left_out}
     return kept | {"target": options.targets}
 

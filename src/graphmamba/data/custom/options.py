@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphmamba.checks import check_least, check_seed, check_types
-from graphmamba.data.catalog import Benchmark, Features, Level, Task
+from graphmamba.data.catalog import Benchmark, Features, Level, Task, TaskKind
 from graphmamba.data.custom.csv import folder_features
-from graphmamba.data.custom.labels import LabelRule, TaskKind
+from graphmamba.data.custom.labels import LabelRule, LabelStatistics
 from graphmamba.data.custom.networkx import convert, read_graphml
 from graphmamba.data.custom.npz import array_features
 from graphmamba.data.custom.tu import EDGES as TU_EDGES
@@ -22,15 +22,17 @@ Format = Literal["folder", ".csv", ".npz", "TUDataset", "GraphML", "graphs", "be
 WORDS: dict[Format, str] = {
     "folder": "a folder of CSV files",
     ".csv": "a CSV of molecules",
+    ".npz": "an .npz of arrays",
     "TUDataset": "the files of a TUDataset",
     "GraphML": "GraphML or networkx",
-    "graphs": "graphs from Python",
+    "graphs": "graphs of PyG",
 }
 """What a message calls formats that have options of their own."""
 READ_FOR: dict[str, tuple[Format, ...]] = {
     "target": ("folder", ".csv", "TUDataset", "GraphML"),
     "undirected": ("folder",),
     "smiles": ("folder", ".csv", "GraphML", "graphs"),
+    "split_index": (".npz", "graphs"),
     "split_column": ("folder", ".csv", "GraphML", "graphs"),
     "on_error": (".csv",),
 }
@@ -58,21 +60,26 @@ class DataOptions:
     """How custom graphs are read; what is left out is read from the files."""
 
     target: str | tuple[str, ...] = ()
-    """Label columns of a folder or of a CSV of molecules; arrays have the name `y` for them."""
+    """Target column or columns in CSV files; in an .npz the target is `y`."""
     task: TaskKind | None = None
-    """What labels are: classes, regression or multi-label."""
+    """Type of the target: `classes` (classification), `regression` or `multi-label` (several yes/no
+    targets); null infers it from the values."""
     classes: int | tuple[str, ...] | None = None
-    """How many classes there are, numbered from 0, or their names in order."""
+    """Number of classes, whose targets are 0, 1, ..., or the class names in order; null infers
+    them."""
     level: Level | None = None
-    """What is labelled: graph, node or link."""
+    """Whether the target belongs to graphs, nodes or links; null infers it."""
     undirected: bool = False
-    """Whether each edge of a folder is written once and goes both ways."""
+    """In a folder of CSV files: add the reverse of every edge."""
     smiles: str = "smiles"
-    """The column of SMILES in a CSV of molecules."""
+    """Column of the SMILES strings: in a table of molecules, and for the split by scaffolds."""
+    split_index: int = 0
+    """Which split to use, where the masks of one graph have several columns; counted from 0."""
     split_ratios: SplitRatios = (0.8, 0.1, 0.1)
-    """Shares of training, validation and test, where the files do not say who is in which."""
+    """Fractions of training, validation and test, for data without a split: of the graphs, or of
+    the nodes or edges of a single graph."""
     split_seed: int = 0
-    """What such a split is drawn from."""
+    """Random seed of that split."""
     split: SplitName | None = None
     """How graphs are split: `random`; `stratified`, with the classes in the same shares; `scaffold`
     by the Bemis-Murcko scaffold of molecules; as `split_column` says; or by its `time`, the
@@ -86,6 +93,8 @@ class DataOptions:
     """Which of the folds is the test set, from 0."""
     on_error: OnError = "skip"
     """Whether SMILES that RDKit rejects are left out and listed in a file, or raise."""
+    standardize_targets: bool = True
+    """Train regression on standardised targets; predictions and scores are in original units."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -96,6 +105,7 @@ class DataOptions:
                 f"add up to 1, got {self.split_ratios}"
             )
         check_seed("split_seed", self.split_seed)
+        check_least("split_index", self.split_index, 0)
         self._check_split()
         LabelRule(self.task, self.classes)
 
@@ -243,7 +253,8 @@ class DataSource(DataOptions):
     """Where custom graphs are, how they are read, and what was found in them."""
 
     path: str = ""
-    """Folder of tables, an .npz of arrays, a table of molecules, a TUDataset or GraphML."""
+    """Your graphs: a folder of tables, an .npz of arrays, a table of molecules, a TUDataset or
+    GraphML."""
     features: Features | None = None
     """Columns of nodes and edges; filled in when the graphs are read."""
     labels: Task | None = None
@@ -252,6 +263,8 @@ class DataSource(DataOptions):
     """Classes by their number, or label columns; filled in when the graphs are read."""
     columns: tuple[str, ...] = ()
     """Feature columns in their order, where files name them; filled in when they are read."""
+    statistics: LabelStatistics | None = None
+    """Of the labels of the training split; filled in when the graphs are read."""
 
     @classmethod
     def of(cls, options: DataOptions, path: str = "") -> "DataSource":
@@ -266,7 +279,10 @@ class DataSource(DataOptions):
     def described(self, features: Features, task: Task, names: tuple[str, ...]) -> "DataSource":
         """Return the source with what was found in its graphs."""
         columns = feature_names(Path(self.path), self.targets) if self.path else ()
-        return replace(self, features=features, labels=task, class_names=names, columns=columns)
+        return replace(
+            self, features=features, labels=task, class_names=names, columns=columns,
+            statistics=None,
+        )  # fmt: skip
 
     def as_benchmark(self) -> Benchmark:
         """Stand in the place of a catalogue's entry; sizes are those of the files."""

@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import CustomData, LabelRule
+from graphmamba.data.custom.masks import MASKS
 from graphmamba.data.custom.npz import Arrays, assemble
 from graphmamba.data.from_pyg import Graphs, take_apart
 from graphmamba.data.splits import SPLITS
@@ -18,29 +19,37 @@ from graphmamba.errors import UserError
 SOURCE = "graphs"
 ADJACENCY = ("adj_t", "adj")
 """Where some transforms of PyG put the edges."""
-MASKS = ("train_mask", "val_mask", "test_mask")
-"""How PyG names the splits of the nodes of a single graph."""
+SPACE = 3
+"""Coordinates of a point in space."""
 NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
 
 
 def from_graphs(
-    graphs: Graphs, rule: LabelRule | None = None, level: Level | None = None
+    graphs: Graphs,
+    rule: LabelRule | None = None,
+    level: Level | None = None,
+    split_index: int = 0,
 ) -> CustomData:
     """Take over `x`, `edge_index`, `edge_attr` and `y`, or `edge_label_index` and `edge_label`.
 
-    Where graphs say in `split` which split they are in, as a word of CSV files, that counts.
+    Where graphs say in `split` which split they are in, as a word of CSV files, that counts; so do
+    `train_mask`, `val_mask` and `test_mask`, which split their nodes.
 
     Args:
-        graphs: The graphs, in a list, a `DataLoader` or a `Batch`; each has the same columns, and
-            `y` a row for itself or for each node.
+        graphs: The graphs, in a list, a `DataLoader` or a `Batch`, or one by itself; each has the
+            same columns, and `y` a row for itself or for each node.
         rule: What labels are, where their values should not decide.
         level: What is labelled, where the shape of `y` should not decide.
+        split_index: Which split, where masks hold several.
     """
     graphs = list_of(graphs)
-    _check_masks(graphs)
+    _check_flat(graphs)
     columns = {name: _gather(graphs, name) for name in ("x", "edge_attr", "edge_label", LINKS)}
     columns["edge_index"] = _gather(graphs, "edge_index") or [NO_EDGES] * len(graphs)
-    columns["y"] = _gather(graphs, "y")
+    if (words := _class_words(graphs)) is not None:
+        columns["y"], rule = _numbered(words, rule or LabelRule())
+    else:
+        columns["y"] = _gather(graphs, "y")
     if level is None and columns["y"] and columns[LINKS]:
         raise UserError(f"graphs have both y and {LINKS}; level must say which is meant")
     nodes = torch.tensor([_nodes(graph) for graph in graphs])
@@ -58,9 +67,13 @@ def from_graphs(
     for name, parts in columns.items():
         if parts:
             arrays[name] = _joined(name, parts)
+    for name in MASKS:
+        if parts := _gather(graphs, name):
+            _check_rows(name, parts, nodes.tolist())
+            arrays[name] = _joined(name, parts)
     if (split := _split(graphs)) is not None:
         arrays["split"] = split
-    return assemble(arrays, rule or LabelRule(), level, SOURCE)
+    return assemble(arrays, rule or LabelRule(), level, SOURCE, split_index)
 
 
 def list_of(graphs: Graphs) -> list[Data]:
@@ -74,13 +87,14 @@ def list_of(graphs: Graphs) -> list[Data]:
     return found
 
 
-def _check_masks(graphs: list[Data]) -> None:
-    """Reject splits of nodes: passed over, they would let a model learn what it is tested on."""
+def _check_flat(graphs: list[Data]) -> None:
+    """Reject positions in space: no layer turns with them, and passed over they would be missed."""
     for place, graph in enumerate(graphs):
-        if found := [name for name in MASKS if name in graph]:
+        points = graph.get("pos")
+        if isinstance(points, Tensor) and points.dim() == 2 and points.shape[1] == SPACE:  # noqa: PLR2004
             raise UserError(
-                f"graph {place}: {found[0]} must be left out, since training, validation and test "
-                "are made of whole graphs, got splits of its nodes"
+                f"graph {place}: pos must be left out: layers that turn with a graph in 3-D are "
+                "not supported; put distances into edge_attr, or coordinates into x"
             )
 
 
@@ -107,6 +121,34 @@ def _gather(graphs: list[Data], name: str) -> list[Tensor]:
                 f"graph {place}: {name} must be {rule}{others}, got {type(values).__name__}"
             )
     return [torch.as_tensor(values).detach().cpu() for values in found]
+
+
+def _class_words(graphs: list[Data]) -> list[list[str]] | None:
+    """Classes that are words: one for each graph, or a list with one for each node."""
+    found = [graph.get("y") for graph in graphs]
+    rows = [[words] if isinstance(words, str) else words for words in found]
+    is_words = all(
+        isinstance(row, list) and row and all(isinstance(word, str) for word in row) for row in rows
+    )
+    # numbers in quotes are rejected as any text that stands where numbers are expected
+    has_names = is_words and any(
+        word and not word.lstrip("-").isdecimal() for row in rows for word in row
+    )
+    return rows if has_names else None
+
+
+def _numbered(words: list[list[str]], rule: LabelRule) -> tuple[list[Tensor], LabelRule]:
+    """Number classes in the order of their names; an empty word is no label."""
+    names = rule.classes
+    if not isinstance(names, tuple):
+        names = tuple(sorted({word for row in words for word in row} - {""}))
+    number = {name: place for place, name in enumerate(names)} | {"": -1}
+    for place, row in enumerate(words):
+        if unknown := [word for word in row if word not in number]:
+            listed = ", ".join(map(repr, names))
+            raise UserError(f"graph {place}: y must be one of {listed}, got {unknown[0]!r}")
+    rule = LabelRule(task="classes", classes=names)
+    return [torch.tensor([number[word] for word in row]) for row in words], rule
 
 
 def _labels(

@@ -17,7 +17,7 @@ from graphmamba.errors import UserError
 
 def read_smiles_csv(
     path: Path | str,
-    label: str | Sequence[str],
+    target: str | Sequence[str],
     rule: LabelRule | None = None,
     smiles: str = "smiles",
     on_error: Literal["skip", "raise"] = "skip",
@@ -26,14 +26,14 @@ def read_smiles_csv(
 
     Args:
         path: The file, a .csv, .csv.gz or .parquet; columns that are not named here are ignored.
-        label: The label column, or several of them.
+        target: The target column, or several of them.
         rule: What labels are, where their values should not decide.
         smiles: The column of SMILES.
         on_error: Whether SMILES that RDKit rejects are left out, or raise.
     """
     check_choice("on_error", on_error, ("skip", "raise"))
     table = read_csv(Path(path))
-    request = Request.of(label, "graph", rule or LabelRule(), [table])
+    request = Request.of(target, "graph", rule or LabelRule(), [table])
     table.cells(smiles)
     cells = {name: table.cells(name) for name in request.label}
     labels = read_labels(cells, request.rule, table.where)

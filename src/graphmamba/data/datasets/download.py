@@ -316,7 +316,7 @@ def _source_of(dataset: Any) -> str:
 def _without_processing(kind: Any, data_dir: Path, name: str) -> Any:
     """Make one of PyG's data sets that knows where its files are and fetches them, no more."""
     dataset = kind.__new__(kind)
-    dataset.data_dir, dataset.name = str(data_dir), name
+    dataset.root, dataset.name = str(data_dir), name
     return dataset
 
 
@@ -327,10 +327,10 @@ def _fetch(dataset: Any) -> None:
     """
     if all(Path(path).exists() for path in dataset.raw_paths):
         return
-    data_dir, place = dataset.data_dir, Path(dataset.raw_dir)
+    data_dir, place = dataset.root, Path(dataset.raw_dir)
     place.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".download-", dir=place.parent) as partial:
-        dataset.data_dir = partial
+        dataset.root = partial
         fetched = Path(dataset.raw_dir)
         # some of PyG's classes remove it first, and fail where it is not there
         fetched.mkdir(parents=True)
@@ -340,7 +340,7 @@ def _fetch(dataset: Any) -> None:
         except BROKEN as error:
             raise UserError(f"{dataset.name} cannot be downloaded: {error}") from error
         finally:
-            dataset.data_dir = data_dir
+            dataset.root = data_dir
         if place.exists():
             shutil.rmtree(place)
         fetched.rename(place)

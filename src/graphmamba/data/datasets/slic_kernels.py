@@ -5,7 +5,7 @@ from typing import no_type_check
 import numpy as np
 
 from graphmamba.data.compiled import kernel
-from graphmamba.ops.compiled import helper
+from graphmamba.ops.cpu_compile import helper
 
 
 @helper

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphmamba.data.parallel import node_counts, run_all
 from graphmamba.data.tables import GraphColumns
-from graphmamba.ops.tensor_checks import check_range
+from graphmamba.ops.checks import check_range
 
 LEAST_GAIN = 1e-7
 """Modularity that a level must gain for another one to follow, as in networkx."""

@@ -1,5 +1,6 @@
 """Laplacian spectra of one graph and of a set: dense for small graphs, sparse for large ones."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,12 @@ SPARE = 4
 """Vectors iterated beside those asked for: the next eigenvalues limit the speed of convergence."""
 DEPTH = 10
 """Blocks of a Krylov space before it is cut down to its best block."""
+FACTORS_UP_TO = 20_000
+"""Nodes of a connected part up to which it is factored, which takes memory beyond its edges."""
+MATRIX_UP_TO = 2_000
+"""Nodes up to which one that an iteration does not solve is made a dense matrix."""
+STEPS, RESIDUAL = 200, 1e-4
+"""Most steps of the iteration on larger ones; the residual that it ends at, times the degree."""
 ROUNDS = 30
 TOLERANCE = 1e-10
 ROUNDING = 1e-13
@@ -169,11 +176,40 @@ def _solve_part(
     part = laplacian[members][:, members]
     # the iteration needs room for its basis
     is_dense = size <= max(dense_up_to, 2 * DEPTH * (count + SPARE))
-    found = None if is_dense else _iterate(part, count)
+    found = None
+    if not is_dense and size <= FACTORS_UP_TO:
+        found = _iterate(part, count)
+    if found is None and not is_dense and size > MATRIX_UP_TO:
+        found = _approximate(part, count)
     if found is None:
         every_value, every_vector = np.linalg.eigh(part.toarray())
         found = every_value[:count], every_vector[:, :count]
     return found
+
+
+def _approximate(
+    laplacian: Any, count: int
+) -> tuple[Float[np.ndarray, " count"], Float[np.ndarray, "nodes count"]]:
+    """Smooth vectors of a large connected part by LOBPCG, in time and memory linear in its edges.
+
+    They are orthonormal and their values are Rayleigh quotients, but where eigenvalues lie close
+    together, as in a large random graph, they need not be those of the smallest ones.
+    """
+    from scipy.sparse import diags
+    from scipy.sparse.linalg import lobpcg
+
+    nodes, degrees = laplacian.shape[0], laplacian.diagonal()
+    constant = np.full((nodes, 1), nodes**-0.5)
+    start = np.random.default_rng(0).standard_normal((nodes, count - 1 + SPARE))
+    with warnings.catch_warnings():
+        # it says so where it ends before the residual is small
+        warnings.simplefilter("ignore", UserWarning)
+        values, vectors = lobpcg(
+            laplacian, start, M=diags(1.0 / degrees), Y=constant, largest=False, maxiter=STEPS,
+            tol=RESIDUAL * degrees.mean(),
+        )  # fmt: skip
+    order = np.argsort(values, kind="stable")[: count - 1]
+    return np.append(0.0, values[order]), np.append(constant, vectors[:, order], axis=1)
 
 
 def _iterate(

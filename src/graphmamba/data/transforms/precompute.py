@@ -23,7 +23,7 @@ from graphmamba.data.transforms.expander import all_expanders, expander_edges, e
 from graphmamba.data.transforms.laplacian import laplacian_spectra, laplacian_spectrum
 from graphmamba.data.transforms.random_walk import all_return_probabilities, return_probabilities
 from graphmamba.errors import UserError
-from graphmamba.ops.tensor_checks import check_membership
+from graphmamba.ops.checks import check_membership
 
 RECIPE_VERSIONS = {
     "laplacian": 1,

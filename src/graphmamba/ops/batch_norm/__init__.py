@@ -1,22 +1,20 @@
 """Batch normalisation with what stands before and after it, as one operation."""
 
-from typing import get_args
+from functools import reduce
+from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.checks import check_choice, check_fraction
-from graphmamba.errors import UserError
-from graphmamba.ops import fusing
-from graphmamba.ops.activation import Activation, activation_function
+from graphmamba.ops.activation import Activation
+from graphmamba.ops.backends import TRITON_TYPES, TritonBackend, uses_triton
 from graphmamba.ops.batch_norm import reference
-from graphmamba.ops.batch_norm.drop import Drop, dropped
-from graphmamba.ops.batch_norm.operators import ActivateDrop, BatchNormAct
-from graphmamba.ops.batch_norm.running import Running
-from graphmamba.ops.fusing import FusedBackend
+from graphmamba.ops.batch_norm.reference import Running
+from graphmamba.ops.dropout import Drop
+from graphmamba.ops.operators import add_operator, launcher
 
-__all__ = ["Drop", "Running", "activate_drop", "batch_norm_act", "check_rows", "is_fused"]
-
+__all__ = ["Drop", "Running", "batch_norm_act"]
 
 Rows = Float[Tensor, "rows channels"]
 Channels = Float[Tensor, " channels"]
@@ -37,7 +35,7 @@ def batch_norm_act(
     eps: float = 1e-5,
     count: Int[Tensor, ""] | None = None,
     is_synced: bool = False,
-    backend: FusedBackend = "auto",
+    backend: TritonBackend = "auto",
 ) -> Rows:
     r"""Add, normalise each channel over all rows, activate, drop, add.
 
@@ -45,7 +43,7 @@ def batch_norm_act(
         y = a + \mathrm{drop}(\sigma(\mathrm{BN}(b + \mathrm{drop}(x))))
 
     A batch of fewer than two rows is normalised with the running statistics, which it leaves as
-    they are. The fused form takes two kernels forward and two backward, keeps neither masks nor
+    they are. The Triton form takes two kernels forward and two backward, keeps neither masks nor
     normalised rows, and gives the same bits whenever it is run again.
 
     Args:
@@ -63,7 +61,7 @@ def batch_norm_act(
         count: Number of real rows, all if None. The others, which come last, do not count: they
             become a, or 0, and only a gets a gradient from them.
         is_synced: Whether the batches of all processes are normalised together; by the reference.
-        backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
+        backend: `auto` is `triton` for tensors on a GPU and `reference` for the others.
 
     Returns:
         Rows of the type that PyTorch promotes those of x, b and a to.
@@ -75,22 +73,17 @@ def batch_norm_act(
         tensor([[0., 0., 1.],
                 [1., 0., 0.]])
     """
-    is_kernel = is_fused(backend, is_synced, x, before, after)
-    check_rows(x, before=before, after=after)
-    for name, drop in {"drop_before": drop_before, "drop_after": drop_after}.items():
-        if drop:
-            check_fraction(f"{name}.rate", drop.rate)
-    check_choice("activation", activation, get_args(Activation))
     drop_before = drop_before if drop_before and drop_before.rate else None
     drop_after = drop_after if drop_after and drop_after.rate else None
-    if not is_kernel:
+    is_known = all(each.dtype in TRITON_TYPES for each in (x, before, after) if each is not None)
+    if is_synced or not is_known or not uses_triton(backend, x.device):
         return reference.batch_norm_act(
             *(x, weight, bias, running), before=before, after=after, activation=activation,
             drop_before=drop_before, drop_after=drop_after, is_training=is_training, eps=eps,
             count=count, is_synced=is_synced and is_training,
         )  # fmt: skip
     drops = drop_before, drop_after
-    return BatchNormAct.apply(
+    return _BatchNormAct.apply(
         *(x, weight, bias, before, after, *(each and each.seed for each in drops), count),
         *(running.mean, running.variance, running.batches, activation),
         [each.rate if each else 0.0 for each in drops],
@@ -99,41 +92,72 @@ def batch_norm_act(
     )  # type: ignore[no-untyped-call]
 
 
-def activate_drop(
-    x: Rows, activation: Activation, drop: Drop | None = None, *, backend: FusedBackend = "auto"
-) -> Rows:
-    """Activate, then drop: what stands between two linear maps, with the masks of the norms.
-
-    Args:
-        x: Rows.
-        activation: Which function.
-        drop: Dropout; none if None.
-        backend: `auto` is `fused` for tensors on a GPU and `reference` for the others.
-    """
-    is_kernel = is_fused(backend, False, x)
-    if drop is None or not drop.rate:
-        return activation_function(activation)(x)
-    check_fraction("drop.rate", drop.rate)
-    if not is_kernel:
-        return dropped(activation_function(activation)(x), drop)
-    return ActivateDrop.apply(x, drop.seed, activation, drop.rate, drop.site)  # type: ignore[no-untyped-call]
+def _sum_type(*rows: Tensor | None) -> torch.dtype:
+    """Return the type of a sum of rows; some may not be there."""
+    return reduce(torch.promote_types, (each.dtype for each in rows if each is not None))
 
 
-def is_fused(backend: FusedBackend, is_synced: bool, *rows: Tensor | None) -> bool:
-    """Tell whether kernels run; refuse them where they are asked for what they cannot do."""
-    is_kernel = fusing.is_fused(backend, *rows)
-    if backend == "fused" and is_synced:
-        raise UserError(
-            "backend must be 'reference' for a norm over several processes, got 'fused'"
+# The Triton form as operators that PyTorch can trace. The forward operator changes the running
+# statistics, and PyTorch gives no gradients to operators that change anything; so a function of
+# autograd stands around it.
+
+_PLACES = "Tensor? seed_before, Tensor? seed_after, Tensor? count"
+_SETTINGS = "str activation, float[] rates, int[] sites, bool is_training"
+_FORWARD = (
+    f"batch_norm_act_triton(Tensor x, Tensor weight, Tensor bias, Tensor? before, Tensor? after, "
+    f"{_PLACES}, Tensor(a!) running_mean, Tensor(b!) running_var, Tensor(c!)? batches, "
+    f"{_SETTINGS}, float momentum, float eps) -> (Tensor, Tensor)"
+)
+_BACKWARD = (
+    f"batch_norm_act_triton_backward(Tensor grad, Tensor kept, Tensor x, Tensor weight, "
+    f"Tensor bias, Tensor? before, {_PLACES}, {_SETTINGS}) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def _fake_forward(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    before, after = arguments[2:4]
+    kept = x.new_empty((2, x.shape[1]), dtype=torch.float32)
+    return x.new_empty(x.shape, dtype=_sum_type(x, before, after)), kept
+
+
+def _fake_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x, weight, bias, before = arguments[2:6]
+    rates = arguments[10]
+    is_apart = before is not None and (rates[0] > 0 or before.dtype != x.dtype)
+    d_before = (x if before is None else before).new_empty(x.shape if is_apart else (0,))
+    return (
+        x.new_empty(x.shape),
+        weight.new_empty(weight.shape),
+        bias.new_empty(bias.shape),
+        d_before,
+    )
+
+
+add_operator(_FORWARD, launcher("batch_norm.triton", "forward"), _fake_forward)
+add_operator(_BACKWARD, launcher("batch_norm.triton", "backward"), _fake_backward)
+
+
+class _BatchNormAct(torch.autograd.Function):
+    """The operator with its gradients; arguments as in the schema."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
+        """Run both kernels of the forward pass."""
+        out, kept = torch.ops.graphmamba.batch_norm_act_triton(*arguments)
+        x, weight, bias, before, after, *places = arguments[:8]
+        ctx.settings, ctx.has_after = arguments[11:15], after is not None
+        ctx.save_for_backward(kept, x, weight, bias, before, *places)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Run both kernels of the backward pass."""
+        before = ctx.saved_tensors[4]
+        dx, d_weight, d_bias, d_before = torch.ops.graphmamba.batch_norm_act_triton_backward(
+            grad, *ctx.saved_tensors, *ctx.settings
         )
-    return is_kernel and not is_synced
-
-
-def check_rows(x: Tensor, **others: Tensor | None) -> None:
-    """Refuse rows, by name, that are not like x."""
-    for name, rows in others.items():
-        if rows is not None and (rows.shape != x.shape or rows.device != x.device):
-            raise UserError(
-                f"{name} must have shape {list(x.shape)} on {x.device}, "
-                f"got {list(rows.shape)} on {rows.device}"
-            )
+        if before is not None and d_before.shape != dx.shape:
+            d_before = dx
+        given = dx, d_weight, d_bias, None if before is None else d_before
+        return *given, grad if ctx.has_after else None, *[None] * 12

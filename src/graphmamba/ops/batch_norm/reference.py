@@ -1,14 +1,15 @@
 """Sum, batch normalisation, activation, dropout and sum, in plain PyTorch."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.nn import functional
 
 from graphmamba.ops.activation import Activation, activation_function
-from graphmamba.ops.batch_norm.drop import Drop, dropped
-from graphmamba.ops.batch_norm.over_processes import sum_over_processes
-from graphmamba.ops.batch_norm.running import Running
+from graphmamba.ops.dropout import Drop, dropped
 
 Rows = Float[Tensor, "rows channels"]
 Channels = Float[Tensor, " channels"]
@@ -17,6 +18,39 @@ FAR = 1e5
 """Variances that the square of a mean may have before rows are centred. PyTorch's norm for a CPU
 multiplies and adds once, the mean folded into what it adds: a mean of a thousand deviations costs
 three of seven digits. Rows that are centred are gone through twice as often."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """Statistics that evaluation normalises with; changed in place by training."""
+
+    mean: Float[Tensor, " channels"]
+    variance: Float[Tensor, " channels"]
+    batches: Int[Tensor, ""] | None = None
+    """Number of batches taken in, where it is counted."""
+    momentum: float = 0.1
+    """Share of a new batch."""
+
+    def move(
+        self,
+        mean: Float[Tensor, " channels"],
+        variance: Float[Tensor, " channels"],
+        is_enough: Bool[Tensor, ""],
+    ) -> None:
+        """Take in a batch, if it is large enough to have a variance.
+
+        Rows may be so large that their squares are not finite. Such a channel is left out: it would
+        never be finite again.
+        """
+        mean, variance = mean.to(self.mean.dtype), variance.to(self.variance.dtype)
+        moves = is_enough & mean.isfinite() & variance.isfinite()
+        # As a statement: compilers do not see through it as a decorator.
+        with torch.no_grad():
+            self.mean.copy_(torch.where(moves, self.mean.lerp(mean, self.momentum), self.mean))
+            moved = self.variance.lerp(variance, self.momentum)
+            self.variance.copy_(torch.where(moves, moved, self.variance))
+            if self.batches is not None:
+                self.batches.add_(is_enough)
 
 
 def batch_norm_act(
@@ -35,7 +69,7 @@ def batch_norm_act(
     count: Int[Tensor, ""] | None = None,
     is_synced: bool = False,
 ) -> Rows:
-    """Define `graphmamba.ops.batch_norm.batch_norm_act`; the fused form is judged by this one.
+    """Define `graphmamba.ops.batch_norm.batch_norm_act`; the kernels are judged by this one.
 
     With `is_synced`, the statistics are those of the rows of all processes.
     """
@@ -137,3 +171,25 @@ def _statistics(
         torch.where(is_enough, mean, running.mean),
         torch.where(is_enough, variance, running.variance),
     )
+
+
+def sum_over_processes(values: Tensor) -> Tensor:
+    """Add up the values of all processes, which have to ask for it and for its gradient together.
+
+    Every process gets the same bits.
+    """
+    total: Tensor = _Sum.apply(values)  # type: ignore[no-untyped-call]
+    return total
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:  # noqa: ARG004
+        total = values.clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
+        # the total of each process depends on the values of all
+        return sum_over_processes(grad)

@@ -1,4 +1,4 @@
-"""The causal convolution over packed sequences: the public door, and the operators behind it."""
+"""The causal convolution over packed sequences: the public function and its operators."""
 
 from types import ModuleType
 from typing import Any
@@ -8,10 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.ops import checks
-from graphmamba.ops.backends import choose_backend
+from graphmamba.ops.backends import Backend, choose_backend
 from graphmamba.ops.causal_conv1d import reference
-from graphmamba.ops.options import Backend
-from graphmamba.ops.sequence_operators import Operation, register
+from graphmamba.ops.operators import SequenceOperator, reject_tangents
 
 
 def causal_conv1d(
@@ -36,16 +35,16 @@ def causal_conv1d(
     bit whenever they are computed again.
 
     Args:
-        x: Rows that the steps visit; float32 or bfloat16, on the CPU float64 too.
+        x: Rows that the steps read; float32 or bfloat16, on the CPU float64 too.
         weight: Taps of each channel, at most 8; the last one weighs the step itself.
         bias: Added before the activation; nothing if None.
         cu_seqlens: Sequence `i` is steps `cu_seqlens[i]` to `cu_seqlens[i + 1]`; it may be empty.
-        order: Row that each step visits, repeats allowed; step `t` visits row `t` if None.
+        order: Row that each step reads, repeats allowed; step `t` reads row `t` if None.
         permutation: Promises that `order` is a permutation of the steps, which makes the backward
-            pass faster; step `t` then visits row `order[t] % rows`.
+            pass faster; step `t` then reads row `order[t] % rows`.
         activation: Whether SiLU is applied.
-        reverse: Whether each sequence is walked from its end: the taps then look ahead.
-        backend: `auto` is `fused` for tensors on a GPU and `cpu` for the others.
+        reverse: Whether the taps look ahead, instead of back.
+        backend: `auto` is `triton` for tensors on a GPU and `cpu` for the others.
         check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has to
             be waited for. If None they are on the CPU, and where no gradient is recorded; never
             while a graph is compiled or captured.
@@ -75,6 +74,7 @@ def causal_conv1d(
             *(x, weight, bias), cu_seqlens=cu_seqlens, order=order, permutation=permutation,
             activation=activation, reverse=reverse,
         )  # fmt: skip
+    reject_tangents("causal_conv1d", x, weight, bias)
     exact = torch.promote_types(x.dtype, torch.float32)
     weight, bias = weight.to(exact), None if bias is None else bias.to(exact)
     settings = permutation, activation, reverse
@@ -82,35 +82,15 @@ def causal_conv1d(
     return out
 
 
-def _forward(backend: ModuleType, *arguments: Any) -> tuple[Tensor, Tensor]:
-    _, *settings = arguments[5:]
-    # The backward pass computes anew what it wants: nothing is kept for it.
-    return backend.forward(*arguments[:5], *settings), arguments[1].new_empty(0)
-
-
-def _backward(
-    backend: ModuleType,
-    grad: Tensor,
-    kept: Tensor,  # noqa: ARG001 - nothing
-    *arguments: Any,
-) -> tuple[Tensor, ...]:
-    return backend.backward(grad, *arguments)
-
-
-def _shapes(
-    backend: ModuleType,  # noqa: ARG001 - the same for all
-    *arguments: Any,
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _shapes(_: ModuleType, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     x, order = arguments[0], arguments[4]
     return ((x if order is None else order).shape[0], x.shape[1]), (0,)
 
 
-_OPERATION = Operation(
+_OPERATOR = SequenceOperator(
     name="causal_conv1d",
     leaves=("Tensor x", "Tensor weight", "Tensor? bias"),
     settings=("bool permutation", "bool activation", "bool reverse"),
-    forward=_forward,
-    backward=_backward,
     shapes=_shapes,
 )
-_OPERATORS = {backend: register(_OPERATION, backend) for backend in ("cpu", "fused")}
+_OPERATORS = {backend: _OPERATOR.register(backend) for backend in ("cpu", "triton")}

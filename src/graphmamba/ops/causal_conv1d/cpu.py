@@ -7,10 +7,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.ops.arrays import LANES, add_groups, as_parameter, as_rows, fill_up, real_type
 from graphmamba.ops.causal_conv1d.cpu_kernels import GROUP, conv_backward, conv_forward
-from graphmamba.ops.threads import share_out
-from graphmamba.ops.visits import sum_visits
+from graphmamba.ops.cpu_arrays import (
+    LANES,
+    add_groups,
+    as_parameter,
+    as_rows,
+    fill_up,
+    real_type,
+    share_out,
+    sum_by_row,
+)
 
 
 def forward(
@@ -19,20 +26,22 @@ def forward(
     bias: Float[Tensor, " inner"] | None,
     cu_seqlens: Int[Tensor, " boundaries"],
     order: Int[Tensor, " steps"] | None,
+    permutation: bool,  # noqa: ARG001 - it matters to gradients alone
     activation: bool,
     reverse: bool,
-) -> Float[Tensor, "steps inner"]:
-    """The output, in step order."""
+) -> tuple[Float[Tensor, "steps inner"], Float[Tensor, " 0"]]:
+    """The output, in step order; nothing is kept, since `backward` computes again what it wants."""
     inputs = _inputs(x, weight, bias, cu_seqlens, order, reverse)
-    steps = len(inputs.walked)
+    steps = len(inputs.position)
     out = torch.empty((steps, x.shape[1]), dtype=real_type(x))
     convolve, groups = conv_forward(inputs.weight.dtype), -(-steps // GROUP)
     share_out(convolve, groups, *inputs, activation, reverse, out.numpy(), np.arange(steps))
-    return out.to(x.dtype)
+    return out.to(x.dtype), weight.new_empty(0)
 
 
 def backward(
     grad: Float[Tensor, "steps inner"],
+    kept: Float[Tensor, " 0"],  # noqa: ARG001
     x: Float[Tensor, "rows inner"],
     weight: Float[Tensor, "inner width"],
     bias: Float[Tensor, " inner"] | None,
@@ -53,16 +62,16 @@ def backward(
     written = d_value.numpy(), d_weight, d_bias
     share_out(conv_backward(dtype), groups, *inputs, activation, reverse, g, *written)
 
-    # Each row gets back what it gave, by the same taps, from the steps that the walk comes to
-    # later: the convolution of the gradient in the other direction.
+    # Each row gets back what it gave, by the same taps, from later steps: the convolution of the
+    # gradient in the other direction.
     one_by_one = np.arange(steps)
     taps, no_bias = inputs.weight, np.zeros_like(inputs.bias)
-    ahead = _walked(cu_seqlens, not reverse)
+    ahead = _positions(cu_seqlens, not reverse)
     slots = order.long().numpy() if permutation and order is not None else one_by_one
-    d_visits = torch.empty((steps, inner), dtype=real)
+    d_steps = torch.empty((steps, inner), dtype=real)
     back = (written[0], one_by_one, ahead, taps, no_bias, False, not reverse)
-    share_out(conv_forward(dtype), groups, *back, d_visits.numpy(), slots)
-    d_x = sum_visits(d_visits, order, len(x), is_permutation=permutation)
+    share_out(conv_forward(dtype), groups, *back, d_steps.numpy(), slots)
+    d_x = sum_by_row(d_steps, order, len(x), is_permutation=permutation)
     d_taps = add_groups(d_weight[:, 0].swapaxes(1, 2), weight)
     return d_x.to(x.dtype), d_taps, add_groups(d_bias[:, 0, 0], bias)
 
@@ -72,7 +81,7 @@ class _Inputs(NamedTuple):
 
     x: Float[np.ndarray, "rows inner"]
     rows: Int[np.ndarray, " steps"]
-    walked: Int[np.ndarray, " steps"]
+    position: Int[np.ndarray, " steps"]
     weight: Float[np.ndarray, "width filled"]
     bias: Float[np.ndarray, " filled"]
 
@@ -90,14 +99,14 @@ def _inputs(
     return _Inputs(
         x=as_rows(x, real),
         rows=rows.numpy(),
-        walked=_walked(cu_seqlens, reverse),
+        position=_positions(cu_seqlens, reverse),
         weight=as_parameter(weight.t(), (weight.shape[1], filled), real),
         bias=as_parameter(bias, (filled,), real),
     )
 
 
-def _walked(cu_seqlens: Int[Tensor, " boundaries"], reverse: bool) -> Int[np.ndarray, " steps"]:
-    """Steps that the walk has made in the sequence of each step before it comes there."""
+def _positions(cu_seqlens: Int[Tensor, " boundaries"], reverse: bool) -> Int[np.ndarray, " steps"]:
+    """Steps of its sequence before each step, in the direction of the convolution."""
     bounds = cu_seqlens.long().numpy()
     steps, lengths = np.arange(bounds[-1]), np.diff(bounds)
     if reverse:

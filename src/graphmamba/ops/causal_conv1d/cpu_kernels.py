@@ -4,11 +4,18 @@ from typing import no_type_check
 
 from numba import types
 
-from graphmamba.ops.arrays import REGISTER_BYTES
-from graphmamba.ops.compiled import helper
-from graphmamba.ops.cpu_compiled import kernel
-from graphmamba.ops.lanes import fma, load, load_part, store, store_part, zeros
-from graphmamba.ops.vector_math import silu, silu_slope
+from graphmamba.ops.cpu_arrays import REGISTER_BYTES
+from graphmamba.ops.cpu_compile import helper, kernel
+from graphmamba.ops.cpu_vectors import (
+    fma,
+    load,
+    load_part,
+    silu,
+    silu_slope,
+    store,
+    store_part,
+    zeros,
+)
 
 GROUP = 512
 """Steps that one thread takes at a time."""
@@ -42,27 +49,27 @@ def backward_signature(real):
 
 @helper
 @no_type_check
-def convolve(x, rows, walked, weight, bias, step, t, channel):
+def convolve(x, rows, position, weight, bias, step, t, channel):
     """One step's output before the activation; it looks back no further than its sequence."""
     width = weight.shape[0]
     value = load(bias, channel)
-    for back in range(min(width, walked[t] + 1)):
-        visited = load_part(x, (rows[t + step * back], channel), x.shape[1] - channel)
-        value = fma(load(weight, (width - 1 - back, channel)), visited, value)
+    for back in range(min(width, position[t] + 1)):
+        row = load_part(x, (rows[t + step * back], channel), x.shape[1] - channel)
+        value = fma(load(weight, (width - 1 - back, channel)), row, value)
     return value
 
 
 @kernel(forward_signature)
 @no_type_check
-def conv_forward(first, last, x, rows, walked, weight, bias, activation, reverse, out, out_rows):
+def conv_forward(first, last, x, rows, position, weight, bias, activation, reverse, out, out_rows):
     """Write the rows of the groups `first` to `last`.
 
-    `walked[t]` counts the steps that the walk has made in the sequence before it comes to `t`.
+    `position[t]` counts the steps of the sequence before `t`, in the direction of the convolution.
     """
     step, lanes = 1 if reverse else -1, REGISTER_BYTES // x.itemsize
-    for t in range(first * GROUP, min(last * GROUP, len(walked))):
+    for t in range(first * GROUP, min(last * GROUP, len(position))):
         for channel in range(0, x.shape[1], lanes):
-            value = convolve(x, rows, walked, weight, bias, step, t, channel)
+            value = convolve(x, rows, position, weight, bias, step, t, channel)
             if activation:
                 value = silu(value)
             store_part(out, (out_rows[t], channel), value, x.shape[1] - channel)
@@ -81,27 +88,39 @@ def add_to(sums, group, row, channel, value):
 
 @helper
 @no_type_check
-def add_taps(d_weight, group, d_value, x, rows, walked, step, start, end, channel):
+def add_taps(d_weight, group, d_value, x, rows, position, step, start, end, channel):
     """Add the gradient of each tap over the steps of a block."""
     width, rest = d_weight.shape[2], x.shape[1] - channel
     for back in range(width):
         block_sum = zeros(x)
         for t in range(start, end):
-            if walked[t] >= back:
-                visited = load_part(x, (rows[t + step * back], channel), rest)
-                block_sum = fma(load_part(d_value, (t, channel), rest), visited, block_sum)
+            if position[t] >= back:
+                row = load_part(x, (rows[t + step * back], channel), rest)
+                block_sum = fma(load_part(d_value, (t, channel), rest), row, block_sum)
         add_to(d_weight, group, width - 1 - back, channel, block_sum)
 
 
 @kernel(backward_signature)
 @no_type_check
 def conv_backward(
-    first, last, x, rows, walked, weight, bias, activation, reverse, grad, d_value, d_weight, d_bias
+    first,
+    last,
+    x,
+    rows,
+    position,
+    weight,
+    bias,
+    activation,
+    reverse,
+    grad,
+    d_value,
+    d_weight,
+    d_bias,
 ):
     """Write the gradient before the activation, and add up those of taps and bias by group."""
     step, lanes = 1 if reverse else -1, REGISTER_BYTES // x.itemsize
     for group in range(first, last):
-        stop = min((group + 1) * GROUP, len(walked))
+        stop = min((group + 1) * GROUP, len(position))
         for start in range(group * GROUP, stop, BLOCK):
             end = min(start + BLOCK, stop)
             for channel in range(0, x.shape[1], lanes):
@@ -109,9 +128,9 @@ def conv_backward(
                 for t in range(start, end):
                     value = load_part(grad, (t, channel), rest)
                     if activation:
-                        before = convolve(x, rows, walked, weight, bias, step, t, channel)
+                        before = convolve(x, rows, position, weight, bias, step, t, channel)
                         value = value * silu_slope(before)
                     store_part(d_value, (t, channel), value, rest)
                     block_sum = block_sum + value
                 add_to(d_bias, group, 0, channel, block_sum)
-                add_taps(d_weight, group, d_value, x, rows, walked, step, start, end, channel)
+                add_taps(d_weight, group, d_value, x, rows, position, step, start, end, channel)

@@ -31,8 +31,8 @@ def causal_conv1d(
     for back in range(width):
         source = t + back if reverse else t - back
         inside = (source >= first) & (source <= last)
-        visited = rows[source.clamp(0, max(steps - 1, 0))]
-        # A select, not a product with the mask: a NaN next door must not come through.
-        visited = torch.where(inside[:, None], visited, 0)
-        out = out + taps[:, width - 1 - back] * visited
+        taken = rows[source.clamp(0, max(steps - 1, 0))]
+        # A select, not a product with the mask: a NaN of another sequence must not come through.
+        taken = torch.where(inside[:, None], taken, 0)
+        out = out + taps[:, width - 1 - back] * taken
     return (functional.silu(out) if activation else out).to(x.dtype)

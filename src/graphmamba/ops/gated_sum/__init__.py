@@ -1,16 +1,28 @@
-"""The gated sum over the edges of each node: the door, and the operators behind it."""
+"""The gated sum over the edges of each node, and its operators."""
+
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from graphmamba.ops.backends import choose_backend
+from graphmamba.errors import UserError
+from graphmamba.ops.backends import TRITON_TYPES, Backend, choose_backend
 from graphmamba.ops.edge_layout import EdgeLayout
-from graphmamba.ops.gated_sum import checks, reference
-from graphmamba.ops.gated_sum.operators import register, sent_rows
-from graphmamba.ops.options import Backend
+from graphmamba.ops.gated_sum import reference
+from graphmamba.ops.operators import (
+    Operator,
+    add_gradients,
+    add_operator,
+    launcher,
+    reject_second_derivative,
+    reject_tangents,
+)
 
-__all__ = ["gated_sum", "gated_sum_and_mean", "sent_rows"]
+_LAYOUT = (
+    "Tensor edge_index, Tensor target_ptr, Tensor? target_order, Tensor source_ptr, "
+    "Tensor source_order"
+)
 
 
 def gated_sum(
@@ -36,47 +48,100 @@ def gated_sum(
         edges: The row c of each edge, in the same type.
         layout: Which edges meet at each node, by `graphmamba.ops.edge_layout.lay_out_edges`.
         scale: The factor s of each edge; 1 if None.
-        backend: `auto` is `fused` for tensors on a GPU and `cpu` for the others.
+        backend: `auto` is `triton` for tensors on a GPU and `cpu` for the others.
 
     Returns:
         The rows x_hat of the nodes and e_hat of the edges.
 
     Raises:
-        ValueError: An argument breaks a rule; the message names it, the rule and the value.
+        ValueError: The backend cannot run on this device, or on rows of this type.
         ImportError: The backend needs a package that is not installed.
     """
-    x_hat, e_hat, _ = gated_sum_and_mean(nodes, edges, layout, scale, backend=backend)
-    return x_hat, e_hat
-
-
-def gated_sum_and_mean(
-    nodes: Float[Tensor, "nodes four_channels"],
-    edges: Float[Tensor, "edges channels"],
-    layout: EdgeLayout,
-    scale: Float[Tensor, " edges"] | None = None,
-    *,
-    backend: Backend = "auto",
-) -> tuple[
-    Float[Tensor, "nodes channels"],
-    Float[Tensor, "edges channels"],
-    Float[Tensor, "nodes channels"] | None,
-]:
-    """`gated_sum`, and the quotient in it: what x_hat has beyond a; None from the reference.
-
-    The quotient is kept for the backward pass in any case. No gradient passes through it.
-    """
     name = choose_backend(backend, nodes.device)
-    checks.check_rows(name, nodes, edges, scale)
-    checks.check_layout(layout, nodes, edges)
+    if name == "triton" and nodes.dtype not in TRITON_TYPES:
+        raise UserError(f"backend must be 'reference' for {nodes.dtype} on a GPU, got {backend!r}")
     if name == "reference":
-        return *reference.gated_sum(nodes, edges, layout, scale), None
+        return reference.gated_sum(nodes, edges, layout, scale)
+    reject_tangents("gated_sum", nodes, edges, scale)
     if scale is not None:
         scale = scale.to(torch.promote_types(nodes.dtype, torch.float32))
-    x_hat, e_hat, kept = _OPERATORS[name](
+    x_hat, e_hat, _ = _OPERATORS[name](
         *(nodes, edges, scale, layout.edge_index, layout.target_ptr, layout.target_order),
         *(layout.source_ptr, layout.source_order),
     )
-    return x_hat, e_hat, kept[1]
+    return x_hat, e_hat
 
 
-_OPERATORS = {backend: register(backend) for backend in ("cpu", "fused")}
+def _register(backend: str) -> Operator:
+    """Define the operator of a backend and that of its gradients; return the former.
+
+    It returns x_hat, e_hat and what the backward pass starts from.
+    """
+    name = f"gated_sum_{backend}"
+    forward = add_operator(
+        f"{name}(Tensor nodes, Tensor edges, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)",
+        launcher(f"gated_sum.{backend}", "forward"),
+        _fake_forward,
+    )
+    backward = add_operator(
+        f"{name}_backward(Tensor d_x_hat, Tensor? d_e_hat, Tensor e_hat, Tensor kept, "
+        f"Tensor sent, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)",
+        launcher(f"gated_sum.{backend}", "backward"),
+        _fake_backward,
+    )
+    _differentiate(forward, backward)
+    return forward
+
+
+def _fake_forward(nodes: Tensor, edges: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    rows, channels = nodes.shape[0], edges.shape[1]
+    kept = nodes.new_empty(
+        (2, rows, channels), dtype=torch.promote_types(nodes.dtype, torch.float32)
+    )
+    return nodes.new_empty((rows, channels)), edges.new_empty(edges.shape), kept
+
+
+def _fake_backward(
+    d_x_hat: Tensor,  # noqa: ARG001 - gradients look like what they belong to
+    d_e_hat: Tensor | None,  # noqa: ARG001
+    e_hat: Tensor,
+    kept: Tensor,
+    sent: Tensor,
+    scale: Tensor | None,
+    *_: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows, channels = sent.shape
+    d_scale = kept.new_empty(0 if scale is None else scale.shape)
+    return sent.new_empty((rows, 4 * channels)), e_hat.new_empty(e_hat.shape), d_scale
+
+
+def _differentiate(forward: Operator, backward: Operator) -> None:
+    def set_up(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        nodes, _, scale, *layout = inputs
+        _, e_hat, kept = output
+        ctx.mark_non_differentiable(kept)
+        # Else rows of zeros would be made for an output that nobody reads.
+        ctx.set_materialize_grads(False)
+        # The rows of the edges are not kept: what the gates need of them is in e_hat. Of those of
+        # the nodes only what is sent matters.
+        channels = nodes.shape[1] // 4
+        sent = nodes.narrow(1, channels, channels)
+        ctx.save_for_backward(e_hat, kept, sent, scale, *layout)
+
+    def differentiate(
+        ctx: Any, d_x_hat: Tensor | None, d_e_hat: Tensor | None, _: None
+    ) -> tuple[Tensor | None, ...]:
+        e_hat, kept, sent, scale, *layout = ctx.saved_tensors
+        if d_x_hat is None and d_e_hat is None:
+            return (None,) * (3 + len(layout))
+        if d_x_hat is None:
+            d_x_hat = sent.new_zeros(sent.shape)
+        found = backward(d_x_hat, d_e_hat, e_hat, kept, sent, scale, *layout)
+        d_nodes, d_edges, d_scale = found
+        return d_nodes, d_edges, None if scale is None else d_scale, *(None for _ in layout)
+
+    add_gradients(forward, differentiate, set_up)
+    reject_second_derivative(forward, backward)
+
+
+_OPERATORS = {backend: _register(backend) for backend in ("cpu", "triton")}

@@ -5,10 +5,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.ops.arrays import as_rows, real_type
+from graphmamba.ops.cpu_arrays import as_rows, real_type, share_out
 from graphmamba.ops.gated_sum.cpu_kernels import sum_by_source, sum_by_target, sum_forward
 from graphmamba.ops.gated_sum.reference import EPSILON
-from graphmamba.ops.threads import share_out
 
 
 def forward(
@@ -18,6 +17,8 @@ def forward(
     edge_index: Int[Tensor, "2 edges"],
     target_ptr: Int[Tensor, " boundaries"],
     target_order: Int[Tensor, " edges"] | None,
+    source_ptr: Int[Tensor, " boundaries"],  # noqa: ARG001 - gradients ask for it
+    source_order: Int[Tensor, " edges"],  # noqa: ARG001
 ) -> tuple[Tensor, Tensor, Tensor]:
     """x_hat, e_hat, and for each node 1 / sum of its gates and the quotient of both sums."""
     real, (count, channels) = real_type(nodes), (nodes.shape[0], edges.shape[1])

@@ -9,11 +9,9 @@ from typing import no_type_check
 
 from numba import types
 
-from graphmamba.ops.arrays import REGISTER_BYTES
-from graphmamba.ops.compiled import helper
-from graphmamba.ops.cpu_compiled import kernel
-from graphmamba.ops.lanes import fma, load_part, splat, store_part, total, zeros
-from graphmamba.ops.vector_math import sigmoid
+from graphmamba.ops.cpu_arrays import REGISTER_BYTES
+from graphmamba.ops.cpu_compile import helper, kernel
+from graphmamba.ops.cpu_vectors import fma, load_part, sigmoid, splat, store_part, total, zeros
 
 SENT, TO_TARGET, TO_SOURCE = 1, 2, 3
 ONE, EPSILON = 0, 1

@@ -1,17 +1,18 @@
-"""The selective scan over packed sequences: the public door, and the operators behind it."""
+"""The selective scan over packed sequences: the public function and its operators."""
 
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.checks import check_choice
 from graphmamba.ops import checks
-from graphmamba.ops.backends import choose_backend
-from graphmamba.ops.options import Backend, Discretization
+from graphmamba.ops.backends import Backend, choose_backend
+from graphmamba.ops.operators import SequenceOperator, reject_tangents
 from graphmamba.ops.selective_scan import reference
-from graphmamba.ops.sequence_operators import Operation, is_recorded, register
+from graphmamba.ops.selective_scan.reference import Discretization
 
 
 def selective_scan(
@@ -51,19 +52,19 @@ def selective_scan(
         B: Weight of the input, for each step.
         C: Weight of the state in the output, for each step.
         D: Weight of the input in the output; none if None.
-        z: Gate, a row for each row that `order` visits; none if None.
+        z: Gate, a row for each that `order` reads; none if None.
         delta_bias: Added to `delta`; nothing if None.
         cu_seqlens: Sequence `i` is steps `cu_seqlens[i]` to `cu_seqlens[i + 1]`; it may be empty.
-        order: Row of `z` that each step visits; step `t` visits row `t` if None. With `scatter`
-            it is a permutation of the steps, and step `t` visits row `order[t] % rows`. It does
+        order: Row of `z` that each step reads; step `t` reads row `t` if None. With `scatter`
+            it is a permutation of the steps, and step `t` reads row `order[t] % rows`. It does
             not move the steps themselves.
         scatter: Whether the output of step `t` goes to row `order[t]` instead of row `t`.
         softplus: Whether softplus is applied to the step size.
         discretization: `euler` weighs B by the step size, as the published code does; `zoh` holds
             the input over the step, as the paper prints it.
-        reverse: Whether each sequence is walked from its end.
+        reverse: Whether each sequence is scanned from its end.
         log_A: Whether the rates are -exp(A), as Mamba trains them.
-        backend: `auto` is `fused` for tensors on a GPU and `cpu` for the others.
+        backend: `auto` is `triton` for tensors on a GPU and `cpu` for the others.
         check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has to
             be waited for. If None they are on the CPU, and where no gradient is recorded; never
             while a graph is compiled or captured.
@@ -87,38 +88,26 @@ def selective_scan(
     parameters["delta_bias"] = delta_bias
     checks.check_tensors(name, rows, parameters, {"cu_seqlens": cu_seqlens, "order": order})
     checks.check_scan_shapes(rows | parameters, cu_seqlens, order, scatter)
-    checks.check_discretization(discretization)
-    if checks.are_values_checked(check, *rows.values(), *parameters.values()):
-        # without a gate no row is visited, and yet each step would have one of its own
-        visited = u.shape[0] if z is None else z.shape[0]
-        checks.check_values(cu_seqlens, order, u.shape[0], visited, scatter, "scatter")
+    check_choice("discretization", discretization, get_args(Discretization))
+    leaves = u, delta, A, B, C, D, z, delta_bias
+    if checks.are_values_checked(check, *leaves):
+        # without a gate no row is read, and yet each step would have one of its own
+        read = u.shape[0] if z is None else z.shape[0]
+        checks.check_values(cu_seqlens, order, u.shape[0], read, scatter, "scatter")
 
     if name == "reference":
         return reference.selective_scan(
-            *(u, delta, A, B, C, D, z, delta_bias), cu_seqlens=cu_seqlens, order=order,
-            scatter=scatter, softplus=softplus, discretization=discretization, reverse=reverse,
-            log_A=log_A,
+            *leaves, cu_seqlens=cu_seqlens, order=order, scatter=scatter, softplus=softplus,
+            discretization=discretization, reverse=reverse, log_A=log_A,
         )  # fmt: skip
+    reject_tangents("selective_scan", *leaves)
     exact = torch.promote_types(u.dtype, torch.float32)
     A = A.to(exact)
     D, delta_bias = (None if x is None else x.to(exact) for x in (D, delta_bias))
-    keep_states = is_recorded(u, delta, A, B, C, D, z, delta_bias)
+    keep_states = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in leaves)
     settings = scatter, softplus, discretization == "zoh", reverse, log_A, keep_states
     out, _ = _OPERATORS[name](u, delta, A, B, C, D, z, delta_bias, cu_seqlens, order, *settings)
     return out
-
-
-def _forward(backend: ModuleType, *arguments: Any) -> tuple[Tensor, Tensor]:
-    return backend.forward(*arguments)
-
-
-def _backward(
-    backend: ModuleType, grad: Tensor, states: Tensor, *arguments: Any
-) -> tuple[Tensor, ...]:
-    *settings, keep_states = arguments[10:]
-    if not keep_states:
-        raise RuntimeError("keep_states must be true where a gradient is asked for, got False")
-    return backend.backward(grad, *arguments[:10], states, *settings)
 
 
 def _shapes(backend: ModuleType, *arguments: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -126,7 +115,7 @@ def _shapes(backend: ModuleType, *arguments: Any) -> tuple[tuple[Any, ...], tupl
     return (steps, inner), backend.states_shape(steps if keep_states else 0, inner, state)
 
 
-_OPERATION = Operation(
+_OPERATOR = SequenceOperator(
     name="selective_scan",
     leaves=(
         *("Tensor u", "Tensor delta", "Tensor A", "Tensor B", "Tensor C"),
@@ -136,8 +125,6 @@ _OPERATION = Operation(
         *("bool scatter", "bool softplus", "bool zoh", "bool reverse", "bool log_A"),
         "bool keep_states",
     ),
-    forward=_forward,
-    backward=_backward,
     shapes=_shapes,
 )
-_OPERATORS = {backend: register(_OPERATION, backend) for backend in ("cpu", "fused")}
+_OPERATORS = {backend: _OPERATOR.register(backend) for backend in ("cpu", "triton")}

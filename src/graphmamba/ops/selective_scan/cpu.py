@@ -1,21 +1,93 @@
 """The selective scan on the CPU, compiled by Numba: sequences end to end, in any order."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import SymInt, Tensor
 
-from graphmamba.ops.arrays import LANES, add_groups, as_parameter, as_rows, fill_up, real_type
-from graphmamba.ops.pieces import ENTERS, LEAVES, Pieces, cut, most_cuts
-from graphmamba.ops.selective_scan.cpu_backward_kernels import (
+from graphmamba.ops.cpu_arrays import (
+    LANES,
+    add_groups,
+    as_parameter,
+    as_rows,
+    fill_up,
+    real_type,
+    share_out,
+    sum_by_row,
+)
+from graphmamba.ops.selective_scan.cpu_kernels import (
+    ENTERS,
+    HIGH,
+    INTERVAL,
+    LEAVES,
+    LOW,
+    PAIR,
     Gradients,
+    How,
+    Inputs,
     scan_backward,
+    scan_forward,
     summarize_backward,
 )
-from graphmamba.ops.selective_scan.cpu_kernels import scan_forward
-from graphmamba.ops.selective_scan.cpu_tile import INTERVAL, PAIR, How, Inputs
-from graphmamba.ops.threads import share_out
-from graphmamba.ops.visits import sum_visits
+
+MOST_STEPS = 4096
+"""Steps of a part: longer sequences are divided, whatever the number of threads."""
+
+GROUP_STEPS = 1024
+"""Steps after which the next part opens a new group."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Parts in the order of the scan within each sequence, sequences one after another."""
+
+    table: Int[np.ndarray, "parts 4"]
+    groups: Int[np.ndarray, " groups_and_1"]
+    """The first part of each group, and the number of parts."""
+    cuts: int
+    """Places where a sequence is divided: each passes on a state."""
+
+    @property
+    def group_count(self) -> int:
+        """Number of groups."""
+        return len(self.groups) - 1
+
+
+def most_cuts(steps: int | SymInt) -> int | SymInt:
+    """No batch of that many steps has more cuts."""
+    # A sequence that is divided has more than MOST_STEPS steps, and so fewer cuts than steps /
+    # MOST_STEPS. It is rounded up so that any steps give room for one: an exported program knows
+    # then that with the first block there are two states, and is not limited to larger graphs.
+    return -(-steps // MOST_STEPS)
+
+
+def partition(cu_seqlens: Int[Tensor, " boundaries"], *, reverse: bool) -> Partition:
+    """Divide sequences longer than `MOST_STEPS` evenly, and gather short ones in groups."""
+    bounds = cu_seqlens.to(torch.int64).numpy()
+    start, length = bounds[:-1], np.diff(bounds)
+    start, length = start[length > 0], length[length > 0]
+    parts = -(-length // MOST_STEPS)
+
+    sequence = np.repeat(np.arange(len(parts)), parts)
+    part = np.arange(len(sequence)) - np.repeat(np.cumsum(parts) - parts, parts)
+    size = -(-length // np.maximum(parts, 1))[sequence]
+    begin, until = part * size, np.minimum((part + 1) * size, length[sequence])
+
+    table = np.empty((len(sequence), 4), np.int64)
+    first, last = start[sequence], (start + length)[sequence]
+    table[:, LOW] = last - until if reverse else first + begin
+    table[:, HIGH] = last - begin if reverse else first + until
+    carried = np.cumsum(part > 0)
+    table[:, ENTERS] = np.where(part > 0, carried - 1, -1)
+    table[:, LEAVES] = np.where(part + 1 < parts[sequence], carried, -1)
+
+    steps = until - begin
+    group = (np.cumsum(steps) - steps) // GROUP_STEPS
+    firsts = np.flatnonzero(np.diff(group, prepend=-1))
+    groups = np.append(firsts, len(sequence))
+    return Partition(table, groups, int(np.count_nonzero(part)))
 
 
 def states_shape(
@@ -47,26 +119,27 @@ def forward(
     """The output, and the states that `backward` starts from; none unless `keep_states`."""
     (steps, inner), real = u.shape, real_type(u)
     A = -torch.exp(A) if log_A else A
-    x = _inputs(u, delta, A, B, C, D, z, delta_bias, order if scatter else None, order)
+    x = _inputs(u, delta, A, B, C, D, z, delta_bias, order, scatter)
     how = How(softplus, zoh, reverse, D is not None, z is not None)
-    pieces = cut(cu_seqlens, reverse=reverse)
-    work = scan_forward(x.A.dtype), pieces.group_count, pieces.table, pieces.groups, tuple(x), how
+    parts = partition(cu_seqlens, reverse=reverse)
+    work = scan_forward(x.A.dtype), parts.group_count, parts.table, parts.groups, tuple(x), how
 
     out = torch.empty((steps, inner), dtype=real)
     states = torch.empty(states_shape(steps if keep_states else 0, inner, A.shape[1]), dtype=real)
-    entering, sums = _blank_summary(pieces, x)
-    if pieces.cuts > 0:
+    entering, sums = _blank_summary(parts, x)
+    if parts.cuts > 0:
         share_out(*work, entering[:0], entering[:0], out.numpy()[:0], entering, sums)
-        entering = _hand_on(entering, sums, x.A, pieces.table[:, [LEAVES, ENTERS]])
+        entering = carry(entering, sums, x.A, parts.table[:, [LEAVES, ENTERS]])
     share_out(*work, entering, states.numpy(), out.numpy(), entering[:0], sums[:0])
 
-    handed_on = states[fill_up(steps, INTERVAL) // INTERVAL :].zero_()
-    handed_on[: pieces.cuts] = torch.from_numpy(entering[: len(handed_on)])
+    carried = states[fill_up(steps, INTERVAL) // INTERVAL :].zero_()
+    carried[: parts.cuts] = torch.from_numpy(entering[: len(carried)])
     return out.to(u.dtype), states
 
 
 def backward(
     grad: Float[Tensor, "steps inner"],
+    states: Float[Tensor, "kept filled_state filled_inner"],
     u: Float[Tensor, "steps inner"],
     delta: Float[Tensor, "steps inner"],
     A: Float[Tensor, "inner state"],
@@ -77,37 +150,39 @@ def backward(
     delta_bias: Float[Tensor, " inner"] | None,
     cu_seqlens: Int[Tensor, " boundaries"],
     order: Int[Tensor, " steps"] | None,
-    states: Float[Tensor, "kept filled_state filled_inner"],
     scatter: bool,
     softplus: bool,
     zoh: bool,
     reverse: bool,
     log_A: bool,
+    keep_states: bool = True,  # noqa: ARG001 - they are here
 ) -> tuple[Tensor, ...]:
     """Gradients of u, delta, A, B, C, D, z and delta_bias; of shape (0,) for what is None."""
     A = -torch.exp(A) if log_A else A
-    x = _inputs(u, delta, A, B, C, D, z, delta_bias, order if scatter else None, order)
+    x = _inputs(u, delta, A, B, C, D, z, delta_bias, order, scatter)
     how = How(softplus, zoh, reverse, D is not None, z is not None)
-    pieces, real = cut(cu_seqlens, reverse=reverse), real_type(u)
-    work = pieces.group_count, pieces.table, pieces.groups, tuple(x), how, as_rows(grad, real)
+    parts, real = partition(cu_seqlens, reverse=reverse), real_type(u)
+    work = parts.group_count, parts.table, parts.groups, tuple(x), how, as_rows(grad, real)
 
-    entering, sums = _blank_summary(pieces, x)
-    if pieces.cuts > 0:
+    entering, sums = _blank_summary(parts, x)
+    if parts.cuts > 0:
         share_out(summarize_backward(x.A.dtype), *work, entering, sums)
-        entering = _hand_on(entering, sums, x.A, pieces.table[::-1, [ENTERS, LEAVES]])
+        entering = carry(entering, sums, x.A, parts.table[::-1, [ENTERS, LEAVES]])
 
     gates = u if z is not None else u[:0]
     d_u, d_delta, d_B, d_C, d_gates = (
         torch.empty(tensor.shape, dtype=real) for tensor in (u, delta, B, C, gates)
     )
     d_A, d_D, d_bias = (
-        np.zeros((pieces.group_count, *parameter.shape), parameter.dtype)
+        np.zeros((parts.group_count, *parameter.shape), parameter.dtype)
         for parameter in (x.A, x.D, x.delta_bias)
     )
     rows = [tensor.numpy() for tensor in (d_u, d_delta, d_B, d_C, d_gates)]
     written = Gradients._make([*rows, d_A, d_D, d_bias])
     share_out(scan_backward(x.A.dtype), *work, states.numpy(), entering, written)
-    d_rates = add_groups(d_A.swapaxes(1, 2), A)
+    d_rates, d_z = add_groups(d_A.swapaxes(1, 2), A), torch.empty(0)
+    if z is not None:
+        d_z = sum_by_row(d_gates, order, len(z), is_permutation=scatter).to(z.dtype)
     return (
         d_u.to(u.dtype),
         d_delta.to(delta.dtype),
@@ -115,28 +190,21 @@ def backward(
         d_B.to(B.dtype),
         d_C.to(C.dtype),
         add_groups(d_D, D),
-        _sum_gates(d_gates, z, order, scatter),
+        d_z,
         add_groups(d_bias, delta_bias),
     )
 
 
 def _inputs(
-    u: Float[Tensor, "steps inner"],
-    delta: Float[Tensor, "steps inner"],
-    A: Float[Tensor, "inner state"],
-    B: Float[Tensor, "steps state"],
-    C: Float[Tensor, "steps state"],
-    D: Float[Tensor, " inner"] | None,
-    z: Float[Tensor, "rows inner"] | None,
-    delta_bias: Float[Tensor, " inner"] | None,
-    out_order: Int[Tensor, " steps"] | None,
-    gate_order: Int[Tensor, " steps"] | None,
-) -> Inputs:
+    u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None,
+    delta_bias: Tensor | None, order: Tensor | None, scatter: bool,
+) -> Inputs:  # fmt: skip
     """All inputs as the arrays that kernels take."""
     (steps, inner), real = u.shape, real_type(u)
     one_by_one, filled = torch.arange(steps), fill_up(inner, LANES)
     gates = u[:0] if z is None else z
-    gate_rows = one_by_one if gate_order is None else gate_order.long() % max(len(gates), 1)
+    gate_rows = one_by_one if order is None else order.long() % max(len(gates), 1)
+    out_rows = order.long() if order is not None and scatter else one_by_one
     return Inputs(
         u=as_rows(u, real),
         delta=as_rows(delta, real),
@@ -147,30 +215,30 @@ def _inputs(
         z=as_rows(gates, real),
         delta_bias=as_parameter(delta_bias, (filled,), real),
         gate_rows=gate_rows.numpy(),
-        out_rows=(one_by_one if out_order is None else out_order.long()).numpy(),
+        out_rows=out_rows.numpy(),
     )
 
 
 def _blank_summary(
-    pieces: Pieces, x: Inputs
+    parts: Partition, x: Inputs
 ) -> tuple[Float[np.ndarray, "cuts state inner"], Float[np.ndarray, "cuts 2 inner"]]:
     """Room for a state, and for the sum of dt and its excess, at each cut."""
     state, inner = x.A.shape
     return (
-        np.zeros((pieces.cuts, state, inner), x.A.dtype),
-        np.zeros((pieces.cuts, 2, inner), x.A.dtype),
+        np.zeros((parts.cuts, state, inner), x.A.dtype),
+        np.zeros((parts.cuts, 2, inner), x.A.dtype),
     )
 
 
-def _hand_on(
+def carry(
     ends: Float[np.ndarray, "cuts state inner"],
     sums: Float[np.ndarray, "cuts 2 inner"],
     A: Float[np.ndarray, "state inner"],
-    links: Int[np.ndarray, "pieces 2"],
+    links: Int[np.ndarray, "parts 2"],
 ) -> Float[np.ndarray, "cuts state inner"]:
-    """Add to the state at each cut what the cut before it, on the way of `links`, hands through.
+    """Add to the state at each cut what the one before it in `links` passes on.
 
-    A piece shrinks a state by exp(A sum(dt)), however many steps it has.
+    A part shrinks a state by exp(A sum(dt)), however many steps it has.
     """
     states = ends.astype(np.float64)
     with np.errstate(all="ignore"):
@@ -179,15 +247,3 @@ def _hand_on(
             if target >= 0 and source >= 0:
                 states[target] += decay[target] * states[source]
         return states.astype(ends.dtype)
-
-
-def _sum_gates(
-    d_gates: Float[Tensor, "visits inner"],
-    z: Float[Tensor, "rows inner"] | None,
-    order: Int[Tensor, " steps"] | None,
-    scatter: bool,
-) -> Tensor:
-    """The gradient of z, whose rows may be visited several times."""
-    if z is None:
-        return torch.empty(0)
-    return sum_visits(d_gates, order, len(z), is_permutation=scatter).to(z.dtype)

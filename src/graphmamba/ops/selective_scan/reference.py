@@ -2,13 +2,15 @@
 
 import math
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from graphmamba.ops.options import Discretization
+Discretization = Literal["euler", "zoh"]
+"""How B enters the state: `euler` is dt * B, `zoh` (zero-order hold) the paper's equation 2."""
 
 SMALL = 0.1
 SERIES = [1 / math.factorial(power + 1) for power in range(9)]

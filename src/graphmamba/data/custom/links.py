@@ -1,0 +1,93 @@
+"""Links to learn on one graph: its edges in splits, and no model sees an edge it is asked for."""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from graphmamba.data.splits import SPLITS, SplitRatios, random_split
+from graphmamba.data.tables import LINKS, PAIR_SPLIT, GraphColumns, Pairs
+from graphmamba.errors import UserError
+from graphmamba.ops.random import draw_bits
+
+HELD = 0.3
+"""Share of the training edges that is asked for; messages pass along the others."""
+ROUNDS = 20
+"""Times that a wrong pair is drawn before a node is taken to be joined with all others."""
+
+
+def split_links(columns: GraphColumns, ratios: SplitRatios, seed: int) -> GraphColumns:
+    """Split the edges of a graph: those that carry messages, and those that are asked for.
+
+    Both directions of an edge, and its repeats, go the same way. Messages pass along the training
+    edges that are not asked for, whatever the split that is scored; self-loops stay among them. To
+    each right pair of validation and test comes a wrong one with the same first node; training
+    draws new ones at each step.
+
+    Args:
+        columns: One graph without pairs.
+        ratios: Shares of training, validation and test.
+        seed: What splits and wrong pairs are drawn from.
+    """
+    nodes, index = int(columns.node_ptr[-1]), columns.edge_index
+    if len(columns.node_ptr) != 2:  # noqa: PLR2004
+        raise UserError(
+            f"level='link' needs labelled pairs where there are several graphs, got none for "
+            f"{len(columns.node_ptr) - 1} graphs: pairs.csv, or edge_label_index"
+        )
+    is_loop = index[0] == index[1]
+    keys = index.min(dim=0).values * nodes + index.max(dim=0).values
+    known, place = keys[~is_loop].unique(return_inverse=True)
+    role = random_split(len(known), ratios, seed)
+    if role.unique().tolist() != list(SPLITS.values()):
+        raise UserError(
+            f"a graph must have edges for three splits, got {len(known)} different ones"
+        )
+    is_training = (role == SPLITS["train"]).nonzero().flatten()
+    is_held = role != SPLITS["train"]
+    is_held[is_training] = random_split(len(is_training), (1 - HELD, HELD, 0.0), ~seed) == 1
+    is_message = is_loop.clone()
+    is_message[~is_loop] = ~is_held[place]
+    if not bool(is_message[~is_loop].any()):
+        raise UserError(f"training must have edges to pass messages, and {len(known)} are too few")
+    # repeats of an edge are one question
+    asked = (index[:, ~is_loop][:, is_held[place]].T).unique(dim=0).T
+    split = role[torch.searchsorted(known, _keys(asked, nodes))]
+    is_scored = split != SPLITS["train"]
+    wrong, can_serve = _draw_wrong(asked[:, is_scored], known, nodes, seed)
+    pairs = torch.cat([asked, wrong[:, can_serve]], dim=1)
+    label = torch.cat([torch.ones(len(split)), torch.zeros(int(can_serve.sum()))])
+    splits = torch.cat([split, split[is_scored][can_serve]])
+    return replace(
+        columns,
+        edge_ptr=torch.tensor([0, int(is_message.sum())]),
+        edge_index=index[:, is_message],
+        edges={name: values[is_message] for name, values in columns.edges.items()},
+        pairs={
+            LINKS: Pairs(
+                torch.tensor([0, len(label)]), pairs, {"edge_label": label, PAIR_SPLIT: splits}
+            )
+        },
+        source=f"{columns.source}, {int(is_message.sum()):,} of {len(is_loop):,} edges as messages",
+    )
+
+
+def _keys(pairs: Int[Tensor, "2 pairs"], nodes: int) -> Int[Tensor, " pairs"]:
+    """One number for a pair, the same in both directions."""
+    return pairs.min(dim=0).values * nodes + pairs.max(dim=0).values
+
+
+def _draw_wrong(
+    right: Int[Tensor, "2 pairs"], known: Int[Tensor, " known"], nodes: int, seed: int
+) -> tuple[Int[Tensor, "2 pairs"], Bool[Tensor, " pairs"]]:
+    """Draw a pair that is no edge for each right one; tells which of them were found."""
+    head, tail = right[0], right[0].clone()
+    stream, place = draw_bits(torch.tensor(seed), len(SPLITS)), torch.arange(right.shape[1])
+    can_serve = torch.zeros(right.shape[1], dtype=torch.bool)
+    for number in range(ROUNDS):
+        drawn = draw_bits(draw_bits(stream, number), place).remainder(nodes)
+        tail = torch.where(can_serve, tail, drawn)
+        pairs = torch.stack([head, tail])
+        can_serve = (head != tail) & ~torch.isin(_keys(pairs, nodes), known)
+    return torch.stack([head, tail]), can_serve

@@ -1,0 +1,114 @@
+"""One graph that is too large to learn whole: batches of nodes with neighbours that are drawn."""
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from graphmamba.checks import check_choice, check_least
+from graphmamba.data.batch import bare_batch
+from graphmamba.data.splits import SPLITS
+from graphmamba.data.store import PAIRS, GraphStore
+from graphmamba.data.tables import BY_SOURCE, HIDDEN, LINKS, NODE_SPLIT, Column, is_pairs
+from graphmamba.errors import UserError
+from graphmamba.ops.random import draw_bits
+
+HOPS = 2
+"""Steps that neighbours are followed; each halves how many are drawn."""
+SEEDS = "seed_rows"
+"""Column of a batch with the rows of the nodes that it was asked for."""
+
+
+class NeighbourStore(GraphStore):
+    """One graph as a store of its nodes: a batch is the graph among them and drawn neighbours.
+
+    Of each node that is asked for at most `neighbours` others are drawn, of each of these half as
+    many, and all edges among the nodes found are there. What is drawn follows from the nodes that
+    are asked for together, so that a batch is the same whenever it is made.
+
+    Args:
+        store: One graph, on the CPU.
+        neighbours: Of a node that is asked for, at most.
+        device: Where batches go.
+    """
+
+    def __init__(
+        self, store: GraphStore, neighbours: int, device: torch.device | str = "cpu"
+    ) -> None:
+        check_least("neighbours", neighbours, 1)
+        if len(store) != 1 or PAIRS + LINKS in store.tables:
+            raise UserError(
+                f"neighbours are drawn to learn the nodes of one graph, got {len(store)} graphs "
+                "or pairs; train.neighbours must be 0"
+            )
+        self.tables, self.split, self.source = store.tables, store.split, store.source
+        self._sent_to = torch.device(device)
+        self.fanouts = np.array([max(neighbours >> hop, 1) for hop in range(HOPS)])
+
+    def __len__(self) -> int:
+        return int(self.tables["nodes"].ptr[-1])
+
+    def split_ids(self, name: str) -> Int[Tensor, " nodes"]:
+        """Return the nodes of `train`, `validation` or `test`."""
+        check_choice("name", name, tuple(SPLITS))
+        return (self.tables["nodes"].given(NODE_SPLIT) == SPLITS[name]).nonzero().squeeze(1)
+
+    def item_ptr(self, kind: str) -> Int[Tensor, " boundaries"]:
+        """Each node is an item of its own."""
+        return torch.arange(len(self) + 1) if kind == "nodes" else super().item_ptr(kind)
+
+    def to(self, device: torch.device | str) -> "NeighbourStore":
+        """Return the store with its batches on a device; its columns stay."""
+        return NeighbourStore(
+            GraphStore.from_tables(self.tables, self.split, self.source),
+            int(self.fanouts[0]),
+            device,
+        )
+
+    @cached_property
+    def _begin(self) -> tuple[Int[np.ndarray, " boundaries"], Int[np.ndarray, " edges"]]:
+        """First edge of each node, and the source of each edge."""
+        source, target = self.tables["edges"].columns["edge_index"].values.long()
+        counts = torch.bincount(target, minlength=len(self))
+        return np.append(0, counts.cumsum(0).numpy()), source.contiguous().numpy()
+
+    def batch(self, ids: Int[Tensor, " nodes"], by_source: bool = False) -> Batch:
+        """Return the graph among some nodes and neighbours of theirs, as one PyG batch.
+
+        Args:
+            ids: Numbers of nodes; `seed_rows` of the batch are their rows.
+            by_source: Whether to add `source_order`.
+        """
+        from graphmamba.data.neighbours_kernels import induce, sample
+
+        ids = ids.cpu().long()
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(self):
+            raise UserError(f"ids must hold nodes 0 to {len(self) - 1}, got others")
+        # a sum does not depend on the order of the nodes
+        seed = int(draw_bits(torch.tensor(len(ids)), ids).sum() & (2**62 - 1))
+        nodes = sample(*self._begin, ids.numpy(), self.fanouts, seed)
+        edges = torch.from_numpy(induce(*self._begin, nodes))
+        kept = torch.from_numpy(nodes)
+        columns = {
+            "batch": torch.zeros(len(nodes), dtype=torch.int64),
+            "ptr": torch.tensor([0, len(nodes)]),
+            "graph_key": torch.zeros(1, dtype=torch.int64),
+            "edge_index": edges[1:],
+            SEEDS: torch.searchsorted(kept, ids),
+        }
+        for kind, rows in (("nodes", kept), ("edges", edges[0])):
+            for name, column in self.tables[kind].columns.items():
+                if name not in HIDDEN and not is_pairs(name):
+                    columns[name] = _rows_of(column, rows)
+        if by_source:
+            columns[BY_SOURCE] = edges[1].argsort(stable=True)
+        return bare_batch(columns, 1).to(self.device)
+
+
+def _rows_of(column: Column, rows: Int[Tensor, " rows"]) -> Tensor:
+    if column.is_constant:
+        return column.values.expand(len(rows), *column.values.shape[1:]).contiguous()
+    return column.values[rows].to(column.dtype)

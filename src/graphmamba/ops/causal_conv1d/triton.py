@@ -1,0 +1,132 @@
+"""The causal convolution on a GPU: which kernels run, on what tiles, into what memory."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphmamba.ops.causal_conv1d.triton_kernels import (
+    causal_conv1d_bwd_kernel,
+    causal_conv1d_fwd_kernel,
+)
+from graphmamba.ops.triton_launch import add_partial_sums, sum_rows
+
+BLOCK_CHANNELS = 32
+BLOCK_STEPS = 8
+WARPS = 1
+"""A tile is small, so that each thread holds eight numbers: the fastest of the sizes tried."""
+FEW_TAPS = 4
+"""Up to so many taps the backward pass holds whole tiles in registers."""
+MOST_PROGRAMS = 8192
+"""Programs of the backward pass; each leaves one row of partial sums to be added up."""
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """What both kernels are told about the steps."""
+
+    steps: int
+    blocks: int
+    """Tiles beside one another."""
+    numbers: tuple[int, ...]
+    """Steps, rows, boundaries, and the rounds that a search among these takes."""
+    constants: dict[str, Any]
+
+
+def forward(
+    x: Float[Tensor, "rows inner"],
+    weight: Float[Tensor, "inner width"],
+    bias: Float[Tensor, " inner"] | None,
+    cu_seqlens: Int[Tensor, " boundaries"],
+    order: Int[Tensor, " steps"] | None,
+    permutation: bool,  # noqa: ARG001 - it matters to gradients alone
+    activation: bool,
+    reverse: bool,
+) -> tuple[Float[Tensor, "steps inner"], Float[Tensor, " 0"]]:
+    """The output, in step order; nothing is kept, since `backward` computes again what it wants."""
+    plan = _plan(x, weight, bias, cu_seqlens, order, activation, reverse)
+    y = x.new_empty((plan.steps, x.shape[1]))
+    if y.numel() > 0:
+        causal_conv1d_fwd_kernel[(triton.cdiv(plan.steps, BLOCK_STEPS), plan.blocks)](
+            *(x, weight.contiguous(), x if bias is None else bias, cu_seqlens),
+            *(cu_seqlens if order is None else order, y, *plan.numbers),
+            T=BLOCK_STEPS,
+            **plan.constants,
+        )
+    return y, weight.new_empty(0)
+
+
+def backward(
+    grad: Float[Tensor, "steps inner"],
+    kept: Float[Tensor, " 0"],  # noqa: ARG001
+    x: Float[Tensor, "rows inner"],
+    weight: Float[Tensor, "inner width"],
+    bias: Float[Tensor, " inner"] | None,
+    cu_seqlens: Int[Tensor, " boundaries"],
+    order: Int[Tensor, " steps"] | None,
+    permutation: bool,
+    activation: bool,
+    reverse: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x, weight and bias; of shape (0,) for a bias that is None."""
+    plan = _plan(x, weight, bias, cu_seqlens, order, activation, reverse)
+    (rows, inner), width = x.shape, weight.shape[1]
+    block = BLOCK_STEPS if width <= FEW_TAPS else BLOCK_STEPS // 2
+    tiles = triton.cdiv(triton.cdiv(plan.steps, block) * plan.blocks, MOST_PROGRAMS)
+    programs = triton.cdiv(plan.steps, block * max(tiles, 1))
+
+    # Where the gradients of a row's steps are summed, that is done before they are rounded.
+    is_summed = order is not None and not (permutation and rows == plan.steps)
+    dtype = torch.float32 if is_summed else x.dtype
+    dx = x.new_empty((plan.steps, inner), dtype=dtype)
+    parts = x.new_empty((programs, (width + 1) * inner), dtype=torch.float32)
+    has_steps = dx.numel() > 0
+    if has_steps:
+        causal_conv1d_bwd_kernel[(programs, plan.blocks)](
+            *(grad, x, weight.contiguous(), x if bias is None else bias, cu_seqlens),
+            *(cu_seqlens if order is None else order, dx, parts, *plan.numbers, tiles),
+            T=block,
+            GRAD_STRIDE=grad.stride(0),
+            DX_STRIDE=dx.stride(0),
+            TO_SLOTS=permutation and order is not None,
+            **plan.constants,
+        )
+    if order is not None and is_summed:
+        is_read = plan.steps > 0
+        dx = (
+            sum_rows(dx, order, rows, is_permutation=permutation).to(x.dtype)
+            if is_read
+            else torch.zeros_like(x, memory_format=torch.contiguous_format)
+        )
+    d_weight, d_bias = parts.new_empty(weight.shape), parts.new_empty(inner)
+    if has_steps:
+        add_partial_sums(parts, d_weight, d_bias)
+    else:
+        d_weight.zero_()
+        d_bias.zero_()
+    d_weight = d_weight.to(weight.dtype)
+    return dx, d_weight, x.new_empty(0) if bias is None else d_bias.to(bias.dtype)
+
+
+def _plan(
+    x: Float[Tensor, "rows inner"],
+    weight: Float[Tensor, "inner width"],
+    bias: Float[Tensor, " inner"] | None,
+    cu_seqlens: Int[Tensor, " boundaries"],
+    order: Int[Tensor, " steps"] | None,
+    activation: bool,
+    reverse: bool,
+) -> _Steps:
+    rows, inner = x.shape
+    steps, boundaries = rows if order is None else order.shape[0], cu_seqlens.shape[0]
+    constants = {
+        "INNER": inner, "WIDTH": weight.shape[1], "X_STRIDE": x.stride(0), "C": BLOCK_CHANNELS,
+        "HAS_BIAS": bias is not None, "HAS_ORDER": order is not None,
+        "HAS_SAMPLES": order is not None and rows != steps, "ACTIVATION": activation,
+        "REVERSE": reverse, "num_warps": WARPS,
+    }  # fmt: skip
+    numbers = steps, rows, boundaries, boundaries.bit_length()
+    return _Steps(steps, triton.cdiv(inner, BLOCK_CHANNELS), numbers, constants)

@@ -1,0 +1,95 @@
+"""The gated sum on a GPU: which kernels run, on what tiles, into what memory."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphmamba.ops.gated_sum.reference import EPSILON
+from graphmamba.ops.gated_sum.triton_kernels import (
+    gated_sum_by_source_kernel,
+    gated_sum_by_target_kernel,
+    gated_sum_fwd_kernel,
+)
+from graphmamba.ops.operators import either
+from graphmamba.ops.segments.triton import Tile, partition
+
+TILE = Tile()
+"""The same for all three kernels."""
+
+
+def forward(
+    nodes: Float[Tensor, "nodes four_channels"],
+    edges: Float[Tensor, "edges channels"],
+    scale: Float[Tensor, " edges"] | None,
+    edge_index: Int[Tensor, "2 edges"],
+    target_ptr: Int[Tensor, " boundaries"],
+    target_order: Int[Tensor, " edges"] | None,
+    source_ptr: Int[Tensor, " boundaries"],  # noqa: ARG001 - gradients ask for it
+    source_order: Int[Tensor, " edges"],  # noqa: ARG001
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x_hat, e_hat, and for each node 1 / sum of its gates and the quotient of both sums."""
+    count, channels = nodes.shape[0], edges.shape[1]
+    x_hat, e_hat = nodes.new_empty((count, channels)), edges.new_empty(edges.shape)
+    kept = nodes.new_empty((2, count, channels), dtype=torch.float32)
+    grid = partition(count, edges.shape[0], channels, TILE)
+    if count > 0:
+        gated_sum_fwd_kernel[(grid.programs,)](
+            *(nodes, edges, either(scale, edges), edge_index, target_ptr),
+            *(either(target_order, edge_index), x_hat, e_hat, *kept, count),
+            EPSILON=EPSILON,
+            NODES_STRIDE=nodes.stride(0),
+            EDGES_STRIDE=edges.stride(0),
+            HAS_SCALE=scale is not None,
+            HAS_ORDER=target_order is not None,
+            **grid.constants,
+        )
+    return x_hat, e_hat, kept
+
+
+def backward(
+    d_x_hat: Float[Tensor, "nodes channels"],
+    d_e_hat: Float[Tensor, "edges channels"] | None,
+    e_hat: Float[Tensor, "edges channels"],
+    kept: Float[Tensor, "2 nodes channels"],
+    sent: Float[Tensor, "nodes channels"],
+    scale: Float[Tensor, " edges"] | None,
+    edge_index: Int[Tensor, "2 edges"],
+    target_ptr: Int[Tensor, " boundaries"],
+    target_order: Int[Tensor, " edges"] | None,
+    source_ptr: Int[Tensor, " boundaries"],
+    source_order: Int[Tensor, " edges"],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of nodes, edges and scale; of shape (0,) for a scale that is None."""
+    (count, channels), edges = sent.shape, e_hat.shape[0]
+    d_nodes, d_edges = sent.new_empty((count, 4 * channels)), e_hat.new_empty(e_hat.shape)
+    share = torch.empty_like(kept[0])
+    grid = partition(count, edges, channels, TILE)
+    parts = kept.new_empty((grid.constants["BLOCKS"] if scale is not None else 0, edges))
+    if count > 0:
+        gated_sum_by_target_kernel[(grid.programs,)](
+            *(d_x_hat, either(d_e_hat, e_hat), *kept, sent, e_hat, either(scale, e_hat)),
+            *(edge_index, target_ptr, either(target_order, edge_index)),
+            # The kernel could go back through a norm of e_hat as well; no layer asks for that.
+            *([kept] * 5 + [edge_index] * 2),
+            *(d_nodes, d_edges, share, parts, count, edges, 0),
+            SENT_STRIDE=sent.stride(0),
+            DX_STRIDE=d_x_hat.stride(0),
+            DE_STRIDE=0 if d_e_hat is None else d_e_hat.stride(0),
+            HAS_SCALE=scale is not None,
+            HAS_ORDER=target_order is not None,
+            HAS_DE=d_e_hat is not None,
+            HAS_NORM=False,
+            HAS_GHOSTS=False,
+            ACTIVATION="none",
+            THRESHOLD=0,
+            SCALE=1.0,
+            **grid.constants,
+        )
+        gated_sum_by_source_kernel[(grid.programs,)](
+            *(e_hat, d_edges, share, either(scale, e_hat), edge_index[1], source_ptr, source_order),
+            *(d_nodes, count),
+            HAS_SCALE=scale is not None,
+            **grid.constants,
+        )
+    d_scale = parts.sum(0) if scale is not None else kept.new_empty(0)
+    return d_nodes, d_edges, d_scale

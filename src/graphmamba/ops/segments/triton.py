@@ -1,0 +1,135 @@
+"""Sums and maxima over segments on a GPU: which kernels run, on what tiles."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphmamba.ops.segments.triton_kernels import (
+    segment_max_bwd_kernel,
+    segment_max_join_kernel,
+    segment_max_kernel,
+    segment_sum_kernel,
+)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a program holds at a time."""
+
+    edges: int = 32
+    channels: int = 32
+    warps: int = 4
+    at_once: int = 4
+    """Edges of a node that are taken side by side, where nodes have few."""
+    rounds: int = 4
+    """Rounds in which nodes are taken side by side; a node with more edges than that is a hub."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How the work is divided: nodes by channels."""
+
+    programs: int
+    constants: dict[str, Any]
+
+
+def partition(nodes: int, edges: int, channels: int, tile: Tile) -> Grid:
+    """Divide the work by shapes alone; the degrees themselves would have to be waited for."""
+    mean = triton.next_power_of_2(triton.cdiv(edges, max(nodes, 1)))
+    at_once = min(max(mean, tile.at_once), tile.edges)
+    blocks, side_by_side = triton.cdiv(channels, tile.channels), tile.edges // at_once
+    constants = {
+        "CHANNELS": channels, "BLOCKS": blocks, "T": side_by_side, "K": at_once,
+        "C": tile.channels, "ROUNDS": tile.rounds, "num_warps": tile.warps,
+    }  # fmt: skip
+    return Grid(triton.cdiv(nodes, side_by_side) * blocks, constants)
+
+
+TILE = Tile(edges=256, warps=8)
+"""Graphs have more nodes than nodes have edges, and there is only one thing to sum."""
+
+
+def segment_sum(
+    rows: Float[Tensor, "rows channels"],
+    index: Int[Tensor, " rows"],  # noqa: ARG001 - the places are known by `ptr` and `order`
+    ptr: Int[Tensor, " boundaries"],
+    order: Int[Tensor, " rows"] | None,
+) -> Float[Tensor, "places channels"]:
+    """Sum the rows of each place."""
+    (count, channels), places = rows.shape, ptr.shape[0] - 1
+    out = rows.new_empty((places, channels))
+    grid = partition(places, count, channels, TILE)
+    if out.numel() > 0:
+        segment_sum_kernel[(grid.programs,)](
+            *(rows, ptr, ptr if order is None else order, out, places),
+            STRIDE=rows.stride(0),
+            HAS_ORDER=order is not None,
+            **grid.constants,
+        )
+    return out
+
+
+BLOCK_ROWS = 32
+BLOCK_CHANNELS = 64
+WARPS = 4
+MOST_PARTS = 32
+"""Programs that share the rows of a place; what each finds is compared once more."""
+
+
+def parts_of(rows: int, places: int) -> int:
+    """Divide places by what the shapes tell: a tile for each program, were all equally long."""
+    mean = triton.cdiv(rows, max(places, 1))
+    return min(triton.next_power_of_2(max(triton.cdiv(mean, BLOCK_ROWS), 1)), MOST_PARTS)
+
+
+def segment_max(
+    rows: Float[Tensor, "rows channels"],
+    index: Int[Tensor, " rows"],  # noqa: ARG001 - the places are known by `ptr`
+    ptr: Int[Tensor, " boundaries"],
+) -> tuple[Float[Tensor, "places channels"], Int[Tensor, "places channels"]]:
+    """Return the greatest entries, and how many rows share each."""
+    (count, channels), places = rows.shape, ptr.shape[0] - 1
+    top = rows.new_empty((places, channels))
+    shared = torch.empty((places, channels), dtype=torch.int32, device=rows.device)
+    if not top.numel():
+        return top, shared
+    parts, blocks = parts_of(count, places), triton.cdiv(channels, BLOCK_CHANNELS)
+    found = top, shared
+    if parts > 1:
+        shape = 2, places, parts, channels
+        partial = torch.empty(shape, dtype=torch.float32, device=rows.device)
+        found = partial[0], partial[1].view(torch.int32)
+    sizes = {"CHANNELS": channels, "PARTS": parts, "C": BLOCK_CHANNELS, "num_warps": WARPS}
+    segment_max_kernel[(places * parts, blocks)](
+        rows, ptr, *found, STRIDE=rows.stride(0), R=BLOCK_ROWS, **sizes
+    )
+    if parts > 1:
+        segment_max_join_kernel[(places, blocks)](*found, top, shared, **sizes)
+    return top, shared
+
+
+def segment_max_backward(
+    grad: Float[Tensor, "places channels"],
+    rows: Float[Tensor, "rows channels"],
+    index: Int[Tensor, " rows"],
+    top: Float[Tensor, "places channels"],
+    count: Int[Tensor, "places channels"],
+) -> Float[Tensor, "rows channels"]:
+    """Return the gradient of the rows."""
+    found = rows.new_empty(rows.shape)
+    if found.numel():
+        length, channels = rows.shape
+        grid = triton.cdiv(length, BLOCK_ROWS), triton.cdiv(channels, BLOCK_CHANNELS)
+        segment_max_bwd_kernel[grid](
+            *(grad.contiguous(), rows, index, top, count, found, length),
+            CHANNELS=channels,
+            STRIDE=rows.stride(0),
+            R=BLOCK_ROWS,
+            C=BLOCK_CHANNELS,
+            num_warps=WARPS,
+        )
+    return found

@@ -1,0 +1,107 @@
+"""The order of steps on a GPU in two launches: what they are sorted by, then a rank, not a sort.
+
+Graphs are small, and a sort takes twenty launches.
+"""
+
+import torch
+import triton
+from jaxtyping import Int, Int32
+from torch import Tensor
+
+from graphmamba.data.batch import Topology
+from graphmamba.ordering.policy import OrderPolicy
+from graphmamba.ordering.scores import NodeKey
+from graphmamba.ordering.triton_kernels import boundary_kernel, rank_kernel, word_kernel
+
+ROWS, TILE = 32, 64
+WORD_BLOCK, BOUNDARY_BLOCK = 256, 128
+WARPS = 4
+MOST_PAIRS = 1 << 26
+"""Pairs of nodes that may be compared: more, of graphs of even size, take as long as a sort."""
+
+
+def join_words(
+    policy: OrderPolicy, topology: Topology, score: NodeKey | None, samples: int, layers: range
+) -> Int[Tensor, "lines nodes"]:
+    """Write group, score and noise of each step as one number, into which they must fit.
+
+    Args:
+        policy: One that adds no noise to scores and reads no clusters.
+        topology: The graphs.
+        score: What `scores.node_key` says of them; None if the policy has no score.
+        samples: Lines of a layer.
+        layers: Numbers of the layers.
+    """
+    lines, nodes = len(layers) * samples, topology.batch.shape[0]
+    words = torch.empty(lines, nodes, dtype=torch.int64, device=topology.batch.device)
+    # What is not there is not read: anything can stand for it.
+    seed, key = (words if each is None else each for each in (topology.seed, topology.graph_key))
+    values, number = score or (words, 1)
+    if words.numel():
+        with torch.cuda.device_of(words):
+            word_kernel[(triton.cdiv(words.numel(), WORD_BLOCK),)](
+                *(words, topology.batch, topology.starts(), seed, key, values),
+                *(nodes, topology.num_graphs, samples, layers.start, lines, number),
+                BINS=policy.bins,
+                HAS_KEY=topology.graph_key is not None,
+                HAS_SCORE=score is not None,
+                HAS_NOISE=policy.noise == "tie_breaking",
+                IS_DEALT=policy.bins > 1 and policy.bin_assignment == "random",
+                BLOCK=WORD_BLOCK,
+            )
+    return words
+
+
+def is_ranked(lines: int, topology: Topology) -> bool:
+    """Whether comparing all nodes of a graph is worth it; the sizes of the graphs are not known."""
+    nodes = topology.batch.shape[0]
+    return lines * nodes * nodes // max(topology.num_graphs, 1) <= MOST_PAIRS
+
+
+def rank_words(
+    words: Int[Tensor, "lines nodes"], topology: Topology, steps: int
+) -> tuple[Int[Tensor, " all_steps"], Int[Tensor, " all_steps"]]:
+    """Slot of each step in its layer of `steps` steps, and the words in order.
+
+    Args:
+        words: What is sorted by; the line, then the graph must be its first digits.
+        topology: The graphs.
+        steps: Steps of a layer.
+    """
+    words = words.contiguous()
+    lines, nodes = words.shape
+    order, ascending = torch.empty_like(words), torch.empty_like(words)
+    if words.numel():
+        blocks = triton.cdiv(nodes, ROWS)
+        with torch.cuda.device_of(words):
+            rank_kernel[(lines * blocks,)](
+                *(words, topology.batch, topology.starts(), order, ascending),
+                *(nodes, steps, blocks),
+                ROWS=ROWS,
+                TILE=TILE,
+                num_warps=WARPS,
+            )
+    return order.flatten(), ascending.flatten()
+
+
+def find_boundaries(
+    ascending: Int[Tensor, " all_steps"], groups: int, rest: int, layers: int, width: int
+) -> Int32[Tensor, "layers width"]:
+    """First step of each group, counted in its layer; what is left of a row is its end.
+
+    Args:
+        ascending: Words in order, their first digit the group.
+        groups: Groups of all layers.
+        rest: Words of a group.
+        layers: How many layers there are.
+        width: Boundaries of a row, one more than groups at least.
+    """
+    total, device = ascending.shape[0], ascending.device
+    found = torch.empty(layers, width, dtype=torch.int32, device=device)
+    with torch.cuda.device_of(ascending):
+        boundary_kernel[(triton.cdiv(found.numel(), BOUNDARY_BLOCK),)](
+            *(ascending, found, found.numel(), width, groups, groups // layers, rest),
+            *(total // layers, total, total.bit_length()),
+            BLOCK=BOUNDARY_BLOCK,
+        )
+    return found

@@ -1,0 +1,688 @@
+"""The selective scan: every backend against the reference, in float64 where that is the truth."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmamba.ops import selective_scan
+from graphmamba.ops.backends import Backend
+from graphmamba.ops.selective_scan import cpu, reference
+from graphmamba.ops.selective_scan.reference import Discretization
+from tests.helpers.agreement import (
+    Results,
+    assert_as_exact,
+    assert_bit_equal,
+    assert_bits_ignore_threads,
+    in_both_directions,
+    max_error,
+    on_each_device,
+    poison_allocations,
+)
+from tests.helpers.processes import needs_triton, run_apart
+
+Order = Literal["none", "repeated", "permutation", "samples"]
+NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias")
+PER_ROW = ("u", "delta", "B", "C", "z")
+PARAMETERS = ("A", "D", "delta_bias")
+by_order = pytest.mark.parametrize("order", ["none", "repeated", "permutation", "samples"])
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything that decides a call, but for the numbers."""
+
+    lengths: tuple[int, ...]
+    inner: int = 48
+    state: int = 5
+    absent: tuple[str, ...] = ()
+    order: Order = "none"
+    discretization: Discretization = "euler"
+    softplus: bool = True
+    reverse: bool = False
+    log_A: bool = False  # noqa: N815
+
+    @property
+    def steps(self) -> int:
+        return sum(self.lengths)
+
+    @property
+    def cu_seqlens(self) -> Tensor:
+        return torch.tensor([0, *self.lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A case with its numbers: the inputs, the gradient of the output, and the order."""
+
+    case: Case
+    inputs: dict[str, Tensor | None]
+    grad: Tensor
+    order: Tensor | None
+
+    def to(self, dtype: torch.dtype) -> "Call":
+        inputs = {name: None if x is None else x.to(dtype) for name, x in self.inputs.items()}
+        return replace(self, inputs=inputs, grad=self.grad.to(dtype))
+
+    def leaves(self, device: str = "cpu") -> dict[str, Tensor | None]:
+        return {
+            name: None if x is None else x.detach().to(device, copy=True).requires_grad_()
+            for name, x in self.inputs.items()
+        }
+
+    def settings(self, device: str = "cpu") -> dict[str, Any]:
+        case = self.case
+        return {
+            "cu_seqlens": case.cu_seqlens.to(device),
+            "order": None if self.order is None else self.order.to(device),
+            "scatter": case.order in {"permutation", "samples"},
+            "softplus": case.softplus,
+            "discretization": case.discretization,
+            "reverse": case.reverse,
+            "log_A": case.log_A,
+        }
+
+
+def draw(case: Case, seed: int = 0) -> Call:
+    """Numbers of the order of one, for which the rule's 1e-6 is meant."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return 0.5 * torch.randn(shape, generator=generator).double()
+
+    inner, state, steps = case.inner, case.state, case.steps
+    rows = steps // 3 if case.order == "samples" else steps
+    A = -(0.5 + torch.rand((inner, state), generator=generator) * state).double()
+    inputs = {
+        "u": normal(steps, inner),
+        "delta": normal(steps, inner) - 1 if case.softplus else 0.4 * normal(steps, inner).abs(),
+        "A": torch.log(-A) if case.log_A else A,
+        "B": normal(steps, state),
+        "C": normal(steps, state),
+        "D": normal(inner),
+        "z": normal(rows, inner),
+        "delta_bias": normal(inner) if case.softplus else 0.2 * normal(inner).abs(),
+    }
+    order = None
+    if case.order == "repeated":
+        order = torch.randint(rows, (steps,), generator=generator)
+    elif case.order != "none":
+        order = torch.randperm(steps, generator=generator)
+        order = order.int() if case.order == "permutation" else order
+    # Rounded here, so that the truth starts from the same numbers as what it judges.
+    exact = {
+        name: None if name in case.absent else x.float().double() for name, x in inputs.items()
+    }
+    return Call(case, exact, normal(steps, inner), order)
+
+
+def run(call: Call, backend: Backend = "auto", device: str = "cpu") -> Results:
+    """Output and gradients."""
+    leaves = call.leaves(device)
+    y = selective_scan(**leaves, **call.settings(device), backend=backend, check=True)
+    y.backward(call.grad.to(y))
+    found = {"y": y.detach()}
+    for name, x in leaves.items():
+        if x is not None:
+            found[name] = torch.zeros_like(x) if x.grad is None else x.grad
+    return {name: value.cpu() for name, value in found.items()}
+
+
+def assert_right(call: Call, backend: Backend = "auto", device: str = "cpu") -> None:
+    single, truth = call.to(torch.float32), run(call, "reference")
+    assert_as_exact(run(single, backend, device), run(single, "reference"), truth)
+    if backend != "triton" and device == "cpu":
+        for name, value in run(call).items():
+            largest = max(1, float(truth[name].abs().max())) if truth[name].numel() else 1
+            assert max_error(value, truth[name]) <= 1e-10 * largest, name
+
+
+CASES = {
+    "one step": Case((1,), inner=1, state=1),
+    "logarithms of rates": Case((40, 3), inner=17, state=3, log_A=True, discretization="zoh"),
+    "single steps": Case((1, 1, 1), order="permutation", reverse=True),
+    "odd lengths": Case((63, 1, 130)),
+    "empty sequences": Case((0, 7, 0, 0, 33, 0), inner=52, discretization="zoh", reverse=True),
+    "odd channels": Case((65, 31), inner=95, state=3, order="repeated", reverse=True),
+    "one state": Case((40, 2), inner=52, state=1, order="samples", discretization="zoh"),
+    "many states": Case((34,), inner=17, state=64),
+    "bare": Case((50, 9), absent=("D", "z", "delta_bias"), order="permutation"),
+    "no gate": Case((50, 10), absent=("z",), order="repeated", discretization="zoh"),
+    "no softplus": Case((50, 10), softplus=False, order="permutation", reverse=True),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_exact_as_the_reference(name: str) -> None:
+    assert_right(draw(CASES[name]))
+
+
+@st.composite
+def cases(draw_one: st.DrawFn) -> Case:
+    lengths = draw_one(st.lists(st.integers(0, 34), min_size=1, max_size=3).filter(any))
+    order: Order = draw_one(st.sampled_from(["none", "repeated", "permutation", "samples"]))
+    return Case(
+        tuple(lengths * 3 if order == "samples" else lengths),
+        inner=draw_one(st.sampled_from([1, 15, 16, 48, 52, 95])),
+        state=draw_one(st.integers(1, 64)),
+        absent=tuple(draw_one(st.sets(st.sampled_from(["D", "z", "delta_bias"])))),
+        order=order,
+        discretization=draw_one(st.sampled_from(["euler", "zoh"])),
+        softplus=draw_one(st.booleans()),
+        reverse=draw_one(st.booleans()),
+    )
+
+
+@on_each_device
+@given(case=cases(), seed=st.integers(0, 100))
+def test_as_exact_as_the_reference_on_any_case(device: str, case: Case, seed: int) -> None:
+    assert_right(draw(case, seed), device=device)
+
+
+@pytest.mark.parametrize(
+    ("discretization", "reverse"), [("euler", False), ("euler", True), ("zoh", True)]
+)
+@pytest.mark.parametrize("order", ["none", "permutation"])
+def test_as_exact_as_the_reference_in_partitions(
+    order: Order, discretization: Discretization, reverse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "MOST_STEPS", 40)
+    monkeypatch.setattr(cpu, "GROUP_STEPS", 50)
+    lengths = (3, 41, 170, 0, 40, 81)
+    assert_right(draw(Case(lengths, 20, 4, (), order, discretization, reverse=reverse)))
+
+
+@pytest.mark.parametrize(("discretization", "reverse"), [("euler", False), ("zoh", True)])
+@by_order
+def test_gradients_are_those_of_small_differences(
+    order: Order, discretization: Discretization, reverse: bool
+) -> None:
+    call = draw(Case((2, 0, 1, 3), 2, 2, (), order, discretization, reverse=reverse))
+    leaves = tuple(call.leaves().values())
+    assert torch.autograd.gradcheck(lambda *x: selective_scan(*x, **call.settings()), leaves)
+
+
+@on_each_device
+def test_a_gated_recurrence_is_a_special_case(device: str) -> None:
+    # Theorem 1 of https://arxiv.org/abs/2312.00752: with N = 1, A = -1, B = 1 and zero-order hold,
+    # h = (1 - g) h + g x with g = sigmoid(linear(x)).
+    x = torch.randn(40, 1)
+    delta, ones = x * 0.7, torch.ones(40, 1)
+    y = selective_scan(
+        *(argument.to(device) for argument in (x, delta, -torch.ones(1, 1), ones, ones)),
+        cu_seqlens=torch.tensor([0, 40], device=device),
+        discretization="zoh",
+    )
+    h, expected = torch.zeros(1), []
+    for value, gate in zip(x, torch.sigmoid(delta), strict=True):
+        h = (1 - gate) * h + gate * value
+        expected.append(h)
+    torch.testing.assert_close(y.cpu(), torch.stack(expected), rtol=1e-5, atol=1e-6)
+
+
+@on_each_device
+@in_both_directions
+def test_the_scan_is_causal(reverse: bool, device: str) -> None:
+    case = Case((70,), reverse=reverse)
+    call, changed = draw(case).to(torch.float32), draw(case).to(torch.float32)
+    for name in PER_ROW:
+        changed.inputs[name][30] += 1
+    seen = slice(31, 70) if reverse else slice(0, 30)
+    ours, others = (run(one, device=device)["y"] for one in (call, changed))
+    assert torch.equal(ours[seen], others[seen])
+    assert not torch.equal(ours[30], others[30])
+
+
+@on_each_device
+@in_both_directions
+@pytest.mark.parametrize(("order", "most_steps"), [("none", 40), ("permutation", 4096)])
+def test_sequences_do_not_leak_into_one_another(
+    order: Order, most_steps: int, reverse: bool, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "MOST_STEPS", most_steps)
+    case = Case((33, 50, 90), order=order, reverse=reverse)
+    clean, dirty = draw(case).to(torch.float32), draw(case).to(torch.float32)
+    ill = torch.zeros(case.steps, dtype=torch.bool)
+    ill[33:83] = True
+    slots = torch.arange(case.steps) if dirty.order is None else dirty.order.long()
+    ill_slots = torch.zeros_like(ill)
+    ill_slots[slots[ill]] = True
+    rows = {name: ill_slots if name in {"z", "y"} else ill for name in ("y", *PER_ROW)}
+    for name in PER_ROW:
+        dirty.inputs[name][rows[name]] = torch.nan
+    dirty.grad[ill_slots] = torch.inf
+    ours, others = run(clean, device=device), run(dirty, device=device)
+    for name, is_ill in rows.items():
+        assert torch.equal(ours[name][~is_ill], others[name][~is_ill]), name
+    assert others["y"][ill_slots].isnan().all()
+
+
+@pytest.mark.parametrize("most_steps", [4096, 40])
+def test_neighbours_do_not_change_a_sequence(
+    most_steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "MOST_STEPS", most_steps)
+    both = draw(Case((37, 130))).to(torch.float32)
+    own = both.inputs | {name: both.inputs[name][37:] for name in PER_ROW}
+    together, ours = run(both), run(Call(Case((130,)), own, both.grad[37:], None))
+    for name in ("y", *PER_ROW):
+        assert torch.equal(ours[name], together[name][37:]), name
+
+
+@on_each_device
+@by_order
+def test_repeats_are_bit_equal(order: Order, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "MOST_STEPS", 40)
+    monkeypatch.setattr(cpu, "GROUP_STEPS", 50)
+    call = draw(Case((200, 3, 70, 81), inner=52, order=order)).to(torch.float32)
+    assert_bits_ignore_threads(lambda: run(call, device=device))
+
+
+@on_each_device
+@in_both_directions
+@pytest.mark.parametrize("order", ["none", "repeated", "samples"])
+def test_all_that_is_allocated_is_written(
+    order: Order, reverse: bool, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "MOST_STEPS", 40)
+    case = Case((0, 100, 1, 64), inner=52, state=3, order=order, reverse=reverse)
+    call = draw(case).to(torch.float32)
+    clean = run(call, device=device)
+    poison_allocations(monkeypatch)
+    assert_bit_equal(clean, run(call, device=device))
+
+
+@on_each_device
+@pytest.mark.parametrize("lengths", [(), (0,), (0, 0)], ids=["none", "one", "two"])
+def test_empty_batches_give_empty_outputs_and_no_gradients(
+    lengths: tuple[int, ...], device: str
+) -> None:
+    results = run(draw(Case(lengths)).to(torch.float32), device=device)
+    assert results["y"].shape == (0, 48)
+    assert all((results[name] == 0).all() for name in PARAMETERS)
+
+
+@on_each_device
+@pytest.mark.parametrize("order", ["repeated", "permutation"])
+def test_bfloat16_is_float32_with_rounded_ends(order: Order, device: str) -> None:
+    rounded = draw(Case((40, 1, 80), order=order)).to(torch.bfloat16)
+    parameters = {name: rounded.inputs[name].float() for name in PARAMETERS}
+    mixed = replace(rounded, inputs=rounded.inputs | parameters)
+    wide = run(rounded.to(torch.float32), device=device)
+    for name, value in run(mixed, device=device).items():
+        assert value.dtype == (torch.float32 if name in parameters else torch.bfloat16)
+        # Half of the last of eight bits.
+        torch.testing.assert_close(value.float(), wide[name], rtol=2**-8, atol=2**-8)
+
+
+@on_each_device
+def test_views_and_columns_are_as_good_as_copies(device: str) -> None:
+    call = draw(Case((40, 33), order="permutation")).to(torch.float32)
+    views = {
+        name: torch.cat([x, x], dim=1)[:, x.shape[1] :] if x.dim() == 2 else x
+        for name, x in call.inputs.items()
+    }
+    columns = {name: x.t().contiguous().t() if x.dim() == 2 else x for name, x in views.items()}
+    ours, column_grad = run(call, device=device), call.grad.t().contiguous().t()
+    assert_bit_equal(ours, run(replace(call, inputs=views), device=device))
+    assert_bit_equal(ours, run(replace(call, inputs=columns, grad=column_grad), device=device))
+
+
+def operator_arguments(call: Call, device: str = "cpu") -> tuple[Any, ...]:
+    settings = call.settings(device)
+    flags = settings["scatter"], True, call.case.discretization == "zoh", False, call.case.log_A
+    return (*call.leaves(device).values(), settings["cu_seqlens"], settings["order"], *flags, True)
+
+
+@pytest.mark.parametrize("absent", [(), ("D", "z", "delta_bias")], ids=["full", "bare"])
+@pytest.mark.parametrize("order", ["none", "samples"])
+def test_the_operator_keeps_the_rules_of_pytorch(absent: tuple[str, ...], order: Order) -> None:
+    case = Case((5, 1, 6), 5, 3, absent, order, log_A=True)
+    arguments = operator_arguments(draw(case).to(torch.float32))
+    torch.library.opcheck(torch.ops.graphmamba.selective_scan_cpu.default, arguments)
+
+
+def test_states_are_kept_only_for_a_gradient() -> None:
+    *arguments, _ = operator_arguments(draw(Case((70, 30))).to(torch.float32))
+    operator = torch.ops.graphmamba.selective_scan_cpu
+    (y, states), (y_alone, none) = operator(*arguments, True), operator(*arguments, False)
+    assert torch.equal(y, y_alone)
+    assert states.shape == cpu.states_shape(100, 48, 5)
+    assert none.shape == cpu.states_shape(0, 48, 5)
+
+
+def test_a_second_derivative_is_rejected() -> None:
+    call = draw(Case((5,)))
+    leaves = call.leaves()
+    y = selective_scan(**leaves, cu_seqlens=call.case.cu_seqlens)
+    (gradient,) = torch.autograd.grad(y.sum(), leaves["u"], create_graph=True)
+    with pytest.raises(NotImplementedError, match="only once"):
+        gradient.sum().backward()
+
+
+TRACED = """
+import torch
+from graphmamba.ops import causal_conv1d, selective_scan
+from tests.ops.test_selective_scan import Case, draw
+
+class Both(torch.nn.Module):
+    def forward(self, u, delta, A, B, C, D, z, delta_bias, cu_seqlens, order):
+        u = causal_conv1d(u, A, D, cu_seqlens=cu_seqlens, order=order, permutation=True)
+        return selective_scan(
+            u, delta, A, B, C, D, z, delta_bias, cu_seqlens=cu_seqlens, order=order, scatter=True
+        )
+
+def arguments(lengths):
+    call = draw(Case(lengths, inner=5, state=3, order="permutation")).to(torch.float32)
+    return (*call.leaves().values(), call.case.cu_seqlens, call.order)
+
+both, first, other = Both(), arguments((5, 0, 9)), arguments((30, 1))
+compiled = torch.compile(both, fullgraph=True, dynamic=True, backend="aot_eager")
+for given in (first, other):
+    ours, plain = compiled(*given), both(*given)
+    assert torch.equal(ours, plain)
+    pairs = zip(*(torch.autograd.grad(y.square().sum(), given[:8]) for y in (ours, plain)))
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+shapes = tuple({0: torch.export.Dim.AUTO} if i not in (2, 5, 7) else None for i in range(10))
+with torch.no_grad():
+    program = torch.export.export(both, first, dynamic_shapes=shapes)
+    for given in (first, other):
+        assert torch.equal(program.module()(*given), both(*given))
+"""
+
+
+def test_compiled_and_exported_graphs_give_the_same_bits() -> None:
+    run_apart(TRACED)
+
+
+@pytest.mark.parametrize("discretization", ["euler", "zoh"])
+def test_a_rate_of_zero_has_the_gradient_of_rates_close_to_it(
+    discretization: Discretization,
+) -> None:
+    call = draw(Case((30,), inner=4, state=3, discretization=discretization))
+    for value in (0.0, 1e-40):
+        call.inputs["A"][:, 1] = value
+        at_zero = run(call)
+        call.inputs["A"][:, 1] = 1e-7
+        for name, close in run(call, "reference").items():
+            assert max_error(at_zero[name], close) <= 1e-4, name
+
+
+@pytest.mark.parametrize("a", [0.0, -1e-40, -1e-20, -1e-8, -1e-4, -0.05, -0.09, -0.11, -3.0, -1e30])
+def test_the_reference_holds_where_a_state_hardly_decays(a: float) -> None:
+    """By zero-order hold (exp(dt A) - 1) / A, whose digits are lost near 0."""
+    found = []
+    for dtype in (torch.float64, torch.float32):
+        call = draw(Case((2, 3), 2, 3, ("D", "z", "delta_bias"), discretization="zoh")).to(dtype)
+        call.inputs["A"].fill_(a)
+        found.append(run(call, "reference"))
+    for name, exact in found[0].items():
+        torch.testing.assert_close(found[1][name].double(), exact, rtol=1e-4, atol=1e-5)
+
+
+def test_the_series_of_the_reference_is_as_exact_as_float64() -> None:
+    """Just below the bound, where what it leaves out is largest."""
+    ends = torch.tensor([-0.0999999, 0.0999999], dtype=torch.float64)[:, None]
+    one = torch.ones(1, 2, dtype=torch.float64)
+    y = reference.selective_scan(
+        *(one, one, ends, one[:, :1], one[:, :1]),
+        cu_seqlens=torch.tensor([0, 1]),
+        softplus=False,
+        discretization="zoh",
+    )
+    torch.testing.assert_close(y, (ends.expm1() / ends).T, rtol=1e-15, atol=0)
+
+
+# The CPU's partition of the packed axis.
+
+
+@given(lengths=st.lists(st.integers(0, 60), max_size=8), reverse=st.booleans())
+def test_parts_cover_each_sequence_from_its_start_to_its_end(
+    lengths: list[int], reverse: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "MOST_STEPS", 7)
+        patch.setattr(cpu, "GROUP_STEPS", 20)
+        found = cpu.partition(torch.from_numpy(np.cumsum([0, *lengths])), reverse=reverse)
+        assert found.cuts <= cpu.most_cuts(sum(lengths))
+    rows = list(found.table)
+    for start, length in zip(np.cumsum([0, *lengths]), lengths, strict=False):
+        expected = list(range(start, start + length))
+        covered: list[int] = []
+        entered = -1
+        while len(covered) < length:
+            low, high, enters, leaves = rows.pop(0)
+            assert 0 < high - low <= 7
+            assert enters == entered
+            steps = list(range(low, high))
+            covered, entered = covered + (steps[::-1] if reverse else steps), leaves
+        assert entered == -1
+        assert covered == (expected[::-1] if reverse else expected)
+    assert not rows
+    for column in (cpu.ENTERS, cpu.LEAVES):
+        numbers = found.table[:, column]
+        assert numbers[numbers >= 0].tolist() == list(range(found.cuts))
+    assert (found.groups[0], found.groups[-1]) == (0, len(found.table))
+    for first, last in zip(found.groups[:-1], found.groups[1:], strict=True):
+        steps = found.table[first:last, cpu.HIGH] - found.table[first:last, cpu.LOW]
+        assert 0 < steps.sum() < 20 + 7
+
+
+def test_states_that_pass_many_parts_are_rounded_once() -> None:
+    """What shrinks on the way from part to part, and what does not."""
+    cuts, rates = 1000, np.array([[-1.0], [0.0]], np.float32)
+    ends = np.full((cuts, 2, 1), 0.1, np.float32)
+    sums = np.full((cuts, 2, 1), 20.3, np.float32)
+    links = np.stack([np.arange(cuts), np.arange(cuts) - 1], axis=1)
+    found = cpu.carry(ends, sums, rates, links)
+    tenth, decay = np.float64(ends[0, 0, 0]), np.exp(-np.float64(sums[0, 0, 0]))
+    assert found[-1, 1, 0] == np.float32(cuts * tenth)
+    ends[1:, 0] = 0
+    shrunk = cpu.carry(ends, sums, rates, links)[1:4, 0, 0]
+    assert shrunk.tolist() == (tenth * decay ** np.arange(1, 4)).astype(np.float32).tolist()
+
+
+# The Triton kernels. Chunks have 16 steps here, so that a sequence passes one end of a chunk, or
+# two.
+
+SMALL = {
+    "as it lies": Case((3, 0, 1, 18), 3, 2),
+    "repeated, reverse": Case((2, 0, 1, 17), 3, 4, order="repeated", reverse=True),
+    "permutation, zoh": Case((2, 0, 1, 17), 3, 3, order="permutation", discretization="zoh"),
+    "samples": Case((2, 0, 1, 18), 2, 1, order="samples", log_A=True),
+    "bare": Case((17, 2), 2, 2, ("D", "z", "delta_bias"), softplus=False, reverse=True),
+    "ends of chunks": Case((16, 16), 3, 2, order="permutation"),
+    "no steps": Case((0, 0), 3, 2),
+}
+LARGE = {
+    "many sequences": Case((63, 1, 200, 0) * 10, 96, 16, order="permutation", log_A=True),
+    "odd channels": Case((63, 1, 200) * 3, 95, 3, order="samples"),
+    "many states": Case((100, 30), 48, 64, order="repeated"),
+    "one state": Case((300, 1), 52, 1),
+    "one long": Case((3000,), 64, 16, order="permutation"),
+}
+
+
+def check_interpreted() -> None:
+    """Everything that the kernels promise, on inputs that an interpreter can take."""
+    for case in SMALL.values():
+        assert_right(draw(case), "triton")
+    check_apart("cpu")
+    check_operator("cpu")
+    triton = import_module("graphmamba.ops.selective_scan.triton")
+    with pytest.MonkeyPatch.context() as patch:
+        # What is done only with large inputs: states kept far apart, blocks of channels one after
+        # another, segments of chunks side by side.
+        patch.setattr(triton, "SMALL_STATES", 0)
+        patch.setattr(triton, "SMALL_PARTS", 0)
+        patch.setattr(triton, "SEGMENT", 2)
+        assert_right(draw(Case((34, 2), 34, 2, order="repeated")), "triton")
+        assert_right(draw(Case((2, 65), 2, 2, reverse=True)), "triton")
+        partition = triton.partition
+        for back in (48, 96):  # chunks that are no power of two
+            chunks = {False: 48, True: back}
+            patch.setattr(
+                triton,
+                "partition",
+                lambda *shape, backward=False, chunks=chunks: replace(
+                    partition(*shape), chunk=chunks[backward]
+                ),
+            )
+            assert_right(draw(Case((60, 2, 49), 2, 2, reverse=True)), "triton")
+
+
+def check_apart(device: str) -> None:
+    """A NaN stays in its own sequence, a repeat is bit-equal, no memory is left unwritten."""
+    whole = draw(Case((18, 3, 14), 3, 4)).to(torch.float32)
+    at_ends = draw(Case((16, 17), 3, 4)).to(torch.float32)
+    broken = replace(whole, inputs={name: x.clone() for name, x in whole.inputs.items()})
+    for name in PER_ROW:
+        broken.inputs[name][19] = torch.nan
+    with pytest.MonkeyPatch.context() as patch:
+        poison_allocations(patch)
+        clean, again = (run(whole, "triton", device) for _ in range(2))
+        mixed, ends = run(broken, "triton", device), run(at_ends, "triton", device)
+    assert_bit_equal(clean, again)
+    # sequences that end with a chunk get nothing back from the next, which writes nothing
+    assert all(value.isfinite().all() for value in (*clean.values(), *ends.values()))
+    others = torch.cat([torch.arange(18), torch.arange(21, 35)])
+    for name in ("y", *PER_ROW):
+        assert torch.equal(clean[name][others], mixed[name][others]), name
+    assert mixed["y"][18:21].isnan().any()
+
+
+def check_operator(device: str) -> None:
+    call = draw(Case((2, 0, 3), 3, 2)).to(torch.float32)
+    arguments = operator_arguments(call, device)
+    torch.library.opcheck(torch.ops.graphmamba.selective_scan_triton.default, arguments)
+
+
+@pytest.mark.gpu
+def test_kernels_write_all_they_own_and_keep_sequences_apart() -> None:
+    check_apart("cuda")
+    check_operator("cuda")
+
+
+@pytest.mark.gpu
+@in_both_directions
+@pytest.mark.parametrize("discretization", ["euler", "zoh"])
+@pytest.mark.parametrize("name", [*SMALL, *LARGE])
+def test_kernels_are_as_exact_as_the_reference(
+    name: str, discretization: Discretization, reverse: bool
+) -> None:
+    case = replace((SMALL | LARGE)[name], discretization=discretization, reverse=reverse)
+    assert_right(draw(case), "triton", "cuda")
+
+
+@pytest.mark.gpu
+@in_both_directions
+@pytest.mark.parametrize("name", ["many sequences", "one long"])
+def test_kernels_are_as_exact_as_for_large_inputs(
+    name: str, reverse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    triton = import_module("graphmamba.ops.selective_scan.triton")
+    monkeypatch.setattr(triton, "SMALL_STATES", 0)
+    monkeypatch.setattr(triton, "SMALL_PARTS", 0)
+    assert_right(draw(replace(LARGE[name], reverse=reverse)), "triton", "cuda")
+
+
+@needs_triton
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("steps", [1, 40, 20_926, 323_314, 1_000_000, 2_345_678])
+@pytest.mark.parametrize(("inner", "state"), [(1, 1), (96, 16), (200, 64)])
+def test_chunks_are_whole_and_fill_their_waves(
+    steps: int, inner: int, state: int, backward: bool
+) -> None:
+    triton = import_module("graphmamba.ops.selective_scan.triton")
+    plan = triton.partition(steps, inner, state, backward=backward)
+    assert plan.chunk % 16 == plan.chunk % plan.interval == plan.interval % plan.group == 0
+    assert plan.chunks(steps) * plan.chunk >= steps
+    assert plan.width >= inner
+    # a state for each interval, A, and the bits of the starts
+    assert triton.states_shape(steps, inner, state)[0] > -(-steps // plan.interval) + 1
+    if steps >= 1_000_000 and inner == 96:
+        programs = plan.chunks(steps)
+        assert programs / (-(-programs // triton.WAVE) * triton.WAVE) > 0.95
+
+
+# The sums over channels that are written in PTX, followed instruction by instruction.
+
+STATES, CHANNELS = 16, 32
+Values = NDArray[Any]
+LANE = np.arange(CHANNELS)
+OPERATIONS: dict[str, Callable[..., Values]] = {
+    "mov.u32": lambda a: a,
+    "mov.f32": lambda a: a,
+    "mul.f32": lambda a, b: a * b,
+    "add.f32": lambda a, b: a + b,
+    "fma.rn.f32": lambda a, b, c: a * b + c,
+    "and.b32": lambda a, b: a.astype(int) & b.astype(int),
+    "setp.ne.u32": lambda a, b: a != b,
+    "selp.f32": lambda a, b, chosen: np.where(chosen, a, b),
+    "shfl.sync.bfly.b32": lambda a, distance, *_: a[LANE ^ int(distance[0])],
+}
+
+
+def run_warp(ptx: str, tiles: list[Values]) -> Values:
+    """Return the first result of each of 32 threads, whose other operands are tiles by channel."""
+    names = [f"${STATES * (1 + k) + i}" for k in range(len(tiles)) for i in range(STATES)]
+    registers: dict[str, Values] = dict(zip(names, np.concatenate(tiles), strict=True))
+    registers["%laneid"] = LANE
+    for line in ptx.strip().strip("{}").split(";"):
+        if not (found := re.fullmatch(r"\s*([\w.]+) (\$?\w+), (.*)", line)):
+            assert not line.strip() or line.strip().startswith(".reg")
+            continue
+        operation, to, operands = found.groups()
+        registers[to] = OPERATIONS[operation](
+            *(
+                registers[name] if name in registers else np.full(CHANNELS, int(name, 0))
+                for name in operands.split(", ")
+            )
+        )
+    return registers["$0"]
+
+
+@needs_triton
+def test_sums_over_channels_end_in_the_threads_that_store_them() -> None:
+    kernels = import_module("graphmamba.ops.selective_scan.triton_step_kernels")
+    g, h, v, dy = np.random.default_rng(0).normal(size=(4, STATES, CHANNELS))
+    is_upper = LANE >= STATES
+    send = np.where(is_upper, g * v, h * dy)
+    kept, scale = np.where(is_upper, h, g), np.where(is_upper, dy, v)
+    found = run_warp(kernels.HALVING.value, [send, kept, scale])
+    np.testing.assert_allclose(found, np.concatenate([(g * v).sum(1), (h * dy).sum(1)]))
+
+    state = np.arange(STATES)[:, None] ^ (LANE // STATES * 8)[None, :]
+    tiles = [np.take_along_axis(tile, state, axis=0) for tile in (g, v, h, dy)]
+    found = run_warp(kernels.SWAPPED_SUMS.value, tiles)
+    place, is_of_B = LANE % 8 + LANE // STATES * 8, LANE // 8 % 2 == 0
+    wanted = np.where(is_of_B, (g * v).sum(1)[place], (h * dy).sum(1)[place])
+    np.testing.assert_allclose(found, wanted)
+
+
+@needs_triton
+@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+def test_each_thread_loads_its_half_first(width: int, kind: str) -> None:
+    kernels = import_module("graphmamba.ops.selective_scan.triton_step_kernels")
+    ptx = kernels.swapped_load(width, getattr(import_module("triton.language"), kind))
+    size = 4 if kind == "float32" else 2
+    found = [
+        (int(first) // STATES - 1) * 8 * size + int(offset)
+        for first, offset in re.findall(r"\[\$(\d+)\+(\d+)\]", ptx)
+    ]
+    # The second half lies behind a pointer of its own, here taken to follow the first.
+    assert found == list(range(0, STATES * size, width * size))
+    names = re.findall(r"ld\.global\S* \{?(.*?)\}?, \[", ptx)
+    letter = "$" if kind == "float32" else "x"
+    assert ",".join(names).split(",") == [f"{letter}{i}" for i in range(STATES)]

@@ -1,0 +1,202 @@
+"""What a run on custom graphs says before it begins, and in which units it learns and reports."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from sklearn.metrics import mean_absolute_error, r2_score
+from torch_geometric.data import Data
+
+from graphmamba.data.custom.options import DataOptions
+from graphmamba.data.store import GraphStore
+from graphmamba.errors import UserError
+from graphmamba.training.experiment import Experiment, experiment_of, load_experiment
+from graphmamba.training.fit import fit
+from graphmamba.training.graphs import open_data, take_graphs
+from graphmamba.training.predictor import load, scorer_of
+from graphmamba.training.run_dir import read_config, read_rows
+from graphmamba.training.understood import understood
+from tests.helpers.runs import tiny_experiment, tiny_store
+
+SPLITS = ("train", "train", "train", "validation", "test")
+
+
+def graphs(labels: list[object], nodes: int = 3) -> list[Data]:
+    """A path for each label, whose only feature grows from graph to graph."""
+    edges = torch.tensor([[*range(nodes - 1)], [*range(1, nodes)]])
+    return [
+        Data(
+            x=torch.full((nodes, 1), number / 10),
+            edge_index=edges,
+            y=torch.tensor(label),
+            split=SPLITS[number % len(SPLITS)],
+        )
+        for number, label in enumerate(labels)
+    ]
+
+
+def small(**overrides: object) -> Experiment:
+    entries = {"model.channels": 24, "model.layers": 1, "train.epochs": 2, "optim.warmup": 0}
+    return load_experiment("mnist", {**entries, "encoder.laplacian": None, **overrides})
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (
+            [1, -1, 1, 1, -1] * 2,
+            ["task: graph classification, 2 classes (-1 4, 1 6), metric accuracy, 6/2/2 graphs"],
+        ),
+        (
+            [[0, 2, -1], [1, 1, 2]] * 5,
+            [
+                "task: node classification, 3 classes (0 5, 1 10, 2 10), metric accuracy, "
+                "15/5/5 nodes, 5 without label"
+            ],
+        ),
+        (
+            [[[1.0, math.nan]], [[0.0, 1.0]]] * 5,
+            [
+                "task: graph multi-label classification, 2 labels (y0 5 of 10, y1 5 of 5), "
+                "metric AP, 6/2/2 graphs"
+            ],
+        ),
+        (
+            [200, 100, 300, 600, 500, 700, 900, 800, 400, 1000],
+            [
+                "task: graph regression, 1 target (y0 550 ± 287.2), metric MAE, 6/2/2 graphs",
+                "note: 10 different whole numbers, most of which occur once or leave many out, are "
+                "read as targets; --data.task classes reads them as classes",
+            ],
+        ),
+        (
+            [number / 10 for number in range(10)],
+            [
+                "task: graph regression, 1 target (y0 0.45 ± 0.2872), metric MAE, 6/2/2 graphs",
+                "note: node feature 0 (from 0) equals the target y0 in every row: leave it out if "
+                "it is not known beforehand",
+            ],
+        ),
+    ],
+    ids=["signs", "nodes", "answers", "whole numbers", "target among features"],
+)
+def test_what_was_understood_is_told(labels: list[object], told: list[str]) -> None:
+    assert [*understood(*take_graphs(graphs(labels), small()))] == told
+
+
+def test_benchmarks_are_told_in_a_line() -> None:
+    experiment = tiny_experiment()
+    told = understood(experiment, tiny_store(experiment))
+    assert told == ("task: graph classification, 10 classes, metric accuracy, 14/5/5 graphs",)
+
+
+def test_targets_are_learned_standardised_and_told_in_their_units(tmp_path: Path) -> None:
+    labels = [5000.0 + 300 * number for number in range(20)]
+    experiment, store = take_graphs(graphs(labels), small(**{"train.epochs": 8}))
+    assert experiment.data is not None
+    assert experiment.data.statistics is not None
+    train = torch.tensor(labels)[store.split_ids("train")]
+    assert experiment.data.statistics.mean == (pytest.approx(float(train.mean())),)
+    assert experiment.data.statistics.std == (pytest.approx(float(train.std(correction=0))),)
+
+    result = fit(experiment, store, run_dir=tmp_path / "run")
+    trained = load(tmp_path / "run")
+    assert trained.experiment == experiment
+    ids = store.split_ids("test")
+    found = trained.predict(graphs(labels))
+    predicted, right = found.outputs[ids, 0], torch.tensor(labels)[ids]
+    scores = result.scores["test"]
+    assert [*scores] == ["loss", "mean_absolute_error", "rmse", "r2", "spearman"]
+    assert scores["mean_absolute_error"] == pytest.approx(scores["loss"])
+    assert scores["loss"] == pytest.approx(mean_absolute_error(right, predicted), rel=1e-3)
+    assert scores["r2"] == pytest.approx(r2_score(right, predicted), abs=1e-3)
+    # a model that begins at 0 instead of the mean is thousands away from each target
+    rows = read_rows(tmp_path / "run" / "metrics.csv")
+    assert all(row["train_loss"] < 3000 for row in rows)
+    assert rows[-1]["train_loss"] < rows[0]["train_loss"]
+    assert found.std is None or float(found.std.max()) < 3000
+    # scored again as the run did, from what the weights know
+    again = scorer_of(trained, store, torch.device("cpu")).score("test")
+    assert again == pytest.approx(scores, rel=1e-6)
+
+
+def test_targets_may_stay_as_they_are() -> None:
+    labels = [5000.0 + number for number in range(10)]
+    experiment, _ = take_graphs(graphs(labels), small(), DataOptions(standardize_targets=False))
+    assert not experiment.objective().is_standardized
+
+
+def test_the_metric_chooses_the_epoch_in_its_own_direction(tmp_path: Path) -> None:
+    labels = [number % 2 for number in range(20)]
+    for metric, best in (("log_loss", min), ("mcc", max)):
+        experiment, store = take_graphs(
+            graphs(labels), small(**{"train.metric": metric, "train.epochs": 4})
+        )
+        run = tmp_path / metric
+        result = fit(experiment, store, run_dir=run, progress=False)
+        values = [row[f"validation_{metric}"] for row in read_rows(run / "metrics.csv")]
+        assert result.metric == metric
+        assert result.validation == best(values)
+        assert [*result.scores["test"]][1] == metric
+        assert {"accuracy", "roc_auc", "macro_f1"} < {*result.scores["test"]}
+        assert read_config(run).experiment.train.metric == metric
+        changed = replace(experiment, train=replace(experiment.train, metric="accuracy"))
+        with pytest.raises(UserError, match=r"train\.metric must be '(log_loss|mcc)', as when"):
+            fit(changed, store, run_dir=run, resume=True)
+
+
+def test_a_benchmark_reports_its_own_metric_beside_the_chosen_one() -> None:
+    assert tiny_experiment().metrics == ("accuracy",)
+    assert tiny_experiment(**{"train.metric": "macro_f1"}).metrics == ("macro_f1", "accuracy")
+    with pytest.raises(UserError, match=r"metric of graph classification must be one of .*'mcc'"):
+        tiny_experiment(**{"train.metric": "rmse"}).check_loss()
+
+
+@pytest.mark.parametrize("features", ["constant", "single"])
+def test_features_without_information_are_learned_from(features: str, tmp_path: Path) -> None:
+    given = graphs([0, 1] * 10)
+    for graph in given:
+        graph.x = torch.ones(3, 1) if features == "single" else torch.cat([graph.x, graph.x * 0], 1)
+    experiment, store = take_graphs(given, small())
+    result = fit(experiment, store, run_dir=tmp_path / "run", progress=False)
+    assert math.isfinite(result.scores["validation"]["loss"])
+    notes = understood(experiment, store)[1:]
+    assert notes == (("note: 1 of 2 node features are constant",) if features != "single" else ())
+
+
+def test_features_that_are_nan_are_rejected_by_name() -> None:
+    given = graphs([0, 1] * 10)
+    given[3].x[1, 0] = math.nan
+    with pytest.raises(UserError, match="graph 3, row 1: x column 0 must be a finite number"):
+        take_graphs(given, small())
+
+
+def test_statistics_are_those_of_the_training_split_alone() -> None:
+    labels = [float(number) for number in range(10)]
+    first, store = take_graphs(graphs(labels), small())
+    labels[4] = labels[9] = 1e6  # test
+    other, _ = take_graphs(graphs(labels), small())
+    assert first.data is not None
+    assert other.data is not None
+    assert first.data.statistics == other.data.statistics
+    assert isinstance(store, GraphStore)
+
+
+@pytest.mark.realdata
+def test_solubility_of_molecules_is_understood(data_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("rdkit")
+    path = data_folder / "own" / "delaney-processed.csv"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    target = "measured log solubility in mols per litre"
+    entries = {"data.path": str(path), "data.target": target, "train.metric": "rmse"}
+    experiment, store = open_data(experiment_of(entries), tmp_path)
+    assert understood(experiment, store) == (
+        "task: graph regression, 1 target (measured log solubili... -3.05 ± 2.096), metric RMSE, "
+        "902/113/113 graphs",
+    )
+    assert experiment.data is not None
+    assert experiment.data.statistics is not None
+    assert abs(experiment.data.statistics.mean[0] + 3.05) < 0.2
