@@ -7,14 +7,17 @@ Run it in the repository; the package need not be installed:
 Small graphs, an experiment, weights and the state of a run are written, and damaged in ways that
 follow from the seed: bits, spans and cells of files, entries of headers. A command reads each. It
 may take the input, or end with a status and one line; whatever else it does is recorded, with the
-input that it did it for.
+input that it did it for. What it takes is read a second time by pandas, NumPy or PyYAML, and what
+the command found has to agree.
 """
 
 import argparse
 import contextlib
 import io
 import json
+import math
 import random
+import re
 import resource
 import shutil
 import signal
@@ -29,7 +32,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
+import yaml
 from rich.console import Console
 
 from graphmamba.checks import check_least
@@ -40,7 +45,9 @@ from graphmamba.training.weights import META
 
 RESULTS = Path(__file__).parent / "results"
 SECONDS = 60
-"""After which an input hangs."""
+"""Of a processor, after which an input hangs; other programs may need the processor as well."""
+WAITING = 600
+"""Seconds of the clock after which it hangs whatever it does."""
 GIBIBYTES = 8
 """Of addresses beyond those at the beginning, after which an input takes memory beyond reason."""
 LONGEST_LINE = 2200
@@ -73,6 +80,8 @@ class Tally:
     rejected: int = 0
     tracebacks: int = 0
     hangs: int = 0
+    wrong: int = 0
+    """Taken, but not as another program reads them; or rejected, but not left as they were."""
     slowest_seconds: float = 0.0
     found: list[str] = field(default_factory=list)
     """What is to be mended, each once."""
@@ -96,7 +105,7 @@ def main() -> None:
         tallies = {
             name: run(name, inputs, options.seed, Path(place), options.keep) for name in names
         }
-    columns = ("tried", "accepted", "rejected", "tracebacks", "hangs", "slowest_seconds")
+    columns = ("tried", "accepted", "rejected", "tracebacks", "hangs", "wrong", "slowest_seconds")
     rows = [
         [name, *(f"{getattr(tally, column):.4g}" for column in columns)]
         for name, tally in tallies.items()
@@ -122,7 +131,7 @@ def run(name: str, inputs: int, seed: int, place: Path, keep: Path | None = None
         place: A folder for all that is written.
         keep: Where inputs go that are to be mended; None for nowhere.
     """
-    write, damage, words = FORMATS[name]
+    write, damage, words, judge = FORMATS[name]
     whole, tried, root = place / name / "whole", place / name / "tried", place / "root"
     whole.mkdir(parents=True)
     write(whole, root)
@@ -134,7 +143,7 @@ def run(name: str, inputs: int, seed: int, place: Path, keep: Path | None = None
             # the first one is whole: what is rejected then says nothing about damage
             if number:
                 damage(tried, random.Random(f"{seed} {name} {number}"))
-            found = answer(words(tried, root), tally)
+            found = answer(words(tried, root), tally, lambda printed: judge(tried, printed))
             if number == 0 and tally.accepted != 1:
                 raise RuntimeError(f"{name}: whole files are not accepted: {found}")
             if found is not None:
@@ -145,13 +154,19 @@ def run(name: str, inputs: int, seed: int, place: Path, keep: Path | None = None
     return tally
 
 
-def answer(words: list[str], tally: Tally) -> str | None:
-    """Run a command, count how it ends, and say what is to be mended."""
+def answer(words: list[str], tally: Tally, judge: Callable[[str], str | None]) -> str | None:
+    """Run a command, count how it ends, and say what is to be mended.
+
+    Args:
+        words: The command.
+        tally: Counts.
+        judge: Says what is wrong with inputs that were taken, given what the command printed.
+    """
     tally.tried += 1
-    begin, errors, found = time.monotonic(), io.StringIO(), None
+    begin, shown, errors, found = time.process_time(), io.StringIO(), io.StringIO(), None
     status: Any = 0
     try:
-        with time_limit(), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        with time_limit(), contextlib.redirect_stdout(shown), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with contextlib.redirect_stderr(errors):
                 graphmamba(words)
@@ -164,7 +179,7 @@ def answer(words: list[str], tally: Tally) -> str | None:
         tally.tracebacks += 1
         last = traceback.extract_tb(error.__traceback__)[-1]
         found = f"{type(error).__name__} in {Path(last.filename).name}, {last.name}: {error}"[:200]
-    tally.slowest_seconds = max(tally.slowest_seconds, round(time.monotonic() - begin, 2))
+    tally.slowest_seconds = max(tally.slowest_seconds, round(time.process_time() - begin, 2))
     if found is not None:
         return found
     tally.rejected += status == 2  # noqa: PLR2004
@@ -173,7 +188,9 @@ def answer(words: list[str], tally: Tally) -> str | None:
     is_one_line = told.endswith("\n") and told[:-1].isprintable() and len(told) < LONGEST_LINE
     if status not in STATUSES or (status == 2 and not is_one_line):  # noqa: PLR2004
         return f"ends with {status} and says {told[:200]!r}"
-    return None
+    if status != 2 and (found := judge(shown.getvalue())) is not None:  # noqa: PLR2004
+        tally.wrong += 1
+    return found
 
 
 @contextlib.contextmanager
@@ -183,13 +200,16 @@ def time_limit() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise HangError
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(SECONDS)
+    clocks = {signal.SIGPROF: signal.ITIMER_PROF, signal.SIGALRM: signal.ITIMER_REAL}
+    before = {number: signal.signal(number, stop) for number in clocks}
+    for clock, seconds in zip(clocks.values(), (SECONDS, WAITING), strict=True):
+        signal.setitimer(clock, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for number, clock in clocks.items():
+            signal.setitimer(clock, 0)
+            signal.signal(number, before[number])
 
 
 @contextlib.contextmanager
@@ -303,8 +323,6 @@ def damage_header(folder: Path, draw: random.Random) -> None:
 
 def damage_entries(folder: Path, draw: random.Random) -> None:
     """Change entries of an experiment, which stays YAML."""
-    import yaml
-
     path = folder / "my.yaml"
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     for _ in range(draw.choice((1, 1, 3))):
@@ -406,9 +424,100 @@ def write_state(folder: Path, root: Path) -> None:
     (folder / "run").rmdir()
 
 
+def counted(printed: str, wanted: dict[str, int]) -> str | None:
+    """Compare rows of a printed table with what another program has counted."""
+    for name, count in wanted.items():
+        found = re.search(rf"^ *{name} +([\d,]+) *$", printed, re.MULTILINE)
+        if found is None or int(found[1].replace(",", "")) != count:
+            return f"wrong: {name} must be {count}, printed {found and found[1]}"
+    return None
+
+
+def judge_folder(folder: Path, printed: str) -> str | None:
+    """Let pandas count the rows."""
+    tables = {
+        name: pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
+        for name in ("graphs", "nodes", "edges")
+    }
+    names = {"graphs": "graphs", "nodes": "nodes in all", "edges": "directed edges in all"}
+    return counted(printed, {names[name]: len(table) for name, table in tables.items()})
+
+
+def judge_molecules(folder: Path, printed: str) -> str | None:
+    """Let pandas count the molecules, and RDKit their atoms."""
+    from rdkit import Chem
+
+    table = pd.read_csv(folder / "molecules.csv", dtype=str, keep_default_na=False)
+    atoms = sum(Chem.MolFromSmiles(each).GetNumAtoms() for each in table["smiles"])
+    return counted(printed, {"graphs": len(table), "nodes in all": atoms})
+
+
+def judge_arrays(folder: Path, printed: str) -> str | None:
+    """Let NumPy count."""
+    (path,) = folder.glob("*.npz")
+    with np.load(path) as arrays:
+        graphs, edges = len(arrays["node_ptr"]) - 1, arrays["edge_index"].shape[1]
+        nodes = int(arrays["node_ptr"][-1])
+    return counted(
+        printed, {"graphs": graphs, "nodes in all": nodes, "directed edges in all": edges}
+    )
+
+
+def judge_entries(given: Any, taken: Any, key: str = "") -> str | None:
+    """Find an entry that is not what was written; those that were left out have defaults."""
+    if isinstance(given, dict) and isinstance(taken, dict):
+        wrong = (
+            judge_entries(value, taken.get(name, "missing"), f"{key}.{name}")
+            for name, value in given.items()
+            if name not in ("options", "seeds")
+        )
+        return next((each for each in wrong if each is not None), None)
+    if given == taken:
+        return None
+    # YAML takes 1e-5 for a word
+    with contextlib.suppress(TypeError, ValueError):
+        if not isinstance(given, bool) and math.isclose(float(given), float(taken)):
+            return None
+    return f"wrong: {key} was {given!r:.60}, taken for {taken!r:.60}"
+
+
+def judge_printed(folder: Path, printed: str) -> str | None:
+    """Let PyYAML read both."""
+    given = yaml.safe_load((folder / "my.yaml").read_text(encoding="utf-8"))
+    return judge_entries(given or {}, yaml.safe_load(printed))
+
+
+def judge_started(folder: Path, _: str) -> str | None:
+    """Compare with what the run notes of itself."""
+    given, taken = (
+        yaml.safe_load((folder / name).read_text(encoding="utf-8"))
+        for name in ("my.yaml", "run/config.yaml")
+    )
+    return judge_entries(given or {}, taken)
+
+
+def judge_predictions(folder: Path, _: str) -> str | None:
+    """Each graph has probabilities, or says that it has none."""
+    table = pd.read_csv(folder / "out.csv")
+    found = table.filter(regex="^p_").to_numpy()
+    rows = np.isfinite(found).all(axis=1)
+    if len(table) != 8 or not np.allclose(found[rows].sum(axis=1), 1, atol=1e-5):  # noqa: PLR2004
+        return f"wrong: predictions are {table.to_dict('list')}"[:200]
+    return None
+
+
+def judge_state(folder: Path, _: str) -> str | None:
+    """What goes on can be gone on with."""
+    from graphmamba.training.weights import read_tensors
+
+    read_tensors(folder / "last" / "state.safetensors")
+    return None
+
+
 Write = Callable[[Path, Path], None]
 Damage = Callable[[Path, random.Random], None]
 Words = Callable[[Path, Path], list[str]]
+Judge = Callable[[Path, str], str | None]
 
 
 def _info(folder: Path, root: Path) -> list[str]:
@@ -418,14 +527,15 @@ def _info(folder: Path, root: Path) -> list[str]:
     return ["data", "info", str(files[0]), *named, "--data_dir", str(root / "sets")]
 
 
-FORMATS: dict[str, tuple[Write, Damage, Words]] = {
-    "csv": (write_folder, damage_cells, _info),
-    "npz": (write_arrays, damage_arrays, _info),
-    "smiles": (write_molecules, damage_cells, _info),
+FORMATS: dict[str, tuple[Write, Damage, Words, Judge]] = {
+    "csv": (write_folder, damage_cells, _info, judge_folder),
+    "npz": (write_arrays, damage_arrays, _info, judge_arrays),
+    "smiles": (write_molecules, damage_cells, _info, judge_molecules),
     "yaml": (
         write_experiment,
         damage_bytes,
         lambda folder, _: ["train", str(folder / "my.yaml"), "--print_config"],
+        judge_printed,
     ),
     "experiment": (
         write_small_experiment,
@@ -434,6 +544,7 @@ FORMATS: dict[str, tuple[Write, Damage, Words]] = {
             "train", str(folder / "my.yaml"), "--max-time", "0", "--data_dir", str(root / "sets"),
             "--run_dir", str(folder / "run"),
         ],
+        judge_started,
     ),
     "weights": (
         write_weights,
@@ -442,6 +553,7 @@ FORMATS: dict[str, tuple[Write, Damage, Words]] = {
             "predict", str(folder / "best.safetensors"), "--input", str(root / "rings"),
             "--output", str(folder / "out.csv"), "--data_dir", str(root),
         ],
+        judge_predictions,
     ),
     "state": (
         write_state,
@@ -449,9 +561,10 @@ FORMATS: dict[str, tuple[Write, Damage, Words]] = {
         lambda folder, root: [
             "train", "--resume", str(folder), "--max-time", "0", "--data_dir", str(root)
         ],
+        judge_state,
     ),
 }  # fmt: skip
-"""What is written, how it is damaged, and what reads it."""
+"""What is written, how it is damaged, what reads it, and what checks that."""
 
 if __name__ == "__main__":
     main()

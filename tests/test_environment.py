@@ -1,3 +1,4 @@
+import re
 import subprocess
 from pathlib import Path
 
@@ -25,6 +26,40 @@ def test_devices_that_are_not_here_are_rejected(name: str) -> None:
 def test_a_missing_gpu_is_rejected() -> None:
     with pytest.raises(UserError, match="this machine has, got 'cuda'"):
         resolve_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("files", "compiler", "told"),
+    [
+        ([], None, "there is no gcc, no clang"),
+        (["gcc"], None, "Python.h' of Python's headers is missing"),
+        (["gcc", "Python.h"], "icc", "'icc', which $CC names, is not there"),
+        (["gcc", "Python.h"], None, None),
+        (["built"], None, None),
+    ],
+)
+def test_a_gpu_without_what_builds_launchers_is_rejected(
+    files: list[str],
+    compiler: str | None,
+    told: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in files:
+        (tmp_path / name).touch(mode=0o755)
+    cache = tmp_path if files == ["built"] else tmp_path / "none"
+    values = {"PATH": str(tmp_path), "TRITON_CACHE_DIR": str(cache), "CC": compiler or ""}
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(environment, "find_spec", lambda _: True)
+    monkeypatch.setattr(environment.sysconfig, "get_path", lambda *_: str(tmp_path))
+    if told is None:
+        assert resolve_device("auto").type == "cuda"
+    else:
+        with pytest.raises(UserError, match=re.escape(told)):
+            resolve_device("auto")
+    assert resolve_device("cpu").type == "cpu"
 
 
 def test_a_measurement_says_where_it_comes_from() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from graphmamba.atomic import write_text
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import RunOptions
+from graphmamba.training.experiment import RunOptions, load_experiment
 from graphmamba.training.fit import fit, fit_seeds
 from graphmamba.training.run_dir import RunDir, append_row, cut_rows, read_rows
 from tests.helpers.runs import tiny_experiment, tiny_store
@@ -44,8 +44,10 @@ def test_a_run_that_goes_on_leaves_its_copy_of_links_alone(tmp_path: Path) -> No
 
 
 def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
-    for name in ("metrics.csv", "results.json"):
+    for name in ("metrics.csv", "results.json", "my.yaml"):
         os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match="a pipe, which would be waited for"):
+        load_experiment(tmp_path / "my.yaml")
     with pytest.raises(UserError, match=r"metrics\.csv' cannot be written"):
         append_row(tmp_path / "metrics.csv", {"epoch": 0})
     assert read_rows(tmp_path / "metrics.csv") == []

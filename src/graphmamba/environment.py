@@ -2,9 +2,12 @@
 
 import os
 import platform
+import shutil
 import subprocess
+import sysconfig
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -17,12 +20,34 @@ PACKAGES = ("torch", "triton", "numba", "numpy")
 
 
 def resolve_device(name: str) -> torch.device:
-    """Turn `auto`, `cpu` or `cuda` into a device that exists here."""
+    """Turn `auto`, `cpu` or `cuda` into a device that exists here and can be used."""
     check_choice("device", name, ("auto", "cpu", "cuda"))
     has_cuda = torch.cuda.is_available()
     if name == "cuda" and not has_cuda:
         raise UserError("device must be one that this machine has, got 'cuda'")
-    return torch.device(name if name != "auto" else "cuda" if has_cuda else "cpu")
+    if name == "cpu" or not has_cuda:
+        return torch.device("cpu")
+    _check_launchers()
+    return torch.device("cuda")
+
+
+def _check_launchers() -> None:
+    """Reject a GPU where Triton has built nothing yet and cannot: its launchers are in C."""
+    cache = Path(os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton" / "cache")
+    if find_spec("triton") is None or (cache.is_dir() and any(cache.iterdir())):
+        return
+    named = os.environ.get("CC")
+    header = Path(sysconfig.get_path("include", "posix_prefix")) / "Python.h"
+    if not any(shutil.which(each) for each in ([named] if named else ["gcc", "clang"])):
+        told = f"'{named}', which $CC names, is not there" if named else "there is no gcc, no clang"
+    elif not header.is_file():
+        told = f"'{header}' of Python's headers is missing"
+    else:
+        return
+    raise UserError(
+        f"device 'cuda' needs a C compiler and Python's headers, and {told}: install them, on "
+        "Debian and Ubuntu as gcc and python3-dev, or choose device 'cpu'"
+    )
 
 
 def describe(device: torch.device, commit: str | None = None) -> dict[str, object]:

@@ -15,6 +15,8 @@ from graphmamba.errors import UserError
 Config = TypeVar("Config")
 BITS = 63
 """Of the largest whole number."""
+DIGITS = 20
+"""Of a number in a list of them."""
 ALIKE = 0.7
 """Share of letters from which one word may be meant for another: `patern` and `pattern`."""
 
@@ -209,7 +211,8 @@ def numbers_in(text: str, where: str) -> list[int]:
         where: What a message calls it.
     """
     words = words_in(text, where)
-    numbers = [int(word) for word in words if word.isdecimal()]
+    # Python reads no number of thousands of digits, and no seed has more than these
+    numbers = [int(word) for word in words if word.isdecimal() and len(word) <= DIGITS]
     # 0 and 00 are the same
     if not words or len(set(numbers)) < len(words):
         raise UserError(

@@ -87,10 +87,41 @@ def test_whatever_else_a_command_does_is_found(
     told: str | None,
 ) -> None:
     monkeypatch.setattr(study, "graphmamba", command)
-    monkeypatch.setattr(study, "SECONDS", 1)
+    monkeypatch.setattr(study, "WAITING", 0.2)
     tally = study.Tally()
-    assert study.answer(["a", "b", "c"], tally) == told
+    assert study.answer(["a", "b", "c"], tally, lambda _: None) == told
     assert (tally.tried, getattr(tally, column)) == (1, 1)
+
+
+def test_what_is_taken_for_something_else_is_found(
+    study: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    study.write_folder(tmp_path, tmp_path)
+    right = "  graphs     8  \n  nodes in all     39  \n  directed edges in all   35\n"
+    assert study.judge_folder(tmp_path, right) is None
+    told = "wrong: nodes in all must be 39, printed 40"
+    wrong = right.replace("39", "40")
+    assert study.judge_folder(tmp_path, wrong) == told
+    monkeypatch.setattr(study, "graphmamba", lambda _: sys.stdout.write(wrong))
+    tally = study.Tally()
+    assert study.answer([], tally, lambda printed: study.judge_folder(tmp_path, printed)) == told
+    assert tally.wrong == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "taken", "told"),
+    [
+        ({"a": {"b": "1e-5", "c": None}}, {"a": {"b": 1e-05, "c": None, "d": 2}, "e": 1}, None),
+        ({"options": {}, "a": [1, 2]}, {"a": [1, 2]}, None),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, "wrong: .a.b was 1, taken for 2"),
+        ({"a": {"b": True}}, {"a": {"b": 1.5}}, "wrong: .a.b was True, taken for 1.5"),
+        ({"a": 1}, {}, "wrong: .a was 1, taken for 'missing'"),
+    ],
+)
+def test_entries_that_come_out_otherwise_are_found(
+    study: ModuleType, given: object, taken: object, told: str | None
+) -> None:
+    assert study.judge_entries(given, taken) == told
 
 
 def test_the_record_says_what_was_asked_and_found(

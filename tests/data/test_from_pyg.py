@@ -10,7 +10,6 @@ from graphmamba.data.custom import from_graphs
 from graphmamba.data.from_pyg import take_apart
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from tests.helpers.typecheck import typecheck_off
 
 PATH = torch.tensor([[0, 1], [1, 2]])
 
@@ -90,6 +89,5 @@ def test_several_graphs_that_are_called_one_are_rejected() -> None:
         from_graphs([graph])
 
 
-def test_a_single_graph_is_no_list_for_a_store_either() -> None:
-    with typecheck_off(), pytest.raises(UserError, match="graphs must be a list of graphs"):
-        GraphStore.from_pyg(paths(1)[0])  # type: ignore[arg-type]
+def test_a_single_graph_needs_no_list() -> None:
+    assert len(GraphStore.from_pyg(paths(1)[0])) == 1

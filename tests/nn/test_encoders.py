@@ -11,6 +11,7 @@ from graphmamba.errors import UserError
 from graphmamba.nn.config import EncoderConfig, LaplacianConfig, RandomWalkConfig
 from graphmamba.nn.encoders import (
     EDGE_STATISTICS,
+    LARGEST_INPUT,
     NODE_STATISTICS,
     CategoryEncoder,
     Concat,
@@ -21,6 +22,9 @@ from graphmamba.nn.encoders import (
     NumberEncoder,
     PreLayer,
     RandomWalkEncoder,
+    ScaleWords,
+    Standardize,
+    scaling_of,
 )
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
@@ -60,12 +64,44 @@ def test_each_table_has_its_own_xavier_bound() -> None:
 def test_standardisation_gives_the_mean_zero(name: str) -> None:
     for table, columns in ((NODE_STATISTICS, 14), (EDGE_STATISTICS, 2)):
         statistics = table[name]
-        encoder = NumberEncoder(columns, 8, statistics)
+        encoder = NumberEncoder(columns, 8, Standardize(statistics))
         mean = torch.tensor([statistics.mean])
         assert torch.allclose(encoder(mean), encoder.linear.bias[None])
         above = mean + torch.tensor([statistics.deviation])
         assert torch.allclose(encoder.standardize(above), torch.ones(1, columns), atol=1e-4)
         assert set(encoder.state_dict()) >= {"standardize.mean", "standardize.deviation"}
+
+
+def test_the_training_graphs_scale_the_inputs() -> None:
+    rows = torch.tensor([[1.0, 7.0, 0.0], [3.0, 7.0, 1e6], [5.0, 7.0, 0.0], [7.0, 7.0, 0.0]])
+    scaling = scaling_of("train", 3, NODE_STATISTICS)
+    assert isinstance(scaling, Standardize)
+    scaling.measure(rows)
+    scaled = scaling(rows)
+    assert torch.allclose(scaled.mean(dim=0), torch.zeros(3), atol=1e-6)
+    assert scaled[:, 1].tolist() == [0.0] * 4  # a constant column says nothing
+    assert torch.allclose(scaled[:, [0, 2]].std(dim=0, correction=0), torch.ones(2))
+    assert float(scaling(1000 * rows).abs().max()) == LARGEST_INPUT
+    assert set(scaling.state_dict()) == {"mean", "deviation"}
+
+
+def test_bags_of_words_do_not_depend_on_their_length() -> None:
+    rows = (torch.rand(20, 50) < 0.1).float()
+    rows[0] = 0
+    scaling = scaling_of("bag_of_words", 50, NODE_STATISTICS)
+    assert isinstance(scaling, ScaleWords)
+    scaling.measure(rows)
+    assert torch.allclose(scaling(rows), scaling(3 * rows))
+    assert float(scaling(rows).square().mean()) == pytest.approx(1.0, abs=1e-5)
+    assert float(scaling(rows)[0].abs().max()) == 0.0
+
+
+def test_the_degree_is_one_more_column() -> None:
+    config = EncoderConfig(has_degree=True)
+    features = NodeFeatures(Features(node_columns=2), 4, config)
+    graph = Data(x=torch.zeros(3, 2), edge_index=torch.tensor([[0, 1, 2], [1, 0, 1]]))
+    assert torch.allclose(features.numbers(graph)[:, 2], torch.tensor([1.0, 2.0, 0.0]).log1p())
+    assert features(graph).shape == (3, 4)
 
 
 def test_concatenation_takes_any_number() -> None:

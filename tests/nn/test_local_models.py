@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GCNConv, GINConv, GINEConv
+from torch_geometric.nn import GCNConv, GINConv, GINEConv, SAGEConv
 
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
-from graphmamba.nn import GCN, GCNE, GINE, GatedGCN
+from graphmamba.nn import GCN, GCNE, GINE, SAGE, GatedGCN
+from graphmamba.ops.neighbor_sum import sum_neighbors
+from graphmamba.ops.segments import sum_at_targets, take_sources
 from tests.helpers.graphs import random_rows, random_topology, with_gate
 from tests.helpers.typecheck import typecheck_off
 
@@ -29,6 +31,30 @@ def test_gcn_is_that_of_pyg(topology: Topology) -> None:
     ours.linear.bias.data.uniform_()
     theirs.bias.data.copy_(ours.linear.bias.data)
     assert torch.allclose(ours(x, None, topology)[0], theirs(x, topology.edge_index), atol=1e-5)
+
+
+def test_sage_is_that_of_pyg(topology: Topology) -> None:
+    x, _ = random_rows(topology)
+    ours, theirs = SAGE(8), SAGEConv(8, 8)
+    theirs.lin_l.weight.data.copy_(ours.neighbors.weight.data)
+    theirs.lin_l.bias.data.copy_(ours.own.bias.data)
+    theirs.lin_r.weight.data.copy_(ours.own.weight.data)
+    assert torch.allclose(ours(x, None, topology)[0], theirs(x, topology.edge_index), atol=1e-5)
+
+
+def test_neighbors_are_summed_as_edge_by_edge(topology: Topology) -> None:
+    x, _ = random_rows(topology, dtype=torch.float64)
+    x.requires_grad_()
+    layout = topology.lay_out()
+    for rows in (x, x[:, :0], x[:, 1::2]):
+        expected = sum_at_targets(take_sources(rows, layout), layout)
+        assert torch.equal(sum_neighbors(rows, layout), expected)
+    assert torch.autograd.gradcheck(lambda rows: sum_neighbors(rows, layout), x)
+    torch.library.opcheck(
+        torch.ops.graphmamba.neighbor_sum.default,
+        (x, layout.edge_index[0], layout.target_ptr, layout.target_order,
+         layout.edge_index[1], layout.source_ptr, layout.source_order),
+    )  # fmt: skip
 
 
 def test_gcne_is_its_formula(topology: Topology) -> None:
@@ -103,6 +129,7 @@ def test_missing_gate_encoding_is_asked_for(topology: Topology) -> None:
         (lambda: GINE(0), r"channels must be at least 1, got 0"),
         (lambda: GCN(0), r"channels must be at least 1, got 0"),
         (lambda: GCNE(0), r"channels must be at least 1, got 0"),
+        (lambda: SAGE(0), r"channels must be at least 1, got 0"),
     ],
 )
 def test_wrong_arguments_are_rejected(build: object, message: str) -> None:

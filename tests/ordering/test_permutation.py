@@ -503,3 +503,13 @@ def test_noise_is_as_wide_as_the_deviation_of_a_sample() -> None:
     degree = out_degree(topology).double()
     found = _deviation(OrderPolicy(noise="normal"), topology, degree)
     torch.testing.assert_close(found, degree.std(correction=1).expand(4))
+
+
+def test_nodes_of_a_padding_graph_do_not_count_for_the_deviation() -> None:
+    edges = torch.tensor([[0, 0, 0, 1, 2, 4, 4, 4, 4], [1, 2, 3, 2, 3, 5, 5, 5, 5]])
+    topology = replace(random_topology((4, 2)), edge_index=edges, edge_layout=None)
+    padded = replace(topology, num_real_nodes=torch.tensor(4))
+    degree = out_degree(topology).double()
+    whole_batch = OrderPolicy(noise="normal", noise_scope="batch")
+    found = _deviation(whole_batch, padded, degree)
+    torch.testing.assert_close(found, degree[:4].std(correction=1).expand(6))

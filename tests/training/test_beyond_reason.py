@@ -43,16 +43,17 @@ def peak() -> float:
             "split_sizes of test must be at most 1000000, got 1000000000",
         ),
         ({"head.layers": 10**9}, "head.layers must be at most 1000"),
+        ({"encoder.stable_gate_eigenvectors": 10**9}, "gate_eigenvectors must be at most 100000"),
         ({"model.ordering.eval_samples": 10**9}, "eval_samples must be at most 1000"),
     ],
 )
 def test_sizes_beyond_reason_are_rejected_at_once(
     overrides: dict[str, object], message: str
 ) -> None:
-    begin, before = time.monotonic(), peak()
+    begin, before = time.process_time(), peak()
     with pytest.raises(UserError, match=message), typecheck_off():
         tiny_experiment(**overrides).build()
-    assert time.monotonic() - begin < SECONDS
+    assert time.process_time() - begin < SECONDS
     assert peak() - before < MEGABYTES
 
 
@@ -102,11 +103,11 @@ def test_odd_headers_of_weights_are_rejected_at_once(
     tensors, about = read_tensors(path)
     change(about)
     write_tensors(path, tensors, about)
-    begin, before = time.monotonic(), peak()
+    begin, before = time.process_time(), peak()
     with pytest.raises(UserError, match=message) as failure, typecheck_off():
         load(path)
     assert "\n" not in str(failure.value)
-    assert time.monotonic() - begin < SECONDS
+    assert time.process_time() - begin < SECONDS
     assert peak() - before < MEGABYTES
 
 

@@ -16,7 +16,7 @@ from graphmamba.data.custom import DataOptions
 from graphmamba.data.custom.options import DataSource
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, RunOptions, experiment_of
-from graphmamba.training.fit import fit_folds, fit_seeds
+from graphmamba.training.fit import _folds_of, fit_folds, fit_seeds
 from graphmamba.training.reporter import EpochRecord, Silent, StartRecord
 from graphmamba.training.results import FoldsResult
 from graphmamba.training.run_dir import read_config
@@ -90,6 +90,9 @@ def test_graphs_of_networkx_are_cross_validated(tmp_path: Path) -> None:
         graph.graph["kind"] = "ring" if number % 2 else "line"
         graphs.append(graph)
     data = DataOptions(target="kind")
+    opened = _folds_of(None, graphs, data, 2, "tiny", None)
+    assert opened(0)[0].model == opened(1)[0].model
+    assert opened(1)[0].chosen.startswith("defaults: many graphs")
     result = fit_folds(experiment_of(SMALL), graphs, run_dir=tmp_path / "run", folds=2, data=data)
     rows = read(result.predictions)
     assert [row["graph"] for row in rows] == list("01234567")

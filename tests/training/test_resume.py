@@ -88,7 +88,8 @@ def run(folder, what, number):
     atomic.flush = flush_or_die
     notes = Notes({number: kill} if what == "step" else {})
     is_begun = os.path.exists(folder)
-    fit(experiment, store, RunOptions(checkpoint_every=0.0), folder, notes, resume=is_begun)
+    options = RunOptions(checkpoint_every=0.0)
+    fit(experiment, store, options, folder, notes, resume=is_begun, progress=False)
 
 for line in sys.stdin:
     folder, what, number = line.split()

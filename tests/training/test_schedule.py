@@ -29,6 +29,18 @@ def test_no_warmup_starts_at_the_top() -> None:
     assert warmup_cosine(0, 0, 10) == 1.0
 
 
+def test_warmup_in_steps_does_not_know_epochs() -> None:
+    optim = OptimConfig(lr=2.0, warmup_steps=4)
+    rates = [
+        [Schedule(optim, epochs).rate(*divmod(taken, steps), steps) for taken in range(12)]
+        for epochs, steps in ((12, 1), (4, 3), (1, 12))
+    ]
+    assert rates[0] == rates[1] == rates[2]
+    assert rates[0][:4] == [0.5, 1.0, 1.5, 2.0]
+    assert rates[0][3:] == sorted(rates[0][3:], reverse=True)
+    assert 0 < rates[0][-1] < 0.1
+
+
 def test_run_of_warmup_alone() -> None:
     assert [warmup_cosine(epoch, 2, 2) for epoch in range(3)] == [1e-6, 0.5, 1.0]
 

@@ -98,7 +98,7 @@ def test_files_of_others_are_rejected(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 3}, "must be of format 2, got 3: a newer graphmamba wrote it"),
+        ({"format": 3}, "must be of version 2, got 3: a newer graphmamba wrote it"),
         ({"format": "x"}, "must say its format, got 'x'"),
         ({"kind": "state"}, "must be a file of weights, got 'state'"),
         ({"experiment": None}, "must hold an experiment, got None"),

@@ -3,14 +3,18 @@
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
+from graphmamba.checks import check_choice
 from graphmamba.commands.arguments import Entries
 from graphmamba.commands.printing import is_first_process, say
 from graphmamba.data.catalog import CATALOG, MetricName
 from graphmamba.data.custom.open import is_custom
+from graphmamba.data.custom.options import DataSource
 from graphmamba.data.datasets.sources import open_benchmark
+from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.parse import convert, numbers_in
 from graphmamba.reported import Score, reported_for
@@ -42,6 +46,7 @@ def train(
     seeds: str | None = None,
     folds: int | None = None,
     metric: str | None = None,
+    size: str = "auto",
     run_dir: str | None = None,
     resume: str | None = None,
     data_dir: str | None = None,
@@ -62,6 +67,8 @@ def train(
             out_of_fold.csv.
         metric: Metric that selects the best epoch, such as macro_f1 or rmse; short for
             --train.metric. All metrics that fit the targets are reported.
+        size: Size of the model that is chosen for your own graphs: auto, tiny, small, base, or 500k
+            for at most 500,000 parameters. Options of model and training override the choice.
         run_dir: Output directory; default: a new one under runs/.
         resume: Directory of a stopped run to resume.
         data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
@@ -89,16 +96,35 @@ def train(
         raise UserError(
             f"--seeds must be given in the place of --seed, got both: {seeds} and {options['seed']}"
         )
-    chosen = choose(name, overrides)
+    chosen, store = choose(name, overrides), None
+    experiment, data = chosen.experiment, chosen.experiment.data
+    is_preset = name is not None and not is_custom(name)
+    folds = chosen.folds if folds is None and seeds is None else folds or 0
+    if data is not None and not is_preset:
+        # by the graphs that the first fold trains on
+        data = replace(data, folds=folds) if folds else data
+        experiment, store = _by_the_data(data, size, overrides, data_dir)
+    elif size != "auto":
+        raise UserError(f"--size must be given to custom graphs, got it for {name or DEFAULT}")
     if print_config:
-        sys.stdout.write(chosen.experiment.to_yaml())
+        sys.stdout.write(experiment.to_yaml())
         return
     # the file of a run says how it was run, and whoever types something else means it
     run = RunOptions.of(chosen.options.content() | dict(options), "options")
     numbers = [] if seeds is None and "seed" in options else _seeds(seeds) or [*chosen.seeds]
-    if seeds is None:
-        folds = chosen.folds if folds is None else folds
-    _train(chosen.experiment, run, numbers, folds or 0, run_dir, data_dir, is_resumed=False)
+    _train(experiment, run, numbers, folds, run_dir, data_dir, is_resumed=False, store=store)
+
+
+def _by_the_data(
+    data: DataSource, size: str, overrides: Given, data_dir: str | None
+) -> tuple[Experiment, GraphStore]:
+    """Open custom graphs and choose what was not typed."""
+    from graphmamba.training.defaults import Size
+    from graphmamba.training.graphs import open_with_defaults
+
+    check_choice("--size", size, get_args(Size))
+    given = {key: value for key, value in overrides.items() if not key.startswith("data.")}
+    return open_with_defaults(data, cast("Size", size), given, Path(data_dir) if data_dir else None)
 
 
 def choose(name: str | None, overrides: Given) -> RunConfig:
@@ -153,12 +179,12 @@ def _train(
     run_dir: str | None,
     data_dir: str | None,
     is_resumed: bool,
+    store: GraphStore | None = None,
 ) -> None:
     from graphmamba.training.fit import fit, fit_folds, fit_seeds
     from graphmamba.training.graphs import open_data
 
-    store = None
-    if data_dir is not None and not folds:
+    if data_dir is not None and store is None and not folds:
         experiment, store = open_data(experiment, Path(data_dir))
     where = run_dir, None, is_resumed
     result: RunResult | SeedsResult

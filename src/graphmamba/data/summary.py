@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.data.parallel import track
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns
 from graphmamba.errors import UserError
@@ -19,8 +20,8 @@ Item = TypeVar("Item")
 """Pairs that are to be told apart."""
 DIAMETERS = 50
 """Graphs whose diameter is computed, spread evenly over the set."""
-EXACT_UP_TO = 5_000
-"""Nodes up to which distances between all pairs are computed, the square of so many numbers."""
+EXACT_UP_TO = 1_000
+"""Nodes up to which distances between all pairs are computed, which takes a second at most."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,10 @@ def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[st
         values=labels.values,
         unlabelled=labels.missing,
         pairs=None if links is None else links.ptr.diff(),
-        diameters=torch.tensor([_diameter(columns, graph) for graph in chosen], dtype=torch.int64),
+        diameters=torch.tensor(
+            [_diameter(columns, graph) for graph in track(chosen, "Diameters", len(chosen))],
+            dtype=torch.int64,
+        ),
         has_exact_diameters=bool((columns.node_ptr.diff()[chosen] <= EXACT_UP_TO).all()),
     )
 

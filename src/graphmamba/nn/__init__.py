@@ -12,6 +12,7 @@ from graphmamba.nn.mamba import MambaBlock, MambaConfig
 from graphmamba.nn.model import Backbone
 from graphmamba.nn.performer import Performer
 from graphmamba.nn.reverse_edges import ReverseEdges
+from graphmamba.nn.sage import SAGE
 from graphmamba.nn.spectral import SpectralConfig, SpectralFilter, SpectralLayer
 from graphmamba.nn.virtual_node import VirtualNode
 
@@ -19,6 +20,7 @@ __all__ = [
     "GCN",
     "GCNE",
     "GINE",
+    "SAGE",
     "Attention",
     "Backbone",
     "BigBird",

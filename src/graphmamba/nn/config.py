@@ -11,12 +11,14 @@ from graphmamba.nn.spectral import SpectralConfig
 from graphmamba.ops.activation import Activation
 from graphmamba.ordering.policy import OrderPolicy
 
-LocalModelName = Literal["gatedgcn", "gcn", "gcne", "gine", "gin", "none"]
+LocalModelName = Literal["gatedgcn", "gcn", "gcne", "gine", "gin", "sage", "none"]
 LayerName = Literal["gps", "residual"]
 GlobalModelName = Literal["mamba", "transformer", "performer", "bigbird", "exphormer", "none"]
 LaplacianForm = Literal["deepset", "transformer"]
 RandomWalkForm = Literal["linear", "mlp"]
-NormalizeInputsName = Literal["none", "pascalvoc-sp", "coco-sp"]
+NormalizeInputsName = Literal["none", "train", "bag_of_words", "pascalvoc-sp", "coco-sp"]
+MEASURED: tuple[NormalizeInputsName, ...] = ("train", "bag_of_words")
+"""What follows the training graphs, and has to be measured before the first step."""
 
 
 @dataclass(frozen=True)
@@ -180,8 +182,13 @@ class EncoderConfig:
     """Laplacian eigenvectors that modulate the gates of GatedGCN (equivariant-stable LapPE); 0 for
     none."""
     normalize_inputs: NormalizeInputsName = "none"
-    """Standardise raw node and edge features by the mean and standard deviation of this data set,
-    whose columns they must be."""
+    """Standardisation of raw node and edge features: `train` by the training graphs, clamped at
+    +-10; `bag_of_words` scales rows to sum 1 and divides by their root mean square; a data set's
+    name uses its published mean and standard deviation, for data with its columns."""
+    has_degree: bool = False
+    """Append the logarithm of the node degree to the raw node features."""
+    dropout: float = 0.0
+    """Dropout on raw node features."""
     has_edges: bool = True
     """Compute edge embeddings; GCN does not need them."""
     has_node_norm: bool = False
@@ -197,6 +204,7 @@ class EncoderConfig:
         check_types(self)
         check_least("stable_gate_eigenvectors", self.stable_gate_eigenvectors, 0)
         check_least("pre_layers", self.pre_layers, 0)
+        check_fraction("encoder.dropout", self.dropout)
 
     @property
     def position_channels(self) -> int:

@@ -1,5 +1,7 @@
 """From the raw columns of a batch to node embeddings and edge embeddings of the model's width."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -18,7 +20,7 @@ from graphmamba.nn.config import (
     NormalizeInputsName,
     RandomWalkConfig,
 )
-from graphmamba.nn.norm import BatchNorm, NoNorm
+from graphmamba.nn.norm import BatchNorm, Dropout, NoNorm
 from graphmamba.ops.random import draw_signs
 
 
@@ -89,6 +91,16 @@ class GraphEncoder(nn.Module):
             else None
         )
 
+    @torch.no_grad()
+    def measure_inputs(self, graphs: Data) -> None:
+        """Take the statistics that scale raw numbers from these graphs."""
+        for part in self.modules():
+            if not isinstance(part, NodeFeatures | EdgeFeatures):
+                continue
+            scaling = getattr(part.network, "standardize", None)  # categories have none
+            if isinstance(scaling, Standardize | ScaleWords):
+                scaling.measure(part.numbers(graphs))
+
     def forward(self, graphs: Data) -> Encoded:
         """Encode the columns of the batch."""
         x = self.nodes(graphs, column(graphs, "num_real_nodes"))
@@ -116,17 +128,32 @@ class NodeFeatures(nn.Module):
 
     def __init__(self, features: Features, channels: int, config: EncoderConfig) -> None:
         super().__init__()
+        self.has_degree = config.has_degree
+        columns = features.node_columns + self.has_degree
         self.network: nn.Module = (
             CategoryEncoder(ATOM_VOCABULARY, channels)
             if features.nodes == "atoms"
             else NumberEncoder(
-                features.node_columns, channels, NODE_STATISTICS.get(config.normalize_inputs)
+                columns,
+                channels,
+                scaling_of(config.normalize_inputs, columns, NODE_STATISTICS),
+                config.dropout,
             )
         )
 
     def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
         """Encode the column `x`."""
-        return self.network(graphs.x)
+        return self.network(self.numbers(graphs))
+
+    def numbers(self, graphs: Data) -> Float[Tensor, "nodes columns"] | Int[Tensor, "nodes atoms"]:
+        """Return `x`, and the logarithm of the degree beside it if it is asked for."""
+        if not self.has_degree:
+            return graphs.x
+        target = graphs.edge_index[1]
+        degree = graphs.x.new_zeros(graphs.x.shape[0]).index_add(
+            0, target, graphs.x.new_ones(target.shape[0])
+        )
+        return torch.cat([graphs.x, degree.log1p()[:, None]], dim=1)
 
 
 class EdgeFeatures(nn.Module):
@@ -138,13 +165,19 @@ class EdgeFeatures(nn.Module):
             CategoryEncoder(BOND_VOCABULARY, channels)
             if features.edges == "bonds"
             else NumberEncoder(
-                features.edge_columns, channels, EDGE_STATISTICS.get(config.normalize_inputs)
+                features.edge_columns,
+                channels,
+                scaling_of(config.normalize_inputs, features.edge_columns, EDGE_STATISTICS),
             )
         )
 
     def forward(self, graphs: Data) -> Float[Tensor, "edges channels"]:
         """Encode the column `edge_attr`."""
-        return self.network(graphs.edge_attr)
+        return self.network(self.numbers(graphs))
+
+    def numbers(self, graphs: Data) -> Float[Tensor, "edges columns"] | Int[Tensor, "edges bonds"]:
+        """Return `edge_attr`."""
+        return graphs.edge_attr
 
 
 class DummyEdges(nn.Module):
@@ -218,34 +251,96 @@ class NumberEncoder(nn.Module):
     Args:
         columns: Raw columns.
         channels: Width of the result.
-        statistics: Mean and deviation that standardise the columns first; `None` leaves them raw,
-            as the published numbers do.
+        scaling: Scales the columns first; `None` leaves them raw, as the published numbers do.
+        dropout: Rate on the scaled columns.
     """
 
-    def __init__(self, columns: int, channels: int, statistics: Statistics | None = None) -> None:
+    def __init__(
+        self,
+        columns: int,
+        channels: int,
+        scaling: "Standardize | ScaleWords | None" = None,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.standardize = nn.Identity() if statistics is None else Standardize(statistics)
+        self.standardize = nn.Identity() if scaling is None else scaling
+        self.dropout = Dropout(dropout)
         self.linear = nn.Linear(columns, channels)
 
     def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows channels"]:
-        """Standardise and project."""
-        return self.linear(self.standardize(numbers))
+        """Scale and project."""
+        return self.linear(self.dropout(self.standardize(numbers)))
+
+
+LARGEST_INPUT = 10.0
+"""What inputs that are standardised by the training graphs are clamped at, in deviations."""
 
 
 class Standardize(nn.Module):
-    """Subtract the mean, divide by the deviation; both travel with the weights as buffers."""
+    """Subtract the mean, divide by the deviation; both travel with the weights as buffers.
+
+    Args:
+        statistics: Mean and deviation of each column.
+        largest: What the result is clamped at, on both sides of 0.
+    """
 
     mean: Float[Tensor, " columns"]
     deviation: Float[Tensor, " columns"]
 
-    def __init__(self, statistics: Statistics) -> None:
+    def __init__(self, statistics: Statistics, largest: float = math.inf) -> None:
         super().__init__()
+        self.largest = largest
         self.register_buffer("mean", Tensor(statistics.mean))
         self.register_buffer("deviation", Tensor(statistics.deviation))
 
+    def measure(self, numbers: Float[Tensor, "rows columns"]) -> None:
+        """Take mean and deviation of these rows; constant columns keep the deviation 1."""
+        deviation, mean = torch.std_mean(numbers.double(), dim=0, correction=0)
+        self.mean.copy_(mean)
+        self.deviation.copy_(deviation.masked_fill(deviation <= 1e-6 * mean.abs(), 1.0))
+
     def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
         """Give each column mean 0 and deviation 1 over the training set."""
-        return (numbers - self.mean) / self.deviation
+        scaled = (numbers - self.mean) / self.deviation
+        return scaled if math.isinf(self.largest) else scaled.clamp(-self.largest, self.largest)
+
+
+class ScaleWords(nn.Module):
+    """Divide each bag of words by its sum, and all by their root mean square in training.
+
+    Without the second step the entries are so small that the encoder's bias drowns them.
+    """
+
+    scale: Float[Tensor, ""]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()))
+
+    def measure(self, numbers: Float[Tensor, "rows columns"]) -> None:
+        """Take the root mean square of these rows."""
+        scale = self.shares(numbers).double().square().mean().sqrt()
+        self.scale.copy_(scale if scale > 0 else torch.ones(()))
+
+    def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+        """Scale the rows; one without words stays 0."""
+        return self.shares(numbers) / self.scale
+
+    def shares(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+        """Divide each row by its sum."""
+        return normalize(numbers, p=1.0, dim=1)
+
+
+def scaling_of(
+    name: NormalizeInputsName, columns: int, known: Mapping[NormalizeInputsName, Statistics]
+) -> Standardize | ScaleWords | None:
+    """Make what scales raw columns; what follows the training graphs has to measure them yet."""
+    if name == "train" or (name == "bag_of_words" and known is EDGE_STATISTICS):
+        untold = Statistics((0.0,) * columns, (1.0,) * columns)
+        return Standardize(untold, LARGEST_INPUT)
+    if name == "bag_of_words":
+        return ScaleWords()
+    return Standardize(known[name]) if name in known else None
 
 
 class RandomWalkEncoder(nn.Module):

@@ -35,6 +35,9 @@ class MambaConfig:
     """Inner width in channels, in place of `expand`; null uses `expand`."""
     rank: int | None = None
     """Rank of the step-size projection (dt_rank); null for channels / 16, rounded up."""
+    out_scale: float = 1.0
+    """Factor on the initial weights of the out-projection: below 1 the block starts as a small
+    addition to what stands beside it, at 0 as none."""
     discretization: Discretization = "euler"
     """Discretisation of the input: `euler` as in the published code, `zoh` (zero-order hold) as in
     the paper."""
@@ -50,6 +53,7 @@ class MambaConfig:
         for name in ("inner", "rank"):
             if getattr(self, name) is not None:
                 check_least(name, getattr(self, name), 1)
+        check_least("out_scale", self.out_scale, 0)
 
     def inner_width(self, channels: int) -> int:
         """Channels of convolution and scan in a block whose rows have so many `channels`."""
@@ -147,6 +151,8 @@ class MambaBlock(SelectivePath):
         self.direction = direction
         self.in_proj = nn.Linear(channels, 2 * inner, bias=False)
         self.out_proj = nn.Linear(inner, channels, bias=False)
+        with torch.no_grad():
+            self.out_proj.weight.mul_(options.out_scale)
         self.reverse_path = (
             SelectivePath(channels, options) if direction == "bidirectional" else None
         )

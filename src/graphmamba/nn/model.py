@@ -11,12 +11,19 @@ from torch_geometric.data import Data
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.batch import Topology, column, required, topology_of
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features, Task
+from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention, DenseLayout
 from graphmamba.nn.bigbird import BigBird, BlockPattern
-from graphmamba.nn.config import EncoderConfig, GlobalModelName, LocalModelName, ModelConfig
+from graphmamba.nn.config import (
+    MEASURED,
+    EncoderConfig,
+    GlobalModelName,
+    LocalModelName,
+    ModelConfig,
+)
 from graphmamba.nn.encoders import EDGE_STATISTICS, NODE_STATISTICS, GraphEncoder
 from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
@@ -28,6 +35,7 @@ from graphmamba.nn.heads import HEADS, HeadConfig
 from graphmamba.nn.parts import GlobalModel, LocalModel, required_edges
 from graphmamba.nn.performer import Performer
 from graphmamba.nn.reverse_edges import ReverseEdges
+from graphmamba.nn.sage import SAGE
 from graphmamba.nn.spectral import SpectralBasis, SpectralFilter, SpectralLayer
 from graphmamba.nn.virtual_node import VirtualNode
 from graphmamba.ops.checks import check_float_type, check_membership, check_pairs, check_rows
@@ -78,6 +86,7 @@ class GraphMamba(nn.Module):
         check_parts_fit(features, model, encoder)
         self.features, self.task = features, task
         self.precompute = columns_read(model, encoder)
+        self.has_measured_inputs = encoder.normalize_inputs in MEASURED
         self.backbone = Backbone(
             GraphEncoder(features, model.channels, encoder),
             build_layers(model, has_stable_gate=encoder.stable_gate_eigenvectors > 0),
@@ -113,6 +122,12 @@ class GraphMamba(nn.Module):
         return self.head(
             x, topology if seeds is None else replace(topology, dropout_seed_override=seeds[-1])
         )
+
+    def measure_inputs(self, store: GraphStore) -> None:
+        """Take what scales raw inputs from the training graphs, where the encoder asks for it."""
+        if self.has_measured_inputs:
+            assert isinstance(self.backbone.encoder, GraphEncoder)
+            self.backbone.encoder.measure_inputs(store.batch(store.split_ids("train")))
 
 
 def columns_read(model: ModelConfig, encoder: EncoderConfig) -> Precompute:
@@ -265,6 +280,7 @@ LOCALS: dict[LocalModelName, Callable[[ModelConfig, bool], LocalModel | None]] =
         reads_edges=False,
         is_centered=config.centered_sums,
     ),
+    "sage": lambda config, _: SAGE(config.channels),
     "none": lambda _config, _has_gate: None,
 }
 MIXERS: dict[GlobalModelName, Callable[[ModelConfig, int], GlobalModel]] = {
@@ -403,7 +419,17 @@ def check_parts_fit(features: Features, model: ModelConfig, encoder: EncoderConf
             "rows, got False"
         )
     name = encoder.normalize_inputs
-    if name == "none":
+    if name == "bag_of_words" and features.nodes != "numbers":
+        raise UserError(
+            "encoder.normalize_inputs must be 'none' or 'train' where nodes are atoms, "
+            "got 'bag_of_words'"
+        )
+    if encoder.has_degree and (features.nodes != "numbers" or name not in ("none", "train")):
+        raise UserError(
+            "encoder.has_degree must be false but for nodes with numbers, raw ones or such as "
+            f"normalize_inputs='train' scales, got {features.nodes!r} and {name!r}"
+        )
+    if name == "none" or name in MEASURED:
         return
     wanted = [len(table[name].mean) for table in (NODE_STATISTICS, EDGE_STATISTICS)]
     found = [

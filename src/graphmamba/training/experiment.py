@@ -4,6 +4,7 @@ A preset is `presets/DATASET/MODEL.yaml`; it holds what differs from the default
 line that names the row.
 """
 
+import errno
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -57,6 +58,9 @@ class OptimConfig:
     `factor` when the validation loss has not improved for `patience` epochs; `constant`."""
     warmup: int = 5
     """Warm-up epochs, for `cosine`."""
+    warmup_steps: int = 0
+    """Warm-up steps in place of `warmup`, for `cosine`, which then decays step by step; 0 counts
+    epochs."""
     patience: int = 10
     """Epochs without a better validation loss, for `plateau`."""
     factor: float = 0.5
@@ -67,7 +71,7 @@ class OptimConfig:
     def __post_init__(self) -> None:
         check_types(self, "optim.")
         check_least("optim.patience", self.patience, 1)
-        for name in ("warmup", "weight_decay", "max_grad_norm", "min_lr"):
+        for name in ("warmup", "warmup_steps", "weight_decay", "max_grad_norm", "min_lr"):
             check_least(f"optim.{name}", getattr(self, name), 0)
         if not 0 < self.lr < float("inf"):
             raise UserError(f"optim.lr must be positive and finite, got {self.lr!r}")
@@ -106,6 +110,9 @@ class TrainConfig:
     ema_decay: float = 0.0
     """Decay per step of an exponential moving average of the weights, which is then scored and
     saved in place of the weights; 0 for none."""
+    early_stopping: int = 0
+    """Stop after this many epochs without a better validation score; 0 for never. The run option of
+    the same name overrides it."""
     recalibrate_batch_norm: int = 0
     """Recompute BatchNorm statistics from this many training batches before each evaluation; 0 uses
     the running statistics."""
@@ -115,6 +122,7 @@ class TrainConfig:
         for name in ("batch_size", "epochs", "steps_per_epoch"):
             check_least(f"train.{name}", getattr(self, name), 1)
         check_least("train.neighbours", self.neighbours or 0, 0)
+        check_least("train.early_stopping", self.early_stopping, 0)
         check_least("train.recalibrate_batch_norm", self.recalibrate_batch_norm, 0)
         for name in ("ema_decay", "label_smoothing"):
             check_fraction(f"train.{name}", getattr(self, name))
@@ -128,6 +136,7 @@ MOST = {
     "train_samples": 1000,
     "eval_samples": 1000,
     "num_eigenvectors": 10**5,
+    "stable_gate_eigenvectors": 10**5,
     "walk_length": 10**5,
     "expander_degree": 10**5,
     "virtual_nodes": 10**5,
@@ -178,6 +187,8 @@ class Experiment:
     """Optimizer and learning-rate schedule."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """Batches, epochs and loss."""
+    chosen: str = ""
+    """What defaults were chosen for custom graphs, and why; empty where they were not."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -317,8 +328,9 @@ class RunOptions:
     """Capture training steps as CUDA graphs; `auto` does on a GPU where possible."""
     accumulate_grad_batches: int = 1
     """Batches whose gradients are accumulated for one optimizer step."""
-    early_stopping: int = 0
-    """Stop after this many epochs without a better validation score; 0 for never."""
+    early_stopping: int | None = None
+    """Stop after this many epochs without a better validation score; 0 for never, null for
+    `train.early_stopping`."""
     max_time: float = math.inf
     """Save a checkpoint and stop after this many seconds."""
     checkpoint_every: float = 300.0
@@ -337,7 +349,8 @@ class RunOptions:
                 f"accumulate_grad_batches must be at most {MOST_BATCHES}, "
                 f"got {self.accumulate_grad_batches}"
             )
-        for name in ("early_stopping", "max_time", "checkpoint_every"):
+        check_least("early_stopping", self.early_stopping or 0, 0)
+        for name in ("max_time", "checkpoint_every"):
             check_least(name, getattr(self, name), 0)
         check_seed("seed", self.seed)
 
@@ -457,6 +470,8 @@ def load_run_config(name: str | Path, overrides: Mapping[str, object] | None = N
     check_is("overrides", overrides, Mapping | None)
     path = _path_of(name)
     try:
+        if path.is_fifo():
+            raise OSError(errno.EINVAL, "a pipe, which would be waited for")
         content = read_yaml(path.read_text(encoding="utf-8"), str(path)) or {}
     except OSError as error:
         raise UserError(

@@ -33,6 +33,7 @@ from graphmamba.training.checkpoint import (
 )
 from graphmamba.training.compile import compile_now, decided, is_captured
 from graphmamba.training.console import following
+from graphmamba.training.defaults import Size
 from graphmamba.training.distributed import (
     ProcessGroup,
     process_group_of,
@@ -81,13 +82,14 @@ def fit(
     resume: bool = False,
     *,
     data: DataOptions | None = None,
+    size: Size = "auto",
     progress: bool = True,
 ) -> RunResult:
     """Train, score every epoch, keep the best one.
 
     Args:
         experiment: Model and training: an `Experiment`, the name of a preset such as `cluster` or
-            `cluster/gin`, or a YAML file; None for Graph-Mamba with its defaults on `graphs`.
+            `cluster/gin`, or a YAML file; None chooses model and training by `graphs`.
         graphs: Your graphs, as PyTorch Geometric has them: with `x`, `edge_index`, labels `y`,
             perhaps `edge_attr`, and perhaps their `split` as a word. None for the data set that the
             experiment names.
@@ -96,6 +98,8 @@ def fit(
         reporter: Who follows the run; None for nobody.
         resume: Whether to go on with the run in `run_dir`.
         data: What the labels of `graphs` are, and how graphs that name no split are split.
+        size: Size of the model that is chosen where no experiment is given: `auto`, `tiny`,
+            `small`, `base`, or `500k` for at most 500,000 parameters.
         progress: Whether to show bars on a terminal, a line an epoch elsewhere.
 
     Example:
@@ -106,7 +110,7 @@ def fit(
     check_is("options", options, RunOptions)
     check_run_dir(run_dir, resume)
     with following(reporter, progress, options.loggers) as listener:
-        experiment, store = _resolve(experiment, graphs, data)
+        experiment, store = _resolve(experiment, graphs, data, size)
         check_run(experiment, options)
         fabric = start_fabric(options)
         if store is None:
@@ -120,19 +124,25 @@ def _resolve(
     experiment: Experiment | str | Path | None,
     graphs: Graphs | GraphStore | None,
     data: DataOptions | None,
+    size: Size,
 ) -> tuple[Experiment, GraphStore | None]:
     """Read a preset by its name, and make the experiment about the graphs that were given."""
     if experiment is None and graphs is None:
         raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
     if isinstance(experiment, str | Path):
         experiment = load_experiment(experiment)
-    experiment = experiment or Experiment()
-    check_is("experiment", experiment, Experiment, "or the name of a preset")
+    if experiment is not None:
+        check_is("experiment", experiment, Experiment, "or the name of a preset")
+        if size != "auto":
+            raise UserError(f"size must be left out beside an experiment, got {size!r}")
+    elif isinstance(graphs, GraphStore):
+        raise UserError("experiment must be given beside a GraphStore, got None: see take_graphs")
     if graphs is None or isinstance(graphs, GraphStore):
         if data is not None:
             raise UserError("data must be left out without graphs of PyG: nobody reads it")
+        assert experiment is not None
         return experiment, graphs
-    return take_graphs(graphs, experiment, data)
+    return take_graphs(graphs, experiment, data, size)
 
 
 def fit_seeds(
@@ -145,6 +155,7 @@ def fit_seeds(
     *,
     seeds: Sequence[int],
     data: DataOptions | None = None,
+    size: Size = "auto",
     progress: bool = True,
 ) -> SeedsResult:
     """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
@@ -158,6 +169,7 @@ def fit_seeds(
         resume: Whether to go on with what is in `run_dir`: runs that are done stay as they are.
         seeds: One run each; to a series that is resumed they are added.
         data: As in `fit`.
+        size: As in `fit`.
         progress: As in `fit`.
 
     Example:
@@ -169,7 +181,7 @@ def fit_seeds(
     check_run_dir(run_dir, resume)
     with following(reporter, progress, options.loggers) as listener:
         begin = time.monotonic()
-        experiment, store = _resolve(experiment, graphs, data)
+        experiment, store = _resolve(experiment, graphs, data, size)
         check_run(experiment, options)
         fabric = start_fabric(options)
         if store is None:
@@ -214,6 +226,7 @@ def fit_folds(
     *,
     folds: int = 10,
     data: DataOptions | None = None,
+    size: Size = "auto",
     progress: bool = False,
     data_dir: Path | None = None,
 ) -> FoldsResult:
@@ -232,6 +245,7 @@ def fit_folds(
         resume: Whether to go on with what is in `run_dir`: runs that are done stay as they are.
         folds: How many there are.
         data: As in `fit`; its `split` and `split_seed` say how folds are drawn.
+        size: As in `fit`; the model is chosen by the graphs that the first fold trains on.
         progress: As in `fit`.
         data_dir: Where what is read from files is kept; None for the default place.
 
@@ -244,7 +258,7 @@ def fit_folds(
     check_run_dir(run_dir, resume)
     with following(reporter, progress, options.loggers) as listener:
         begin = time.monotonic()
-        opened = _folds_of(experiment, graphs, data, folds, data_dir)
+        opened = _folds_of(experiment, graphs, data, folds, size, data_dir)
         first, _ = opened(0)
         check_run(first, options)
         fabric = start_fabric(options)
@@ -281,25 +295,32 @@ def _folds_of(
     graphs: Graphs | None,
     data: DataOptions | None,
     folds: int,
+    size: Size,
     data_dir: Path | None,
 ) -> Callable[[int], tuple[Experiment, GraphStore]]:
     """Return what opens the graphs with one of the folds as their test set."""
     if isinstance(graphs, GraphStore):
         raise UserError("graphs must be those of PyG or networkx for folds, got a GraphStore")
-    if experiment is not None and not isinstance(experiment, Experiment):
+    if isinstance(experiment, str | Path):
         experiment = load_experiment(experiment)
-    experiment = experiment or Experiment()
-    check_is("experiment", experiment, Experiment, "or the name of a preset")
+    if experiment is not None:
+        check_is("experiment", experiment, Experiment, "or the name of a preset")
+        if size != "auto":
+            raise UserError(f"size must be left out beside an experiment, got {size!r}")
     if folds < 2:  # noqa: PLR2004
         raise UserError(f"folds must be 2 at least, got {folds}")
     if graphs is not None:
         listed = networkx_graphs(graphs) or list_of(graphs)
         own = data or DataOptions()
+        if experiment is None:
+            experiment, _ = take_graphs(listed, None, replace(own, folds=folds), size)
 
         def take(fold: int) -> tuple[Experiment, GraphStore]:
             return take_graphs(listed, experiment, replace(own, folds=folds, fold=fold))
 
         return take
+    if experiment is None:
+        raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
     if experiment.data is None:
         raise UserError(
             f"folds must be left out for {experiment.dataset}, whose split is published: they are "
@@ -370,6 +391,7 @@ def run_fit(
         is_resumed = resume and run_dir.has_state()
         forget_peak(team.device)
         model = make_model(experiment, options, team)
+        model.measure_inputs(store)
         team.share(model)
         optimizer = make_optimizer(model, experiment.optim, team.device, fast)
         # from here on dropout must differ from process to process
@@ -497,7 +519,11 @@ def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
         parameters=_parameters(state.model),
         graphs={split: store.split_size(split) for split in SPLITS},
         unit=f"{state.model.task.level}s" if store.is_transductive else "graphs",
-        notes=(*understood(state.experiment, store), *_notes(store)),
+        notes=(
+            *understood(state.experiment, store),
+            *state.experiment.chosen.splitlines(),
+            *_notes(store),
+        ),
         epochs=state.experiment.train.epochs,
         steps=len(state.sampler),
         first_epoch=state.progress.epoch,

@@ -1,5 +1,6 @@
 """The graphs of an experiment: opened, taken from Python, and told from others."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +22,7 @@ from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT
 from graphmamba.data.transforms.precompute import add_precomputed
 from graphmamba.errors import UserError
 from graphmamba.nn.model import columns_read
+from graphmamba.training.defaults import Size, default_experiment
 from graphmamba.training.distributed import ROOM, free_memory, move_store
 from graphmamba.training.experiment import Experiment
 
@@ -60,10 +62,34 @@ def open_data(
     return experiment, found.store
 
 
+def open_with_defaults(
+    data: DataSource,
+    size: Size = "auto",
+    given: Mapping[str, object] | None = None,
+    data_dir: Path | None = None,
+) -> tuple[Experiment, GraphStore]:
+    """Open custom graphs, and choose model and training by them.
+
+    Args:
+        data: Where they are, and how they are read.
+        size: Of the model.
+        given: What the user has said, by dotted key; all else is chosen.
+        data_dir: Where sets are kept; None for the default place.
+    """
+    found = open_custom(data.path, data.options, data_dir)
+    data = data.described(found.features, found.task, found.class_names)
+    experiment = default_experiment(data, found.store, size, given)
+    found = found.with_columns(columns_read(experiment.model, experiment.encoder))
+    experiment = with_statistics(experiment, found.store)
+    experiment.check_loss()
+    return experiment, found.store
+
+
 def take_graphs(
     graphs: Graphs,
     experiment: Experiment | None = None,
     options: DataOptions | None = None,
+    size: Size = "auto",
 ) -> tuple[Experiment, GraphStore]:
     """Make a model's experiment about these graphs, and compute the columns that it reads.
 
@@ -72,18 +98,21 @@ def take_graphs(
             part as a word in `split`, or masks of their nodes; in a list, a data set of PyG, a
             `DataLoader` or a `Batch`, or one graph by itself. Or graphs of networkx, whose
             attributes are features.
-        experiment: Model and training; None for Graph-Mamba with its defaults.
+        experiment: Model and training; None chooses them by the graphs.
         options: What labels are, and how graphs or nodes that name no part are split; None reads it
             off the graphs.
+        size: Size of the model that is chosen, where no experiment is given.
     """
-    experiment, options = experiment or Experiment(), options or DataOptions()
-    check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
+    options = options or DataOptions()
+    if experiment is not None:
+        check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     check_is("options", options, DataOptions)
     found = read_graphs(graphs, options)
     data = DataSource.of(options).described(found.features, found.task, found.class_names)
-    data = replace(data, columns=found.feature_names)
-    experiment = replace(experiment, data=data, split_sizes=None)
-    experiment = with_statistics(experiment, GraphStore(found.columns))
+    data, store = replace(data, columns=found.feature_names), GraphStore(found.columns)
+    if experiment is None:
+        experiment = default_experiment(data, store, size)
+    experiment = with_statistics(replace(experiment, data=data, split_sizes=None), store)
     experiment.check_loss()
     asked = columns_read(experiment.model, experiment.encoder)
     return experiment, GraphStore(add_precomputed(found.columns, asked))

@@ -91,17 +91,22 @@ class Loop:
         return stop_reason
 
     def _is_stale(self) -> bool:
-        patience, progress = self.state.options.early_stopping, self.state.progress
+        progress, patience = self.state.progress, self.state.options.early_stopping
+        if patience is None:
+            patience = self.state.experiment.train.early_stopping
         return 0 < patience < progress.epoch - progress.best_epoch
 
     def _train_epoch(self) -> StopReason | None:
         """Make the steps that are left of this epoch; the stop reason where it was interrupted."""
         progress, sampler = self.state.progress, self.state.sampler
-        set_rate(self.state.optimizer, self.state.schedule.rate(progress.epoch))
+        schedule, optimizer = self.state.schedule, self.state.optimizer
+        rate = -1.0
         self.state.model.train()
         epoch, begin, steps = progress.epoch, time.monotonic(), len(sampler)
         before = progress.train_seconds
         for ids in sampler:
+            if (due := schedule.rate(progress.epoch, progress.step, steps)) != rate:
+                set_rate(optimizer, rate := due)
             loss = self.step.step(ids)
             progress.count(loss, int(self._labels[ids].sum()))
             progress.train_seconds = before + time.monotonic() - begin

@@ -40,9 +40,19 @@ class Schedule:
         self._lowest_loss = math.inf
         self._waited = 0
 
-    def rate(self, epoch: int) -> float:
-        """Learning rate of an epoch counted from 0."""
+    def rate(self, epoch: int, step: int = 0, steps: int = 1) -> float:
+        """Learning rate of a step.
+
+        Args:
+            epoch: Counted from 0.
+            step: In the epoch, counted from 0; it matters where warm-up is counted in steps.
+            steps: Of an epoch.
+        """
         optim = self._optim
+        if optim.schedule == "cosine" and optim.warmup_steps:
+            # one more, so that the first step has a rate that moves something
+            taken, whole = epoch * steps + step + 1, self._epochs * steps
+            return optim.lr * warmup_cosine(taken, optim.warmup_steps, whole + 1)
         if optim.schedule == "cosine":
             return optim.lr * warmup_cosine(epoch, optim.warmup, self._epochs)
         return self._plateau_rate

@@ -161,6 +161,7 @@ def test_what_is_stated_counts(tmp_path: Path) -> None:
         ({"y": None, "edge_label": [2]}, "array 'pair_ptr' must be there"),
         ({"y": None, **LINKS, "edge_label": [2]}, "graph 0, row 0: y must be 0 or 1, got 2"),
         ({"y": None, **LINKS, "edge_label_index": [[0], [3]]}, "edge_label_index must be a node"),
+        ({"y": None, **LINKS, "edge_label": [1, 0]}, "edge_label must have shape [1], got [2]"),
         ({"x": np.full((4, 1), 2**64 - 1, np.uint64)}, "x must be below 2**63"),
     ],
 )
@@ -183,6 +184,11 @@ def test_labels_out_of_the_stated_range_are_told(
     with pytest.raises(UserError) as refused:
         read_npz(save(tmp_path, y=[2, 0]), rule)
     assert told in str(refused.value)
+
+
+def test_pairs_take_no_rule_for_their_labels(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="pairs have one label of 0 and 1, got LabelRule"):
+        read_npz(save(tmp_path, y=None, **LINKS), LabelRule(classes=2))
 
 
 def test_a_stated_level_says_which_labels_are_meant(tmp_path: Path) -> None:

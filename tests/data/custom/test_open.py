@@ -310,6 +310,9 @@ def test_pairs_of_arrays_are_checked(tmp_path: Path) -> None:
     np.savez(path, **arrays, **pairs)
     with pytest.raises(UserError, match="edge_label_index must be a node of its graph, 0 to 2"):
         read_unlabelled(path, DataOptions())
+    np.savez(path, **arrays, pair_ptr=pairs["pair_ptr"])
+    with pytest.raises(UserError, match="both pair_ptr and edge_label_index, or none"):
+        read_unlabelled(path, DataOptions())
     pairs["edge_label_index"][1, 1] = 1
     np.savez(path, **arrays, **pairs)
     found = read_unlabelled(path, DataOptions()).columns.pairs["edge_label_index"]

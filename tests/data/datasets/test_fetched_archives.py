@@ -25,12 +25,18 @@ def test_what_no_checksum_is_published_for_is_named_by_its_content(tmp_path: Pat
     assert download_lrgb("peptides-func", tmp_path / "other").source != found[0]
 
 
+@pytest.mark.parametrize("link", [None, tarfile.LNKTYPE, tarfile.SYMTYPE], ids=str)
 @pytest.mark.parametrize("name", ["../../../escaped", "/tmp/graphmamba-escaped"])
 def test_archives_cannot_write_outside_of_their_folder(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, link: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tarfile.open(tmp_path / "malnet-graphs-tiny.tar.gz", "w:gz") as archive:
-        member = tarfile.TarInfo(name)
+        if link is not None:
+            # a name for a place outside, through which the file is then written
+            leads = tarfile.TarInfo("inside")
+            leads.type, leads.linkname = link, name
+            archive.addfile(leads)
+        member = tarfile.TarInfo(name if link is None else "inside")
         member.size = 4
         archive.addfile(member, io.BytesIO(b"evil"))
     zipped(tmp_path / "split_info_tiny.zip", "", {})

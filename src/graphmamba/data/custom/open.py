@@ -473,7 +473,9 @@ def _read_npz(
 ) -> Unlabelled:
     arrays = load_arrays(path, UNLABELLED if has_split else UNLABELLED - {"split"})
     columns = assemble_unlabelled(arrays, str(path))
-    if "pair_ptr" in arrays and LINKS in arrays:
+    if ("pair_ptr" in arrays) != (LINKS in arrays):
+        raise UserError(f"{path} must hold both pair_ptr and {LINKS}, or none, got one of them")
+    if "pair_ptr" in arrays:
         ptr, index = assemble_pairs(arrays, columns, str(path))
         columns.pairs[LINKS] = Pairs(ptr, index, {})
     return Unlabelled(columns)

@@ -1,0 +1,571 @@
+"""Small faults in the code, one at a time: does a test notice each?
+
+Run it in the repository; the package need not be installed:
+
+    PYTHONPATH=src python benchmarks/mutants.py draw --count 300   # writes mutants.json
+    PYTHONPATH=src nice -n 19 python benchmarks/mutants.py run     # writes results/mutants.json
+
+A mutant is a line of a function that is written differently: another comparison, sum or constant,
+a `not` or a statement left out, another default. `mutants.json` lists them; those that no test can
+tell from the code say why under `equivalent`, and are left out. One process imports everything and
+collects the tests. For each mutant a copy of it (a fork) swaps the code of that function in memory
+and runs the fastest tests that call the function, until one fails; no file is changed. Processes
+that tests start, and what runs at import, see the code as it is.
+"""
+
+import argparse
+import ast
+import contextlib
+import gc
+import importlib
+import json
+import math
+import os
+import random
+import resource
+import select
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import pytest
+import torch
+
+os.environ["GRAPHMAMBA_NO_TYPECHECK"] = "1"  # functions are their own code, not wrapped
+
+from graphmamba.environment import describe
+from graphmamba.studies.report import write_json
+
+ROOT = Path(__file__).parents[1]
+LIST = ROOT / "benchmarks" / "mutants.json"
+PACKAGE = ROOT / "src" / "graphmamba"
+FILES = (
+    "ops/*/reference.py", "nn/*.py", "ordering/*.py", "training/*.py", "data/custom/*.py",
+)  # fmt: skip
+ELSEWHERE = (
+    "ordering/triton.py", "ordering/triton_kernels.py", "training/cuda_graph.py",
+    "training/compile.py", "training/distributed.py", "training/console.py",
+)  # fmt: skip
+"""Runs on a GPU, in processes of its own or on a terminal: not here."""
+TESTS = (
+    "tests/ops/test_batch_norm.py", "tests/ops/test_causal_conv1d.py",
+    "tests/ops/test_edge_attention.py", "tests/ops/test_gated_sum.py",
+    "tests/ops/test_selective_scan.py", "tests/nn", "tests/ordering",
+    "tests/data/custom", "tests/training", "tests/test_minimal.py", "tests/test_flushed.py",
+    "tests/data/test_shares.py", "tests/data/datasets/test_sbm.py",
+)  # fmt: skip
+"""Those that compile, or interpret kernels, take too long and are left out."""
+SLOW = "not compile and not interpret and not distributed and not preset and not cuda_graph"
+SECONDS = 120
+"""Of a processor, after which a mutant that runs on is noticed; or twenty times that of a clock."""
+LONGEST_TEST = 4.0
+"""Seconds of a processor, traced; slower tests are not used."""
+GIBIBYTES = 8
+"""Of addresses that a mutant may take beyond those of the process."""
+COMPARED: dict[type, str] = {
+    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
+    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
+}  # fmt: skip
+COMPUTED: dict[type, str] = {
+    ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*", ast.Mod: "*",
+    ast.Pow: "*",
+}  # fmt: skip
+Function = tuple[str, str, int]
+"""File, qualified name and first line."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Lines of a file, and what stands in their place."""
+
+    file: str
+    function: str
+    operator: str
+    before: str
+    after: str
+    nth: int
+    """Which of the equal places in the file, counted from 0."""
+    equivalent: str = ""
+    """Why no test can notice it."""
+
+    def is_there(self) -> bool:
+        """Whether the code still has these lines."""
+        path = PACKAGE / self.file
+        return path.exists() and path.read_text(encoding="utf-8").count(self.before) > self.nth
+
+    def source(self) -> str:
+        """The file with the fault in it; line numbers stay."""
+        parts = (PACKAGE / self.file).read_text(encoding="utf-8").split(self.before)
+        begin, end = (
+            self.before.join(parts[: self.nth + 1]),
+            self.before.join(parts[self.nth + 1 :]),
+        )
+        return begin + self.after + end
+
+
+BY_HAND = (
+    Mutant(
+        "training/checkpoint.py", "RunState._load_progress", "not restored",
+        '("epoch", "step", "taken", "train', '("epoch", "step", "train', 0,
+    ),
+    Mutant(
+        "training/step.py", "TrainStep.step", "not summed",
+        "all_reduce(self._gradients.flat)", "all_reduce(self._gradients.flat[:-1])", 0,
+    ),
+    Mutant(
+        "training/graphs.py", "identity_of", "dropped statement",
+        "    if store.split is not None:\n        digest", "    if False:\n        digest", 0,
+    ),
+    Mutant(
+        "training/loop.py", "Loop._score_epoch", "dropped statement",
+        "        if is_best:\n            self._save()", "        if is_best:\n            pass", 0,
+    ),
+    Mutant(
+        "training/checkpoint.py", "restore_generators", "dropped statement",
+        "    np.random.set_state(", "    len(", 0,
+    ),
+    Mutant(
+        "training/fit.py", "fit_seeds", "arithmetic",
+        "options.max_time - (time.monotonic() - begin)", "options.max_time", 0,
+    ),
+    Mutant(
+        "training/predict.py", "_std", "constant", "std(dim=0, correction=0)", "std(dim=0)", 0,
+    ),
+    Mutant(
+        "training/metrics.py", "ranks", "comparison", "~(own >= row)", "~(own > row)", 0,
+    ),
+    Mutant(
+        "ordering/scores.py", "_smooth", "dropped call",
+        "clamp_min(FLATTEST).sqrt())", "clamp_min(FLATTEST))", 0,
+    ),
+    Mutant(
+        "ordering/permutation.py", "_keys", "comparison",
+        'policy.clusters == "first" else', 'policy.clusters == "x" else', 0,
+    ),
+    Mutant(
+        "data/splits.py", "random_split", "dropped statement",
+        "    sizes[rest] += 1", "    sizes[0] += graphs - int(sizes.sum())", 0,
+    ),
+    Mutant(
+        "data/datasets/sbm.py", "_draw_sizes", "arithmetic",
+        "LARGEST + 1, shape", "LARGEST, shape", 0,
+    ),
+    Mutant(
+        "atomic.py", "flush", "dropped statement", "        os.fsync(handle)", "        pass", 0,
+    ),
+    Mutant(
+        "training/run_dir.py", "append_row", "dropped statement",
+        "            os.fsync(handle)", "            pass", 0,
+    ),
+)  # fmt: skip
+"""Faults that no test noticed once, beside those that are drawn."""
+
+
+def main() -> None:
+    """Draw a list of mutants, or run those of the list."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("job", choices=("draw", "run"))
+    parser.add_argument("--count", type=int, default=300, help="mutants to draw")
+    parser.add_argument("--seed", type=int, default=0, help="of the drawing")
+    parser.add_argument("--workers", type=int, default=2, help="mutants at a time")
+    parser.add_argument(
+        "--known",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="RECORD",
+        help="records of mutants that were noticed: they are not tried again",
+    )
+    parser.add_argument("--minutes", type=float, default=math.inf, help="then begin no other")
+    parser.add_argument("--only", default="", help="those whose file begins so")
+    parser.add_argument("--tests", nargs="*", default=TESTS, help="where tests are")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/mutants.json")
+    parser.add_argument("--calls", type=Path, help="keeps which tests call what, for another run")
+    parser.add_argument("--commit", help="names the commit where the copy has no history")
+    options = parser.parse_args()
+
+    if options.job == "draw":
+        drawn = [*BY_HAND, *draw(options.count, options.seed)]
+        LIST.write_text(json.dumps([asdict(each) for each in drawn], indent=1) + "\n", "utf-8")
+        return
+    mutants = [Mutant(**each) for each in json.loads(LIST.read_text(encoding="utf-8"))]
+    mutants = [each for each in mutants if each.file.startswith(options.only)]
+    known = [
+        each
+        for record in options.known
+        for each in json.loads(record.read_text(encoding="utf-8"))["mutants"]
+        if each["noticed_by"] and Mutant(**each["mutant"]) in mutants
+    ]
+    noticed_before = {Mutant(**each["mutant"]) for each in known}
+    left = [each for each in mutants if each not in noticed_before]
+    with tempfile.TemporaryDirectory() as place:
+        calls = options.calls or Path(place) / "calls.json"
+        runner = Runner(left, options.workers, options.minutes, calls)
+        words = ["-p", "no:terminal", "-p", "no:cacheprovider", "-m", "not slow", "-k", SLOW]
+        status = pytest.main([*words, "--basetemp", place + "/t", *options.tests], plugins=[runner])
+    if status != pytest.ExitCode.OK:
+        raise SystemExit(f"the tests could not be collected: {status!r}")
+    found = [*known, *runner.found]
+    noticed = sum(each["noticed_by"] is not None for each in found)
+    left_out = [asdict(each) for each in mutants if each.equivalent]
+    gone = sum(not each.is_there() for each in mutants)
+    write_json(
+        options.out,
+        {
+            "environment": describe(torch.device("cpu"), options.commit),
+            "mutants_tried": len(found),
+            "no_longer_there": gone,
+            "noticed": noticed,
+            "rate": noticed / max(1, len(found)),
+            "tests_that_fail_or_are_slow_without_mutants": runner.failing,
+            "mutants": found,
+            "equivalent": left_out,
+        },
+    )
+    sys.stdout.write(f"{noticed} of {len(found)} noticed\n")
+
+
+def draw(count: int, seed: int) -> list[Mutant]:
+    """Draw mutants from all that can be made, the same ones for the same code and seed."""
+    files = sorted(str(path.relative_to(PACKAGE)) for each in FILES for path in PACKAGE.glob(each))
+    found = [
+        mutant
+        for file in files
+        if file not in ELSEWHERE
+        for mutant in mutants_of(file, (PACKAGE / file).read_text(encoding="utf-8"))
+    ]
+    chosen = set(random.Random(seed).sample(range(len(found)), min(count, len(found))))
+    return [each for place, each in enumerate(found) if place in chosen]
+
+
+def mutants_of(file: str, source: str) -> Iterator[Mutant]:
+    """Make all mutants of a file, in the order of its lines."""
+    lines = source.splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line.encode()))
+    content = source.encode()
+
+    def span(node: Any) -> tuple[int, int]:
+        return (
+            starts[node.lineno - 1] + node.col_offset,
+            starts[node.end_lineno - 1] + node.end_col_offset,
+        )
+
+    for function, node in nodes_within(ast.parse(source)):
+        for operator, begin, end, text in changes(node, span, content):
+            first, last = content.rfind(b"\n", 0, begin) + 1, content.find(b"\n", end)
+            before = content[first:last]
+            blank = b"\n" * (content[begin:end].count(b"\n") - text.count(b"\n"))
+            after = content[first:begin] + text + blank + content[end:last]
+            yield Mutant(
+                file,
+                function,
+                operator,
+                before.decode(),
+                after.decode(),
+                content[:first].count(before),
+            )
+
+
+def nodes_within(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    """All nodes of functions that can be changed, with the name of their function.
+
+    Annotations, docstrings, messages and what stands in `raise` and `assert` are left alone.
+    """
+
+    def below(node: ast.AST, name: str, inside: bool) -> Iterator[tuple[str, ast.AST]]:
+        # functions within a function are part of its code
+        for key, value in ast.iter_fields(node):
+            if key in ("annotation", "returns", "decorator_list", "msg", "exc", "cause"):
+                continue
+            for each in value if isinstance(value, list) else [value]:
+                if not isinstance(each, ast.AST) or isinstance(each, ast.JoinedStr | ast.Assert):
+                    continue
+                own = name
+                is_function = isinstance(each, ast.FunctionDef)
+                if not inside and isinstance(each, ast.FunctionDef | ast.ClassDef):
+                    own = f"{name}.{each.name}".lstrip(".")
+                if inside or is_function:
+                    yield own, each
+                yield from below(each, own, inside or is_function)
+
+    yield from below(tree, "", inside=False)
+
+
+def changes(
+    node: ast.AST, span: Callable[[Any], tuple[int, int]], content: bytes
+) -> Iterator[tuple[str, int, int, bytes]]:
+    """Faults at a node: what kind, from which byte to which, and what stands there instead."""
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        for place, kind in enumerate(node.ops):
+            begin, end = span(sides[place])[1], span(sides[place + 1])[0]
+            gap = content[begin:end]
+            old = gap.strip(b" ()\n")
+            if b"\n" not in gap:
+                yield "comparison", begin, end, gap.replace(old, COMPARED[type(kind)].encode())
+    elif isinstance(node, ast.BinOp) and type(node.op) in COMPUTED:
+        begin, end = span(node.left)[1], span(node.right)[0]
+        gap = content[begin:end]
+        old = gap.strip(b" ()\n")
+        if b"\n" not in gap:
+            yield "arithmetic", begin, end, gap.replace(old, COMPUTED[type(node.op)].encode())
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield "dropped not", *span(node), content[slice(*span(node.operand))]
+    elif isinstance(node, ast.BoolOp):
+        begin, end = span(node.values[0])[1], span(node.values[1])[0]
+        old, new = (b"and", b"or") if isinstance(node.op, ast.And) else (b"or", b"and")
+        yield "and or", begin, end, content[begin:end].replace(old, new)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+        value = node.value
+        other = not value if isinstance(value, bool) else value + 1
+        yield "constant", *span(node), repr(other).encode()
+    elif (
+        isinstance(node, ast.Raise | ast.AugAssign | ast.Continue | ast.Break)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call))
+        or (isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name | ast.Tuple))
+    ):
+        yield "removed statement", *span(node), b"pass"
+
+
+class Runner:
+    """Takes pytest's place once the tests are collected.
+
+    Args:
+        mutants: What to try.
+        workers: How many at a time.
+        minutes: After which no other is begun.
+        calls: File that says which tests call which functions; made where it is not there.
+    """
+
+    def __init__(
+        self, mutants: Sequence[Mutant], workers: int, minutes: float, calls: Path
+    ) -> None:
+        self._mutants = [each for each in mutants if not each.equivalent and each.is_there()]
+        self._workers, self._calls = workers, calls
+        self._end = time.monotonic() + 60 * minutes
+        self.found: list[dict[str, Any]] = []
+        self.failing: list[str] = []
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Find out which tests call what, then run those that call what is mutated."""
+        if session.testsfailed:
+            raise pytest.UsageError("a file of tests cannot be imported")
+        for file in sorted({each.file for each in self._mutants}):
+            name = f"graphmamba.{file.removesuffix('.py').replace('/', '.')}"
+            importlib.import_module(name.removesuffix(".__init__"))
+        if not self._calls.exists():
+            finish(*start(lambda: trace(session, self._calls), seconds=3600))
+        traced = json.loads(self._calls.read_text(encoding="utf-8"))
+        self.failing = [name for name, each in traced.items() if each["failed"]]
+        items = {item.nodeid: item for item in session.items}
+        traced = {name: traced[name] for name in traced if name in items}
+        pending = list(reversed(self._mutants))
+        running: dict[int, tuple[tuple[int, int], Mutant, int, float]] = {}
+        while pending or running:
+            if time.monotonic() > self._end:
+                pending.clear()
+            while pending and len(running) < self._workers:
+                mutant = pending.pop()
+                names = covering(mutant, traced)
+                child = start(
+                    lambda mutant=mutant, names=names: self._try(  # type: ignore[misc]
+                        session, mutant, [items[name] for name in names]
+                    )
+                )
+                running[child[1]] = (child, mutant, len(names), time.monotonic())
+            ready, _, _ = select.select(list(running), [], [], 1.0)
+            late = [
+                pipe
+                for pipe, (_, _, _, begin) in running.items()
+                if time.monotonic() - begin > 20 * SECONDS
+            ]
+            for pipe in {*ready, *late}:
+                child, mutant, tests, _ = running.pop(pipe)
+                self._note(mutant, tests, finish(*child, is_late=pipe not in ready))
+        return True
+
+    def _note(self, mutant: Mutant, tests: int, answer: Any) -> None:
+        # a process that ended without an answer ran out of time or memory, or crashed
+        noticed_by = "it ends, or does not" if answer is None else answer["failed"]
+        if answer and "error" in answer:
+            sys.stderr.write(f"\ncannot be tried: {mutant}: {answer['error']}\n")
+            return
+        self.found.append({"mutant": asdict(mutant), "tests": tests, "noticed_by": noticed_by})
+        told = "." if noticed_by else f"\nsurvives {tests} tests: {mutant.file}: {mutant.after}\n"
+        sys.stderr.write(told)
+
+    def _try(
+        self, session: pytest.Session, mutant: Mutant, items: Sequence[pytest.Item]
+    ) -> dict[str, Any]:
+        try:
+            apply(mutant)
+            return {"failed": first_failure(session, items)}
+        except Exception as error:
+            return {"failed": None, "error": repr(error)}
+
+
+def start(work: Callable[[], Any], seconds: int = SECONDS) -> tuple[int, int]:
+    """Do something in a copy of this process; returns its number and the pipe of its answer."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        return child, reading
+    try:
+        os.setsid()
+        silent = os.open(os.devnull, os.O_RDWR)
+        for each in (0, 1, 2) if not os.environ.get("MUTANTS_TALK") else (0,):
+            os.dup2(silent, each)
+        spent = int(time.process_time()) + seconds
+        resource.setrlimit(resource.RLIMIT_CPU, (spent, spent + 5))
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        most = pages * resource.getpagesize() + GIBIBYTES * 2**30
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        os.write(writing, json.dumps(work()).encode())
+    finally:
+        os._exit(0)
+
+
+def finish(child: int, pipe: int, is_late: bool = False) -> Any:
+    """Take the answer of a process, None where it has none, and end it with all it started."""
+    if is_late:
+        os.kill(child, signal.SIGKILL)
+    answer = os.read(pipe, 1 << 16)
+    os.close(pipe)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return json.loads(answer) if answer else None
+
+
+def first_failure(session: pytest.Session, items: Sequence[pytest.Item]) -> str | None:
+    """Run tests until one fails, and name it."""
+    for place, item in enumerate(items):
+        following = items[place + 1] if place + 1 < len(items) else None
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.testsfailed:
+            return item.nodeid
+    return None
+
+
+def trace(session: pytest.Session, out: Path) -> None:
+    """Run all tests, and write which functions of the package each calls and how long it takes."""
+    inside = str(PACKAGE)
+    called: set[Function] = set()
+
+    def see(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(inside):
+            called.add((code.co_filename[len(inside) + 1 :], code.co_qualname, code.co_firstlineno))
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("too slow to be used")
+
+    signal.signal(signal.SIGPROF, stop)
+    found: dict[str, Any] = {}
+    shared: dict[str, set[Function]] = {}
+    items = session.items
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        failed, begin = session.testsfailed, time.process_time()
+        called.clear()
+        threading.settrace(see)
+        sys.settrace(see)
+        signal.setitimer(signal.ITIMER_PROF, LONGEST_TEST)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        sys.settrace(None)
+        # what a fixture of the module called, all of its tests depend on
+        first = shared.setdefault(item.nodeid.partition("::")[0], set(called))
+        found[item.nodeid] = {
+            "seconds": round(time.process_time() - begin, 3),
+            "failed": session.testsfailed > failed,
+            "calls": sorted({(file, name) for file, name, _ in called}),
+            "shared": sorted({(file, name) for file, name, _ in first - called}),
+        }
+        if len(found) % 50 == 0:
+            out.with_suffix(".part").write_text(json.dumps(found), encoding="utf-8")
+    out.write_text(json.dumps(found), encoding="utf-8")
+
+
+def covering(mutant: Mutant, traced: dict[str, Any], budget: float = 30.0) -> list[str]:
+    """Choose the fastest tests that call what is mutated, those of its own file of tests first."""
+    key, stem = [mutant.file, mutant.function], Path(mutant.file).stem
+    candidates = [
+        (key not in each["calls"], f"test_{stem}.py" not in name, each["seconds"], name)
+        for name, each in traced.items()
+        if not each["failed"] and (key in each["calls"] or key in each["shared"])
+    ]
+    chosen: list[str] = []
+    spent = 0.0
+    for _, _, seconds, name in sorted(candidates):
+        if not chosen or spent + seconds <= budget:
+            chosen.append(name)
+            spent += seconds
+    # tests of a file share its fixtures
+    files = list(dict.fromkeys(name.partition("::")[0] for name in chosen))
+    return sorted(chosen, key=lambda name: files.index(name.partition("::")[0]))
+
+
+def apply(mutant: Mutant) -> None:
+    """Swap the code, and the defaults, of all functions that the mutant changes."""
+    path, source = str(PACKAGE / mutant.file), mutant.source()
+    codes = {
+        (code.co_qualname, code.co_firstlineno): code
+        for code in codes_within(compile(source, path, "exec", dont_inherit=True))
+    }
+    changed = [
+        each
+        for each in gc.get_objects()
+        if type(each) is FunctionType  # proxies of other kinds warn when they are asked
+        and each.__code__.co_filename == path
+        and each.__code__.co_qualname == mutant.function
+    ]
+    if not changed:
+        raise ValueError(f"no function {mutant.function} of {mutant.file} is there")
+    for each in changed:
+        each.__code__ = codes[each.__code__.co_qualname, each.__code__.co_firstlineno]
+    # defaults are made where a function is, not in it
+    for name, node in nodes_within(ast.parse(source)):
+        if name == mutant.function and isinstance(node, ast.FunctionDef):
+            for each in changed:
+                swap_defaults(each, node.args)
+
+
+def swap_defaults(function: FunctionType, written: ast.arguments) -> None:
+    """Give a function the defaults that are written as numbers or words."""
+    places = (function.__defaults__ or (), written.defaults)
+    if len(places[0]) == len(places[1]):
+        function.__defaults__ = tuple(value_of(new, old) for old, new in zip(*places, strict=True))
+    for name, new in zip(written.kwonlyargs, written.kw_defaults, strict=True):
+        if new is not None and function.__kwdefaults__:
+            old = function.__kwdefaults__[name.arg]
+            function.__kwdefaults__[name.arg] = value_of(new, old)
+
+
+def value_of(written: ast.expr, before: Any) -> Any:
+    """The value of a literal; anything else stays what it was."""
+    try:
+        return ast.literal_eval(written)
+    except ValueError:
+        return before
+
+
+def codes_within(code: CodeType) -> Iterator[CodeType]:
+    """The code of a file and of all functions in it."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from codes_within(each)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""The script of mutants makes the faults that it lists, and puts them into the code that runs."""
+
+import os
+import time
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.helpers.scripts import load_script
+from tests.helpers.typecheck import typecheck_off
+
+CODE = '''"""A file."""
+
+
+def pick(a, b=1):
+    """Not 2."""
+    if not a < b and a:
+        a.x = [a + 2]
+        raise ValueError(f"{a + 1}")
+    return a, b
+'''
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module."""
+    monkeypatch.setenv("GRAPHMAMBA_NO_TYPECHECK", os.environ.get("GRAPHMAMBA_NO_TYPECHECK", ""))
+    return load_script("mutants", monkeypatch)
+
+
+def test_faults_are_made_where_code_runs(
+    study: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "PACKAGE", tmp_path)
+    (tmp_path / "toy.py").write_text(CODE)
+    found = list(study.mutants_of("toy.py", CODE))
+    assert [(each.operator, each.after.strip()) for each in found] == [
+        ("constant", "def pick(a, b=2):"),
+        ("and or", "if not a < b or a:"),
+        ("dropped not", "if a < b and a:"),
+        ("comparison", "if not a <= b and a:"),
+        ("removed statement", "pass"),
+        ("arithmetic", "a.x = [a - 2]"),
+        ("constant", "a.x = [a + 3]"),
+        ("removed statement", "pass"),
+    ]
+    assert {each.function for each in found} == {"pick"}
+    for each in found:
+        assert each.is_there()
+        assert each.source().count("\n") == CODE.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ("return a, b", "return b, a", (1, 0)),
+        ("b=1", "b=2", (0, 2)),
+        ("not a < b and a", "True", None),
+    ],
+)
+def test_a_fault_is_put_into_functions_that_others_have_imported(
+    study: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    after: str,
+    found: tuple[int, int] | None,
+) -> None:
+    monkeypatch.setattr(study, "PACKAGE", tmp_path)
+    (tmp_path / "toy.py").write_text(CODE)
+    spec = spec_from_file_location("toy", tmp_path / "toy.py")
+    assert spec
+    assert spec.loader
+    toy = module_from_spec(spec)
+    spec.loader.exec_module(toy)
+    pick = toy.pick
+    assert pick(0) == (0, 1)
+    study.apply(study.Mutant("toy.py", "pick", "by hand", before, after, 0))
+    if found is None:
+        with pytest.raises(AttributeError):
+            pick(0)
+    else:
+        assert pick(0) == found
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_processes_answer_or_are_ended(study: ModuleType) -> None:
+    with typecheck_off():
+        assert study.finish(*study.start(lambda: {"failed": None})) == {"failed": None}
+        assert study.finish(*study.start(lambda: os._exit(3))) is None
+        assert study.finish(*study.start(lambda: time.sleep(600)), is_late=True) is None
+
+
+def test_the_fastest_tests_that_call_a_function_are_chosen(study: ModuleType) -> None:
+    def test(seconds: float, calls: list[str], shared: list[str], failed: bool = False) -> object:
+        named = [[["nn/x.py", each] for each in names] for names in (calls, shared)]
+        return {"seconds": seconds, "failed": failed, "calls": named[0], "shared": named[1]}
+
+    traced = {
+        "tests/a.py::slow": test(20.0, ["f"], []),
+        "tests/a.py::fast": test(0.1, ["f"], []),
+        "tests/b.py::other": test(0.1, ["g"], []),
+        "tests/b.py::shares": test(0.1, [], ["f"]),
+        "tests/test_x.py::own": test(9.0, ["f"], []),
+        "tests/test_x.py::broken": test(0.1, ["f"], [], failed=True),
+    }
+    mutant = study.Mutant("nn/x.py", "f", "constant", "", "", 0)
+    assert study.covering(mutant, traced, budget=10.0) == [
+        "tests/test_x.py::own", "tests/a.py::fast", "tests/b.py::shares",
+    ]  # fmt: skip
