@@ -43,8 +43,8 @@ def predict(
 
     Args:
         checkpoint: The directory of a run, or a file of weights.
-        input_: Your graphs: a folder of CSV files, an .npz or a .csv of molecules; targets may be
-            missing. Default: the test split of the training data.
+        input_: Your graphs: a folder or file, as for `graphmamba train`; targets may be missing.
+            Default: the test split of the training data.
         output: CSV file to write.
         dataset: Predict this benchmark data set instead.
         split: train, validation, test or all; default: test, and all graphs of an input. Files of
