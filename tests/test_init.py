@@ -51,7 +51,7 @@ def classes_in(hint: Any) -> Iterator[type]:
 
 PUBLIC = {
     "GatedGCNConv", "GraphMamba", "GraphMambaBlock", "GraphMambaLayer", "causal_conv1d", "fit",
-    "fit_seeds", "load", "load_experiment", "load_pretrained", "selective_scan",
+    "fit_folds", "fit_seeds", "load", "load_experiment", "load_pretrained", "selective_scan",
 }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from graphmamba.ops import causal_conv1d, selective_scan
     from graphmamba.ordering import OrderPolicy
     from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
-    from graphmamba.training.fit import fit, fit_seeds
+    from graphmamba.training.fit import fit, fit_folds, fit_seeds
     from graphmamba.training.predict import Predictions
     from graphmamba.training.predictor import Predictor, load, load_pretrained
 
@@ -64,6 +64,7 @@ __all__ = [
     "__version__",
     "causal_conv1d",
     "fit",
+    "fit_folds",
     "fit_seeds",
     "load",
     "load_experiment",
@@ -94,6 +95,7 @@ _HOMES = {
     "Predictor": "graphmamba.training.predictor",
     "causal_conv1d": "graphmamba.ops",
     "fit": "graphmamba.training.fit",
+    "fit_folds": "graphmamba.training.fit",
     "fit_seeds": "graphmamba.training.fit",
     "load": "graphmamba.training.predictor",
     "load_experiment": "graphmamba.training.experiment",

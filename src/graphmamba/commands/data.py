@@ -72,8 +72,8 @@ def info(
     """Print statistics of a data set; for a benchmark, beside the published ones.
 
     Args:
-        name: Data set, as listed by `graphmamba benchmarks`; or your graphs: a folder of CSV files,
-            an .npz or a .csv of molecules.
+        name: Data set, as listed by `graphmamba benchmarks`; or your graphs: a folder or file, as
+            for `graphmamba train`.
         plot: Also plot sizes, degrees, labels and diameters to this file, such as info.png.
         data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
         seed: Random seed of a generated data set.

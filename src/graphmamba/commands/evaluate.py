@@ -44,8 +44,8 @@ def evaluate(
     Args:
         checkpoint: The directory of a run, or a file of weights.
         dataset: Score on this benchmark data set, which needs the same features and targets.
-        input_: Score on your own labelled graphs: a folder of CSV files, an .npz or a .csv of
-            molecules.
+        input_: Score on your own labelled graphs: a folder or file, as for `graphmamba
+            train`.
         target: Target column of the input, or several as one,two or [one, two]; default: as in
             training. For a model of a benchmark, classes are numbers from 0.
         split: train, validation, test or all; default: test, and all graphs of an input. Files of

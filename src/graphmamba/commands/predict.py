@@ -15,9 +15,8 @@ from graphmamba.commands.source import (
     options_of,
     part_asked,
 )
-from graphmamba.data.custom.csv import FILES
-from graphmamba.data.custom.open import read_unlabelled
-from graphmamba.data.custom.options import DataSource
+from graphmamba.data.custom.csv import FILES, table_in
+from graphmamba.data.custom.open import Unlabelled, read_unlabelled
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import DeviceName
@@ -44,8 +43,8 @@ def predict(
 
     Args:
         checkpoint: The directory of a run, or a file of weights.
-        input_: Your graphs: a folder of CSV files, an .npz or a .csv of molecules; targets may be
-            missing. Default: the test split of the training data.
+        input_: Your graphs: a folder or file, as for `graphmamba train`; targets may be missing.
+            Default: the test split of the training data.
         output: CSV file to write.
         dataset: Predict this benchmark data set instead.
         split: train, validation, test or all; default: test, and all graphs of an input. Files of
@@ -59,32 +58,38 @@ def predict(
     """
     from graphmamba.environment import resolve_device
     from graphmamba.training.console import follow
-    from graphmamba.training.graphs import open_data
+    from graphmamba.training.graphs import names_in, open_data
     from graphmamba.training.predict import write_predictions
 
     part = part_asked(split, input_)
     place = resolve_device(device)
     trained = load_model(checkpoint, pretrained, weights).to(place)
     path = Path(output)
+    named: Unlabelled | None
     _check_output(path, trained, input_)
     if input_ is not None and dataset is None:
-        found = read_unlabelled(
+        named = read_unlabelled(
             input_, options_of(trained), names_known(trained), has_split=part != ALL
         )
-        check_features(trained, found.columns, input_)
-        store = GraphStore(found.columns)
+        check_features(trained, named.columns, input_)
+        store = GraphStore(named.columns)
         ids = graphs_of(store, part, input_)
-        names: tuple[Any, ...] = (found.graph_name, found.node_name)
     else:
         experiment = on_other_data(trained, dataset, input_)
         experiment, store = open_data(experiment, Path(data_dir) if data_dir else None)
         if input_ is None and part != ALL:
             check_parts(trained, experiment, store)
         ids = graphs_of(store, part, experiment.dataset_info.title)
-        names = _names(experiment.data)
+        named = names_in(experiment)
+    names: dict[str, Any] = {}
+    if named is not None:
+        names = {"graph_name": named.graph_name, "node_name": named.node_name}
+    # of a split nobody expects the rows of the file
+    skipped = [each.row for each in named.skipped] if named and part == ALL else []
     parts = trained.stream(store, ids, has_std=std, budget=budget)
-    rows = write_predictions(path, follow(parts, len(ids)), *names)
-    say(f"{rows:,} {'row' if rows == 1 else 'rows'} written to {path}")
+    rows = write_predictions(path, follow(parts, len(ids)), skipped=skipped, **names)
+    told = f", {len(skipped):,} of them empty: RDKit rejects their SMILES" if skipped else ""
+    say(f"{rows:,} {'row' if rows == 1 else 'rows'} written to {path}{told}")
 
 
 def _check_output(path: Path, trained: Predictor, given: str | None) -> None:
@@ -95,17 +100,9 @@ def _check_output(path: Path, trained: Predictor, given: str | None) -> None:
         return
     own = trained.experiment.data
     graphs = [Path(place) for place in (given, own and own.path) if place]
-    parts = [place / name for place in graphs for name in FILES]
+    parts = [table_in(place, name) for place in graphs if place.is_dir() for name in FILES]
     for file in (*graphs, *parts, trained.path, *RunDir(trained.path.parent).files):
         if file.exists() and path.samefile(file):
             raise UserError(
                 f"output must not be a file that is read or that a run wrote, got '{path}'"
             )
-
-
-def _names(own: DataSource | None) -> tuple[Any, ...]:
-    """What the owner of graphs calls them and their nodes; others are numbered."""
-    if own is None:
-        return ()
-    found = read_unlabelled(own.path, own.options)
-    return found.graph_name, found.node_name

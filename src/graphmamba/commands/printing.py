@@ -9,7 +9,13 @@ from typing import Any
 
 from graphmamba.reported import Score
 from graphmamba.training.console import bytes_of, metric_title, time_of
-from graphmamba.training.results import RunResult, SeedsResult, deviation_of, mean_of
+from graphmamba.training.results import (
+    FoldsResult,
+    RunResult,
+    SeedsResult,
+    deviation_of,
+    mean_of,
+)
 
 GAP, FRAME = 3, 1
 """Characters that rich puts between columns, and once more around them."""
@@ -49,11 +55,13 @@ def results_table(result: RunResult | SeedsResult, published: Score | None = Non
     title = f"best epoch {_listed([run.best_epoch + 1 for run in runs])}"
     title += f" · {first.parameters:,} parameters · {time_of(sum(run.seconds for run in runs))}"
     title += f" · {bytes_of(max(run.peak_memory for run in runs))}"
-    if len(runs) > 1:
+    if isinstance(result, FoldsResult):
+        title += f" · {len(runs)} folds"
+    elif len(runs) > 1:
         title += f" · seeds {_listed([run.seed for run in runs])}"
     if isinstance(result, SeedsResult):
         others = [run for run in result.runs if run not in runs]
-        title += "".join(f" · without seed {run.seed}: {_why(run)}" for run in others)
+        title += "".join(f" · without {name_of(run)}: {_why(run)}" for run in others)
     rows = []
     for split in first.scores:
         cells = [_over([run.scores[split].get(name, math.nan) for run in runs]) for name in columns]
@@ -62,6 +70,12 @@ def results_table(result: RunResult | SeedsResult, published: Score | None = Non
         told = [str(published) if name == first.metric else "" for name in columns]
         rows.append([published.source, *told])
     return table(title, ["", *map(metric_title, columns)], rows)
+
+
+def name_of(run: RunResult) -> str:
+    """What a run of a series is called: its seed, or its fold counted from 1."""
+    kind, _, number = run.run_dir.name.partition("-")
+    return f"fold {int(number) + 1}" if kind == "fold" else f"seed {run.seed}"
 
 
 def scores_table(title: str, scores: Mapping[str, Mapping[str, float]]) -> object:

@@ -67,7 +67,7 @@ def options_of(trained: Predictor, label: tuple[str, ...] = ()) -> DataOptions:
     """
     own, task = trained.experiment.data, trained.model.task
     kind = task.kind
-    options = own.options if own else DataOptions()
+    options = own.options.undrawn if own else DataOptions()
     if kind != "link":
         # few graphs may hold few of the classes, and targets that happen to be whole
         known = own.class_names if own else task.classes or None

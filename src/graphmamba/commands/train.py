@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -26,7 +27,7 @@ from graphmamba.training.experiment import (
     experiment_of,
     load_run_config,
 )
-from graphmamba.training.results import RunResult, SeedsResult, StopReason
+from graphmamba.training.results import FoldsResult, RunResult, SeedsResult, StopReason
 from graphmamba.training.run_dir import RunDir, read_config
 
 Given = Mapping[str, object]
@@ -43,6 +44,7 @@ EXPERIMENT = Entries(
 def train(
     name: str | None = None,
     seeds: str | None = None,
+    folds: int | None = None,
     metric: str | None = None,
     size: str = "auto",
     run_dir: str | None = None,
@@ -56,9 +58,13 @@ def train(
 
     Args:
         name: A data set (Graph-Mamba on it), a preset DATASET/MODEL, a .yaml file (such as the
-            config.yaml of a run), or your own graphs: a folder of CSV files, an .npz or a .csv of
-            molecules. Without it, a small generated data set that takes minutes on two CPU cores.
+            config.yaml of a run), or your own graphs: a folder of tables or .graphml files, or a
+            .csv, .csv.gz or .parquet of molecules, an .npz, a .zip of a TUDataset or a .graphml.
+            Without it, a small generated data set that takes minutes on two CPU cores.
         seeds: Train once for each seed, such as 0,1,2, and print mean and standard deviation.
+        folds: Cross-validate on your own graphs with so many folds: train once for each fold, which
+            is the test set, print mean and standard deviation, and write all predictions to
+            out_of_fold.csv.
         metric: Metric that selects the best epoch, such as macro_f1 or rmse; short for
             --train.metric. All metrics that fit the targets are reported.
         size: Size of the model that is chosen for your own graphs: auto, tiny, small, base, or 500k
@@ -80,6 +86,9 @@ def train(
         overrides = {**overrides, "train.metric": metric}
     if resume is not None and print_config:
         raise UserError(f"--print_config must not be given to --resume: see {resume}/config.yaml")
+    if folds is not None and (seeds is not None or resume is not None):
+        other = "--seeds" if seeds is not None else "--resume"
+        raise UserError(f"--folds must be given without {other}, got both: {folds}")
     if resume is not None:
         _resume(Path(resume), name, seeds, run_dir, data_dir, options, overrides)
         return
@@ -90,7 +99,10 @@ def train(
     chosen, store = choose(name, overrides), None
     experiment, data = chosen.experiment, chosen.experiment.data
     is_preset = name is not None and not is_custom(name)
+    folds = chosen.folds if folds is None and seeds is None else folds or 0
     if data is not None and not is_preset:
+        # by the graphs that the first fold trains on
+        data = replace(data, folds=folds) if folds else data
         experiment, store = _by_the_data(data, size, overrides, data_dir)
     elif size != "auto":
         raise UserError(f"--size must be given to custom graphs, got it for {name or DEFAULT}")
@@ -100,7 +112,7 @@ def train(
     # the file of a run says how it was run, and whoever types something else means it
     run = RunOptions.of(chosen.options.content() | dict(options), "options")
     numbers = [] if seeds is None and "seed" in options else _seeds(seeds) or [*chosen.seeds]
-    _train(experiment, run, numbers, run_dir, data_dir, is_resumed=False, store=store)
+    _train(experiment, run, numbers, folds, run_dir, data_dir, is_resumed=False, store=store)
 
 
 def _by_the_data(
@@ -150,7 +162,9 @@ def _resume(
     numbers = _seeds(seeds) or [*began.seeds]
     if numbers and "seed" in options:
         raise UserError(f"seeds must be added by --seeds to a series, got --seed {options['seed']}")
-    _train(began.experiment, changed, numbers, str(run), data_dir, is_resumed=True)
+    if began.folds and numbers:
+        raise UserError(f"--seeds must be left out for '{run}', which holds folds, got {seeds}")
+    _train(began.experiment, changed, numbers, began.folds, str(run), data_dir, is_resumed=True)
 
 
 def _seeds(text: str | None) -> list[int]:
@@ -161,19 +175,25 @@ def _train(
     experiment: Experiment,
     options: RunOptions,
     seeds: list[int],
+    folds: int,
     run_dir: str | None,
     data_dir: str | None,
     is_resumed: bool,
     store: GraphStore | None = None,
 ) -> None:
-    from graphmamba.training.fit import fit, fit_seeds
+    from graphmamba.training.fit import fit, fit_folds, fit_seeds
     from graphmamba.training.graphs import open_data
 
-    if data_dir is not None and store is None:
+    if data_dir is not None and store is None and not folds:
         experiment, store = open_data(experiment, Path(data_dir))
     where = run_dir, None, is_resumed
     result: RunResult | SeedsResult
-    if seeds:
+    if folds:
+        place = Path(data_dir) if data_dir else None
+        result = fit_folds(
+            experiment, None, options, *where, folds=folds, progress=True, data_dir=place
+        )
+    elif seeds:
         result = fit_seeds(experiment, store, options, *where, seeds=seeds, progress=True)
     else:
         result = fit(experiment, store, options, *where, progress=True)
@@ -203,7 +223,7 @@ def _conclude(
     experiment: Experiment, result: RunResult | SeedsResult, data_dir: Path | None
 ) -> None:
     """Print the table, where the files are and what to type next."""
-    from graphmamba.commands.printing import results_table
+    from graphmamba.commands.printing import name_of, results_table
 
     runs, best = (
         ((result,), result) if isinstance(result, RunResult) else (result.runs, result.best)
@@ -221,13 +241,15 @@ def _conclude(
     say(f"best weights  {files.best}")
     if files.curves.exists():
         say(f"curves        {files.curves}")
+    if isinstance(result, FoldsResult) and result.predictions.exists():
+        say(f"out of fold   {result.predictions}")
     optim, train = experiment.optim, experiment.train
     if optim.schedule == "cosine" and train.epochs <= optim.warmup:
         # what makes of a short trial one that hardly learns
         say(f"note          optim.warmup is {optim.warmup} epochs: {train.epochs} do not end it")
     for run in runs:
         if run.stop_reason != "finished":
-            whose = "" if run is result else f"seed {run.seed} "
+            whose = "" if run is result else f"{name_of(run)} "
             told = f"{run.epochs} of {train.epochs} epochs ({run.stop_reason})"
             say(f"stopped       {whose}after {told}")
     if not all(run.is_done for run in runs):

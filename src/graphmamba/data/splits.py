@@ -1,6 +1,6 @@
 """Which graphs are for training, validation and test: as given, or drawn by a seed."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 from jaxtyping import Int
@@ -11,6 +11,8 @@ from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits
 
 SPLITS = {"train": 0, "validation": 1, "test": 2}
+SPLIT_WORDS = SPLITS | {"training": 0, "val": 1, "valid": 1, "dev": 1, "testing": 2}
+"""What people call them in a column."""
 Split = Int[Tensor, " graphs"] | Mapping[str, Collection[int]]
 """Split of each graph by number, or the graphs of each split by name."""
 SplitRatios = tuple[float, float, float]
@@ -39,12 +41,20 @@ def split_numbers(split: Split | None, graphs: int) -> Int[Tensor, " graphs"] | 
 def random_split(graphs: int, fractions: SplitRatios, seed: int = 0) -> Int[Tensor, " graphs"]:
     """Assign graphs to training (0), validation (1) and test (2) at random.
 
-    A split that is to have a share gets at least one graph, training first, as far as graphs go.
-
     Args:
         graphs: How many there are.
         fractions: Share of each split.
         seed: What the draw follows.
+    """
+    split = torch.repeat_interleave(torch.arange(len(fractions)), split_sizes(graphs, fractions))
+    order = draw_bits(torch.tensor(seed), torch.arange(graphs)).argsort(stable=True)
+    return torch.empty_like(split).index_copy_(0, order, split)
+
+
+def split_sizes(graphs: int, fractions: SplitRatios) -> Int[Tensor, " splits"]:
+    """How many graphs each split gets, by the largest remainder.
+
+    A split that is to have a share gets at least one graph, training first, as far as graphs go.
     """
     wanted = torch.tensor(fractions, dtype=torch.float64) * graphs
     sizes = wanted.floor().long()
@@ -54,6 +64,20 @@ def random_split(graphs: int, fractions: SplitRatios, seed: int = 0) -> Int[Tens
         if share > 0 and sizes[number] == 0 and int(sizes.max()) > 1:
             sizes[sizes.argmax()] -= 1
             sizes[number] += 1
-    split = torch.repeat_interleave(torch.arange(len(fractions)), sizes)
-    order = draw_bits(torch.tensor(seed), torch.arange(graphs)).argsort(stable=True)
-    return torch.empty_like(split).index_copy_(0, order, split)
+    return sizes
+
+
+def split_of_words(cells: Sequence[str], where: Callable[[int], str]) -> Int[Tensor, " graphs"]:
+    """Number the split of each row by its word.
+
+    Args:
+        cells: A word for each row.
+        where: What a message calls a row.
+    """
+    found = [SPLIT_WORDS.get(cell.strip().lower(), -1) for cell in cells]
+    if -1 in found:
+        row = found.index(-1)
+        raise UserError(
+            f"{where(row)}: split must be one of {', '.join(SPLITS)}, got {cells[row]!r}"
+        )
+    return torch.tensor(found, dtype=torch.int64)

@@ -401,6 +401,8 @@ OPTIONS = "options"
 """Key of `config.yaml` under which it says how the experiment was run."""
 SEEDS = "seeds"
 """Key of `config.yaml` under which a series of runs has its seeds."""
+FOLDS = "folds"
+"""Key of `config.yaml` under which a series of runs has the number of its folds."""
 
 
 class RunConfig(NamedTuple):
@@ -410,6 +412,8 @@ class RunConfig(NamedTuple):
     options: RunOptions
     seeds: tuple[int, ...]
     """Seeds of a series of runs; empty for a single run."""
+    folds: int = 0
+    """Folds of a cross-validation; 0 for none."""
 
 
 def parse_run_config(content: Mapping[str, object], where: str) -> RunConfig:
@@ -425,8 +429,10 @@ def parse_run_config(content: Mapping[str, object], where: str) -> RunConfig:
         raise UserError(f"{where}: {OPTIONS} must hold keys and values, got {given!r}")
     options = RunOptions.of(given, f"{where}: {OPTIONS}")
     seeds = convert(entries.pop(SEEDS, []), tuple[int, ...], f"{where}: {SEEDS}")
+    folds = convert(entries.pop(FOLDS, 0), int, f"{where}: {FOLDS}")
     assert isinstance(seeds, tuple)
-    return RunConfig(Experiment.of(entries, where), options, seeds)
+    assert isinstance(folds, int)
+    return RunConfig(Experiment.of(entries, where), options, seeds, folds)
 
 
 PRESETS = Path(__file__).parents[1] / "presets"

@@ -12,8 +12,9 @@ import torch
 from torch.optim import Optimizer
 
 from graphmamba.checks import check_is
+from graphmamba.data.custom.networkx import Graphs, networkx_graphs
 from graphmamba.data.custom.options import DataOptions
-from graphmamba.data.from_pyg import Graphs
+from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.splits import SPLITS
@@ -48,10 +49,12 @@ from graphmamba.training.experiment import (
     RunOptions,
     load_experiment,
 )
-from graphmamba.training.graphs import identity_of, in_parts, open_data, take_graphs
+from graphmamba.training.graphs import identity_of, in_parts, names_in, open_data, take_graphs
 from graphmamba.training.loop import Loop, forget_peak, peak_memory
+from graphmamba.training.predict import Predictions, write_predictions
+from graphmamba.training.predictor import load
 from graphmamba.training.reporter import Reporter, StartRecord
-from graphmamba.training.results import RunResult, SeedsResult, StopReason
+from graphmamba.training.results import FoldsResult, RunResult, SeedsResult, StopReason
 from graphmamba.training.run_dir import (
     RunDir,
     can_draw,
@@ -211,6 +214,149 @@ def fit_seeds(
                 if not run.is_done:
                     break
     return result
+
+
+def fit_folds(
+    experiment: Experiment | str | Path | None = None,
+    graphs: Graphs | None = None,
+    options: RunOptions | None = None,
+    run_dir: Path | str | None = None,
+    reporter: Reporter | None = None,
+    resume: bool = False,
+    *,
+    folds: int = 10,
+    data: DataOptions | None = None,
+    size: Size = "auto",
+    progress: bool = False,
+    data_dir: Path | None = None,
+) -> FoldsResult:
+    """Cross-validate: train once for each fold of your graphs, which is then the test set.
+
+    The other folds are shared out between training and validation. Folds have equal shares of the
+    classes, where there are classes. When all are trained, each graph is predicted by the model
+    that has not seen it.
+
+    Args:
+        experiment: As in `fit`.
+        graphs: As in `fit`; None for those in the files that the experiment names.
+        options: As in `fit`; their `max_time` is that of all runs together.
+        run_dir: Where sub-folders `fold-N`, the table of all folds and `out_of_fold.csv` go.
+        reporter: Who follows all runs.
+        resume: Whether to go on with what is in `run_dir`: runs that are done stay as they are.
+        folds: How many there are.
+        data: As in `fit`; its `split` and `split_seed` say how folds are drawn.
+        size: As in `fit`; the model is chosen by the graphs that the first fold trains on.
+        progress: As in `fit`.
+        data_dir: Where what is read from files is kept; None for the default place.
+
+    Example:
+        >>> result = fit_folds(graphs=graphs, folds=10)  # doctest: +SKIP
+        >>> result.mean("test", result.best.metric)  # doctest: +SKIP
+    """
+    options = options or RunOptions()
+    check_is("options", options, RunOptions)
+    check_run_dir(run_dir, resume)
+    with following(reporter, progress, options.loggers) as listener:
+        begin = time.monotonic()
+        opened = _folds_of(experiment, graphs, data, folds, size, data_dir)
+        first, _ = opened(0)
+        check_run(first, options)
+        fabric = start_fabric(options)
+        group = process_group_of(fabric)
+        whole = RunDir(new_run_dir(first, group) if run_dir is None else Path(run_dir))
+        with whole.kept(group, resume, is_series=True, folds=folds):
+            places = [RunDir(whole.path / f"fold-{number}") for number in range(folds)]
+            found = [place.done() if resume else None for place in places]
+            for number, place in enumerate(places):
+                if found[number] is None:
+                    left = max(options.max_time - (time.monotonic() - begin), 0.0)
+                    found[number] = run_fit(
+                        fabric,
+                        *opened(number),
+                        replace(options, max_time=left),
+                        place,
+                        listener,
+                        resume and place.config.exists(),
+                        partial(write_config, whole.config, first, options, folds=folds),
+                    )
+                runs = tuple(each for each in found if each is not None)
+                result = FoldsResult(whole.path, runs)
+                if group.is_first:
+                    whole.write_results(result)
+                if not runs[-1].is_done:
+                    break
+            if group.is_first and len(runs) == folds and all(run.is_done for run in runs):
+                _write_out_of_fold(result, opened, group.device)
+    return result
+
+
+def _folds_of(
+    experiment: Experiment | str | Path | None,
+    graphs: Graphs | None,
+    data: DataOptions | None,
+    folds: int,
+    size: Size,
+    data_dir: Path | None,
+) -> Callable[[int], tuple[Experiment, GraphStore]]:
+    """Return what opens the graphs with one of the folds as their test set."""
+    if isinstance(graphs, GraphStore):
+        raise UserError("graphs must be those of PyG or networkx for folds, got a GraphStore")
+    if isinstance(experiment, str | Path):
+        experiment = load_experiment(experiment)
+    if experiment is not None:
+        check_is("experiment", experiment, Experiment, "or the name of a preset")
+        if size != "auto":
+            raise UserError(f"size must be left out beside an experiment, got {size!r}")
+    if folds < 2:  # noqa: PLR2004
+        raise UserError(f"folds must be 2 at least, got {folds}")
+    if graphs is not None:
+        listed = networkx_graphs(graphs) or list_of(graphs)
+        own = data or DataOptions()
+        if experiment is None:
+            experiment, _ = take_graphs(listed, None, replace(own, folds=folds), size)
+
+        def take(fold: int) -> tuple[Experiment, GraphStore]:
+            return take_graphs(listed, experiment, replace(own, folds=folds, fold=fold))
+
+        return take
+    if experiment is None:
+        raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
+    if experiment.data is None:
+        raise UserError(
+            f"folds must be left out for {experiment.dataset}, whose split is published: they are "
+            "for custom graphs"
+        )
+    files = experiment.data
+
+    def open_fold(fold: int) -> tuple[Experiment, GraphStore]:
+        named = replace(files, folds=folds, fold=fold)
+        return open_data(replace(experiment, data=named), data_dir)
+
+    return open_fold
+
+
+def _write_out_of_fold(
+    result: FoldsResult,
+    opened: Callable[[int], tuple[Experiment, GraphStore]],
+    device: torch.device,
+) -> None:
+    """Predict each graph by the model that did not see it; a fold without weights leaves none."""
+    if not all(RunDir(run.run_dir).best.exists() for run in result.runs):
+        return
+    parts: list[Predictions] = []
+    for number, run in enumerate(result.runs):
+        experiment, store = opened(number)
+        if not number:
+            named, folds = names_in(experiment), torch.zeros(len(store), dtype=torch.int64)
+        test = store.split_ids("test")
+        folds[test] = number
+        parts += load(run.run_dir).to(device).stream(store, test)
+    names: dict[str, Any] = {}
+    if named is not None:
+        names = {"graph_name": named.graph_name, "node_name": named.node_name}
+        names["skipped"] = [each.row for each in named.skipped]
+    whole = Predictions.cat(parts).by_graph()
+    write_predictions(result.predictions, [whole], folds=folds, **names)
 
 
 def run_fit(

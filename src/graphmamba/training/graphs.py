@@ -11,12 +11,10 @@ from torch import Tensor
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import label_statistics
-from graphmamba.data.custom.links import is_unsplit, split_links
-from graphmamba.data.custom.open import open_custom, with_split
-from graphmamba.data.custom.options import DataOptions, DataSource, check_read
-from graphmamba.data.custom.pyg import from_graphs
+from graphmamba.data.custom.networkx import Graphs
+from graphmamba.data.custom.open import Unlabelled, open_custom, read_graphs, read_unlabelled
+from graphmamba.data.custom.options import DataOptions, DataSource
 from graphmamba.data.datasets.sources import open_with_columns
-from graphmamba.data.from_pyg import Graphs
 from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
@@ -97,8 +95,9 @@ def take_graphs(
 
     Args:
         graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, labels `y`, and perhaps their
-            part as a word in `split`, or masks of their nodes; in a list, a `DataLoader` or a
-            `Batch`, or one graph by itself.
+            part as a word in `split`, or masks of their nodes; in a list, a data set of PyG, a
+            `DataLoader` or a `Batch`, or one graph by itself. Or graphs of networkx, whose
+            attributes are features.
         experiment: Model and training; None chooses them by the graphs.
         options: What labels are, and how graphs or nodes that name no part are split; None reads it
             off the graphs.
@@ -108,20 +107,21 @@ def take_graphs(
     if experiment is not None:
         check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     check_is("options", options, DataOptions)
-    check_read(options, "graphs", "graphs")
-    found = from_graphs(graphs, options.rule, options.level, options.split_index)
+    found = read_graphs(graphs, options)
     data = DataSource.of(options).described(found.features, found.task, found.class_names)
-    columns = found.columns
-    if is_unsplit(columns, found.task):
-        # before anything is computed of edges, which would tell of those that are held out
-        columns = split_links(columns, options.split_ratios, options.split_seed)
-    store = with_split(GraphStore(columns), found.task, options)
+    data, store = replace(data, columns=found.feature_names), GraphStore(found.columns)
     if experiment is None:
         experiment = default_experiment(data, store, size)
     experiment = with_statistics(replace(experiment, data=data, split_sizes=None), store)
     experiment.check_loss()
     asked = columns_read(experiment.model, experiment.encoder)
-    return experiment, GraphStore(add_precomputed(store.columns(), asked))
+    return experiment, GraphStore(add_precomputed(found.columns, asked))
+
+
+def names_in(experiment: Experiment) -> Unlabelled | None:
+    """What the owner of custom graphs in files calls them; None where they are numbered."""
+    own = experiment.data
+    return read_unlabelled(own.path, own.options.undrawn) if own is not None and own.path else None
 
 
 def with_statistics(experiment: Experiment, store: GraphStore) -> Experiment:

@@ -72,6 +72,15 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.graph)
 
+    def by_graph(self) -> "Predictions":
+        """Return the rows in the order of the graphs."""
+        order = self.graph.argsort(stable=True)
+        columns = {
+            name: None if getattr(self, name) is None else getattr(self, name)[order]
+            for name in ("graph", "node", "pair", "outputs", "std")
+        }
+        return replace(self, **columns)  # type: ignore[arg-type]
+
     @classmethod
     def cat(cls, parts: Sequence["Predictions"]) -> "Predictions":
         """Put parts end to end."""
@@ -300,6 +309,8 @@ def write_predictions(
     parts: Iterable[Predictions],
     graph_name: Callable[[int], str] = str,
     node_name: Namer = lambda _graph, node: str(node),
+    skipped: Sequence[int] = (),
+    folds: Int[Tensor, " graphs"] | None = None,
 ) -> int:
     """Write one line for each row; returns how many there are.
 
@@ -308,8 +319,11 @@ def write_predictions(
         parts: Predictions, batch after batch; only one is held at a time.
         graph_name: What a graph is called, by its number.
         node_name: What a node is called.
+        skipped: Rows of a table of graphs that are no graphs, which get a line without values: the
+            lines are then those of the table.
+        folds: Fold of each graph, for a column of its own.
     """
-    rows = 0
+    rows, left = 0, list(skipped)[::-1]
 
     def write(partial: Path) -> None:
         nonlocal rows
@@ -317,13 +331,21 @@ def write_predictions(
             writer = csv.writer(file)
             for number, part in enumerate(parts):
                 # the first part may have no rows: graphs without pairs
+                header = header_of(part)
                 if not number:
-                    writer.writerow([as_text(name) for name in header_of(part)])
-                writer.writerows(_lines(part, graph_name, node_name))
+                    own = [] if folds is None else ["fold"]
+                    writer.writerow([as_text(name) for name in [*header, *own]])
+                for graph, line in zip(
+                    part.graph.tolist(), _lines(part, graph_name, node_name), strict=True
+                ):
+                    while left and left[-1] <= graph + len(skipped) - len(left):
+                        writer.writerow([left.pop(), *[""] * (len(header) - 1)])
+                    writer.writerow(line if folds is None else [*line, int(folds[graph])])
                 rows += len(part)
+            writer.writerows([row, *[""] * (len(header) - 1)] for row in left[::-1])
 
     atomic_write(path, write)
-    return rows
+    return rows + len(skipped)
 
 
 def as_text(name: str) -> str:

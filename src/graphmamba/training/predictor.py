@@ -11,9 +11,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_is
+from graphmamba.data.custom.networkx import Graphs, convert, networkx_graphs
 from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.datasets.sources import SOURCES
-from graphmamba.data.from_pyg import Graphs
 from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
@@ -121,6 +121,10 @@ class Predictor:
         )
 
     def _store_of(self, graphs: Graphs) -> GraphStore:
+        own = self.experiment.data
+        if networkx_graphs(graphs) is not None:
+            left_out = own.targets if own and own.targets else ("y",)
+            graphs = convert(graphs, left_out, own.columns if own else ()).graphs
         graphs = list_of(graphs)
         found = {name for graph in graphs for name in graph.keys()}  # noqa: SIM118
         features = self.model.features
@@ -153,7 +157,7 @@ def load(path: Path | str) -> Predictor:
     """Load a trained model; no code in the file is run.
 
     Args:
-        path: Directory of a run or of a series of seeds, or a file of weights.
+        path: Directory of a run, of a series of seeds or folds, or a file of weights.
     """
     check_is("path", path, str | Path)
     path = weights_in(Path(path))
@@ -179,7 +183,8 @@ def weights_in(path: Path) -> Path:
     best = RunDir(path).best
     if best.is_file():
         return best
-    series = {file: load_weights(file) for file in path.glob(f"seed-*/{best.name}")}
+    files = [*path.glob(f"seed-*/{best.name}"), *path.glob(f"fold-*/{best.name}")]
+    series = {file: load_weights(file) for file in files}
     if not series:
         raise UserError(f"'{path}' must hold {best.name}, which a run writes after its first epoch")
     return min(series, key=lambda file: series[file].rank)

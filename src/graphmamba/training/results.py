@@ -170,6 +170,22 @@ class SeedsResult:
         return values or [math.nan]
 
 
+@dataclass(frozen=True)
+class FoldsResult(SeedsResult):
+    """Runs of which each has another part of the graphs for its test set."""
+
+    @property
+    def predictions(self) -> Path:
+        """A CSV with a prediction of each graph by the model that did not see it."""
+        return self.run_dir / "out_of_fold.csv"
+
+    def content(self) -> dict[str, object]:
+        """Mean and deviation of each score, then all runs, as JSON can write them."""
+        content = super().content()
+        del content["seeds"], content["counted"]
+        return {"folds": len(self.runs)} | content
+
+
 def mean_of(values: Sequence[float]) -> float:
     """Mean, rounded once."""
     return math.fsum(values) / len(values)

@@ -23,6 +23,7 @@ from graphmamba.figures import new_figure, write_figure
 from graphmamba.parse import read_yaml
 from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.experiment import (
+    FOLDS,
     OPTIONS,
     SEEDS,
     Experiment,
@@ -90,7 +91,7 @@ class RunDir:
 
     @contextmanager
     def kept(
-        self, team: ProcessGroup, resume: bool, is_series: bool = False
+        self, team: ProcessGroup, resume: bool, is_series: bool = False, folds: int = 0
     ) -> Iterator[Callable[[], None]]:
         """Keep the folder for one run, or series of runs; others are rejected until it is left.
 
@@ -99,13 +100,14 @@ class RunDir:
         Args:
             team: All processes of the run; each has to enter, and the first one has the lock.
             resume: Whether to go on with what the folder holds; or else it must hold no run.
-            is_series: Whether it is the folder of several seeds.
+            is_series: Whether it is the folder of several seeds or folds.
+            folds: How many folds these are; 0 for seeds.
         """
         with RunDirLock(self.path) as lock:
 
             def take() -> None:
                 if resume:
-                    self._check_run(is_series)
+                    self._check_run(is_series, folds)
                 else:
                     self.begin()
                 lock.take()
@@ -126,11 +128,19 @@ class RunDir:
         except OSError as error:
             raise UserError(f"run_dir must be writable, got '{self.path}': {error}") from error
 
-    def _check_run(self, is_series: bool) -> None:
+    def _check_run(self, is_series: bool, folds: int) -> None:
         """Reject a folder that holds no run, or series of runs, to resume."""
         if not (self.config.exists() or self.state.exists()):
             raise UserError(f"run_dir must hold a run to resume, and '{self.config}' is missing")
-        has_seeds = self.config.exists() and bool(read_config(self.path).seeds)
+        began = read_config(self.path) if self.config.exists() else None
+        if began is not None and began.folds != folds:
+            held, asked = (
+                f"{count} folds" if count else "no folds" for count in (began.folds, folds)
+            )
+            raise UserError(
+                f"run_dir must hold what is resumed, and '{self.path}' holds {held}, not {asked}"
+            )
+        has_seeds = began is not None and bool(began.seeds or began.folds)
         if is_series and not has_seeds:
             raise UserError(
                 f"seeds must be added to a series of them, and '{self.path}' holds a single run: "
@@ -164,7 +174,11 @@ class RunDir:
 
 
 def write_config(
-    path: Path, experiment: Experiment, options: RunOptions, seeds: Sequence[int] = ()
+    path: Path,
+    experiment: Experiment,
+    options: RunOptions,
+    seeds: Sequence[int] = (),
+    folds: int = 0,
 ) -> None:
     """Write all that a run follows from, so that `load_experiment` reads it again."""
     import yaml
@@ -172,6 +186,8 @@ def write_config(
     content = experiment.content() | {OPTIONS: options.content()}
     if seeds:
         content[SEEDS] = list(seeds)
+    if folds:
+        content[FOLDS] = folds
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_text(path, f"# {experiment.dataset_info.title}, all defaults included\n{text}")
 

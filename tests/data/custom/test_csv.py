@@ -28,9 +28,9 @@ def write(folder: Path, **files: str | None) -> Path:
     return folder
 
 
-def refusal(folder: Path, label: str | list[str] = "mood", **stated: object) -> str:
+def refusal(folder: Path, target: str | list[str] = "mood", **stated: object) -> str:
     with pytest.raises(UserError) as refused:
-        read_folder(folder, label, **stated)  # type: ignore[arg-type]
+        read_folder(folder, target, **stated)  # type: ignore[arg-type]
     return str(refused.value)
 
 
@@ -73,7 +73,7 @@ def test_labels_of_pairs(tmp_path: Path) -> None:
 
 def test_undirected_edges_go_both_ways_and_loops_once(tmp_path: Path) -> None:
     edges = "graph,source,target,w\np,1,z,5\np,1,1,6\nq,1,2,7\nq,1,2,7\n"
-    own = read_folder(write(tmp_path, edges=edges), "kind", is_undirected=True)
+    own = read_folder(write(tmp_path, edges=edges), "kind", undirected=True)
     columns = own.columns
     assert columns.edge_ptr.tolist() == [0, 3, 7]
     assert columns.edge_index[:, :3].tolist() == [[0, 0, 1], [1, 0, 0]]
@@ -133,14 +133,13 @@ PLAIN = "graph,node\np,1\np,z\nq,1\nq,2\n"
         ({"edges": "graph,source\np,1\n"}, r"edges\.csv, line 1: column 'target' must be there"),
         ({"graphs": "mood\ngood\nbad\n"}, r"graphs\.csv, line 1: column 'graph' must be there"),
         ({"edges": None}, r"edges\.csv must be there"),
-        ({"nodes": None}, r"nodes\.csv must be there"),
         ({"nodes": PLAIN + "r,1\n"}, r"nodes\.csv, line 6: graph must be .* got 'r'"),
         ({"nodes": PLAIN + "p,z\n"}, r"nodes\.csv, line 6: node must be listed once, got 'z'"),
         ({"nodes": "graph,node\np,1\n"}, r"graphs\.csv, line 3: graph must have a node.*'q'"),
         ({"nodes": "graph,node\n"}, r"nodes\.csv must list a node"),
         ({"nodes": PLAIN + "p,\n"}, r"nodes\.csv, line 6: node must not be empty"),
         ({"graphs": GRAPHS + "p,good,test\n"}, r"graphs\.csv, line 4: graph must be listed once"),
-        ({"graphs": GRAPHS.replace("test", "dev")}, r"graphs\.csv, line 3: split .* got 'dev'"),
+        ({"graphs": GRAPHS.replace("test", "late")}, r"graphs\.csv, line 3: split .* got 'late'"),
         ({"edges": "graph,source,target\np,1,2\n"}, r"edges\.csv, line 2: target .* got '2'"),
         ({"edges": "graph,source,target\np,?,1\n"}, r"edges\.csv, line 2: source .* got '\?'"),
         ({"edges": "graph,source,target\ns,1,1\n"}, r"edges\.csv, line 2: graph .* got 's'"),
@@ -175,11 +174,11 @@ def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
             "target (--target, or --data.target where a model is trained) must be a column",
         ),
         ("mode", {}, "of graphs.csv, nodes.csv, pairs.csv, got 'mode'; graphs.csv has mood; pairs"),
-        ("graph", {}, "label must be none of"),
+        ("graph", {}, "target must be none of"),
         ([], {}, "(--target, or --data.target where a model is trained) must name one column"),
         ([], {}, "got none; graphs.csv has mood; pairs.csv has near"),
         (["mood", "mood"], {}, "several different ones, got mood, mood; graphs.csv has mood"),
-        (["mood", "split"], {}, "label must be none of"),
+        (["mood", "split"], {}, "target must be none of"),
         (["mood", "near"], {}, "column 'near' must be there"),
         ("mood", {"level": "node"}, "nodes.csv, line 1: column 'mood' must be there"),
         ("near", {"rule": LabelRule("regression")}, "pairs have one label"),
@@ -254,9 +253,12 @@ def _can_be_encoded(text: str) -> bool:
 @pytest.mark.parametrize(
     ("stated", "told"),
     [
-        ({"label": 3}, "label must be Sequence, got 3: the name of a column, or several in a list"),
-        ({"label": "mood", "rule": "classes"}, "rule must be LabelRule, got 'classes'"),
-        ({"label": "mood", "is_undirected": "no"}, "is_undirected must be bool, got 'no'"),
+        (
+            {"target": 3},
+            "target must be Sequence, got 3: the name of a column, or several in a list",
+        ),
+        ({"target": "mood", "rule": "classes"}, "rule must be LabelRule, got 'classes'"),
+        ({"target": "mood", "undirected": "no"}, "undirected must be bool, got 'no'"),
     ],
 )
 def test_slips_in_python_are_told(stated: dict[str, object], told: str, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_what_is_stated_counts(tmp_path: Path) -> None:
     ("arrays", "told"),
     [
         ({"edge_ptr": None}, "array 'edge_ptr' must be there"),
-        ({"moods": [1]}, "got 'moods'"),
+        ({"masses": [1]}, "got 'masses'"),
         ({"labels": [1]}, "labels must not stand beside y"),
         ({"node_ptr": [0, 4]}, "edge_ptr must be whole numbers [2]"),
         ({"node_ptr": [0.0, 3, 4]}, "node_ptr must be whole numbers"),

@@ -10,9 +10,11 @@ from torch_geometric.data import Data
 
 from graphmamba.data.custom import DataOptions, from_graphs, open_custom, read_folder, read_npz
 from graphmamba.data.custom.masks import draw_node_split, read_masks
+from graphmamba.data.custom.open import read_graphs
 from graphmamba.errors import UserError
 from tests.helpers.own_files import write_rows
 
+FOLDS = DataOptions(folds=3)
 SPLIT = [0, 0, 1, 2, 2, 3]
 EDGES = np.array([[0, 1], [1, 2], [3, 3], [4, 2]])
 
@@ -38,9 +40,12 @@ def test_published_names_and_ours_make_the_same_graph(tmp_path: Path) -> None:
     assert theirs.source.endswith("split 1 of 2 (data.split_index)")
     upright = {name: torch.from_numpy(mask).T for name, mask in other.items()}
     graph = Data(x=torch.tensor(x), y=torch.tensor(y), edge_index=torch.tensor(both), **upright)
-    taken = from_graphs(graph, split_index=1)
-    assert taken.task.level == "node"
-    assert taken.columns.nodes["node_split"].tolist() == SPLIT
+    for taken in (
+        from_graphs(graph, split_index=1),
+        read_graphs(graph, DataOptions(split_index=1)),
+    ):
+        assert taken.task.level == "node"
+        assert taken.columns.nodes["node_split"].tolist() == SPLIT
 
 
 @pytest.mark.parametrize(
@@ -129,3 +134,14 @@ def test_masks_of_graphs_and_an_index_without_masks_are_told(tmp_path: Path) -> 
     np.savez(path, y=np.arange(60) % 2, edge_index=np.zeros((2, 0), int))
     with pytest.raises(UserError, match="split_index is read of graphs with train_mask"):
         open_custom(path, DataOptions(split_index=1), tmp_path / "kept")
+    with pytest.raises(UserError, match="split must be left out where the nodes of a graph are"):
+        open_custom(path, DataOptions(split="random"), tmp_path / "kept")
+    with pytest.raises(UserError, match=r"folds must be left out where .* got 3 for a graph"):
+        read_graphs(Data(x=graph.x, y=torch.arange(6) % 2, edge_index=graph.edge_index), FOLDS)
+
+
+def test_links_of_a_list_of_edges_are_split(tmp_path: Path) -> None:
+    write_rows(tmp_path / "edges.csv", ["source", "target"], [[n, n + 1] for n in range(30)])
+    store = open_custom(tmp_path, DataOptions(level="link"), tmp_path / "kept").store
+    assert store.is_transductive
+    assert int(store.tables["nodes"].ptr[-1]) == 31

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from graphmamba.data.custom import DataOptions, open_custom
-from graphmamba.data.custom.options import OWN, Format, check_read, format_of, only_read
+from graphmamba.data.custom.options import OWN, READ_FOR, Format, check_read, format_of, only_read
 from graphmamba.errors import UserError
 from tests.data.custom.test_open import write_npz
 
@@ -26,13 +26,14 @@ ALL = DataOptions(
         ({"undirected": True}, ".npz", "undirected is read for a folder of CSV files alone"),
         ({"undirected": True}, ".csv", "undirected is read for .* alone, got True for x"),
         ({"undirected": True}, "graphs", "undirected is read for a folder of CSV files"),
-        ({"smiles": "formula"}, "folder", "smiles is read for a CSV of molecules alone"),
+        ({"smiles": "formula"}, ".npz", "smiles is read for .* a CSV of molecules or .* alone"),
         (
             {"target": ("a", "b")},
             ".npz",
             "target is read for a folder .* or a CSV .* got a, b for x",
         ),
         ({"target": "a"}, "graphs", "target is read for .* alone, got 'a' for x"),
+        ({"split_index": 1}, "folder", "split_index is read for an .npz .* alone, got 1 for x"),
         ({"classes": 3}, "benchmark", "classes is read for custom graphs alone, got 3 for x"),
         ({"split_seed": 3}, "benchmark", "split_seed is read for custom graphs alone, got 3 for x"),
     ],
@@ -48,7 +49,7 @@ def test_what_is_left_after_leaving_out_is_read(kind: Format) -> None:
     kept = only_read(ALL, kind)
     check_read(kept, kind, "x")
     assert kept.undirected == (kind == "folder")
-    assert kept.smiles == ("formula" if kind == ".csv" else "smiles")
+    assert kept.smiles == ("formula" if kind in READ_FOR["smiles"] else "smiles")
     assert kept.split_seed == (0 if kind == "benchmark" else 3)
 
 

@@ -1,6 +1,8 @@
-"""A folder of CSV files -> columns and a task; anything irregular is rejected with its line."""
+"""A folder of tables -> columns and a task; anything irregular is rejected with its line."""
 
 import csv
+import gzip
+import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -24,7 +26,7 @@ from graphmamba.data.custom.labels import (
     read_labels,
     task_of,
 )
-from graphmamba.data.splits import SPLITS
+from graphmamba.data.splits import SPLIT_WORDS, SPLITS, split_of_words
 from graphmamba.data.tables import LINKS, NO_SPLIT, NODE_SPLIT, GraphColumns, Pairs, boundaries
 from graphmamba.errors import UserError
 
@@ -33,9 +35,12 @@ CHUNK = 512
 KEYS = frozenset({"graph", "node", "source", "target", "split"})
 LEVEL_FILES: dict[Level, str] = {"graph": "graphs.csv", "node": "nodes.csv", "link": "pairs.csv"}
 FILES = ("nodes.csv", "edges.csv", "graphs.csv", "pairs.csv")
+"""What the tables of a folder are called; each may be packed, or parquet."""
 KEYS_OF = {"nodes.csv": {"graph", "node", "split"}, "edges.csv": {"graph", "source", "target"}}
 """Columns that name rows, and are no features."""
 ANSWERS = LabelRule(task="multi-label")
+ANSWER = {"true": 1, "false": 0}
+"""How a column of answers is written by pandas."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +49,19 @@ class CsvTable:
 
     path: Path
     columns: dict[str, list[str]]
-    lines: list[int]
-    """Line of the file on which each row ends."""
+    lines: Sequence[int]
+    """Line of the file on which each row ends, or its row, from 0, in a parquet file."""
+    unit: str = "line"
 
     def where(self, row: int) -> str:
         """Name a row in a message."""
         # a file without rows is wrong as a whole
-        return f"{self.path}, line {self.lines[row]}" if self.lines else str(self.path)
+        return f"{self.path}, {self.unit} {self.lines[row]}" if self.lines else str(self.path)
+
+    def rows(self, kept: Sequence[int]) -> "CsvTable":
+        """Return some of the rows."""
+        columns = {name: [cells[row] for row in kept] for name, cells in self.columns.items()}
+        return replace(self, columns=columns, lines=[self.lines[row] for row in kept])
 
     def cells(self, name: str) -> list[str]:
         """Return a column that must be there."""
@@ -82,7 +93,9 @@ class CsvTable:
         except ValueError:
             is_plain = False
         if not is_plain:
-            values = np.array([parse_number(cell, or_else=np.nan) for cell in cells])
+            values = np.array(
+                [float(ANSWER.get(cell.lower(), parse_number(cell, np.nan))) for cell in cells]
+            )
         is_wrong = ~(np.abs(values) <= LARGEST)
         if is_wrong.any():
             row = int(is_wrong.argmax())
@@ -92,8 +105,22 @@ class CsvTable:
         return values
 
 
+def table_in(folder: Path, name: str) -> Path:
+    """Find a table of a folder: a .csv, .csv.gz or .parquet."""
+    stem = name.removesuffix(".csv")
+    found = [folder / f"{stem}{end}" for end in (".csv", ".csv.gz", ".parquet")]
+    there = [file for file in found if file.exists()]
+    if len(there) > 1:
+        raise UserError(
+            f"{folder} must hold one table of {stem}, got {', '.join(file.name for file in there)}"
+        )
+    return there[0] if there else folder / name
+
+
 def read_csv(path: Path) -> CsvTable:
-    """Read a file with a header; blank lines are skipped."""
+    """Read a file with a header, a .csv, .csv.gz or .parquet; blank lines are skipped."""
+    if path.suffix == ".parquet":
+        return _read_parquet(path)
     rows: list[list[str]] = []
     lines: list[int] = []
     with closing(_rows(path)) as found:
@@ -114,6 +141,8 @@ def read_csv(path: Path) -> CsvTable:
 
 def read_header(path: Path) -> list[str]:
     """Read the names of a file's columns, and nothing below them."""
+    if path.suffix == ".parquet":
+        return list(_read_parquet(path).columns)
     with closing(_rows(path)) as found:
         return _header(path, found)
 
@@ -130,7 +159,8 @@ def _rows(path: Path) -> Generator[tuple[int, list[str]], None, None]:
     check_regular(path)
     try:
         # a mark of the byte order, which spreadsheets write, is no part of the first name
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             try:
                 for row in reader:
@@ -140,10 +170,38 @@ def _rows(path: Path) -> Generator[tuple[int, list[str]], None, None]:
                 raise UserError(f"{path}, line {reader.line_num}: {error}") from error
     except FileNotFoundError as missing:
         raise UserError(f"{path} must be there, got no such file") from missing
-    except OSError as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} must be a file that can be read: {error}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path} must be text in UTF-8: {error}") from error
+
+
+def _read_parquet(path: Path) -> CsvTable:
+    """Read columns of numbers and words as the same table has them in a CSV."""
+    check_regular(path)
+    if not path.exists():
+        raise UserError(f"{path} must be there, got no such file")
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError as missing:
+        raise UserError(
+            f"{path} needs pyarrow: pip install 'graphmamba[parquet]', or pyarrow"
+        ) from missing
+    try:
+        table = parquet.read_table(path)
+    except (OSError, arrow.ArrowException) as error:
+        raise UserError(f"{path} must be a parquet file that can be read: {error}") from error
+    # what pandas calls its index has no place in a CSV either
+    names = [name for name in table.column_names if not name.startswith("__index_level_")]
+    _header(path, iter([(0, names)]))
+    columns = {}
+    for name in names:
+        cells = table.column(name).to_pylist()
+        if any(isinstance(cell, list | dict | bytes) for cell in cells):
+            raise UserError(f"{path}: column {name!r} must hold numbers or words, got others")
+        columns[name] = ["" if cell is None or cell != cell else str(cell) for cell in cells]  # noqa: PLR0124
+    return CsvTable(path, columns, range(table.num_rows), "row")
 
 
 def _header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
@@ -271,14 +329,14 @@ class Request:
     @classmethod
     def of(
         cls,
-        label: str | Sequence[str],
+        target: str | Sequence[str],
         level: Level | None,
         rule: LabelRule,
         tables: Iterable[CsvTable],
     ) -> "Request":
         """Check what was said; `tables` are those that may hold labels."""
-        names = (label,) if isinstance(label, str) else label
-        check_is("label", names, Sequence, "the name of a column, or several in a list")
+        names = (target,) if isinstance(target, str) else target
+        check_is("target", names, Sequence, "the name of a column, or several in a list")
         names = tuple(names)
         check_choice("level", level, (None, *LEVEL_FILES))
         check_is("rule", rule, LabelRule)
@@ -288,7 +346,7 @@ class Request:
                 f"or several different ones, got {', '.join(names) or 'none'}; {_listed(tables)}"
             )
         if wrong := [name for name in names if name in KEYS]:
-            raise UserError(f"label must be none of {sorted(KEYS)}, got {wrong[0]!r}")
+            raise UserError(f"target must be none of {sorted(KEYS)}, got {wrong[0]!r}")
         return cls(names, level, rule)
 
 
@@ -304,21 +362,21 @@ def _listed(tables: Iterable[CsvTable]) -> str:
 
 def read_folder(
     folder: Path | str,
-    label: str | Sequence[str],
+    target: str | Sequence[str],
     rule: LabelRule | None = None,
     level: Level | None = None,
-    is_undirected: bool = False,
+    undirected: bool = False,
 ) -> CustomData:
     """Read a user's graphs; `docs/own-data.md` describes the files.
 
     Args:
         folder: Where the files are.
-        label: The label column, or several of them.
+        target: The target column, or several of them.
         rule: What labels are, where their values should not decide.
-        level: What is labelled, where the file that has the label column should not decide.
-        is_undirected: Whether each edge is written once and goes both ways.
+        level: What is labelled, where the file that has the target column should not decide.
+        undirected: Whether each edge is written once and goes both ways.
     """
-    check_is("is_undirected", is_undirected, bool)
+    check_is("undirected", undirected, bool)
     tables = read_tables(Path(folder))
     if level == "link" and "pairs.csv" not in tables:
         # the edges of one graph, which are split before it is learned
@@ -329,15 +387,15 @@ def read_folder(
                 f"{folder}: level='link' needs pairs.csv where there are several graphs, got none "
                 f"for {roster.graphs} graphs"
             )
-        names = (label,) if isinstance(label, str) else tuple(label)
-        columns = columns_of_tables(tables, roster, names, is_undirected)
+        names = (target,) if isinstance(target, str) else tuple(target)
+        columns = columns_of_tables(tables, roster, names, undirected)
         return CustomData(columns, numbers_of(columns), LINK_TASK)
-    request = Request.of(label, level, rule or LabelRule(), _that_may_hold_labels(tables))
+    request = Request.of(target, level, rule or LabelRule(), _that_may_hold_labels(tables))
     level = _find_level(tables, request)
     labels = _read_labels(tables[LEVEL_FILES[level]], request, level)
     graphs, nodes = tables.get("graphs.csv"), tables["nodes.csv"]
     roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
-    columns = columns_of_tables(tables, roster, request.label, is_undirected)
+    columns = columns_of_tables(tables, roster, request.label, undirected)
     _place_labels(columns, tables, roster, level, labels)
     names = () if level == "link" else labels.names
     columns = replace(columns, split=read_split(graphs))
@@ -352,16 +410,31 @@ def read_tables(folder: Path) -> dict[str, CsvTable]:
     """Read the files of a folder by their names."""
     if not folder.is_dir():
         raise UserError(f"folder must be a folder, got {str(folder)!r}")
-    needed = ("nodes.csv", "edges.csv")
-    optional = (name for name in ("graphs.csv", "pairs.csv") if (folder / name).exists())
-    tables = {name: read_csv(folder / name) for name in (*needed, *optional)}
+    files = {name: table_in(folder, name) for name in FILES}
+    tables = {
+        name: read_csv(file) for name, file in files.items() if name == "edges.csv" or file.exists()
+    }
     if "graphs.csv" not in tables and not any("graph" in each.columns for each in tables.values()):
         # files of a single graph need not name it
         tables = {
             name: replace(each, columns={"graph": ["0"] * len(each.lines), **each.columns})
             for name, each in tables.items()
         }
+    if "nodes.csv" not in tables:
+        tables["nodes.csv"] = _nodes_of(tables["edges.csv"])
     return tables
+
+
+def _nodes_of(edges: CsvTable) -> CsvTable:
+    """List the ends of edges, in the order of the graphs in an edge list: there are no others."""
+    names, ends = edges.filled("graph"), (edges.filled("source"), edges.filled("target"))
+    keys = dict.fromkeys(
+        key
+        for name, *pair in zip(names, *ends, strict=True)
+        for key in ((name, pair[0]), (name, pair[1]))
+    )
+    columns = {"graph": [name for name, _ in keys], "node": [node for _, node in keys]}
+    return CsvTable(edges.path, columns, range(len(keys)), "node")
 
 
 def _that_may_hold_labels(tables: dict[str, CsvTable]) -> list[CsvTable]:
@@ -404,13 +477,13 @@ def _read_labels(table: CsvTable, request: Request, level: Level) -> Labels:
 
 
 def columns_of_tables(
-    tables: dict[str, CsvTable], roster: Roster, label: tuple[str, ...], is_undirected: bool
+    tables: dict[str, CsvTable], roster: Roster, label: tuple[str, ...], undirected: bool
 ) -> GraphColumns:
     """Lay the graphs of the files end to end, without their labels and splits."""
     nodes, edges = tables["nodes.csv"], tables["edges.csv"]
     graph, index = roster.pairs(edges)
     attributes = edges.numbers(_features("edges.csv", edges.columns, label))
-    if is_undirected:
+    if undirected:
         # the way back of a self-loop is the self-loop
         back = (index[0] != index[1]).nonzero().flatten()
         graph = torch.cat([graph, graph[back]])
@@ -461,7 +534,8 @@ def folder_features(folder: Path, label: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(
         f"{file.removesuffix('.csv')}/{name}"
         for file in KEYS_OF
-        for name in _features(file, read_header(folder / file), label)
+        if file == "edges.csv" or table_in(folder, file).exists()
+        for name in _features(file, read_header(table_in(folder, file)), label)
     )
 
 
@@ -475,7 +549,7 @@ def _node_split(nodes: CsvTable, level: Level, has_split: bool) -> Int[Tensor, "
     if level != "node" or has_split:
         why = f"level={level!r}" if level != "node" else "graphs that graphs.csv splits"
         raise UserError(f"{nodes.path}, line 1: column 'split' must be left out for {why}")
-    words = {**SPLITS, "val": SPLITS["validation"], "valid": SPLITS["validation"], "": NO_SPLIT}
+    words = {**SPLIT_WORDS, "": NO_SPLIT}
     cells = nodes.cells("split")
     found = [words.get(cell.strip().lower(), -1) for cell in cells]
     if -1 in found:
@@ -489,15 +563,8 @@ def _node_split(nodes: CsvTable, level: Level, has_split: bool) -> Int[Tensor, "
     return torch.tensor(found, dtype=torch.int64)
 
 
-def read_split(graphs: CsvTable | None) -> Int[Tensor, " graphs"] | None:
-    """Split of each row by its word in the column `split`; None where there is no such column."""
-    if graphs is None or "split" not in graphs.columns:
+def read_split(table: CsvTable | None, column: str = "split") -> Int[Tensor, " graphs"] | None:
+    """Split of each row by its word in a column; None where there is no such column."""
+    if table is None or column not in table.columns:
         return None
-    cells = graphs.filled("split")
-    found = [SPLITS.get(cell, -1) for cell in cells]
-    if -1 in found:
-        row = found.index(-1)
-        raise UserError(
-            f"{graphs.where(row)}: split must be one of {', '.join(SPLITS)}, got {cells[row]!r}"
-        )
-    return torch.tensor(found, dtype=torch.int64)
+    return split_of_words(table.filled(column), table.where)

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -137,7 +138,7 @@ def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) ->
             raise UserError(f"{where(0)}: {_listed(names)} must hold a label, got none")
         return Labels(kind, torch.from_numpy(values).float(), tuple(columns))
     if len(columns) > 1:
-        raise UserError(f"label must be one column where task='classes', got {list(columns)}")
+        raise UserError(f"target must be one column where task='classes', got {list(columns)}")
     ((name, cells),) = columns.items()
     classes = _class_names(name, cells, rule, where)
     # 1.0 is the class 1, unless both are names
@@ -415,6 +416,16 @@ def _targets(values: Tensor, kind: TaskKind, where: Where) -> Float[Tensor, "row
     return targets
 
 
+class Skipped(NamedTuple):
+    """A row of a file that could not be read as a graph, and was left out."""
+
+    row: int
+    """Counted from 0."""
+    where: str
+    """What a message calls it."""
+    text: str
+
+
 @dataclass(frozen=True)
 class LabelStatistics:
     """What the labels of the training split are like."""
@@ -474,6 +485,10 @@ class CustomData:
     task: Task
     class_names: tuple[str, ...] = ()
     """Classes by their number; or, where labels are not classes, the label columns."""
+    skipped: tuple[Skipped, ...] = ()
+    """Rows of the file that are no graphs."""
+    feature_names: tuple[str, ...] = ()
+    """Columns of nodes and edges, where values decide which there are."""
 
 
 def numbers_of(columns: GraphColumns) -> Features:

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from graphmamba.data.catalog import Task
 from graphmamba.data.splits import SPLITS, SplitRatios, random_split
 from graphmamba.data.tables import LINKS, PAIR_SPLIT, GraphColumns, Pairs
 from graphmamba.errors import UserError
@@ -16,11 +15,6 @@ HELD = 0.3
 """Share of the training edges that is asked for; messages pass along the others."""
 ROUNDS = 20
 """Times that a wrong pair is drawn before a node is taken to be joined with all others."""
-
-
-def is_unsplit(columns: GraphColumns, task: Task) -> bool:
-    """Whether links are to be learned and nobody says which."""
-    return task.level == "link" and LINKS not in columns.pairs
 
 
 def split_links(columns: GraphColumns, ratios: SplitRatios, seed: int) -> GraphColumns:

@@ -40,11 +40,15 @@ MOST_EXPANDED, MOST_RATIO = 1 << 30, 200
 """Bytes that a file may unpack to whatever its size, and times its size beyond that."""
 Arrays = dict[str, Tensor]
 PUBLISHED = {
-    "node_features": "x", "features": "x", "node_feat": "x", "node_labels": "y", "labels": "y",
+    "node_features": "x", "features": "x", "node_feat": "x",
+    **dict.fromkeys(("node_labels", "label", "labels", "graph_label", "graph_labels"), "y"),
     "edge_features": "edge_attr", "edge_feat": "edge_attr", "edges": "edge_index",
     "train_masks": "train_mask", "val_masks": "val_mask", "test_masks": "test_mask",
+    "num_nodes_list": "node_ptr", "num_edges_list": "edge_ptr",
 }  # fmt: skip
 """What others call the arrays."""
+OGB_SIZES = ("num_nodes_list", "num_edges_list")
+"""Numbers of nodes and edges of each graph, as OGB has them, which become boundaries."""
 NAMES = {"x_names": "x", "edge_attr_names": "edge_attr"}
 """Arrays of words, and whose columns they name."""
 BROKEN = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, MemoryError)
@@ -102,7 +106,11 @@ def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
     if unknown := [name for name in arrays if name not in KNOWN]:
         raise UserError(f"{source}: arrays must be among {', '.join(KNOWN)}, got {unknown[0]!r}")
     if missing := [name for name in REQUIRED if name not in arrays]:
-        raise UserError(f"{source}: array {missing[0]!r} must be there, got {list(arrays)}")
+        found = ", ".join(f"{name} {_kind(values)}" for name, values in arrays.items())
+        raise UserError(
+            f"{source}: array {missing[0]!r} must be there beside {', '.join(REQUIRED)} (or "
+            f"num_nodes_list and num_edges_list, as in OGB), got {found or 'none'}"
+        )
     node_ptr = _pointers(arrays, "node_ptr", source)
     if len(node_ptr) == 1:
         raise UserError(f"{source}: node_ptr must hold a graph, got {node_ptr.tolist()}")
@@ -344,28 +352,55 @@ def _load(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
         raise UserError(f"{path} must be there, got no such file")
     try:
         with zipfile.ZipFile(path) as archive:
-            expanded = sum(member.file_size for member in archive.infolist())
-        if expanded > max(MOST_EXPANDED, MOST_RATIO * path.stat().st_size):
-            raise UserError(
-                f"{path} must unpack to {MOST_RATIO} times its size at most, got {expanded:,} "
-                "bytes; write it by np.savez, which does not compress"
-            )
+            check_unpacked(path, archive)
         with np.load(path, allow_pickle=False) as file:
             called = {name: PUBLISHED.get(name, name) for name in file.files}
-            arrays = {known: file[name] for name, known in called.items() if known in names}
-            unknown = [name for name, known in called.items() if known not in (*KNOWN, *NAMES)]
+            arrays = {name: file[name] for name, known in called.items() if known in names}
     except UserError:
         raise
     except (zipfile.BadZipFile, zlib.error, SyntaxError, *BROKEN) as error:
         raise UserError(f"{path} must be a whole .npz file without objects: {error}") from error
-    if twice := [name for name, known in called.items() if known != name and known in called]:
-        raise UserError(f"{path}: {twice[0]} must not stand beside {called[twice[0]]}, got both")
-    if "edges" in called and "edge_index" in arrays:
-        arrays["edge_index"] = _both_ways(path, arrays["edge_index"])
-    if unknown:
-        known = ", ".join((*KNOWN, *NAMES))
-        raise UserError(f"{path}: arrays must be among {known}, got {unknown[0]!r}")
-    return arrays
+    known = (*KNOWN, *NAMES, *PUBLISHED)
+    if unknown := [name for name in called if name not in known]:
+        raise UserError(
+            f"{path}: arrays must be among {', '.join(known)}, got {unknown[0]!r} in "
+            f"{', '.join(called)}"
+        )
+    return _renamed(path, called, arrays)
+
+
+def _renamed(
+    path: Path, called: Mapping[str, str], arrays: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Give arrays with the names of others the names that ours have."""
+    for name, known in called.items():
+        others = [other for other in called if called[other] == known and other != name]
+        if others and name != known:
+            raise UserError(f"{path}: {name} must not stand beside {others[0]}, got both")
+    made = {called[name]: found for name, found in arrays.items()}
+    if "edges" in arrays:
+        made["edge_index"] = _both_ways(path, arrays["edges"])
+    for name in OGB_SIZES:
+        if name not in arrays:
+            continue
+        found = arrays[name]
+        if found.ndim != 1 or found.dtype.kind not in "iu" or (found < 0).any():
+            raise UserError(
+                f"{path}: {name} must hold the size of each graph, got "
+                f"{list(found.shape)} of {found.dtype}"
+            )
+        made[called[name]] = np.concatenate([[0], found.cumsum()]).astype(np.int64)
+    return made
+
+
+def check_unpacked(path: Path, archive: zipfile.ZipFile) -> None:
+    """Reject an archive that was made to fill the memory."""
+    expanded = sum(member.file_size for member in archive.infolist())
+    if expanded > max(MOST_EXPANDED, MOST_RATIO * path.stat().st_size):
+        raise UserError(
+            f"{path} must unpack to {MOST_RATIO} times its size at most, got {expanded:,} "
+            "bytes; write it by np.savez, which does not compress"
+        )
 
 
 def _both_ways(path: Path, edges: np.ndarray) -> np.ndarray:

@@ -1,13 +1,18 @@
 """A user's graphs by their path: read once, kept by content and options, then opened at once."""
 
+import csv
 import json
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from graphmamba.atomic import cannot_read, write_json
+import numpy as np
+
+from graphmamba.atomic import atomic_write, cannot_read, write_json
 from graphmamba.checks import check_is
 from graphmamba.data.cache import DamagedError, file_hash, open_or_build, recipe_hash
 from graphmamba.data.catalog import Features, Task
@@ -22,10 +27,21 @@ from graphmamba.data.custom.csv import (
     read_folder,
     read_split,
     read_tables,
+    table_in,
 )
-from graphmamba.data.custom.labels import CustomData
+from graphmamba.data.custom.labels import CustomData, Skipped
 from graphmamba.data.custom.links import split_links
 from graphmamba.data.custom.masks import MASKS, draw_node_split
+from graphmamba.data.custom.networkx import (
+    Graphs,
+    attribute_of,
+    convert,
+    from_networkx,
+    graphml_files,
+    names_of_nodes,
+    networkx_graphs,
+    read_graphml,
+)
 from graphmamba.data.custom.npz import (
     UNLABELLED,
     assemble_pairs,
@@ -33,19 +49,29 @@ from graphmamba.data.custom.npz import (
     load_arrays,
     read_npz,
 )
-from graphmamba.data.custom.options import DataOptions, check_names, check_read, format_of
-from graphmamba.data.custom.smiles import read_smiles_csv
-from graphmamba.data.datasets.molecules import read_smiles
+from graphmamba.data.custom.options import (
+    KINDS_OF_FILES,
+    DataOptions,
+    Format,
+    check_names,
+    check_read,
+    format_of,
+)
+from graphmamba.data.custom.pyg import from_graphs, list_of
+from graphmamba.data.custom.smiles import read_molecules, read_smiles_csv
+from graphmamba.data.custom.split import Key, choose_split, split_key
+from graphmamba.data.custom.tu import read_tu, read_tu_unlabelled, tu_files
 from graphmamba.data.datasets.sources import default_data_dir
-from graphmamba.data.parallel import track
-from graphmamba.data.splits import random_split
+from graphmamba.data.from_pyg import columns_of
+from graphmamba.data.splits import SPLITS, split_numbers, split_of_words
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.tables import LINKS, NODE_SPLIT, GraphColumns, Pairs
 from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
 
-READING = 5
+OGB_SPLITS = ("train", "valid", "test")
+READING = 7
 """Counts changes in how files are read; what is kept then becomes stale."""
 OWN = "own"
 """Folder in the data directory where users' graphs are kept."""
@@ -67,6 +93,8 @@ class CustomStore:
     """What the graphs depend on: contents of the files and how they are read, not the split."""
     folder: Path
     """Where they are kept, and what is computed from them."""
+    skipped: tuple[Skipped, ...] = ()
+    """Rows of the file that are no graphs, and were left out."""
 
     def with_columns(self, asked: Precompute) -> "CustomStore":
         """Return the graphs with the pre-computed columns that a model reads, kept on disk too."""
@@ -82,14 +110,14 @@ def open_custom(
     rebuild: bool = False,
     draws_split: bool = True,
 ) -> CustomStore:
-    """Open a folder of CSV files, an `.npz` of arrays, or a CSV of molecules.
+    """Open a folder of tables, a table of molecules, arrays, a TUDataset or GraphML.
 
     What is read is kept in the data directory by the contents of the files and the options:
     opening it again takes no time, and a file that changed is read again. `docs/own-data.md`
     describes the files.
 
     Args:
-        path: The folder, the `.npz`, or the `.csv`.
+        path: The folder or the file.
         options: What the files do not say themselves, such as which column is the label.
         data_dir: Where sets are kept; None for the default place.
         rebuild: Whether to read again what is kept, such as a damaged file.
@@ -106,23 +134,54 @@ def open_custom(
         own = read()
         # Written before the graphs are, so that whoever finds them finds this.
         write_json(about, {"features": asdict(own.features), "task": asdict(own.task),
-                           "names": list(own.class_names)})  # fmt: skip
+                           "names": list(own.class_names),
+                           "skipped": [list(each) for each in own.skipped]})  # fmt: skip
         return own.columns
 
-    def opened(anew: bool) -> tuple[GraphStore, Features, Task, tuple[str, ...]]:
-        return open_or_build(folder, recipe, build, rebuild=anew), *_read(about)
+    def opened(anew: bool) -> CustomStore:
+        store = open_or_build(folder, recipe, build, rebuild=anew)
+        features, task, names, skipped = _read(about)
+        return CustomStore(store, features, task, names, recipe, folder, skipped)
 
     try:
-        store, features, task, names = opened(rebuild)
+        found = opened(rebuild)
     except DamagedError:
         # the files are at hand
-        store, features, task, names = opened(True)
-    if draws_split:
-        store = with_split(store, task, options)
-        if task.level == "link" and store.is_transductive:
+        found = opened(True)
+    if found.skipped:
+        _list_skipped(found, about.with_suffix(".skipped.csv"))
+    if draws_split or options.split == "column":
+        key = partial(_key, found, path, options)
+        store = with_split(found.store, found.task, options, key, str(path))
+        if found.task.level == "link" and store.is_transductive:
             # what is computed of the edges that carry messages is not that of all edges
             recipe = recipe | {"links": [*options.split_ratios, options.split_seed]}
-    return CustomStore(store, features, task, names, recipe, folder)
+        found = replace(found, store=store, recipe=recipe)
+    return found
+
+
+def _list_skipped(found: CustomStore, path: Path) -> None:
+    """Say what was left out, and write down which rows they are."""
+
+    def write(partial: Path) -> None:
+        with partial.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["row", "where", "smiles"])
+            writer.writerows(found.skipped)
+
+    if not path.exists():
+        atomic_write(path, write)
+    count, rows = len(found.skipped), len(found.skipped) + len(found.store)
+    _warn_once(
+        f"{count:,} of {rows:,} rows are left out, since RDKit rejects their SMILES: {path} lists "
+        "them; data.on_error raise stops at the first"
+    )
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Warn in each process once, however often the graphs are opened."""
+    warnings.warn(message, stacklevel=4)
 
 
 def inspect_custom(
@@ -144,40 +203,58 @@ def inspect_custom(
         path, options = Path(path), options or DataOptions()
         read, files = _reader_of(path, options)
         own, folder = read(), (data_dir or default_data_dir()) / OWN
-        store = with_split(GraphStore(own.columns), own.task, options)
         recipe = _recipe(path, options, files)
-        return CustomStore(store, own.features, own.task, own.class_names, recipe, folder), False
+        found = CustomStore(
+            GraphStore(own.columns),
+            own.features,
+            own.task,
+            own.class_names,
+            recipe,
+            folder,
+            own.skipped,
+        )
+        key = partial(_key, found, path, options)
+        store = with_split(found.store, own.task, options, key, str(path))
+        return replace(found, store=store), False
 
 
 def is_custom(path: Path | str) -> bool:
-    """Whether a word names custom graphs, not a benchmark: a folder, `.npz` or `.csv`."""
-    return Path(path).is_dir() or Path(path).suffix in {".npz", ".csv"}
+    """Whether a word names custom graphs, not a benchmark: a folder, or a file by its ending."""
+    return format_of(Path(path)) is not None
 
 
 def _reader_of(path: Path, options: DataOptions) -> tuple[Callable[[], CustomData], Iterable[Path]]:
     """How a path is read, and the files whose contents count."""
-    if (kind := format_of(path)) is not None and path.exists():
-        check_read(options, kind, str(path))
-    if path.is_dir():
-        found = [path / name for name in FILES if (path / name).exists()]
-        for file in found:
-            check_regular(file)
-        return partial(
-            read_folder, path, options.targets, options.rule, options.level, options.undirected
-        ), found
-    if not path.is_file():
+    kind = format_of(path)
+    if not path.exists():
         # A run keeps the path as it was given, and may be gone on with from elsewhere.
         where = "" if path.is_absolute() else f" in '{Path.cwd()}'"
-        raise UserError(
-            f"custom graphs must be a folder, an .npz or a .csv, got no '{path}'{where}"
-        )
-    if path.suffix == ".npz":
-        return partial(read_npz, path, options.rule, options.level, options.split_index), [path]
-    if path.suffix == ".csv":
-        if options.level not in (None, "graph"):
-            raise UserError(f"level must be 'graph' for molecules, got {options.level!r}")
-        return partial(read_smiles_csv, path, options.targets, options.rule, options.smiles), [path]
-    raise UserError(f"custom graphs must be a folder, an .npz or a .csv, got '{path}'")
+        raise UserError(f"custom graphs must be {KINDS_OF_FILES}, got no '{path}'{where}")
+    if kind is None:
+        raise UserError(f"custom graphs must be {KINDS_OF_FILES}, got '{path}'")
+    check_read(options, kind, str(path))
+    targets, rule, level = options.targets, options.rule, options.level
+    if kind == "folder":
+        found = [table_in(path, name) for name in FILES]
+        found = [file for file in found if file.exists()]
+        for file in found:
+            check_regular(file)
+        return partial(read_folder, path, targets, rule, level, options.undirected), found
+    if kind == "TUDataset":
+        return partial(read_tu, path, targets, rule, level), tu_files(path)
+    if kind == "GraphML":
+
+        def read() -> CustomData:
+            found = from_networkx(read_graphml(path)[0], targets or "y", rule, level)
+            columns = replace(found.columns, source=f"read from {path.name}")
+            return replace(found, columns=columns)
+
+        return read, graphml_files(path)
+    if kind == ".npz":
+        return partial(read_npz, path, rule, level, options.split_index), [path]
+    if level not in (None, "graph"):
+        raise UserError(f"level must be 'graph' for molecules, got {level!r}")
+    return partial(read_smiles_csv, path, targets, rule, options.smiles, options.on_error), [path]
 
 
 def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str, Any]:
@@ -189,8 +266,30 @@ def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str
     }
 
 
-def with_split(store: GraphStore, task: Task, options: DataOptions) -> GraphStore:
-    """Draw the split of graphs, or of the nodes or edges of a single one, where files do not."""
+def with_split(
+    store: GraphStore,
+    task: Task,
+    options: DataOptions,
+    read_key: Callable[[], Key],
+    where: str,
+) -> GraphStore:
+    """Split graphs, or the nodes or edges of a single one: as options say, or files, or by chance.
+
+    Args:
+        store: Graphs, with the split that they say themselves, if any.
+        task: What is predicted of them.
+        options: How they are split.
+        read_key: Reads what graphs are split by, where that is asked for.
+        where: What a message calls the graphs.
+    """
+    is_alone = len(store) == 1 and task.level == "node" and store.split is None
+    draws_links = task.level == "link" and PAIRS + LINKS not in store.tables
+    if (store.is_transductive or is_alone or draws_links) and (options.split or options.folds):
+        name = "split" if options.split else "folds"
+        raise UserError(
+            f"{name} must be left out where the {task.level}s of a graph are split, by masks or by "
+            f"split_ratios and split_seed, got {getattr(options, name)!r} for {where}"
+        )
     if store.is_transductive:
         return store
     if options.split_index:
@@ -198,32 +297,107 @@ def with_split(store: GraphStore, task: Task, options: DataOptions) -> GraphStor
             f"split_index is read of graphs with {', '.join(MASKS)}, got {options.split_index} for "
             "graphs without"
         )
-    if store.split is not None:
-        return store
-    if len(store) == 1 and task.level == "node":
+    if is_alone:
         y = store.tables["nodes"].given("y")
         drawn = draw_node_split(y, options.split_ratios, options.split_seed)
         return store.with_columns(nodes={NODE_SPLIT: drawn})
-    if task.level == "link" and PAIRS + LINKS not in store.tables:
-        found = split_links(store.columns(), options.split_ratios, options.split_seed)
-        return GraphStore(found)
-    split = random_split(len(store), options.split_ratios, options.split_seed)
+    if draws_links:
+        return GraphStore(split_links(store.columns(), options.split_ratios, options.split_seed))
+    classes = None
+    if task.level == "graph" and task.classes:
+        classes = store.tables["graphs"].given("y").reshape(-1)
+    split = choose_split(options, store.split, len(store), classes, read_key, where)
     return GraphStore.from_tables(store.tables, split, store.source)
+
+
+def read_graphs(graphs: Graphs, options: DataOptions) -> CustomData:
+    """Take over graphs from Python, split.
+
+    Args:
+        graphs: Of PyG, in a list, a data set, a `DataLoader` or a `Batch`, or one by itself; or of
+            networkx.
+        options: What their labels are, and how they are split.
+    """
+    each: Sequence[Any]
+    if (listed := networkx_graphs(graphs)) is not None:
+        each = listed
+        check_read(options, "GraphML", "graphs")
+        found = from_networkx(each, options.targets or "y", options.rule, options.level)
+    else:
+        each = list_of(graphs)
+        check_read(options, "graphs", "graphs")
+        found = from_graphs(each, options.rule, options.level, options.split_index)
+        if hasattr(graphs, "get_idx_split"):
+            # what OGB publishes
+            parts = graphs.get_idx_split()
+            said = {name: parts[key].tolist() for name, key in zip(SPLITS, OGB_SPLITS, strict=True)}
+            found = replace(
+                found, columns=replace(found.columns, split=split_numbers(said, len(each)))
+            )
+    name = column_of(options)
+
+    def read_key() -> Key:
+        cells = [attribute_of(graph, name) for graph in each]
+        assert options.split is not None
+        return split_key(options.split, cells, lambda row: f"graph {row}: {name}")
+
+    store = with_split(GraphStore(found.columns), found.task, options, read_key, "a graph")
+    return replace(found, columns=store.columns())
+
+
+def _key(found: CustomStore, path: Path, options: DataOptions) -> Key:
+    """Read what each graph is split by; scaffolds, which take long, are kept."""
+    assert options.split is not None
+    kept = {"recipe": found.recipe, "split": options.split, "smiles": options.smiles}
+    file = found.folder / f"{recipe_hash(kept)[:16]}.npy"
+    if options.split == "scaffold" and file.exists():
+        with suppress(OSError, ValueError, EOFError):
+            key = np.load(file, allow_pickle=False)
+            if key.shape == (len(found.store),):
+                return key
+    name = column_of(options)
+    if format_of(path) == "GraphML":
+        graphs, names = read_graphml(path)
+        cells = [attribute_of(graph, name) for graph in graphs]
+        key = split_key(options.split, cells, lambda row: f"{path}, graph {names[row]}: {name}")
+    else:
+        table = read_csv(table_in(path, "graphs.csv") if path.is_dir() else path)
+        left_out = {each.row for each in found.skipped}
+        table = table.rows([row for row in range(len(table.lines)) if row not in left_out])
+        key = split_key(options.split, table.filled(name), table.where)
+    if options.split == "scaffold":
+        with suppress(UnwritableError):
+            atomic_write(file, partial(_save, key))
+    return key
+
+
+def _save(values: Key, path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, values)
+
+
+def column_of(options: DataOptions) -> str:
+    """The column that graphs are split by."""
+    return options.smiles if options.split == "scaffold" else options.split_column or "split"
 
 
 def _options_that_matter(options: DataOptions) -> dict[str, Any]:
     """All but the split and its statistics, made anew each time: what is computed stays valid."""
-    left_out = {"split_ratios", "split_seed", "standardize_targets"}
+    left_out = {
+        *("split_ratios", "split_seed", "split", "split_column", "folds", "fold"),
+        "standardize_targets",
+    }
     kept = {name: value for name, value in asdict(options).items() if name not in left_out}
     return kept | {"target": options.targets}
 
 
-def _read(path: Path) -> tuple[Features, Task, tuple[str, ...]]:
+def _read(path: Path) -> tuple[Features, Task, tuple[str, ...], tuple[Skipped, ...]]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         features = parse(Features, content["features"], "features")
         task = parse(Task, content["task"], "task")
-        return features, task, tuple(map(str, content["names"]))
+        skipped = tuple(Skipped(int(row), *map(str, told)) for row, *told in content["skipped"])
+        return features, task, tuple(map(str, content["names"])), skipped
     except PermissionError as error:
         raise cannot_read(path) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -239,6 +413,8 @@ class Unlabelled:
     """Names of the graphs; empty where they are numbered."""
     nodes: tuple[str, ...] = ()
     """Names of all nodes, graph after graph; empty where they are numbered."""
+    skipped: tuple[Skipped, ...] = ()
+    """Rows of the file that are no graphs; the graphs are numbered by their rows all the same."""
 
     def graph_name(self, graph: int) -> str:
         """What a graph is called."""
@@ -256,7 +432,7 @@ def read_unlabelled(
     """Read graphs to predict.
 
     Args:
-        path: A folder of CSV files, an `.npz` of arrays, or a `.csv` of molecules.
+        path: As in `open_custom`.
         options: How the graphs were read that a model was trained on: their label columns are
             no features here either.
         columns: Feature columns that the model knows, as `feature_names` gives them; files
@@ -265,16 +441,19 @@ def read_unlabelled(
             nobody asks, `split` may hold anything.
     """
     path = Path(path)
-    if not path.exists():
-        raise UserError(f"graphs to predict must be a folder, .npz or .csv, got no '{path}'")
-    suffix = "" if path.is_dir() else path.suffix
-    if suffix not in READERS:
-        raise UserError(f"graphs to predict must be a folder, .npz or .csv, got '{path}'")
-    check_names(path, options.targets, columns)
-    return READERS[suffix](path, options, has_split)
+    kind = format_of(path)
+    if not path.exists() or kind is None:
+        told = f"'{path}'" if path.exists() else f"no '{path}'"
+        raise UserError(f"graphs to predict must be {KINDS_OF_FILES}, got {told}")
+    if kind not in BY_VALUES:
+        check_names(path, options.targets, columns)
+    known = columns if kind in BY_VALUES else ()
+    return READERS[kind](path, options, has_split, known)
 
 
-def _read_folder(path: Path, options: DataOptions, has_split: bool) -> Unlabelled:
+def _read_folder(
+    path: Path, options: DataOptions, has_split: bool, _known: tuple[str, ...]
+) -> Unlabelled:
     tables = read_tables(path)
     nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
     roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
@@ -283,13 +462,15 @@ def _read_folder(path: Path, options: DataOptions, has_split: bool) -> Unlabelle
         columns.pairs[LINKS] = lay_pairs(tables["pairs.csv"], roster)
     names = nodes.filled("node")
     return Unlabelled(
-        replace(columns, split=read_split(graphs) if has_split else None),
+        replace(columns, split=read_split(graphs, column_of(options)) if has_split else None),
         tuple(roster.graph_number),
         tuple(names[row] for row in roster.order.tolist()),
     )
 
 
-def _read_npz(path: Path, _options: DataOptions, has_split: bool) -> Unlabelled:
+def _read_npz(
+    path: Path, _options: DataOptions, has_split: bool, _known: tuple[str, ...]
+) -> Unlabelled:
     arrays = load_arrays(path, UNLABELLED if has_split else UNLABELLED - {"split"})
     columns = assemble_unlabelled(arrays, str(path))
     if ("pair_ptr" in arrays) != (LINKS in arrays):
@@ -300,18 +481,42 @@ def _read_npz(path: Path, _options: DataOptions, has_split: bool) -> Unlabelled:
     return Unlabelled(columns)
 
 
-def _read_smiles(path: Path, options: DataOptions, has_split: bool) -> Unlabelled:
+def _read_smiles(
+    path: Path, options: DataOptions, has_split: bool, _known: tuple[str, ...]
+) -> Unlabelled:
     table = read_csv(path)
-    molecules = table.filled(options.smiles)
-    split = read_split(table) if has_split else None
-    columns = read_smiles(
-        molecules, table.where, lambda texts: track(texts, "Molecules", len(texts))
-    )
-    return Unlabelled(replace(columns, split=split))
+    table.cells(options.smiles)
+    split = read_split(table, column_of(options)) if has_split else None
+    columns, kept, skipped = read_molecules(table, options.smiles, options.on_error)
+    split = None if split is None else split[kept]
+    return Unlabelled(replace(columns, split=split), tuple(map(str, kept)), skipped=skipped)
 
 
-READERS: dict[str, Callable[[Path, DataOptions, bool], Unlabelled]] = {
-    "": _read_folder,
+def _read_tu(
+    path: Path, options: DataOptions, _has_split: bool, known: tuple[str, ...]
+) -> Unlabelled:
+    return Unlabelled(*read_tu_unlabelled(path, options.targets, known))
+
+
+def _read_graphml(
+    path: Path, options: DataOptions, has_split: bool, known: tuple[str, ...]
+) -> Unlabelled:
+    graphs, names = read_graphml(path)
+    made = convert(graphs, options.targets or ("y",), known).graphs
+    columns = columns_of(made, exclude={"y", "split", *MASKS})
+    split = None
+    if has_split and all(column_of(options) in graph.graph for graph in graphs):
+        cells = [attribute_of(graph, column_of(options)) for graph in graphs]
+        split = split_of_words(cells, lambda row: f"{path}, graph {names[row]}")
+    return Unlabelled(replace(columns, split=split), tuple(names), names_of_nodes(graphs))
+
+
+BY_VALUES: tuple[Format, ...] = ("TUDataset", "GraphML")
+"""Formats whose words become a column for each, so that those of the training have to be known."""
+READERS: dict[Format, Callable[[Path, DataOptions, bool, tuple[str, ...]], Unlabelled]] = {
+    "folder": _read_folder,
     ".npz": _read_npz,
     ".csv": _read_smiles,
+    "TUDataset": _read_tu,
+    "GraphML": _read_graphml,
 }

@@ -3,34 +3,56 @@
 import math
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from graphmamba.checks import check_least, check_seed, check_types
 from graphmamba.data.catalog import Benchmark, Features, Level, Task, TaskKind
 from graphmamba.data.custom.csv import folder_features
 from graphmamba.data.custom.labels import LabelRule, LabelStatistics
+from graphmamba.data.custom.networkx import convert, read_graphml
 from graphmamba.data.custom.npz import array_features
+from graphmamba.data.custom.tu import EDGES as TU_EDGES
+from graphmamba.data.custom.tu import tu_features
 from graphmamba.data.splits import SplitRatios
 from graphmamba.errors import UserError
 from graphmamba.parse import words_in
 
-Format = Literal["folder", ".csv", ".npz", "graphs", "benchmark"]
-"""How graphs come; files are known by their ending, and a benchmark needs no options."""
+Format = Literal["folder", ".csv", ".npz", "TUDataset", "GraphML", "graphs", "benchmark"]
+"""How graphs come; a benchmark needs no options."""
 WORDS: dict[Format, str] = {
     "folder": "a folder of CSV files",
     ".csv": "a CSV of molecules",
     ".npz": "an .npz of arrays",
+    "TUDataset": "the files of a TUDataset",
+    "GraphML": "GraphML or networkx",
     "graphs": "graphs of PyG",
 }
 """What a message calls formats that have options of their own."""
 READ_FOR: dict[str, tuple[Format, ...]] = {
-    "target": ("folder", ".csv"),
+    "target": ("folder", ".csv", "TUDataset", "GraphML"),
     "undirected": ("folder",),
-    "smiles": (".csv",),
+    "smiles": ("folder", ".csv", "GraphML", "graphs"),
     "split_index": (".npz", "graphs"),
+    "split_column": ("folder", ".csv", "GraphML", "graphs"),
+    "on_error": (".csv",),
 }
 """Formats that an option is read for; one that is not listed is read for all custom graphs."""
-OWN: tuple[Format, ...] = ("folder", ".csv", ".npz", "graphs")
+OWN: tuple[Format, ...] = ("folder", ".csv", ".npz", "TUDataset", "GraphML", "graphs")
+ENDINGS: dict[str, Format] = {
+    ".npz": ".npz",
+    ".csv": ".csv",
+    ".csv.gz": ".csv",
+    ".parquet": ".csv",
+    ".zip": "TUDataset",
+    ".graphml": "GraphML",
+}
+"""How files are known."""
+KINDS_OF_FILES = "a folder, or a .csv, .csv.gz, .parquet, .npz, .zip or .graphml file"
+SplitName = Literal["random", "stratified", "scaffold", "column", "time"]
+COLUMN_SPLITS: tuple[SplitName, ...] = ("column", "time")
+KEYED: tuple[SplitName, ...] = ("scaffold", "column", "time")
+"""Ways to split that ask something of each graph."""
+OnError = Literal["skip", "raise"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +72,7 @@ class DataOptions:
     undirected: bool = False
     """In a folder of CSV files: add the reverse of every edge."""
     smiles: str = "smiles"
-    """In a .csv of molecules: column of the SMILES strings."""
+    """Column of the SMILES strings: in a table of molecules, and for the split by scaffolds."""
     split_index: int = 0
     """Which split to use, where the masks of one graph have several columns; counted from 0."""
     split_ratios: SplitRatios = (0.8, 0.1, 0.1)
@@ -58,6 +80,19 @@ class DataOptions:
     the nodes or edges of a single graph."""
     split_seed: int = 0
     """Random seed of that split."""
+    split: SplitName | None = None
+    """How graphs are split: `random`; `stratified`, with the classes in the same shares; `scaffold`
+    by the Bemis-Murcko scaffold of molecules; as `split_column` says; or by its `time`, the
+    earliest for training. null: as files say, or else stratified for classes and random for
+    others."""
+    split_column: str = ""
+    """Column with the split of each graph, `split` by default, or with its time."""
+    folds: int = 0
+    """Parts of equal size, of which one is the test set; 0 for none."""
+    fold: int = 0
+    """Which of the folds is the test set, from 0."""
+    on_error: OnError = "skip"
+    """Whether SMILES that RDKit rejects are left out and listed in a file, or raise."""
     standardize_targets: bool = True
     """Train regression on standardised targets; predictions and scores are in original units."""
 
@@ -71,7 +106,42 @@ class DataOptions:
             )
         check_seed("split_seed", self.split_seed)
         check_least("split_index", self.split_index, 0)
+        self._check_split()
         LabelRule(self.task, self.classes)
+
+    def _check_split(self) -> None:
+        """Reject a way to split that contradicts itself, or says what nobody reads."""
+        if self.split == "time" and not self.split_column:
+            raise UserError("split_column must name the column of times for split='time', got ''")
+        if self.split_column and self.split not in COLUMN_SPLITS:
+            raise UserError(
+                f"split_column is read for split='column' or 'time' alone, got "
+                f"{self.split_column!r} for split={self.split!r}"
+            )
+        if self.split_seed and self.split not in (None, "random", "stratified"):
+            raise UserError(
+                f"split_seed must be left out for split={self.split!r}, which draws nothing, "
+                f"got {self.split_seed}"
+            )
+        if self.folds == 1 or not 0 <= self.fold < max(self.folds, 1):
+            raise UserError(
+                "folds must be 2 at least, or 0 for none, and fold one of them counted from 0, "
+                f"got folds={self.folds} and fold={self.fold}"
+            )
+        check_least("folds", self.folds, 0)
+        if self.folds and self.split in COLUMN_SPLITS:
+            raise UserError(
+                "split must be random, stratified or scaffold where there are folds, "
+                f"got {self.split!r}"
+            )
+
+    @property
+    def undrawn(self) -> "DataOptions":
+        """How other graphs are read, which are not split: only a column says where they belong."""
+        if self.split == "column":
+            return self
+        plain: dict[str, Any] = {"split": None, "split_column": "", "split_seed": 0}
+        return replace(self, **plain, folds=0, fold=0)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -91,8 +161,11 @@ def names_given(given: list[str] | str, option: str) -> tuple[str, ...]:
 
 def format_of(path: Path) -> Format | None:
     """Tell how graphs come by their path; None where nothing there can be read."""
-    found = "folder" if path.is_dir() else path.suffix
-    return next((known for known in get_args(Format) if known == found), None)
+    if path.is_dir():
+        if any(path.glob(f"*{TU_EDGES}")):
+            return "TUDataset"
+        return "GraphML" if any(path.glob("*.graphml")) else "folder"
+    return next((ENDINGS[end] for end in ENDINGS if path.name.lower().endswith(end)), None)
 
 
 def check_read(options: DataOptions, kind: Format, where: str) -> None:
@@ -103,6 +176,10 @@ def check_read(options: DataOptions, kind: Format, where: str) -> None:
         kind: How the graphs come.
         where: What a message calls them.
     """
+    if options.split in KEYED and kind in OWN and kind not in READ_FOR["split_column"]:
+        raise UserError(
+            f"split must be 'random' or 'stratified' for {where}, got {options.split!r}"
+        )
     for name in _unread(options, kind):
         value = getattr(options, name)
         shown = ", ".join(value) if isinstance(value, tuple) else repr(value)
@@ -114,6 +191,8 @@ def check_read(options: DataOptions, kind: Format, where: str) -> None:
 def only_read(options: DataOptions, kind: Format) -> DataOptions:
     """Leave out what is not read: how graphs of a format are read says less about another."""
     defaults = DataOptions()
+    if kind not in READ_FOR["split_column"] and options.split in KEYED:
+        options = replace(options, split=None, split_column="")
     return replace(options, **{name: getattr(defaults, name) for name in _unread(options, kind)})
 
 
@@ -131,16 +210,23 @@ def feature_names(path: Path, label: tuple[str, ...]) -> tuple[str, ...]:
     """Name the feature columns of nodes, then of edges, in their order.
 
     Args:
-        path: A folder of CSV files, an `.npz`, or a `.csv` of molecules.
+        path: The folder or file of graphs.
         label: Columns that are no features.
 
     Returns:
         Names such as `nodes/size`; none where the file does not name them, or where, as for
         molecules, they are always the same.
     """
-    if path.is_dir():
+    kind = format_of(path)
+    if kind == "folder":
         return folder_features(path, label)
-    return array_features(path) if path.suffix == ".npz" and path.is_file() else ()
+    if kind == ".npz" and path.is_file():
+        return array_features(path)
+    if kind == "TUDataset" and path.exists():
+        return tu_features(path, label)
+    if kind == "GraphML" and path.exists():
+        return convert(read_graphml(path)[0], label).features
+    return ()
 
 
 def check_names(path: Path, label: tuple[str, ...], known: tuple[str, ...]) -> None:
@@ -167,7 +253,8 @@ class DataSource(DataOptions):
     """Where custom graphs are, how they are read, and what was found in them."""
 
     path: str = ""
-    """Your graphs: a folder of CSV files, an .npz of arrays, or a .csv of molecules."""
+    """Your graphs: a folder of tables, an .npz of arrays, a table of molecules, a TUDataset or
+    GraphML."""
     features: Features | None = None
     """Columns of nodes and edges; filled in when the graphs are read."""
     labels: Task | None = None

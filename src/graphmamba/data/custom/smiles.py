@@ -1,40 +1,81 @@
-"""A CSV of molecules -> columns and a task (needs the extra `molecules`)."""
+"""A table of molecules -> columns and a task (needs the extra `molecules`)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
+from graphmamba.checks import check_choice
 from graphmamba.data.catalog import MOLECULES
-from graphmamba.data.custom.csv import Request, read_csv, read_split
-from graphmamba.data.custom.labels import CustomData, LabelRule, read_labels, task_of
+from graphmamba.data.custom.csv import CsvTable, Request, read_csv, read_split
+from graphmamba.data.custom.labels import CustomData, LabelRule, Skipped, read_labels, task_of
 from graphmamba.data.datasets.molecules import read_smiles
 from graphmamba.data.parallel import track
+from graphmamba.data.tables import GraphColumns
+from graphmamba.errors import UserError
 
 
 def read_smiles_csv(
     path: Path | str,
-    label: str | Sequence[str],
+    target: str | Sequence[str],
     rule: LabelRule | None = None,
     smiles: str = "smiles",
+    on_error: Literal["skip", "raise"] = "skip",
 ) -> CustomData:
     """Read one molecule a row, with its labels and, in a column `split`, its split.
 
     Args:
-        path: The file; columns that are not named here are ignored.
-        label: The label column, or several of them.
+        path: The file, a .csv, .csv.gz or .parquet; columns that are not named here are ignored.
+        target: The target column, or several of them.
         rule: What labels are, where their values should not decide.
         smiles: The column of SMILES.
+        on_error: Whether SMILES that RDKit rejects are left out, or raise.
     """
+    check_choice("on_error", on_error, ("skip", "raise"))
     table = read_csv(Path(path))
-    request = Request.of(label, "graph", rule or LabelRule(), [table])
-    molecules = table.filled(smiles)
+    request = Request.of(target, "graph", rule or LabelRule(), [table])
+    table.cells(smiles)
     cells = {name: table.cells(name) for name in request.label}
     labels = read_labels(cells, request.rule, table.where)
     split = read_split(table)
-    columns = read_smiles(
-        molecules, table.where, lambda texts: track(texts, "Molecules", len(texts))
-    )
+    columns, kept, skipped = read_molecules(table, smiles, on_error)
     columns = replace(
-        columns, graphs={"y": labels.values}, split=split, source=f"read from {table.path.name}"
+        columns,
+        graphs={"y": labels.values[kept]},
+        split=None if split is None else split[kept],
+        source=f"read from {table.path.name}",
     )
-    return CustomData(columns, MOLECULES, task_of("graph", labels), labels.names)
+    return CustomData(columns, MOLECULES, task_of("graph", labels), labels.names, skipped)
+
+
+def read_molecules(
+    table: CsvTable, smiles: str, on_error: Literal["skip", "raise"]
+) -> tuple[GraphColumns, list[int], tuple[Skipped, ...]]:
+    """Read the molecules of a table, and say which of its rows they are.
+
+    Args:
+        table: The table.
+        smiles: Its column of SMILES.
+        on_error: Whether SMILES that RDKit rejects are left out, or raise.
+
+    Returns:
+        The graphs, their rows, and the rows that were left out.
+    """
+    is_strict = on_error == "raise"
+    molecules = table.filled(smiles) if is_strict else table.cells(smiles)
+    rejected: list[int] = []
+    columns = read_smiles(
+        molecules,
+        table.where,
+        lambda texts: track(texts, "Molecules", len(texts)),
+        None if is_strict else rejected,
+    )
+    if not len(molecules) > len(rejected):
+        raise UserError(
+            f"{table.path}: {smiles} must name a molecule somewhere, got {len(rejected)} rows that "
+            f"RDKit rejects{f', such as {molecules[0]!r}' if molecules else ''}"
+        )
+    left_out = set(rejected)
+    kept = [row for row in range(len(molecules)) if row not in left_out]
+    skipped = tuple(Skipped(row, table.where(row), molecules[row]) for row in rejected)
+    return columns, kept, skipped

@@ -30,6 +30,7 @@ def read_smiles(
     smiles: Sequence[str],
     names: Callable[[int], str] = "molecule {}".format,
     follow: Callable[[Sequence[str]], Iterable[str]] = iter,
+    rejected: list[int] | None = None,
 ) -> GraphColumns:
     """Turn each molecule into a graph; hydrogens stay implicit, each bond goes both ways.
 
@@ -37,6 +38,8 @@ def read_smiles(
         smiles: One molecule each.
         names: What a message calls the molecule of a number, from 0.
         follow: Wraps the walk over the molecules, for a progress bar.
+        rejected: Takes the numbers of those that RDKit rejects, which then have no graph; where it
+            is None the first of them raises.
     """
     chem = import_rdkit()
 
@@ -44,6 +47,9 @@ def read_smiles(
         for number, text in enumerate(follow(smiles)):
             molecule = chem.MolFromSmiles(text)
             if molecule is None or not molecule.GetNumAtoms():
+                if rejected is not None:
+                    rejected.append(number)
+                    continue
                 raise UserError(f"{names(number)}: smiles must name a molecule, got {text!r}")
             yield molecule
 
