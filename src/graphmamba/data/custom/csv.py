@@ -367,7 +367,7 @@ def read_folder(
     level: Level | None = None,
     undirected: bool = False,
 ) -> CustomData:
-    """Read a user's graphs; `docs/own-data.md` describes the files.
+    """Read a user's graphs; `docs/custom-data.md` describes the files.
 
     Args:
         folder: Where the files are.

@@ -113,7 +113,7 @@ def open_custom(
     """Open a folder of tables, a table of molecules, arrays, a TUDataset or GraphML.
 
     What is read is kept in the data directory by the contents of the files and the options:
-    opening it again takes no time, and a file that changed is read again. `docs/own-data.md`
+    opening it again takes no time, and a file that changed is read again. `docs/custom-data.md`
     describes the files.
 
     Args:

@@ -8,7 +8,7 @@ import pytest
 
 from graphmamba.cli import main
 
-PAGE = (Path(__file__).parents[3] / "docs" / "own-data.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "custom-data.md").read_text()
 SMALL = ["--model.channels", "8", "--model.layers", "1", "--train.epochs", "1"]
 
 
