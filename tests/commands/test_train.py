@@ -45,7 +45,7 @@ def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
         assert seen in shown
     assert "graphmamba predict run --output predictions.csv" in shown
     assert Path("run/curves.png").read_bytes().startswith(b"\x89PNG")
-    experiment, options, _ = read_config("run")
+    experiment, options, *_ = read_config("run")
     assert (experiment.split_sizes, options.seed) == ((8, 4, 4), 3)
     results = json.loads(Path("run/results.json").read_text())
     assert results["metric"] == "accuracy_sbm"
@@ -64,7 +64,7 @@ def test_the_file_of_a_run_makes_the_same_one_again() -> None:
     ]
     assert scores[0] == scores[1]
     main(["train", "first/config.yaml", "--seed", "6", "--run_dir", "third"])
-    _, options, _ = read_config("third")
+    _, options, *_ = read_config("third")
     assert (options.seed, options.accumulate_grad_batches) == (6, 2)
 
 
@@ -346,7 +346,7 @@ def test_targets_from_arrays_and_labels_in_no_file() -> None:
         (["--data.target", "y"], "target is read for a folder of CSV files or a CSV of molecules"),
         (
             ["--data.smiles", "formula"],
-            "smiles is read for a CSV of molecules alone, got 'formula'",
+            "smiles is read for a folder of CSV files or a CSV of molecules or GraphML",
         ),
         (
             ["--split_sizes", "1,2,3"],

@@ -246,7 +246,7 @@ def test_what_is_told_of_own_links_reads_well(
         (["data", "info", "mnist", "--data_dir", "{folder}"], "mnist is not in"),
         (
             ["data", "info", "{folder}", "--target=y", "--data_dir={folder}"],
-            "nodes.csv must be there",
+            "edges.csv must be there",
         ),
         (["data", "info", "{folder}/a.npz", "--data_dir={folder}"], "got no '"),
         (

@@ -147,7 +147,10 @@ def test_a_run_that_was_stopped_goes_on(
         place.state.touch()
     calls: list[tuple[bool, bool]] = []
 
-    def fit(_e: Experiment, _s: Any, options: RunOptions, folder: Path, resume: bool) -> RunResult:
+    def fit(
+        _e: Experiment, _s: Any, options: RunOptions, folder: Path, resume: bool, progress: bool
+    ) -> RunResult:
+        assert not progress
         assert options.seed == 0
         calls.append((resume, (folder / "leftover").exists()))
         return result(folder, 0, 0.5)
@@ -163,7 +166,10 @@ def test_a_run_that_stops_ends_the_study_and_enters_no_table(
 ) -> None:
     endings = iter(["finished", "max time"])
 
-    def fit(_e: Experiment, _s: Any, options: RunOptions, folder: Path, resume: bool) -> RunResult:
+    def fit(
+        _e: Experiment, _s: Any, options: RunOptions, folder: Path, resume: bool, progress: bool
+    ) -> RunResult:
+        assert not progress
         assert not resume
         return result(folder, options.seed, 0.5, next(endings))
 

@@ -28,7 +28,9 @@ from tests.helpers.own_files import write_rings
 from tests.helpers.typecheck import typecheck_off
 from tests.test_cli import status_of
 
-FACTS = DataFacts("graph", Features(node_columns=3), graphs=500, labels=500, is_single=False)
+FACTS = DataFacts(
+    "graph", Features(node_columns=3), graphs=500, labels=500, is_regression=False, is_single=False
+)
 ALONE = replace(FACTS, level="node", graphs=1, labels=100, is_single=True, homophily=0.8)
 
 

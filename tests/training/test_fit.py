@@ -88,7 +88,7 @@ def test_the_folder_tells_everything(tmp_path: Path) -> None:
 
     # what was decided at the start is kept
     decided = replace(options, compile="off")
-    assert read_config(tmp_path / "run") == (experiment, decided, ())
+    assert read_config(tmp_path / "run") == (experiment, decided, (), 0)
     assert load_experiment(tmp_path / "run" / "config.yaml") == experiment
 
     rows = read_rows(tmp_path / "run" / "metrics.csv")

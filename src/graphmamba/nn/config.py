@@ -187,7 +187,7 @@ class EncoderConfig:
     name uses its published mean and standard deviation, for data with its columns."""
     has_degree: bool = False
     """Append the logarithm of the node degree to the raw node features."""
-    dropout: float = 0.0
+    input_dropout: float = 0.0
     """Dropout on raw node features."""
     has_edges: bool = True
     """Compute edge embeddings; GCN does not need them."""
@@ -204,7 +204,7 @@ class EncoderConfig:
         check_types(self)
         check_least("stable_gate_eigenvectors", self.stable_gate_eigenvectors, 0)
         check_least("pre_layers", self.pre_layers, 0)
-        check_fraction("encoder.dropout", self.dropout)
+        check_fraction("encoder.input_dropout", self.input_dropout)
 
     @property
     def position_channels(self) -> int:

@@ -137,7 +137,7 @@ class NodeFeatures(nn.Module):
                 columns,
                 channels,
                 scaling_of(config.normalize_inputs, columns, NODE_STATISTICS),
-                config.dropout,
+                config.input_dropout,
             )
         )
 

@@ -195,6 +195,10 @@ def _attend(nodes: Tensor, features: Tensor, edge_index: Tensor, *rest: Any) -> 
     return edge_index.shape[1] * (5 * channels + 4 * heads) + nodes.shape[0] * (channels + heads)
 
 
+def _neighbor_sum(rows: Tensor, others: Tensor, *_: Any) -> int:
+    return others.shape[0] * rows.shape[1]
+
+
 def _batch_norm_act(*call: Any) -> int:
     """From x, weight, bias, before, after, three places, three statistics and the settings."""
     activation, rates, _, is_training = call[11:15]
@@ -209,6 +213,7 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "segment_max_triton": _taken_in(),
     "segment_sum_triton": _taken_in(),
     "segment_take_triton": _taken_in(cost=0),
+    "neighbor_sum": _neighbor_sum,
     "batch_norm_act_triton": _batch_norm_act,
 }
 """Our own operators whose work is element-wise, by name."""

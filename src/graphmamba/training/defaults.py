@@ -49,6 +49,8 @@ class DataFacts:
     """Training graphs."""
     labels: int
     """Training labels: rows that have one."""
+    is_regression: bool
+    """Whether targets are numbers."""
     is_single: bool
     """Whether it is one graph, whose nodes or edges are split."""
     is_bag_of_words: bool = False
@@ -83,6 +85,7 @@ def facts_of(store: GraphStore, features: Features, task: Task) -> DataFacts:
         features=features,
         graphs=len(ids),
         labels=int(known.sum()),
+        is_regression=task.kind == "regression",
         is_single=is_single,
         is_bag_of_words=features.nodes == "numbers" and is_bag_of_words(batch.x),
         homophily=homophily,
@@ -143,6 +146,8 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
         "encoder.normalize_inputs": "bag_of_words" if facts.is_bag_of_words else "train",
         "optim.max_grad_norm": 1.0,
     }
+    if facts.is_regression:
+        entries["train.loss"] = "mse"
     if not facts.is_single:
         batch = next(size for least, size in BATCH_SIZES if facts.graphs >= least)
         steps = -(-facts.graphs // batch)
@@ -171,7 +176,7 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
     }
     if facts.homophily is not None and facts.homophily > HOMOPHILOUS:
         return entries | single | {
-            "encoder.dropout": 0.6,
+            "encoder.input_dropout": 0.6,
             "model.local_model": "gcn",
             "model.channels": 2 * channels,
             "model.layers": 2,
@@ -179,9 +184,9 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
             "model.residual.norm": "none",
             "model.residual.has_residual": False,
             "optim.optimizer": "adam",
-            "optim.lr": 1e-2,
-            "optim.weight_decay": 5e-3,
-            "train.epochs": 60,
+            "optim.lr": 3e-3,
+            "optim.weight_decay": 1e-2,
+            "train.epochs": 80,
             "train.early_stopping": 30,
         }, f"one graph, adjusted homophily {facts.homophily:.2f}: GCN beside Mamba, no residual"
     told = "too few labelled edges to tell"
