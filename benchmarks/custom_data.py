@@ -7,8 +7,8 @@
 The first makes all cells that are missing, the second some of them, the third writes the table of
 the record to docs/custom-data.md. A cell is a set, a model and a split; it is written to the record
 as soon as it is done and never made again, so that the script can be stopped at any time. Epochs
-are chosen by validation; the test split is scored once, by the weights of the best epoch. The folder
-holds the files as their owners publish them: `cora.npz` (Planetoid), `minesweeper.npz`,
+are chosen by validation; the test split is scored once, by the weights of the best epoch. The
+folder holds the files as their owners publish them: `cora.npz` (Planetoid), `minesweeper.npz`,
 `tolokers.npz`, `ENZYMES.zip` (TUDataset), `delaney-processed.csv`, `tox21.csv.gz` (MoleculeNet).
 """
 

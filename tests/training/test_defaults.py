@@ -178,7 +178,7 @@ def test_training_on_files_says_what_was_chosen(
     main(["train", str(folder), "--data.target", "taste", *words])
     shown = capsys.readouterr().out
     assert "defaults: many graphs: GatedGCN beside Mamba; 32 x 2" in shown
-    experiment, _, _ = read_config(run)
+    experiment = read_config(run).experiment
     assert (experiment.train.epochs, experiment.model.channels) == (1, 32)
     assert experiment.encoder.normalize_inputs == "train"
     assert status_of(["train", "pattern", "--size", "tiny"]) == 2
