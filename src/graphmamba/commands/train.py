@@ -244,7 +244,8 @@ def _conclude(
     if isinstance(result, FoldsResult) and result.predictions.exists():
         say(f"out of fold   {result.predictions}")
     optim, train = experiment.optim, experiment.train
-    if optim.schedule == "cosine" and train.epochs <= optim.warmup:
+    in_epochs = optim.schedule == "cosine" and not optim.warmup_steps
+    if in_epochs and train.epochs <= optim.warmup:
         # what makes of a short trial one that hardly learns
         say(f"note          optim.warmup is {optim.warmup} epochs: {train.epochs} do not end it")
     for run in runs:
