@@ -23,6 +23,7 @@ def write_cora(path: Path) -> None:
     np.savez(path, x=x, y=y, edge_index=edges, **masks)
 
 
+@pytest.mark.thorough
 def test_cells_are_made_once_and_validation_chooses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

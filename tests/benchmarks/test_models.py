@@ -90,6 +90,7 @@ def test_every_layer_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert written["without_a_number"] == 0
 
 
+@pytest.mark.thorough
 def test_growth_is_that_of_the_same_model_and_graphs_without_a_number_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -121,6 +122,7 @@ def test_orders_that_stay_the_same_agree_and_smooth_ones_keep_neighbours_near(
     assert permutation["agreement"] < smooth["agreement"] < 0.95
 
 
+@pytest.mark.thorough
 def test_orders_of_a_set_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_malnet(tmp_path)
     data_dir, script = str(tmp_path / "sets"), load_script("orders", monkeypatch)
@@ -189,6 +191,7 @@ def test_numbers_are_rounded_to_the_nearest(rounding: ModuleType) -> None:
     assert torch.nn.functional.linear(x, weight).item() > 1.0 + 2.0**-12
 
 
+@pytest.mark.thorough
 def test_tf32_is_further_off_than_float32(rounding: ModuleType) -> None:
     experiment = small_experiment("pascalvoc-sp/graph-mamba")
     model = experiment.build(0)
