@@ -1,6 +1,7 @@
 """Training on a list of PyG graphs, and predicting with what was learnt."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -201,3 +202,15 @@ def test_graphs_in_other_parts_are_other_graphs(tmp_path: Path) -> None:
     fit(made, store, RunOptions(max_time=0.0), tmp_path / "run")
     with pytest.raises(UserError, match=r"graphs must be those of the training|must be the same"):
         fit(made, other, run_dir=tmp_path / "run", resume=True)
+
+
+def test_graphs_that_are_cut_elsewhere_are_other_graphs() -> None:
+    """The same rows of nodes and edges, with another boundary between two graphs."""
+    made, store = take_graphs(rings(8), experiment())
+    tables = dict(store.tables)
+    nodes = tables["nodes"]
+    ptr = nodes.ptr.copy()
+    ptr[1] -= 1
+    tables["nodes"] = replace(nodes, ptr=ptr)
+    other = GraphStore.from_tables(tables, store.split, store.source)
+    assert identity_of(made, store) != identity_of(made, other)

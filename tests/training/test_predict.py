@@ -17,7 +17,7 @@ from graphmamba.data.transforms.degree_profile import local_degree_profile
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.predict import Predictions, as_text, write_predictions
-from graphmamba.training.predictor import Predictor, load, with_read_columns
+from graphmamba.training.predictor import Predictor, load, load_pretrained, with_read_columns
 from graphmamba.training.weights import save_weights
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs
@@ -384,3 +384,11 @@ def test_names_in_the_file_are_no_formulas(tmp_path: Path) -> None:
     header, line = (tmp_path / "out.csv").read_text().splitlines()
     assert header == "graph,class,p_=a,p_b"
     assert line.startswith("'=graph0,'=a,0.9,0.1")
+
+
+def test_a_misspelt_benchmark_stands_for_graph_mamba_on_it(tmp_path: Path) -> None:
+    for name in ("pattern/exphormer", "pattern/graph-mamba"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.safetensors").touch()
+    with pytest.raises(UserError, match=r"did you mean 'pattern/graph-mamba'"):
+        load_pretrained("patern", tmp_path)
