@@ -444,20 +444,25 @@ def judge_folder(folder: Path, printed: str) -> str | None:
 
 
 def judge_molecules(folder: Path, printed: str) -> str | None:
-    """Let pandas count the molecules, and RDKit their atoms."""
-    from rdkit import Chem
+    """Let pandas and RDKit count the molecules that can be read, and their atoms."""
+    from rdkit import Chem, rdBase
 
     table = pd.read_csv(folder / "molecules.csv", dtype=str, keep_default_na=False)
-    atoms = sum(Chem.MolFromSmiles(each).GetNumAtoms() for each in table["smiles"])
-    return counted(printed, {"graphs": len(table), "nodes in all": atoms})
+    quiet = rdBase.BlockLogs()
+    read = (Chem.MolFromSmiles(each.strip()) for each in table["smiles"])
+    atoms = [each.GetNumAtoms() for each in read if each is not None and each.GetNumAtoms()]
+    del quiet
+    return counted(printed, {"graphs": len(atoms), "nodes in all": sum(atoms)})
 
 
 def judge_arrays(folder: Path, printed: str) -> str | None:
     """Let NumPy count."""
     (path,) = folder.glob("*.npz")
     with np.load(path) as arrays:
-        graphs, edges = len(arrays["node_ptr"]) - 1, arrays["edge_index"].shape[1]
-        nodes = int(arrays["node_ptr"][-1])
+        edges = arrays["edge_index"].shape[1]
+        # a single graph needs no boundaries
+        ptr = arrays["node_ptr"] if "node_ptr" in arrays else [0, len(arrays["x"])]
+        graphs, nodes = len(ptr) - 1, int(ptr[-1])
     return counted(
         printed, {"graphs": graphs, "nodes in all": nodes, "directed edges in all": edges}
     )
