@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, distributed, nn
 from torch.nn import functional
 
+from graphmamba.errors import UserError
 from graphmamba.nn.norm import BatchNorm, sync_norms
 from graphmamba.ops.activation import Activation
 from graphmamba.ops.backends import TritonBackend
@@ -397,3 +398,19 @@ def test_programs_are_as_many_as_have_work_and_no_more_than_allowed(
     assert programs * blocks <= 100
     # The same number of rounds as with all programs that are allowed.
     assert -(-tiles // programs) == -(-tiles // min(tiles, 20, 100 // blocks))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "is_synced", "told"),
+    [(torch.float64, False, "rows of torch.float64"), (torch.float32, True, "over processes")],
+)
+def test_what_the_kernels_cannot_do_is_rejected_and_not_done_otherwise(
+    dtype: torch.dtype, is_synced: bool, told: str
+) -> None:
+    ones = [torch.ones(3, dtype=dtype) for _ in range(4)]
+    with pytest.raises(UserError, match=rf"backend must be .* for .*{told}, got 'triton'"):
+        batch_norm_act(
+            *(torch.ones(2, 3, dtype=dtype), *ones[:2], Running(*ones[2:])),
+            backend="triton",
+            is_synced=is_synced,
+        )

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.errors import UserError
 from graphmamba.ops.activation import Activation
 from graphmamba.ops.backends import TRITON_TYPES, TritonBackend, uses_triton
 from graphmamba.ops.batch_norm import reference
@@ -76,6 +77,9 @@ def batch_norm_act(
     drop_before = drop_before if drop_before and drop_before.rate else None
     drop_after = drop_after if drop_after and drop_after.rate else None
     is_known = all(each.dtype in TRITON_TYPES for each in (x, before, after) if each is not None)
+    if backend == "triton" and (is_synced or not is_known):
+        what = "statistics over processes" if is_synced else f"rows of {x.dtype}"
+        raise UserError(f"backend must be 'auto' or 'reference' for {what}, got 'triton'")
     if is_synced or not is_known or not uses_triton(backend, x.device):
         return reference.batch_norm_act(
             *(x, weight, bias, running), before=before, after=after, activation=activation,
