@@ -120,6 +120,17 @@ def fit(
         return run_fit(fabric, experiment, store, options, RunDir(path), listener, resume)
 
 
+def _named(experiment: Experiment | str | Path | None, size: Size) -> Experiment | None:
+    """Read a preset by its name; None where model and training are chosen by the graphs."""
+    if isinstance(experiment, str | Path):
+        experiment = load_experiment(experiment)
+    if experiment is not None:
+        check_is("experiment", experiment, Experiment, "or the name of a preset")
+        if size != "auto":
+            raise UserError(f"size must be left out beside an experiment, got {size!r}")
+    return experiment
+
+
 def _resolve(
     experiment: Experiment | str | Path | None,
     graphs: Graphs | GraphStore | None,
@@ -129,13 +140,8 @@ def _resolve(
     """Read a preset by its name, and make the experiment about the graphs that were given."""
     if experiment is None and graphs is None:
         raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
-    if isinstance(experiment, str | Path):
-        experiment = load_experiment(experiment)
-    if experiment is not None:
-        check_is("experiment", experiment, Experiment, "or the name of a preset")
-        if size != "auto":
-            raise UserError(f"size must be left out beside an experiment, got {size!r}")
-    elif isinstance(graphs, GraphStore):
+    experiment = _named(experiment, size)
+    if experiment is None and isinstance(graphs, GraphStore):
         raise UserError("experiment must be given beside a GraphStore, got None: see take_graphs")
     if graphs is None or isinstance(graphs, GraphStore):
         if data is not None:
@@ -227,7 +233,7 @@ def fit_folds(
     folds: int = 10,
     data: DataOptions | None = None,
     size: Size = "auto",
-    progress: bool = False,
+    progress: bool = True,
     data_dir: Path | None = None,
 ) -> FoldsResult:
     """Cross-validate: train once for each fold of your graphs, which is then the test set.
@@ -301,12 +307,7 @@ def _folds_of(
     """Return what opens the graphs with one of the folds as their test set."""
     if isinstance(graphs, GraphStore):
         raise UserError("graphs must be those of PyG or networkx for folds, got a GraphStore")
-    if isinstance(experiment, str | Path):
-        experiment = load_experiment(experiment)
-    if experiment is not None:
-        check_is("experiment", experiment, Experiment, "or the name of a preset")
-        if size != "auto":
-            raise UserError(f"size must be left out beside an experiment, got {size!r}")
+    experiment = _named(experiment, size)
     if folds < 2:  # noqa: PLR2004
         raise UserError(f"folds must be 2 at least, got {folds}")
     if graphs is not None:
