@@ -6,8 +6,8 @@ from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN, GatedGCNConv
 from graphmamba.nn.gcn import GCN, GCNE
 from graphmamba.nn.gin import GINE
-from graphmamba.nn.gps import GPSLayer, ResidualLayer
-from graphmamba.nn.graph_mamba import GraphMambaBlock, GraphMambaGlobal, GraphMambaLayer
+from graphmamba.nn.gps import GPSLayer, GraphMambaLayer, ResidualLayer
+from graphmamba.nn.graph_mamba import GraphMambaBlock, GraphMambaGlobal
 from graphmamba.nn.mamba import MambaBlock, MambaConfig
 from graphmamba.nn.model import Backbone
 from graphmamba.nn.performer import Performer

@@ -1,16 +1,28 @@
 """Layers: message passing beside a global model, with a feed-forward network or without."""
 
+from dataclasses import replace
+from typing import get_args
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from graphmamba.checks import check_fraction
+from graphmamba.checks import check_choice, check_fraction, check_is, check_least
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
+from graphmamba.nn.gated_gcn import GatedGCN
+from graphmamba.nn.graph_mamba import GraphMambaGlobal, InputNorm
+from graphmamba.nn.layer_operator import operator_arguments, runs_operator
+from graphmamba.nn.mamba import MambaConfig
 from graphmamba.nn.norm import Dropout, NodeNorm, NormName, number_dropouts
-from graphmamba.nn.parts import LocalModel
+from graphmamba.nn.parts import LocalModel, required_edges
 from graphmamba.ops.activation import Activation, activation_function
+from graphmamba.ops.backends import TritonBackend
+from graphmamba.ops.checks import check_float_type, check_membership, check_rows
+from graphmamba.ops.graph_mamba_layer import graph_mamba_layer
+from graphmamba.ops.random import draw_bits
+from graphmamba.ordering.policy import OrderPolicy
 
 
 class GPSLayer(nn.Module):
@@ -31,6 +43,7 @@ class GPSLayer(nn.Module):
         norm: Kind of all three norms.
         activation: Of the feed-forward network.
         global_dropout: Rate after the global model, where it is another one.
+        backend: `auto` runs GatedGCN beside Mamba as one operator on a GPU, `reference` never does.
     """
 
     def __init__(
@@ -43,8 +56,11 @@ class GPSLayer(nn.Module):
         norm: NormName = "batch",
         activation: Activation = "relu",
         global_dropout: float | None = None,
+        backend: TritonBackend = "auto",
     ) -> None:
         super().__init__()
+        check_choice("backend", backend, get_args(TritonBackend))
+        self.backend = backend
         if local_model is None and global_model is None:
             raise UserError("local and global model must not both be None, got None for each")
         check_fraction("dropout", dropout)
@@ -75,6 +91,8 @@ class GPSLayer(nn.Module):
             topology: The graphs.
             mixed: What the global model returned for `x`, where it was called before.
         """
+        if mixed is None and e is not None and runs_operator(self, x):
+            return graph_mamba_layer(*operator_arguments(self, x, e, topology))
         seed = topology.dropout_seed
         parts = []
         if self.local_model is not None and self.norm_local is not None:
@@ -94,6 +112,95 @@ class GPSLayer(nn.Module):
         """Map each node by itself."""
         wide = self.wide_dropout(self.activation(self.fc1(s)), seed)  # [nodes, 2 channels]
         return self.narrow_dropout(self.fc2(wide), seed)
+
+
+class GraphMambaLayer(GPSLayer):
+    """The layer of the paper: GatedGCN beside Mamba over sorted nodes.
+
+    https://arxiv.org/abs/2402.00789. A random policy needs `topology.seed`, such as
+    `ordering.NoiseSeed` counts up; a `Backbone` of layers gives it.
+
+    Args:
+        channels: Width of node and edge embeddings.
+        policy: How nodes are ordered.
+        options: Sizes and choices of the Mamba block.
+        layer: Number of the layer in its stack, so that layers draw different node orders and drop
+            different entries.
+        dropout: Rate of all dropouts.
+        norm: Kind of the three norms.
+        activation: Of the feed-forward network and of GatedGCN.
+        input_norm: `none`, as in the published numbers, or `layer`, as in the paper's text.
+
+    Example:
+        >>> topology = Topology(
+        ...     edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]),
+        ...     batch=torch.zeros(3, dtype=torch.int64),
+        ...     num_graphs=1,
+        ...     seed=torch.tensor(0),
+        ... )
+        >>> x, e = GraphMambaLayer(16)(torch.randn(3, 16), torch.randn(3, 16), topology)
+        >>> x.shape, e.shape
+        (torch.Size([3, 16]), torch.Size([3, 16]))
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        policy: OrderPolicy | None = None,
+        options: MambaConfig | None = None,
+        *,
+        layer: int = 0,
+        dropout: float = 0.0,
+        norm: NormName = "batch",
+        activation: Activation = "relu",
+        input_norm: InputNorm = "none",
+    ) -> None:
+        check_is("channels", channels, int)
+        check_least("channels", channels, 1)
+        super().__init__(
+            channels,
+            GatedGCN(channels, dropout=dropout, activation=activation),
+            GraphMambaGlobal(channels, policy, options, input_norm, layer),
+            dropout=dropout,
+            norm=norm,
+            activation=activation,
+        )
+        self.channels, self.layer = channels, layer
+
+    def forward(
+        self,
+        x: Float[Tensor, "nodes channels"],
+        e: Float[Tensor, "edges channels"] | None,
+        topology: Topology,
+        mixed: Float[Tensor, "nodes channels"] | None = None,
+    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+        """Return new node and edge embeddings.
+
+        Args:
+            x: Node embeddings.
+            e: Edge embeddings.
+            topology: Which nodes are whose, and who is joined to whom; its values are looked at
+                on the CPU alone, since a look at the GPU has to wait for it.
+            mixed: What the global model returned for `x`, where it was called before.
+        """
+        check_is(
+            "topology", topology, Topology, "Topology(edge_index, batch, num_graphs) makes one"
+        )
+        check_rows("x", x, (topology.batch.shape[0], self.channels))
+        check_float_type("x", x, self.fc1.weight)
+        e = required_edges(e, "GatedGCN")
+        check_rows("e", e, (topology.edge_index.shape[1], self.channels))
+        check_float_type("e", e, self.fc1.weight)
+        # whoever laid out the edges has looked at them
+        is_new = topology.edge_layout is None and topology.batch.device.type == "cpu"
+        if is_new and not torch.compiler.is_compiling():
+            check_membership(topology.edge_index, topology.batch, topology.num_graphs)
+        if topology.dropout_seed is not None:
+            # Layers that share a seed must drop different entries.
+            topology = replace(
+                topology, dropout_seed_override=draw_bits(topology.dropout_seed, self.layer)
+            )
+        return super().forward(x, e, topology, mixed)
 
 
 GLOBAL_NORM_WEIGHT = 0.1

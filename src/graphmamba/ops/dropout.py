@@ -46,11 +46,13 @@ def factors(
     key = _mix(low + site_key(drop.site))
     second = _mix(high ^ key)
     total = shape[0] * shape[1]
-    is_whole = drop.seed.device.type != "cpu" or torch.compiler.is_compiling()
-    size = max(total, 1) if is_whole else CHUNK
-    begins = range(0, max(total, 1), size)
-    stays = [_stays(drop, key, second, begin, min(begin + size, total)) for begin in begins]
-    whole = stays[0] if len(stays) == 1 else torch.cat(stays)
+    if drop.seed.device.type != "cpu" or torch.compiler.is_compiling():
+        # without a range over sizes, which a compiler would take for constants
+        whole = _stays(drop, key, second, 0, total)
+    else:
+        begins = range(0, max(total, 1), CHUNK)
+        stays = [_stays(drop, key, second, at, min(at + CHUNK, total)) for at in begins]
+        whole = torch.cat(stays)
     return whole.to(dtype).mul_(drop.scale).view(shape)
 
 

@@ -11,6 +11,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention
 from graphmamba.nn.bigbird import BigBird
+from graphmamba.nn.layer_operator import has_operator
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.performer import Performer
 from graphmamba.nn.spectral import SpectralFilter
@@ -71,8 +72,9 @@ def why_not_captured(
 def compile_parts(model: GraphMamba) -> None:
     """Let encoder, layers and head compile themselves at their first call.
 
-    Layers that are alike share what was compiled. Attention in padded blocks, whose number depends
-    on the batch, is left to PyTorch's own kernels.
+    Layers that are alike share what was compiled; the paper's run as one operator, and are not
+    compiled. Attention in padded blocks, whose number depends on the batch, is left to PyTorch's
+    own kernels.
     """
     for part in model.modules():
         if isinstance(part, PADDED):
@@ -102,7 +104,8 @@ def compile_now(models: Sequence[GraphMamba], warm_up: Callable[[], None]) -> st
 
 def _parts(model: GraphMamba) -> list[nn.Module]:
     backbone = model.backbone
-    return [backbone.encoder, *backbone.layers, *backbone.virtual_nodes, model.head]
+    layers = [layer for layer in backbone.layers if not has_operator(layer)]
+    return [backbone.encoder, *layers, *backbone.virtual_nodes, model.head]
 
 
 def _undo(model: GraphMamba) -> None:

@@ -1,0 +1,94 @@
+"""When the paper's layer runs as one operator on a GPU, and what the operator is given."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphmamba.data.batch import Topology
+from graphmamba.nn.gated_gcn import GatedGCN
+from graphmamba.nn.graph_mamba import GraphMambaGlobal
+from graphmamba.nn.norm import BatchNorm, Dropout, NodeNorm
+from graphmamba.ops.activation import Activation, activation_function
+from graphmamba.ops.backends import TRITON_TYPES, uses_triton
+from graphmamba.ops.graph_mamba_layer import Graphs, Options, Site
+from graphmamba.ordering.permutation import order_nodes
+
+NAMES: dict[Any, Activation] = {activation_function(name): name for name in ("relu", "gelu")}
+
+
+def has_operator(layer: Any) -> bool:
+    """Whether a layer is the paper's: GatedGCN and Mamba, BatchNorms over one process's rows."""
+    local, far = getattr(layer, "local_model", None), getattr(layer, "global_model", None)
+    if not (isinstance(local, GatedGCN) and isinstance(far, GraphMambaGlobal)):
+        return False
+    backends = layer.backend, local.backend, far.mamba.options.backend
+    return (
+        all(backend in ("auto", "triton") for backend in backends)
+        and local.stable_gate is None
+        and not local.is_centered
+        and layer.activation is local.activation
+        and layer.activation in NAMES
+        and not any(
+            part.name != "batch" if isinstance(part, NodeNorm) else part.is_synced
+            for part in layer.modules()
+            if isinstance(part, NodeNorm | BatchNorm)
+        )
+    )
+
+
+def runs_operator(layer: Any, x: Tensor) -> bool:
+    """Whether the operator takes the place of the layer's modules for these rows."""
+    return (
+        has_operator(layer)
+        and x.dtype in TRITON_TYPES
+        and layer.fc1.weight.dtype == torch.float32
+        and not torch.compiler.is_compiling()
+        and uses_triton(layer.backend, x.device)
+    )
+
+
+def operator_arguments(layer: Any, x: Tensor, e: Tensor, topology: Topology) -> tuple[Any, ...]:
+    """Take a layer and a batch apart into tensors and numbers."""
+    local, far = layer.local_model, layer.global_model
+    line = topology.node_order
+    if line is None:
+        policy, samples, number = far.request()
+        line = order_nodes(policy, topology, samples=samples, layer=number)
+    order = line.order
+    if order is None and line.samples > 1:
+        order = torch.arange(line.samples * x.shape[0], device=x.device)
+    seed = topology.dropout_seed
+    if seed is None and layer.training:
+        seed = torch.randint(1 << 62, (), device=x.device)
+    graphs = Graphs(
+        layout=topology.lay_out(),
+        num_real_nodes=topology.num_real_nodes,
+        num_real_edges=topology.num_real_edges,
+        cu_seqlens=line.cu_seqlens,
+        order=order,
+        samples=line.samples,
+        seed=seed,
+    )
+    options = Options(
+        activation=NAMES[layer.activation],
+        node_drop=_site(local.node_dropout),
+        edge_drop=_site(local.edge_dropout),
+        global_drop=_site(layer.global_dropout),
+        wide_drop=_site(layer.wide_dropout),
+        narrow_drop=_site(layer.narrow_dropout),
+        has_input_norm=isinstance(far.norm, nn.LayerNorm),
+        is_reverse=far.mamba.direction == "reverse",
+        is_bidirectional=far.mamba.direction == "bidirectional",
+        zero_order_hold=far.mamba.options.discretization == "zoh",
+        is_training=layer.training,
+        wants_edges=topology.wants_edges,
+    )
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = torch.get_autocast_dtype(x.device.type)
+        x, e = x.to(dtype), e.to(dtype)
+    return x, e, dict(layer.named_parameters()), dict(layer.named_buffers()), graphs, options
+
+
+def _site(dropout: Dropout) -> Site:
+    return Site(dropout.rate, dropout.site)

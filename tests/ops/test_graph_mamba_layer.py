@@ -1,0 +1,191 @@
+"""The paper's layer as one operator, held to the plain modules, with float64 as the truth."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graphmamba.data.batch import Topology
+from graphmamba.nn import GatedGCN, GPSLayer
+from graphmamba.nn.graph_mamba import GraphMambaGlobal
+from graphmamba.nn.layer_operator import has_operator, runs_operator
+from graphmamba.nn.mamba import MambaConfig
+from graphmamba.ordering.permutation import order_nodes
+from graphmamba.ordering.policy import OrderPolicy
+from tests.helpers.agreement import Results, assert_as_exact, assert_bit_equal
+from tests.helpers.graphs import random_rows, random_topology
+
+CHANNELS = 24
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer, a batch and a mode."""
+
+    sizes: tuple[int, ...] = (7, 1, 12, 0, 30)
+    degree: int = 3
+    policy: OrderPolicy = field(default_factory=OrderPolicy)
+    samples: int = 1
+    activation: Any = "relu"
+    dropout: float = 0.2
+    discretization: Any = "euler"
+    input_norm: Any = "none"
+    padding: int = 0
+    wants_edges: bool = True
+    is_training: bool = True
+
+    def layer(self, backend: Any) -> GPSLayer:
+        torch.manual_seed(0)
+        parts = "triton" if backend == "triton" else "reference"
+        mamba = MambaConfig(backend=parts, discretization=self.discretization)
+        made = GPSLayer(
+            CHANNELS,
+            GatedGCN(CHANNELS, dropout=self.dropout, activation=self.activation, backend=parts),
+            GraphMambaGlobal(CHANNELS, self.policy, mamba, self.input_norm),
+            dropout=self.dropout,
+            activation=self.activation,
+            backend=backend,
+        )
+        with torch.no_grad():
+            for each in (*made.parameters(), *made.buffers()):
+                if each.is_floating_point():
+                    each.add_(0.1 * torch.rand(each.shape))
+        return made.train(self.is_training)
+
+    def topology(self) -> Topology:
+        whole = random_topology(self.sizes, self.degree)
+        nodes, edges = whole.batch.shape[0], whole.edge_index.shape[1]
+        real = None
+        if self.padding:
+            real = torch.tensor(nodes - self.sizes[-1]), torch.tensor(edges - self.padding)
+        return replace(
+            whole,
+            wants_edges=self.wants_edges,
+            num_real_nodes=real and real[0],
+            num_real_edges=real and real[1],
+            node_order=order_nodes(self.policy, whole, samples=self.samples),
+        )
+
+
+def results(case: Case, backend: Any, device: str, dtype: torch.dtype) -> Results:
+    """Outputs, statistics, and all gradients of their sum with random weights."""
+    topology = on(case.topology(), device)
+    layer = case.layer(backend).to(device, dtype)
+    rows = [each.to(dtype).to(device).requires_grad_() for each in random_rows(topology, CHANNELS)]
+    assert runs_operator(layer, rows[0]) == (backend == "triton")
+    out, e = layer(*rows, topology)
+    ends = {"x": out} if e is None else {"x": out, "e": e}
+    weights = random_rows(topology, CHANNELS, seed=9)
+    loss = sum(
+        (end * weight.to(dtype).to(device)).sum()
+        for end, weight in zip(ends.values(), weights, strict=False)
+    )
+    names = ["x", "e", *dict(layer.named_parameters())]
+    found = torch.autograd.grad(loss, [*rows, *layer.parameters()], allow_unused=True)
+    gradients = {
+        f"d_{name}": torch.zeros(()) if grad is None or not grad.any() else grad
+        for name, grad in zip(names, found, strict=True)
+    }
+    made = ends | gradients | dict(layer.named_buffers())
+    return {name: value.detach().cpu() for name, value in made.items()}
+
+
+def on(topology: Topology, device: str) -> Topology:
+    """Move all tensors."""
+    moved = {
+        name: each.to(device) for name, each in vars(topology).items() if isinstance(each, Tensor)
+    }
+    line = topology.node_order
+    order = None if line.order is None else line.order.to(device)
+    moved["node_order"] = replace(line, order=order, cu_seqlens=line.cu_seqlens.to(device))
+    return replace(topology, **moved)
+
+
+CASES = {
+    "paper": Case(),
+    "gelu, reverse": Case(activation="gelu", policy=OrderPolicy(direction="reverse")),
+    "both ways, norm": Case(policy=OrderPolicy(direction="bidirectional"), input_norm="layer"),
+    "bins": Case(policy=OrderPolicy(bins=3), discretization="zoh", dropout=0.0),
+    "samples": Case(samples=3, activation="gelu"),
+    "padding": Case(padding=20, policy=OrderPolicy(direction="bidirectional"), samples=2),
+    "last layer": Case(wants_edges=False),
+    "evaluation": Case(is_training=False),
+    "no edges": Case(degree=0),
+    "one node": Case(sizes=(1,)),
+    "one-node graphs": Case(sizes=(1, 1, 0, 1)),
+    "no nodes": Case(sizes=(0,)),
+}
+INTERPRETED = ("paper", "padding", "no edges", "one node", "no nodes")
+"""The others take their time; the samples above have all branches of the schedule but gelu."""
+
+
+def check(case: Case, device: str) -> None:
+    ours = results(case, "triton", device, torch.float32)
+    plain = results(case, "reference", device, torch.float32)
+    truth = results(case, "reference", "cpu", torch.float64)
+    assert_as_exact(ours, plain, truth)
+    assert_bit_equal(ours, results(case, "triton", device, torch.float32))
+
+
+def check_interpreted() -> None:
+    for name in INTERPRETED:
+        check(CASES[name], "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_the_operator_is_as_exact_as_the_modules(name: str) -> None:
+    check(CASES[name], "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", [(151, 90, 444, 30) * 8, (1200,) * 3], ids=["many", "long"])
+def test_the_operator_is_exact_on_batches_as_large_as_real_ones(sizes: tuple[int, ...]) -> None:
+    check(Case(sizes=sizes, padding=50, policy=OrderPolicy(bins=2)), "cuda")
+
+
+@pytest.mark.gpu
+def test_bfloat16_is_as_exact_as_the_modules() -> None:
+    case = Case(sizes=(151, 90, 444, 30))
+    both = {backend: run_mixed(case, backend) for backend in ("triton", "reference")}
+    truth = results(case, "reference", "cpu", torch.float64)
+    for name, expected in truth.items():
+        errors = [float((found[name].double() - expected).norm()) for found in both.values()]
+        assert errors[0] <= 2 * errors[1] + 1e-2 * float(expected.norm()), (name, errors)
+
+
+def run_mixed(case: Case, backend: Any) -> Results:
+    """Embeddings in bfloat16, as a captured step under autocast has them."""
+    topology = on(case.topology(), "cuda")
+    layer = case.layer(backend).cuda()
+    rows = [each.cuda().bfloat16().requires_grad_() for each in random_rows(topology, CHANNELS)]
+    with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+        out, e = layer(*rows, topology)
+    assert e is not None
+    weights = [each.cuda() for each in random_rows(topology, CHANNELS, seed=9)]
+    loss = (out.float() * weights[0]).sum() + (e.float() * weights[1]).sum()
+    names = ["x", "e", *dict(layer.named_parameters())]
+    found = torch.autograd.grad(loss, [*rows, *layer.parameters()])
+    made = {"x": out, "e": e} | {f"d_{name}": grad for name, grad in zip(names, found, strict=True)}
+    made |= dict(layer.named_buffers())
+    return {name: value.detach().cpu().float() for name, value in made.items()}
+
+
+def test_the_operator_serves_the_papers_layer_alone() -> None:
+    mamba = GraphMambaGlobal(CHANNELS)
+    others: list[nn.Module] = [
+        GPSLayer(CHANNELS, GatedGCN(CHANNELS), mamba, backend="reference"),
+        GPSLayer(CHANNELS, GatedGCN(CHANNELS, is_centered=True), mamba),
+        GPSLayer(CHANNELS, GatedGCN(CHANNELS, has_stable_gate=True), mamba),
+        GPSLayer(CHANNELS, GatedGCN(CHANNELS), mamba, norm="layer"),
+        GPSLayer(CHANNELS, GatedGCN(CHANNELS, activation="gelu"), mamba),
+        GPSLayer(CHANNELS, GatedGCN(CHANNELS), None),
+        nn.Identity(),
+    ]
+    layer = GPSLayer(CHANNELS, GatedGCN(CHANNELS), mamba)
+    assert has_operator(layer)
+    assert not any(map(has_operator, others))
+    # on a CPU the modules run
+    assert not runs_operator(layer, torch.zeros(2, CHANNELS))
