@@ -15,7 +15,7 @@ from graphmamba.nn import GraphMambaBlock, GraphMambaLayer
 from tests.helpers.graphs import random_rows, random_topology
 
 torch.manual_seed(0)
-layer = GraphMambaLayer(8, OrderPolicy(bins=2))
+layer = GraphMambaLayer(8, OrderPolicy(bins=2), dropout=0.1)
 """
 
 COMPILE = """
