@@ -17,7 +17,7 @@ from graphmamba.ops.batch_norm.triton_kernels import (
 )
 from graphmamba.ops.dropout import site_key
 from graphmamba.ops.operators import either
-from graphmamba.ops.triton_launch import starts_early
+from graphmamba.ops.triton_launch import add_partial_sums, starts_early
 
 LEAST_CHANNELS = 16
 """A narrower block would read less of each row than the memory hands out at a time."""
@@ -180,12 +180,19 @@ def backward(
     rates: list[float],
     sites: list[int],
     is_training: bool,
+    *,
+    for_parameters: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, weight, bias and before; of shape (0,) where `before` has that of x."""
-    dx, d_weight, d_bias = (each.new_empty(each.shape) for each in (x, weight, bias))
+    """Gradients of x, weight, bias and before; of shape (0,) where `before` has that of x.
+
+    `for_parameters` finds those of weight and bias alone.
+    """
+    dx, d_weight, d_bias = (
+        each.new_empty(each.shape) for each in (x[:0] if for_parameters else x, weight, bias)
+    )
     is_apart = before is not None and (rates[0] > 0 or before.dtype != x.dtype)
     d_before = either(before, x).new_empty(x.shape if is_apart else (0,))
-    if dx.numel() == 0:
+    if x.numel() == 0:
         return dx, d_weight.zero_(), d_bias.zero_(), d_before
     first, second = starts(x.device)
     places = seed_before, seed_after, count
@@ -208,6 +215,9 @@ def backward(
         **sums.constants,
         **first,
     )
+    if for_parameters:
+        add_partial_sums(parts.view(len(parts), -1), d_weight, d_bias)
+        return dx, d_weight, d_bias, d_before
     batch_norm_bwd_apply_kernel[apply.programs](
         *(*inputs, parts, dx, d_before, d_weight, d_bias),
         *(x.shape[0], len(parts), *map(site_key, sites)),

@@ -70,8 +70,12 @@ def backward(
     permutation: bool,
     activation: bool,
     reverse: bool,
+    room: Float[Tensor, "rows inner"] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, weight and bias; of shape (0,) for a bias that is None."""
+    """Gradients of x, weight and bias; of shape (0,) for a bias that is None.
+
+    With `room`, the gradient of x is written there, between others in wider rows.
+    """
     plan = _plan(x, weight, bias, cu_seqlens, order, activation, reverse)
     (rows, inner), width = x.shape, weight.shape[1]
     block = BLOCK_STEPS if width <= FEW_TAPS else BLOCK_STEPS // 2
@@ -81,7 +85,11 @@ def backward(
     # Where the gradients of a row's steps are summed, that is done before they are rounded.
     is_summed = order is not None and not (permutation and rows == plan.steps)
     dtype = torch.float32 if is_summed else x.dtype
-    dx = x.new_empty((plan.steps, inner), dtype=dtype)
+    dx = (
+        room
+        if room is not None and not is_summed
+        else x.new_empty((plan.steps, inner), dtype=dtype)
+    )
     parts = x.new_empty((programs, (width + 1) * inner), dtype=torch.float32)
     has_steps = dx.numel() > 0
     if has_steps:
@@ -101,6 +109,8 @@ def backward(
             if is_read
             else torch.zeros_like(x, memory_format=torch.contiguous_format)
         )
+    if room is not None and is_summed:
+        dx = room.copy_(dx)
     d_weight, d_bias = parts.new_empty(weight.shape), parts.new_empty(inner)
     if has_steps:
         add_partial_sums(parts, d_weight, d_bias)

@@ -1,9 +1,12 @@
 """The gated sum on a GPU: which kernels run, on what tiles, into what memory."""
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from graphmamba.ops.dropout import site_key
 from graphmamba.ops.gated_sum.reference import EPSILON
 from graphmamba.ops.gated_sum.triton_kernels import (
     gated_sum_by_source_kernel,
@@ -15,6 +18,23 @@ from graphmamba.ops.segments.triton import Tile, partition
 
 TILE = Tile()
 """The same for all three kernels."""
+
+
+class NormAfter(NamedTuple):
+    """A BatchNorm that follows e_hat, its activation and dropout, for the way back through them."""
+
+    kept: Float[Tensor, "2 channels"]
+    """Mean and 1 / deviation."""
+    weight: Float[Tensor, " channels"]
+    bias: Float[Tensor, " channels"]
+    d_weight: Float[Tensor, " channels"]
+    d_bias: Float[Tensor, " channels"]
+    seed: Int[Tensor, ""] | None
+    real: Int[Tensor, ""] | None
+    """Edges before those of a padding graph."""
+    activation: str
+    rate: float
+    site: int
 
 
 def forward(
@@ -58,8 +78,12 @@ def backward(
     target_order: Int[Tensor, " edges"] | None,
     source_ptr: Int[Tensor, " boundaries"],
     source_order: Int[Tensor, " edges"],
+    norm: NormAfter | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of nodes, edges and scale; of shape (0,) for a scale that is None."""
+    """Gradients of nodes, edges and scale; of shape (0,) for a scale that is None.
+
+    With `norm`, `d_e_hat` is the gradient of what the norm, in training, makes of e_hat.
+    """
     (count, channels), edges = sent.shape, e_hat.shape[0]
     d_nodes, d_edges = sent.new_empty((count, 4 * channels)), e_hat.new_empty(e_hat.shape)
     share = torch.empty_like(kept[0])
@@ -69,20 +93,22 @@ def backward(
         gated_sum_by_target_kernel[(grid.programs,)](
             *(d_x_hat, either(d_e_hat, e_hat), *kept, sent, e_hat, either(scale, e_hat)),
             *(edge_index, target_ptr, either(target_order, edge_index)),
-            # The kernel could go back through a norm of e_hat as well; no layer asks for that.
-            *([kept] * 5 + [edge_index] * 2),
-            *(d_nodes, d_edges, share, parts, count, edges, 0),
+            *([kept] * 5 if norm is None else norm[:5]),
+            edge_index if norm is None else either(norm.seed, edge_index),
+            edge_index if norm is None else either(norm.real, edge_index),
+            *(d_nodes, d_edges, share, parts, count, edges),
+            0 if norm is None else site_key(norm.site),
             SENT_STRIDE=sent.stride(0),
             DX_STRIDE=d_x_hat.stride(0),
             DE_STRIDE=0 if d_e_hat is None else d_e_hat.stride(0),
             HAS_SCALE=scale is not None,
             HAS_ORDER=target_order is not None,
             HAS_DE=d_e_hat is not None,
-            HAS_NORM=False,
-            HAS_GHOSTS=False,
-            ACTIVATION="none",
-            THRESHOLD=0,
-            SCALE=1.0,
+            HAS_NORM=norm is not None,
+            HAS_GHOSTS=norm is not None and norm.real is not None,
+            ACTIVATION="none" if norm is None else norm.activation,
+            THRESHOLD=0 if norm is None else round(norm.rate * 2**32),
+            SCALE=1.0 if norm is None else 1 / (1 - norm.rate),
             **grid.constants,
         )
         gated_sum_by_source_kernel[(grid.programs,)](

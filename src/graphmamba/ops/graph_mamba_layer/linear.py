@@ -12,6 +12,7 @@ from graphmamba.ops.dropout import site_key
 from graphmamba.ops.graph_mamba_layer.triton_kernels import (
     activate_drop_kernel,
     narrow_product_kernel,
+    narrow_rows_grad_kernel,
     weight_grad_kernel,
 )
 from graphmamba.ops.triton_launch import add_partial_sums
@@ -66,6 +67,19 @@ def narrow_linear(x: Rows, weight: Float[Tensor, "out in"]) -> Rows:
             num_warps=4,
         )  # fmt: skip
     return y
+
+
+def narrow_rows_grad(grad: Rows, weight: Float[Tensor, "out in"], *others: Rows) -> Rows:
+    """Gradient of the rows that `narrow_linear` mapped, and two others beside it."""
+    rows, out = grad.shape
+    inward, width = weight.shape[1], others[0].shape[1]
+    made = grad.new_empty(rows, inward + 2 * width)
+    if made.numel():
+        narrow_rows_grad_kernel[(triton.cdiv(rows, 16),)](
+            *(grad, weight, *others, made, rows), OUT=out, IN=inward, WIDTH=width, R=16,
+            OB=_block_of(out), WB=_block_of(width), num_warps=4,
+        )  # fmt: skip
+    return made
 
 
 def weight_grad(

@@ -24,6 +24,7 @@ from graphmamba.ops.graph_mamba_layer.linear import (
     activate_drop,
     linear,
     narrow_linear,
+    narrow_rows_grad,
     weight_grad,
 )
 from graphmamba.ops.selective_scan import triton as selective_scan
@@ -33,18 +34,18 @@ LOCAL = "local_model."
 
 
 class Saved(NamedTuple):
-    """What the backward pass starts from, beside embeddings and parameters."""
+    """What the backward pass starts from, beside embeddings and parameters.
+
+    What one product makes of these (`uz`, `far`, the wide rows) is made again, beside other work.
+    """
 
     x_hat: Tensor
     e_hat: Tensor
     gates: Tensor
     near: Tensor
     normed: Tensor | None
-    uz: Tensor
     y: Tensor
-    far: Tensor
     s: Tensor
-    hidden: Tensor
     narrow: Tensor
     node_kept: Tensor
     edge_kept: Tensor | None
@@ -133,16 +134,14 @@ def forward(
     # both together, then each node by itself
     _wait_for(x.device, 0)
     s, local_kept = norm(norm_local, near, None, mixed)
-    hidden = linear(s, w["fc1.weight"], w["fc1.bias"])
+    wide = linear(s, w["fc1.weight"], w["fc1.bias"])
     drop = options.wide_drop.rate if training else 0.0, options.wide_drop.number, graphs.seed
-    wide = activate_drop(hidden, options.activation, *drop)
-    if options.activation == "relu":
-        hidden = wide  # it tells what was cut off
+    wide = activate_drop(wide, options.activation, *drop)
     narrow = linear(wide, w["fc2.weight"], w["fc2.bias"])
     out, last_kept = norm(norm_last, narrow, s, None)
     return out, e_new, Saved(
-        x_hat, e_hat, gates, near, normed, uz, y, far, s, hidden, narrow, node_kept, edge_kept,
-        local_kept, global_kept, last_kept, layer_mean, layer_rstd, *kept,
+        x_hat, e_hat, gates, near, normed, y, s, narrow, node_kept, edge_kept, local_kept,
+        global_kept, last_kept, layer_mean, layer_rstd, *kept,
     )  # fmt: skip
 
 
@@ -179,127 +178,140 @@ def backward(
     """Return the gradients of x, e and, by name, of the parameters."""
     training, layout, device = options.is_training, graphs.layout, x.device
     node_norm, edge_norm, norm_local, norm_global, norm_last = _norms(graphs, options)
+    nodes, edges, in_proj = f"{LOCAL}nodes", f"{LOCAL}edges", f"{MAMBA}in_proj.weight"
+    out_proj = f"{MAMBA}out_proj"
     d: dict[str, Tensor] = {}
+    held: list[Tensor] = []
 
     def through_norm(
-        how: Norm, grad: Tensor, kept: Tensor, rows: Tensor, before: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+        how: Norm, grad: Tensor, kept: Tensor, rows: Tensor, before: Tensor | None = None,
+        *, for_parameters: bool = False,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Gradients of what was normalised, and of what was added to it before."""
         weight, bias = f"{how.name}.weight", f"{how.name}.bias"
         rates = [site.rate if training else 0.0 for site in (how.before, how.after)]
         d_rows, d[weight], d[bias], d_before = batch_norm.backward(
             grad, kept, rows, w[weight], w[bias], before, graphs.seed, graphs.seed, how.real,
             how.activation, rates, [how.before.number, how.after.number], training,
+            for_parameters=for_parameters,
         )  # fmt: skip
         return d_rows, d_before if d_before.shape == d_rows.shape else d_rows
 
     def weigh(stream: int, name: str, grad: Tensor, rows: Tensor, bias: str | None = None) -> None:
         """Find the gradients of a linear map's parameters, on a stream of their own."""
+        held.extend((grad, rows))
+        weight = f"{name}.weight"
         with _beside(device, stream):
-            weight = f"{name}.weight"
             d[weight], d_bias = weight_grad(
                 grad, rows, w[weight], None if bias is None else w[bias]
             )
             if bias is not None and d_bias is not None:
                 d[bias] = d_bias
 
+    # what was not kept, beside the feed-forward network
+    with _beside(device, 0):
+        uz = linear(x if saved.normed is None else saved.normed, w[in_proj])
+        far = linear(saved.y, w[f"{out_proj}.weight"])
+        deltas = [
+            narrow_linear(_in_three(dbc, w, path)[0], w[f"{path}dt_proj.weight"])
+            for dbc, path in ((saved.dbc, MAMBA), (saved.reverse_dbc, REVERSE))
+            if dbc is not None
+        ]
+    with _beside(device, 3):
+        senders = slice(x.shape[1], 2 * x.shape[1])
+        sent = linear(x, w[f"{nodes}.weight"][senders], w[f"{nodes}.bias"][senders])
     # the feed-forward network
-    d_narrow, d_s = through_norm(norm_last, d_out, saved.last_kept, saved.narrow, saved.s)
     drop = options.wide_drop.rate if training else 0.0, options.wide_drop.number, graphs.seed
-    wide = saved.hidden
-    if options.activation != "relu":
-        wide = activate_drop(wide, options.activation, *drop)
+    hidden = linear(saved.s, w["fc1.weight"], w["fc1.bias"])
+    wide = activate_drop(hidden, options.activation, *drop)
+    d_narrow, d_s = through_norm(norm_last, d_out, saved.last_kept, saved.narrow, saved.s)
     weigh(1, "fc2", d_narrow, wide, "fc2.bias")
     d_wide = d_narrow @ w["fc2.weight"].to(x.dtype)
-    d_hidden = activate_drop(saved.hidden, options.activation, *drop, grad=d_wide)
+    d_hidden = activate_drop(hidden, options.activation, *drop, grad=d_wide)
     weigh(2, "fc1", d_hidden, saved.s, "fc1.bias")
+    del hidden, wide, d_wide
     d_s = torch.addmm(d_s, d_hidden, w["fc1.weight"].to(x.dtype))
+    _wait_for(device, 3)
     # Mamba
     with _beside(device, 0):
-        d_far, d_x_far = through_norm(norm_global, d_s, saved.global_kept, saved.far, x)
-        weigh(3, f"{MAMBA}out_proj", d_far, saved.y)
-        d_y = d_far @ w[f"{MAMBA}out_proj.weight"].to(x.dtype)
+        d_far, d_x_far = through_norm(norm_global, d_s, saved.global_kept, far, x)
+        weigh(3, out_proj, d_far, saved.y)
+        d_y = d_far @ w[f"{out_proj}.weight"].to(x.dtype)
         scale = graphs.samples * (2 if options.is_bidirectional else 1)
         d_y = d_y if scale == 1 else d_y / scale
         d_y = d_y if graphs.samples == 1 else d_y.repeat(graphs.samples, 1)
+
+        def through_scan(
+            path: str, reverse: bool, u: Tensor, dbc: Tensor, states: Tensor, delta: Tensor
+        ) -> Tensor:
+            """Gradient of `uz`."""
+            order, is_ordered = graphs.order, graphs.order is not None
+            step, B, C = _in_three(dbc, w, path)
+            names = f"{path}A_log", f"{path}D", f"{path}dt_proj.bias", f"{path}dt_proj.weight"
+            A_log, D, dt_bias, dt_weight = (w[name] for name in names)
+            (raw, z), duz = uz.chunk(2, dim=1), torch.empty_like(uz)
+            du, d_delta, d[names[0]], dB, dC, d[names[1]], _, d[names[2]] = selective_scan.backward(
+                d_y, states, u, delta, A_log, B, C, D, z, dt_bias, graphs.cu_seqlens, order,
+                is_ordered, True, options.zero_order_hold, reverse, True,
+                room=duz[:, raw.shape[1] :],
+            )  # fmt: skip
+            d_dbc = narrow_rows_grad(d_delta, dt_weight, dB, dC)
+            weigh(1, f"{path}dt_proj", d_delta, step)
+            weigh(2, f"{path}x_proj", d_dbc, u)
+            du.addmm_(d_dbc, w[f"{path}x_proj.weight"].to(du.dtype))
+            conv, bias = f"{path}conv1d.weight", f"{path}conv1d.bias"
+            _, d_conv, d[bias] = causal_conv1d.backward(
+                du, states, raw, w[conv].squeeze(1), w[bias], graphs.cu_seqlens, order, is_ordered,
+                True, reverse, room=duz[:, : raw.shape[1]],
+            )  # fmt: skip
+            d[conv] = d_conv.unsqueeze(1)
+            return duz
+
         kept = saved.u, saved.dbc, saved.states
-        du, dz = _through_scan(
-            d_y, saved.uz, *kept, w, d, MAMBA, graphs, options, options.is_reverse
-        )
-        if (
-            saved.reverse_u is not None
-            and saved.reverse_dbc is not None
-            and saved.reverse_states is not None
-        ):
+        duz = through_scan(MAMBA, options.is_reverse, *kept, deltas[0])
+        if options.is_bidirectional:
             back = saved.reverse_u, saved.reverse_dbc, saved.reverse_states
-            du_back, dz_back = _through_scan(
-                d_y, saved.uz, *back, w, d, REVERSE, graphs, options, True
-            )
-            du, dz = du.add_(du_back), dz.add_(dz_back)
-        duz = torch.cat([du, dz], dim=1)
-        rows = x if saved.normed is None else saved.normed
-        weigh(1, f"{MAMBA}in_proj", duz, rows)
-        in_proj = w[f"{MAMBA}in_proj.weight"].to(x.dtype)
-        if saved.layer_mean is None or saved.layer_rstd is None:
-            d_x_far = torch.addmm(d_x_far, duz, in_proj)
-        else:
+            duz += through_scan(REVERSE, True, *back, deltas[1])  # type: ignore[arg-type]
+        weigh(1, f"{MAMBA}in_proj", duz, x if saved.normed is None else saved.normed)
+        if saved.layer_mean is not None and saved.layer_rstd is not None:
             weight, bias = "global_model.norm.weight", "global_model.norm.bias"
             d_x_normed, d[weight], d[bias] = torch.ops.aten.native_layer_norm_backward(
-                duz @ in_proj, x, x.shape[1:], saved.layer_mean, saved.layer_rstd, w[weight],
-                w[bias], [True, True, True],
+                duz @ w[in_proj].to(x.dtype), x, x.shape[1:], saved.layer_mean, saved.layer_rstd,
+                w[weight], w[bias], [True, True, True],
             )  # fmt: skip
-            d_x_far = d_x_far + d_x_normed
     # GatedGCN
     d_near, _ = through_norm(norm_local, d_s, saved.local_kept, saved.near)
     d_x_hat, _ = through_norm(node_norm, d_near, saved.node_kept, saved.x_hat)
-    d_e_hat = None
+    d_e_hat, norm_after = d_e_new, None
     if d_e_new is not None and saved.edge_kept is not None:
-        d_e_hat, _ = through_norm(edge_norm, d_e_new, saved.edge_kept, saved.e_hat)
-    channels = x.shape[1]
-    senders = slice(channels, 2 * channels)
-    nodes, edges = f"{LOCAL}nodes", f"{LOCAL}edges"
-    # keeping it would take as much memory as all else that is kept of the edges' kernel
-    sent = linear(x, w[f"{nodes}.weight"][senders], w[f"{nodes}.bias"][senders])
+        # in training the kernel of the sums goes back through the norm as well
+        d_e_hat, _ = through_norm(
+            edge_norm, d_e_new, saved.edge_kept, saved.e_hat, for_parameters=training
+        )
+        if training:
+            name, d_e_hat = edge_norm.name, d_e_new
+            norm_after = gated_sum.NormAfter(
+                saved.edge_kept, w[f"{name}.weight"], w[f"{name}.bias"], d[f"{name}.weight"],
+                d[f"{name}.bias"], graphs.seed, edge_norm.real, edge_norm.activation,
+                edge_norm.after.rate, edge_norm.after.number,
+            )  # fmt: skip
     d_maps, d_edges, _ = gated_sum.backward(
-        d_x_hat, d_e_hat, saved.e_hat, saved.gates, sent, None, *_edges_of(layout)
+        d_x_hat, d_e_hat, saved.e_hat, saved.gates, sent, None, *_edges_of(layout), norm_after
     )
     weigh(2, edges, d_edges, e, f"{edges}.bias")
     weigh(3, nodes, d_maps, x, f"{nodes}.bias")
     edge_map = w[f"{edges}.weight"].to(x.dtype)
     de = d_edges @ edge_map if d_e_new is None else torch.addmm(d_e_new, d_edges, edge_map)
-    dx = torch.addmm(d_near, d_maps, w[f"{nodes}.weight"].to(x.dtype))
+    dx = d_near.addmm_(d_maps, w[f"{nodes}.weight"].to(x.dtype))
     _wait_for(device, 0)
     dx += d_x_far
+    if saved.normed is None:
+        dx.addmm_(duz, w[in_proj].to(x.dtype))
+    else:
+        dx += d_x_normed
     for stream in (1, 2, 3):
         _wait_for(device, stream)
     return dx, de, d
-
-
-def _through_scan(
-    d_y: Tensor, uz: Tensor, u: Tensor, dbc: Tensor, states: Tensor, w: Named,
-    d: dict[str, Tensor], path: str, graphs: Graphs, options: Options, reverse: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Gradients of both halves of `uz`; those of the parameters go to `d`."""
-    raw, z = uz.chunk(2, dim=1)
-    order, is_ordered = graphs.order, graphs.order is not None
-    step, B, C = _in_three(dbc, w, path)
-    names = f"{path}A_log", f"{path}D", f"{path}dt_proj.bias", f"{path}dt_proj.weight"
-    A_log, D, dt_bias, dt_weight = (w[name] for name in names)
-    du, d_delta, d[names[0]], dB, dC, d[names[1]], dz, d[names[2]] = selective_scan.backward(
-        d_y, states, u, narrow_linear(step, dt_weight), A_log, B, C, D, z, dt_bias,
-        graphs.cu_seqlens, order, is_ordered, True, options.zero_order_hold, reverse, True,
-    )  # fmt: skip
-    d_dbc = torch.cat([d_delta @ dt_weight.to(d_delta.dtype), dB, dC], dim=1)
-    d[names[3]], _ = weight_grad(d_delta, step, dt_weight)
-    x_proj, conv, bias = f"{path}x_proj.weight", f"{path}conv1d.weight", f"{path}conv1d.bias"
-    d[x_proj], _ = weight_grad(d_dbc, u, w[x_proj])
-    du = torch.addmm(du, d_dbc, w[x_proj].to(du.dtype))
-    d_raw, d_conv, d[bias] = causal_conv1d.backward(
-        du, states, raw, w[conv].squeeze(1), w[bias], graphs.cu_seqlens, order, is_ordered, True,
-        reverse,
-    )  # fmt: skip
-    d[conv] = d_conv.unsqueeze(1)
-    return d_raw, dz
 
 
 def _edges_of(layout: EdgeLayout) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]:

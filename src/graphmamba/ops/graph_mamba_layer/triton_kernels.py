@@ -75,6 +75,29 @@ def narrow_product_kernel(
 
 
 @no_type_check
+@triton.jit(do_not_specialize=["rows"])
+def narrow_rows_grad_kernel(
+    grad_ptr, weight_ptr, b_ptr, c_ptr, out_ptr, rows, OUT: tl.constexpr, IN: tl.constexpr,
+    WIDTH: tl.constexpr, R: tl.constexpr, OB: tl.constexpr, WB: tl.constexpr,
+):  # fmt: skip
+    """Write grad W, of few columns, and behind it the rows b and c."""
+    row = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
+    out, exists = tl.arange(0, OB), row < rows
+    LINE: tl.constexpr = IN + 2 * WIDTH
+    inside = exists[:, None] & (out < OUT)[None, :]
+    grad = tl.load(grad_ptr + row[:, None] * OUT + out[None, :], mask=inside, other=0.0)
+    grad = grad.to(tl.float32)
+    for i in tl.static_range(IN):
+        weight = tl.load(weight_ptr + out * IN + i, mask=out < OUT, other=0.0).to(tl.float32)
+        tl.store(out_ptr + row * LINE + i, tl.sum(grad * weight[None, :], axis=1), mask=exists)
+    n = tl.arange(0, WB)
+    mask, at = exists[:, None] & (n < WIDTH)[None, :], row[:, None] * WIDTH + n[None, :]
+    place = out_ptr + row[:, None] * LINE + IN + n[None, :]
+    tl.store(place, tl.load(b_ptr + at, mask=mask, other=0.0), mask=mask)
+    tl.store(place + WIDTH, tl.load(c_ptr + at, mask=mask, other=0.0), mask=mask)
+
+
+@no_type_check
 @triton.jit(do_not_specialize=["rows", "site"])
 def activate_drop_kernel(
     x_ptr, grad_ptr, seed_ptr, out_ptr, rows, site, CHANNELS: tl.constexpr, T: tl.constexpr,

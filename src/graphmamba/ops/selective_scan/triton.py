@@ -313,14 +313,18 @@ def backward(
     D: Tensor | None, z: Tensor | None, delta_bias: Tensor | None, cu_seqlens: Tensor,
     order: Tensor | None, scatter: bool, softplus: bool, zoh: bool, reverse: bool, log_A: bool,
     keep_states: bool = True,  # noqa: ARG001 - they are here
+    room: Tensor | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the gradients of u, delta, A, B, C, D, z, delta_bias; empty for what is absent."""
+    """Return the gradients of u, delta, A, B, C, D, z, delta_bias; empty for what is absent.
+
+    With `room`, the gradient of z is written there, between others in wider rows.
+    """
     (steps, inner), state = u.shape, A.shape[1]
     du, ddelta, dA, dB, dC, dD, dbias = (
         _empty_like(t, u) for t in (u, delta, A, B, C, D, delta_bias)
     )
     if steps == 0:
-        dz = _empty_like(z, u)
+        dz = _empty_like(z, u) if room is None else room
         return du, ddelta, dA.zero_(), dB, dC, dD.zero_(), dz.zero_(), dbias.zero_()
 
     plan = partition(steps, inner, state, backward=True)
@@ -345,7 +349,11 @@ def backward(
     # Where gradients of a row's steps have to be summed, that is done in full precision.
     is_summed = order is not None and (has_samples or not scatter)
     shape, dtype = (steps, inner), torch.float32 if is_summed else u.dtype
-    dz = u.new_empty(shape if z is not None else (0,), dtype=dtype)
+    dz = (
+        u.new_empty(shape if z is not None else (0,), dtype=dtype)
+        if room is None or is_summed
+        else room
+    )
     across = plan.blocks if plan.blocks * steps * state * 4 <= SMALL_PARTS else 1
     dBs, dCs = (_parts_of(t, across) for t in (dB, dC))
     parts = u.new_empty((chunks, plan.states + 2, plan.width), dtype=torch.float32)
@@ -361,6 +369,8 @@ def backward(
     _finish(A, parts, dBs, dCs, (dA, dD, dbias, dB, dC), plan, log_A=log_A)
     if z is not None and order is not None and is_summed:
         dz = sum_rows(dz, order, z.shape[0], is_permutation=scatter).to(z.dtype)
+    if room is not None and is_summed:
+        dz = room.copy_(dz)
     return du, ddelta, dA, dB, dC, dD, dz, dbias
 
 
