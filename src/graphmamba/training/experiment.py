@@ -322,7 +322,7 @@ class RunOptions:
     tf32: bool = True
     """Allow TF32 in matrix products on a GPU."""
     compile: CompileName = "auto"
-    """Use torch.compile; `auto` does on a GPU for runs of 5,000 steps or more, which win back the
+    """Use torch.compile; `auto` does on a GPU for runs that are long enough to win back the
     time it takes."""
     cuda_graph: CudaGraphName = "auto"
     """Capture training steps as CUDA graphs; `auto` does on a GPU where possible."""
