@@ -1,6 +1,7 @@
 """Linear maps of a layer on a GPU, their gradients, and what follows the first one of two."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -11,19 +12,36 @@ from graphmamba.ops.activation import Activation
 from graphmamba.ops.dropout import site_key
 from graphmamba.ops.graph_mamba_layer.triton_kernels import (
     activate_drop_kernel,
+    held_product_kernel,
     narrow_product_kernel,
     narrow_rows_grad_kernel,
+    pieces_product_kernel,
     weight_grad_kernel,
 )
+from graphmamba.ops.operators import either
 from graphmamba.ops.triton_launch import add_partial_sums
 
 Rows = Float[Tensor, "rows channels"]
+LEAST_SMALL, MOST_SMALL = 32, 384
+"""Channels of a weight between which kernels of ours are faster than cuBLAS."""
+MOST_OUT = 256
+"""Channels up to which they are so in a forward pass."""
+FEWEST_ROWS = 1024
+"""Rows from which on they are."""
+PROCESSORS = 132
+"""Of an H200."""
+MOST_HELD = 8192
+"""Numbers of a matrix that a program holds; a larger one leaves too few programs under way."""
+MOST_CHANNELS = 128
+"""Of a program's block."""
+FOUR_FIT = 128
+"""Registers of a thread with which four programs of four warps fit on a processor."""
 LEAST_BLOCK = 16
 """What tensor cores take at least."""
 LEAST_PROGRAMS = 16
 """Programs that divide the rows among them, however large the weight is."""
-MOST_BYTES = 8 << 20
-"""Of all partial sums: with more, adding them up would take longer than the programs save."""
+MOST_BYTES = 3 << 20
+"""Of all partial sums, which are written, read, and in the way of the kernels beside them."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +66,132 @@ MOST_MORE = 4 / 3
 """Numbers that large blocks may have beyond those of small ones, filled up to whole blocks."""
 
 
-def linear(x: Rows, weight: Float[Tensor, "out in"], bias: Tensor | None = None) -> Rows:
-    """X W^T + b in the type of the rows."""
+def linear(
+    x: Rows, weight: Float[Tensor, "out in"], bias: Tensor | None = None, *, is_relu: bool = False
+) -> Rows:
+    """X W^T + b in the type of the rows, cut off at 0 if `is_relu`."""
+    if is_ours_faster(x, weight) and weight.shape[0] <= MOST_OUT:
+        return multiply(x, weight.t(), bias=bias, is_relu=is_relu)
     weight = weight.to(x.dtype)
-    if bias is None:
-        return x @ weight.t()
-    return torch.addmm(bias.to(x.dtype), x, weight.t())
+    y = x @ weight.t() if bias is None else torch.addmm(bias.to(x.dtype), x, weight.t())
+    return y.relu_() if is_relu else y
+
+
+def rows_grad(
+    grad: Float[Tensor, "rows out"], weight: Float[Tensor, "out in"], more: Rows | None = None
+) -> Rows:
+    """Gradient of the rows that `linear` mapped, and more that they have from another use."""
+    if is_ours_faster(grad, weight):
+        return multiply(grad, weight, other=more)
+    weight = weight.to(grad.dtype)
+    return grad @ weight if more is None else torch.addmm(more, grad, weight)
+
+
+def relu_grad(grad: Float[Tensor, "rows out"], weight: Float[Tensor, "out in"], made: Rows) -> Rows:
+    """Gradient of the rows that a ReLU cut off, and `made`, before `linear` mapped them."""
+    if is_ours_faster(grad, weight):
+        return multiply(grad, weight, other=made, is_cut=True)
+    return torch.ops.aten.threshold_backward(grad @ weight.to(grad.dtype), made, 0)
+
+
+def is_ours_faster(rows: Rows, weight: Float[Tensor, "out in"]) -> bool:
+    """Tell whether kernels of ours multiply rows and a small weight; they round to TF32."""
+    if not rows.is_cuda:
+        return rows.dtype == torch.float32 and rows.shape[0] > 0
+    may_round = torch.backends.cuda.matmul.fp32_precision == "tf32"
+    is_usual = min(weight.shape) >= LEAST_SMALL and max(weight.shape) <= MOST_SMALL
+    is_single = rows.dtype == torch.float32
+    return may_round and is_usual and is_single and rows.shape[0] >= FEWEST_ROWS
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a product is divided."""
+
+    rows: int
+    """Of a tile."""
+    channels: int
+    """Of the block of the product that a program writes."""
+    warps: int
+    programs: int = 0
+    """On each processor; each holds its block of the matrix for as long as it runs. If 0, there is
+    one for each tile, and takes the matrix in pieces."""
+    piece: int = 0
+    """Rows of the matrix in such a piece."""
+    stages: int = 1
+    """Pieces that are on their way at a time."""
+    registers: int | None = None
+    """Most that a thread may have; any number if None."""
+
+
+def tiles_of(inward: int, out: int, is_transposed: bool) -> Tiles:
+    """Choose tiles for a product of `inward` rows of the matrix and `out` channels.
+
+    With four warps and 64 rows Triton takes the tensor cores' widest products, which want rows of
+    the matrix that lie closely: a transposed weight is left to narrower ones.
+    """
+    channels = sum(in_two(triton.cdiv(out, triton.cdiv(out, MOST_CHANNELS))))
+    if _block_of(inward) * _block_of(channels) <= MOST_HELD:
+        return Tiles(rows=32, channels=_block_of(channels), warps=4, programs=4, registers=FOUR_FIT)
+    if is_transposed:
+        # A matrix of few rows is on its way as a whole.
+        stages = 4 if inward <= MOST_CHANNELS else 3
+        return Tiles(rows=64, channels=channels, warps=2, piece=32, stages=stages)
+    return Tiles(rows=64, channels=_block_of(channels), warps=4, piece=32, stages=3)
+
+
+def in_two(size: int) -> tuple[int, int]:
+    """Return two powers of two that together hold so many, or one and 0 if that is as good.
+
+    Example:
+        >>> in_two(96), in_two(100), in_two(64)
+        ((64, 32), (128, 0), (64, 0))
+    """
+    whole = _block_of(size)
+    rest = _block_of(max(size - whole // 2, 1))
+    return (whole, 0) if whole // 2 + rest >= whole else (whole // 2, rest)
+
+
+def multiply(
+    x: Float[Tensor, "rows k"],
+    matrix: Float[Tensor, "k n"],
+    *,
+    bias: Float[Tensor, " n"] | None = None,
+    other: Float[Tensor, "rows n"] | None = None,
+    is_cut: bool = False,
+    is_relu: bool = False,
+    tiles: Tiles | None = None,
+) -> Float[Tensor, "rows n"]:
+    """X M + b + other, or 0 where `other` is not above 0 (`is_cut`), then a ReLU if one is wanted.
+
+    Blocks of channels of the same rows follow one another: the cache still has the rows.
+    """
+    (rows, inward), out = x.shape, matrix.shape[1]
+    y = x.new_empty(rows, out)
+    tiles = tiles or tiles_of(inward, out, is_transposed=matrix.stride(0) != 1)
+    across, down = triton.cdiv(out, tiles.channels), triton.cdiv(rows, tiles.rows)
+    constants: dict[str, Any] = {
+        "K": inward, "N": out, "AT_K": matrix.stride(0), "AT_N": matrix.stride(1),
+        "X_STRIDE": x.stride(0), "OTHER_STRIDE": 0 if other is None else other.stride(0),
+        "R": tiles.rows, "HAS_BIAS": bias is not None, "HAS_OTHER": other is not None,
+        "IS_CUT": is_cut, "IS_RELU": is_relu, "ROUNDS": x.is_cuda, "num_warps": tiles.warps,
+    }  # fmt: skip
+    arguments = x, matrix, either(bias, x), either(other, x), y, rows
+    if tiles.programs:
+        down = min(down, max(1, PROCESSORS * tiles.programs // across))
+        first, second = in_two(inward)
+        half = max(first // 2, LEAST_BLOCK)
+        first, second = (first, second) if second else (half, half)
+        held_product_kernel[(across * down,)](
+            *arguments, KA=first, KB=second, NA=_block_of(tiles.channels), num_stages=1,
+            maxnreg=tiles.registers, **constants,
+        )  # fmt: skip
+    else:
+        first, second = in_two(tiles.channels)
+        pieces_product_kernel[(across * down,)](
+            *arguments, KB=tiles.piece, NA=first, NB=second, STAGES=tiles.stages, **constants
+        )
+    return y
 
 
 def narrow_linear(x: Rows, weight: Float[Tensor, "out in"]) -> Rows:
@@ -69,15 +207,17 @@ def narrow_linear(x: Rows, weight: Float[Tensor, "out in"]) -> Rows:
     return y
 
 
-def narrow_rows_grad(grad: Rows, weight: Float[Tensor, "out in"], *others: Rows) -> Rows:
-    """Gradient of the rows that `narrow_linear` mapped, and two others beside it."""
+def narrow_rows_grad(
+    grad: Rows, weight: Float[Tensor, "out in"], *others: Float[Tensor, "blocks rows width"]
+) -> Rows:
+    """Gradient of the rows that `narrow_linear` mapped, and beside it two others, summed."""
     rows, out = grad.shape
-    inward, width = weight.shape[1], others[0].shape[1]
+    inward, (blocks, _, width) = weight.shape[1], others[0].shape
     made = grad.new_empty(rows, inward + 2 * width)
     if made.numel():
         narrow_rows_grad_kernel[(triton.cdiv(rows, 16),)](
-            *(grad, weight, *others, made, rows), OUT=out, IN=inward, WIDTH=width, R=16,
-            OB=_block_of(out), WB=_block_of(width), num_warps=4,
+            *(grad, weight, *others, made, rows), OUT=out, IN=inward, WIDTH=width,
+            BLOCKS=blocks, R=16, OB=_block_of(out), WB=_block_of(width), num_warps=4,
         )  # fmt: skip
     return made
 

@@ -25,6 +25,8 @@ from graphmamba.ops.graph_mamba_layer.linear import (
     linear,
     narrow_linear,
     narrow_rows_grad,
+    relu_grad,
+    rows_grad,
     weight_grad,
 )
 from graphmamba.ops.selective_scan import triton as selective_scan
@@ -34,18 +36,20 @@ LOCAL = "local_model."
 
 
 class Saved(NamedTuple):
-    """What the backward pass starts from, beside embeddings and parameters.
+    """What the backward pass starts from, beside embeddings and parameters."""
 
-    What one product makes of these (`uz`, `far`, the wide rows) is made again, beside other work.
-    """
-
+    sent: Tensor
     x_hat: Tensor
     e_hat: Tensor
     gates: Tensor
     near: Tensor
     normed: Tensor | None
+    uz: Tensor
     y: Tensor
+    far: Tensor
     s: Tensor
+    hidden: Tensor
+    """Wide rows of the feed-forward network: behind a ReLU, before any other activation."""
     narrow: Tensor
     node_kept: Tensor
     edge_kept: Tensor | None
@@ -56,9 +60,11 @@ class Saved(NamedTuple):
     layer_rstd: Tensor | None
     u: Tensor
     dbc: Tensor
+    delta: Tensor
     states: Tensor
     reverse_u: Tensor | None = None
     reverse_dbc: Tensor | None = None
+    reverse_delta: Tensor | None = None
     reverse_states: Tensor | None = None
 
 
@@ -122,32 +128,37 @@ def forward(
         if graphs.samples > 1:
             y = y.view(graphs.samples, *x.shape[:1], y.shape[1]).mean(dim=0)
         far = linear(y, w[f"{MAMBA}out_proj.weight"])
-        mixed, global_kept = norm(norm_global, far, x, None)
     # GatedGCN
     maps = linear(x, w[f"{LOCAL}nodes.weight"], w[f"{LOCAL}nodes.bias"])
     edges = linear(e, w[f"{LOCAL}edges.weight"], w[f"{LOCAL}edges.bias"])
     x_hat, e_hat, gates = gated_sum.forward(maps, edges, None, *_edges_of(layout))
+    # a quarter of the maps' memory
+    sent = maps[:, x.shape[1] : 2 * x.shape[1]].contiguous() if keeps else x_hat
     near, node_kept = norm(node_norm, x_hat, None, x)
+    local, local_kept = norm(norm_local, near, None, None)
     e_new = edge_kept = None
     if options.wants_edges:
         e_new, edge_kept = norm(edge_norm, e_hat, None, e)
     # both together, then each node by itself
     _wait_for(x.device, 0)
-    s, local_kept = norm(norm_local, near, None, mixed)
-    wide = linear(s, w["fc1.weight"], w["fc1.bias"])
+    s, global_kept = norm(norm_global, far, x, local)
+    is_relu = options.activation == "relu"
+    wide = hidden = linear(s, w["fc1.weight"], w["fc1.bias"], is_relu=is_relu)
     drop = options.wide_drop.rate if training else 0.0, options.wide_drop.number, graphs.seed
-    wide = activate_drop(wide, options.activation, *drop)
+    if drop[0] or not is_relu:
+        wide = activate_drop(hidden, options.activation, *drop)
+        hidden = wide if is_relu else hidden
     narrow = linear(wide, w["fc2.weight"], w["fc2.bias"])
     out, last_kept = norm(norm_last, narrow, s, None)
     return out, e_new, Saved(
-        x_hat, e_hat, gates, near, normed, y, s, narrow, node_kept, edge_kept, local_kept,
-        global_kept, last_kept, layer_mean, layer_rstd, *kept,
+        sent, x_hat, e_hat, gates, near, normed, uz, y, far, s, hidden, narrow, node_kept,
+        edge_kept, local_kept, global_kept, last_kept, layer_mean, layer_rstd, *kept,
     )  # fmt: skip
 
 
 def _scan(
     uz: Tensor, w: Named, path: str, graphs: Graphs, options: Options, reverse: bool, keeps: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """One way through the sequences; see `nn.mamba.SelectivePath.scan`."""
     u, z = uz.chunk(2, dim=1)
     order, is_ordered = graphs.order, graphs.order is not None
@@ -162,7 +173,7 @@ def _scan(
         u, delta, w[f"{path}A_log"], B, C, w[f"{path}D"], z, w[f"{path}dt_proj.bias"],
         graphs.cu_seqlens, order, is_ordered, True, options.zero_order_hold, reverse, True, keeps,
     )  # fmt: skip
-    return y, u, dbc, states
+    return y, u, dbc, delta, states
 
 
 def _in_three(dbc: Tensor, w: Named, path: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -208,57 +219,55 @@ def backward(
             if bias is not None and d_bias is not None:
                 d[bias] = d_bias
 
-    # what was not kept, beside the feed-forward network
-    with _beside(device, 0):
-        uz = linear(x if saved.normed is None else saved.normed, w[in_proj])
-        far = linear(saved.y, w[f"{out_proj}.weight"])
-        deltas = [
-            narrow_linear(_in_three(dbc, w, path)[0], w[f"{path}dt_proj.weight"])
-            for dbc, path in ((saved.dbc, MAMBA), (saved.reverse_dbc, REVERSE))
-            if dbc is not None
-        ]
-    with _beside(device, 3):
-        senders = slice(x.shape[1], 2 * x.shape[1])
-        sent = linear(x, w[f"{nodes}.weight"][senders], w[f"{nodes}.bias"][senders])
     # the feed-forward network
     drop = options.wide_drop.rate if training else 0.0, options.wide_drop.number, graphs.seed
-    hidden = linear(saved.s, w["fc1.weight"], w["fc1.bias"])
-    wide = activate_drop(hidden, options.activation, *drop)
     d_narrow, d_s = through_norm(norm_last, d_out, saved.last_kept, saved.narrow, saved.s)
+    if options.activation == "relu" and not drop[0]:
+        wide = saved.hidden
+        d_hidden = relu_grad(d_narrow, w["fc2.weight"], wide)
+    else:
+        is_relu = options.activation == "relu"
+        wide = saved.hidden if is_relu else activate_drop(saved.hidden, options.activation, *drop)
+        d_wide = rows_grad(d_narrow, w["fc2.weight"])
+        d_hidden = activate_drop(saved.hidden, options.activation, *drop, grad=d_wide)
+    d_s = rows_grad(d_hidden, w["fc1.weight"], d_s)
     weigh(1, "fc2", d_narrow, wide, "fc2.bias")
-    d_wide = d_narrow @ w["fc2.weight"].to(x.dtype)
-    d_hidden = activate_drop(hidden, options.activation, *drop, grad=d_wide)
     weigh(2, "fc1", d_hidden, saved.s, "fc1.bias")
-    del hidden, wide, d_wide
-    d_s = torch.addmm(d_s, d_hidden, w["fc1.weight"].to(x.dtype))
-    _wait_for(device, 3)
     # Mamba
     with _beside(device, 0):
-        d_far, d_x_far = through_norm(norm_global, d_s, saved.global_kept, far, x)
+        d_far, d_x_far = through_norm(norm_global, d_s, saved.global_kept, saved.far, x)
         weigh(3, out_proj, d_far, saved.y)
-        d_y = d_far @ w[f"{out_proj}.weight"].to(x.dtype)
+        d_y = rows_grad(d_far, w[f"{out_proj}.weight"])
         scale = graphs.samples * (2 if options.is_bidirectional else 1)
         d_y = d_y if scale == 1 else d_y / scale
         d_y = d_y if graphs.samples == 1 else d_y.repeat(graphs.samples, 1)
 
         def through_scan(
-            path: str, reverse: bool, u: Tensor, dbc: Tensor, states: Tensor, delta: Tensor
+            path: str, reverse: bool, u: Tensor, dbc: Tensor, delta: Tensor, states: Tensor
         ) -> Tensor:
             """Gradient of `uz`."""
             order, is_ordered = graphs.order, graphs.order is not None
             step, B, C = _in_three(dbc, w, path)
-            names = f"{path}A_log", f"{path}D", f"{path}dt_proj.bias", f"{path}dt_proj.weight"
-            A_log, D, dt_bias, dt_weight = (w[name] for name in names)
-            (raw, z), duz = uz.chunk(2, dim=1), torch.empty_like(uz)
-            du, d_delta, d[names[0]], dB, dC, d[names[1]], _, d[names[2]] = selective_scan.backward(
+            names = [f"{path}{name}" for name in ("A_log", "D", "dt_proj.bias")]
+            A_log, D, dt_bias = (w[name] for name in names)
+            (raw, z), duz = saved.uz.chunk(2, dim=1), torch.empty_like(saved.uz)
+            if not u.numel():
+                d.update({name: torch.zeros_like(each) for name, each in w.items() if path in name})
+                return duz
+            du, d_delta, _, parts = selective_scan.backward_rows(
                 d_y, states, u, delta, A_log, B, C, D, z, dt_bias, graphs.cu_seqlens, order,
-                is_ordered, True, options.zero_order_hold, reverse, True,
-                room=duz[:, raw.shape[1] :],
+                is_ordered, True, options.zero_order_hold, reverse, room_z=duz[:, raw.shape[1] :],
             )  # fmt: skip
-            d_dbc = narrow_rows_grad(d_delta, dt_weight, dB, dC)
+            held.extend(parts)
+            with _beside(device, 3):
+                d.update({name: torch.empty_like(w[name]) for name in names})
+                nothing = u.new_empty(0)
+                gradients = *(d[name] for name in names), nothing, nothing
+                selective_scan.add_parts(A_log, parts, gradients, log_A=True, is_late=True)
+            d_dbc = narrow_rows_grad(d_delta, w[f"{path}dt_proj.weight"], parts.B, parts.C)
             weigh(1, f"{path}dt_proj", d_delta, step)
             weigh(2, f"{path}x_proj", d_dbc, u)
-            du.addmm_(d_dbc, w[f"{path}x_proj.weight"].to(du.dtype))
+            du = rows_grad(d_dbc, w[f"{path}x_proj.weight"], du)
             conv, bias = f"{path}conv1d.weight", f"{path}conv1d.bias"
             _, d_conv, d[bias] = causal_conv1d.backward(
                 du, states, raw, w[conv].squeeze(1), w[bias], graphs.cu_seqlens, order, is_ordered,
@@ -267,16 +276,16 @@ def backward(
             d[conv] = d_conv.unsqueeze(1)
             return duz
 
-        kept = saved.u, saved.dbc, saved.states
-        duz = through_scan(MAMBA, options.is_reverse, *kept, deltas[0])
+        kept = saved.u, saved.dbc, saved.delta, saved.states
+        duz = through_scan(MAMBA, options.is_reverse, *kept)
         if options.is_bidirectional:
-            back = saved.reverse_u, saved.reverse_dbc, saved.reverse_states
-            duz += through_scan(REVERSE, True, *back, deltas[1])  # type: ignore[arg-type]
+            back = saved.reverse_u, saved.reverse_dbc, saved.reverse_delta, saved.reverse_states
+            duz += through_scan(REVERSE, True, *back)  # type: ignore[arg-type]
         weigh(1, f"{MAMBA}in_proj", duz, x if saved.normed is None else saved.normed)
         if saved.layer_mean is not None and saved.layer_rstd is not None:
             weight, bias = "global_model.norm.weight", "global_model.norm.bias"
             d_x_normed, d[weight], d[bias] = torch.ops.aten.native_layer_norm_backward(
-                duz @ w[in_proj].to(x.dtype), x, x.shape[1:], saved.layer_mean, saved.layer_rstd,
+                rows_grad(duz, w[in_proj]), x, x.shape[1:], saved.layer_mean, saved.layer_rstd,
                 w[weight], w[bias], [True, True, True],
             )  # fmt: skip
     # GatedGCN
@@ -296,19 +305,15 @@ def backward(
                 edge_norm.after.rate, edge_norm.after.number,
             )  # fmt: skip
     d_maps, d_edges, _ = gated_sum.backward(
-        d_x_hat, d_e_hat, saved.e_hat, saved.gates, sent, None, *_edges_of(layout), norm_after
+        d_x_hat, d_e_hat, saved.e_hat, saved.gates, saved.sent, None, *_edges_of(layout), norm_after
     )
     weigh(2, edges, d_edges, e, f"{edges}.bias")
     weigh(3, nodes, d_maps, x, f"{nodes}.bias")
-    edge_map = w[f"{edges}.weight"].to(x.dtype)
-    de = d_edges @ edge_map if d_e_new is None else torch.addmm(d_e_new, d_edges, edge_map)
-    dx = d_near.addmm_(d_maps, w[f"{nodes}.weight"].to(x.dtype))
+    de = rows_grad(d_edges, w[f"{edges}.weight"], d_e_new)
+    dx = rows_grad(d_maps, w[f"{nodes}.weight"], d_near)
     _wait_for(device, 0)
     dx += d_x_far
-    if saved.normed is None:
-        dx.addmm_(duz, w[in_proj].to(x.dtype))
-    else:
-        dx += d_x_normed
+    dx = rows_grad(duz, w[in_proj], dx) if saved.normed is None else dx.add_(d_x_normed)
     for stream in (1, 2, 3):
         _wait_for(device, stream)
     return dx, de, d

@@ -57,6 +57,149 @@ def weight_grad_kernel(
 
 
 @no_type_check
+@triton.jit
+def load_matrix(ptr, k, n, K: tl.constexpr, N: tl.constexpr, AT_K: tl.constexpr, AT_N: tl.constexpr):  # fmt: skip  # noqa: E501
+    """Load a block of the matrix; 0 outside."""
+    at = k[:, None] * AT_K + n[None, :] * AT_N
+    return tl.load(ptr + at, mask=(k < K)[:, None] & (n < N)[None, :], other=0.0)
+
+
+@no_type_check
+@triton.jit
+def nearest(x, ROUNDS: tl.constexpr):
+    """Round to the nearest TF32 number: tensor cores cut the last 13 bits off."""
+    if ROUNDS:
+        bits = x.to(tl.int32, bitcast=True)
+        x = tl.where(tl.abs(x) < float("inf"), (bits + 0x1000).to(tl.float32, bitcast=True), x)
+    return x
+
+
+@no_type_check
+@triton.jit
+def write_part(
+    y, other, bias_ptr, y_ptr, row, n, rows, N: tl.constexpr, HAS_BIAS: tl.constexpr,
+    HAS_OTHER: tl.constexpr, IS_CUT: tl.constexpr, IS_RELU: tl.constexpr,
+):  # fmt: skip
+    """Write channels of the product, plus others, or 0 where those are not above 0 (`IS_CUT`)."""
+    if HAS_BIAS:
+        y += tl.load(bias_ptr + n, mask=n < N, other=0.0)[None, :]
+    if HAS_OTHER:
+        y = tl.where(other <= 0, 0.0, y) if IS_CUT else y + other
+    if IS_RELU:
+        y = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    at = row.to(tl.int64)[:, None] * N + n[None, :]
+    tl.store(y_ptr + at, y, mask=(row < rows)[:, None] & (n < N)[None, :])
+
+
+@no_type_check
+@triton.jit(do_not_specialize=["rows"])
+def held_product_kernel(
+    x_ptr, matrix_ptr, bias_ptr, other_ptr, y_ptr, rows, K: tl.constexpr, N: tl.constexpr,
+    AT_K: tl.constexpr, AT_N: tl.constexpr, X_STRIDE: tl.constexpr, OTHER_STRIDE: tl.constexpr,
+    R: tl.constexpr, KA: tl.constexpr, KB: tl.constexpr, NA: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_OTHER: tl.constexpr, IS_CUT: tl.constexpr, IS_RELU: tl.constexpr,
+    ROUNDS: tl.constexpr,
+):  # fmt: skip
+    """Hold all lines of the matrix, in pieces of KA and KB, for some tiles of R rows.
+
+    The rows of the next tile are on their way while this one is multiplied and written; others are
+    loaded after that, which takes fewer registers than between product and writing.
+    """
+    across: tl.constexpr = tl.cdiv(N, NA)
+    program, programs = tl.program_id(0) // across, tl.num_programs(0) // across
+    n = tl.program_id(0) % across * NA + tl.arange(0, NA)
+    a, b = tl.arange(0, KA), KA + tl.arange(0, KB)
+    row = program * R + tl.arange(0, R)
+    xa = load_block(x_ptr, row, a, rows, X_STRIDE, K)
+    xb = load_block(x_ptr, row, b, rows, X_STRIDE, K)
+    other = row
+    if HAS_OTHER:
+        other = load_block(other_ptr, row, n, rows, OTHER_STRIDE, N)
+    ma = nearest(load_matrix(matrix_ptr, a, n, K, N, AT_K, AT_N), ROUNDS)
+    mb = nearest(load_matrix(matrix_ptr, b, n, K, N, AT_K, AT_N), ROUNDS)
+    for _ in range(tl.cdiv(tl.cdiv(rows, R) - program, programs)):
+        following = row + programs * R
+        next_a = load_block(x_ptr, following, a, rows, X_STRIDE, K)
+        next_b = load_block(x_ptr, following, b, rows, X_STRIDE, K)
+        y = tl.dot(nearest(xa, ROUNDS), ma, input_precision="tf32")
+        y = tl.dot(nearest(xb, ROUNDS), mb, y, input_precision="tf32")
+        write_part(y, other, bias_ptr, y_ptr, row, n, rows, N, HAS_BIAS, HAS_OTHER, IS_CUT, IS_RELU)
+        if HAS_OTHER:
+            other = load_block(other_ptr, following, n, rows, OTHER_STRIDE, N)
+        row, xa, xb = following, next_a, next_b
+
+
+@no_type_check
+@triton.jit
+def multiply_pieces(
+    x_ptr, matrix_ptr, row, n, m, rows, K: tl.constexpr, N: tl.constexpr, AT_K: tl.constexpr,
+    AT_N: tl.constexpr, X_STRIDE: tl.constexpr, R: tl.constexpr, KB: tl.constexpr,
+    NA: tl.constexpr, NB: tl.constexpr, STAGES: tl.constexpr, ROUNDS: tl.constexpr,
+):  # fmt: skip
+    """Multiply R rows by channels n, and m if there are NB of those, KB lines at a time."""
+    ya, yb = tl.zeros([R, NA], tl.float32), row
+    if NB > 0:
+        yb = tl.zeros([R, NB], tl.float32)
+    for first in tl.range(0, K, KB, num_stages=STAGES):
+        k = first + tl.arange(0, KB)
+        x = nearest(load_block(x_ptr, row, k, rows, X_STRIDE, K), ROUNDS)
+        piece = nearest(load_matrix(matrix_ptr, k, n, K, N, AT_K, AT_N), ROUNDS)
+        ya = tl.dot(x, piece, ya, input_precision="tf32")
+        if NB > 0:
+            piece = nearest(load_matrix(matrix_ptr, k, m, K, N, AT_K, AT_N), ROUNDS)
+            yb = tl.dot(x, piece, yb, input_precision="tf32")
+    return ya, yb
+
+
+@no_type_check
+@triton.jit(do_not_specialize=["rows"])
+def pieces_product_kernel(
+    x_ptr, matrix_ptr, bias_ptr, other_ptr, y_ptr, rows, K: tl.constexpr, N: tl.constexpr,
+    AT_K: tl.constexpr, AT_N: tl.constexpr, X_STRIDE: tl.constexpr, OTHER_STRIDE: tl.constexpr,
+    R: tl.constexpr, KB: tl.constexpr, NA: tl.constexpr, NB: tl.constexpr, STAGES: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_OTHER: tl.constexpr, IS_CUT: tl.constexpr, IS_RELU: tl.constexpr,
+    ROUNDS: tl.constexpr,
+):  # fmt: skip
+    """Take KB lines of NA + NB channels of the matrix at a time, for one tile of R rows."""
+    across: tl.constexpr = tl.cdiv(N, NA + NB)
+    block = tl.program_id(0) % across * (NA + NB)
+    n = block + tl.arange(0, NA)
+    row = tl.program_id(0) // across * R + tl.arange(0, R)
+    m = n
+    if NB > 0:
+        m = block + NA + tl.arange(0, NB)
+    ya, yb = multiply_pieces(
+        x_ptr,
+        matrix_ptr,
+        row,
+        n,
+        m,
+        rows,
+        K,
+        N,
+        AT_K,
+        AT_N,
+        X_STRIDE,
+        R,
+        KB,
+        NA,
+        NB,
+        STAGES,
+        ROUNDS,
+    )
+    other_a, other_b = row, row
+    if HAS_OTHER:
+        other_a = load_block(other_ptr, row, n, rows, OTHER_STRIDE, N)
+    write_part(ya, other_a, bias_ptr, y_ptr, row, n, rows, N, HAS_BIAS, HAS_OTHER, IS_CUT, IS_RELU)
+    if NB > 0:
+        if HAS_OTHER:
+            other_b = load_block(other_ptr, row, m, rows, OTHER_STRIDE, N)
+        write_part(
+            yb, other_b, bias_ptr, y_ptr, row, m, rows, N, HAS_BIAS, HAS_OTHER, IS_CUT, IS_RELU
+        )
+
+
+@no_type_check
 @triton.jit(do_not_specialize=["rows"])
 def narrow_product_kernel(
     x_ptr, weight_ptr, y_ptr, rows, OUT: tl.constexpr, IN: tl.constexpr, X_STRIDE: tl.constexpr,
@@ -78,9 +221,10 @@ def narrow_product_kernel(
 @triton.jit(do_not_specialize=["rows"])
 def narrow_rows_grad_kernel(
     grad_ptr, weight_ptr, b_ptr, c_ptr, out_ptr, rows, OUT: tl.constexpr, IN: tl.constexpr,
-    WIDTH: tl.constexpr, R: tl.constexpr, OB: tl.constexpr, WB: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCKS: tl.constexpr, R: tl.constexpr, OB: tl.constexpr,
+    WB: tl.constexpr,
 ):  # fmt: skip
-    """Write grad W, of few columns, and behind it the rows b and c."""
+    """Write grad W, of few columns, and behind it the sums over all blocks of the rows b and c."""
     row = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
     out, exists = tl.arange(0, OB), row < rows
     LINE: tl.constexpr = IN + 2 * WIDTH
@@ -93,8 +237,13 @@ def narrow_rows_grad_kernel(
     n = tl.arange(0, WB)
     mask, at = exists[:, None] & (n < WIDTH)[None, :], row[:, None] * WIDTH + n[None, :]
     place = out_ptr + row[:, None] * LINE + IN + n[None, :]
-    tl.store(place, tl.load(b_ptr + at, mask=mask, other=0.0), mask=mask)
-    tl.store(place + WIDTH, tl.load(c_ptr + at, mask=mask, other=0.0), mask=mask)
+    b, c = tl.zeros([R, WB], tl.float32), tl.zeros([R, WB], tl.float32)
+    for block in tl.static_range(BLOCKS):
+        shift = block * rows.to(tl.int64) * WIDTH
+        b += tl.load(b_ptr + shift + at, mask=mask, other=0.0)
+        c += tl.load(c_ptr + shift + at, mask=mask, other=0.0)
+    tl.store(place, b, mask=mask)
+    tl.store(place + WIDTH, c, mask=mask)
 
 
 @no_type_check

@@ -308,25 +308,48 @@ def forward(
     return y, states if keep_states else nothing
 
 
+class Parts(NamedTuple):
+    """What the programs of the backward pass found, to be added up."""
+
+    parameters: Tensor
+    """For each chunk: its share of dA, dD and the gradient of the bias."""
+    B: Tensor
+    """For each block of channels: its share of dB [steps, state]."""
+    C: Tensor
+
+
 def backward(
     grad: Tensor, states: Tensor, u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor,
     D: Tensor | None, z: Tensor | None, delta_bias: Tensor | None, cu_seqlens: Tensor,
     order: Tensor | None, scatter: bool, softplus: bool, zoh: bool, reverse: bool, log_A: bool,
     keep_states: bool = True,  # noqa: ARG001 - they are here
-    room: Tensor | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the gradients of u, delta, A, B, C, D, z, delta_bias; empty for what is absent.
+    """Return the gradients of u, delta, A, B, C, D, z, delta_bias; empty for what is absent."""
+    dA, dB, dC, dD, dbias = (_empty_like(t, u) for t in (A, B, C, D, delta_bias))
+    if u.shape[0] == 0:
+        du, ddelta, dz = (_empty_like(t, u) for t in (u, delta, z))
+        return du, ddelta, dA.zero_(), dB, dC, dD.zero_(), dz.zero_(), dbias.zero_()
+    du, ddelta, dz, parts = backward_rows(
+        grad, states, u, delta, A, B, C, D, z, delta_bias, cu_seqlens, order, scatter, softplus,
+        zoh, reverse, rooms=(dB, dC),
+    )  # fmt: skip
+    add_parts(A, parts, (dA, dD, dbias, dB, dC), log_A=log_A)
+    return du, ddelta, dA, dB, dC, dD, dz, dbias
 
-    With `room`, the gradient of z is written there, between others in wider rows.
+
+def backward_rows(
+    grad: Tensor, states: Tensor, u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor,
+    D: Tensor | None, z: Tensor | None, delta_bias: Tensor | None, cu_seqlens: Tensor,
+    order: Tensor | None, scatter: bool, softplus: bool, zoh: bool, reverse: bool, *,
+    rooms: tuple[Tensor, Tensor] | None = None, room_z: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Parts]:  # fmt: skip
+    """Return the gradients of u, delta and z, and what `add_parts` adds up for the others.
+
+    `rooms` is where dB and dC will go, which are parts themselves where one block finds all;
+    `room_z` is where that of z goes, between others in wider rows.
     """
     (steps, inner), state = u.shape, A.shape[1]
-    du, ddelta, dA, dB, dC, dD, dbias = (
-        _empty_like(t, u) for t in (u, delta, A, B, C, D, delta_bias)
-    )
-    if steps == 0:
-        dz = _empty_like(z, u) if room is None else room
-        return du, ddelta, dA.zero_(), dB, dC, dD.zero_(), dz.zero_(), dbias.zero_()
-
+    du, ddelta = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (u, delta))
     plan = partition(steps, inner, state, backward=True)
     chunks = plan.chunks(steps)
     starts, A2 = prepared_in(states, steps)
@@ -348,30 +371,29 @@ def backward(
 
     # Where gradients of a row's steps have to be summed, that is done in full precision.
     is_summed = order is not None and (has_samples or not scatter)
-    shape, dtype = (steps, inner), torch.float32 if is_summed else u.dtype
-    dz = (
-        u.new_empty(shape if z is not None else (0,), dtype=dtype)
-        if room is None or is_summed
-        else room
-    )
+    dz = room_z
+    if dz is None or is_summed:
+        shape, dtype = (steps, inner), torch.float32 if is_summed else u.dtype
+        dz = u.new_empty(shape if z is not None else (0,), dtype=dtype)
     across = plan.blocks if plan.blocks * steps * state * 4 <= SMALL_PARTS else 1
-    dBs, dCs = (_parts_of(t, across) for t in (dB, dC))
-    parts = u.new_empty((chunks, plan.states + 2, plan.width), dtype=torch.float32)
+    dB, dC = rooms or (u.new_empty((steps, state)), u.new_empty((steps, state)))
+    parts = Parts(
+        u.new_empty((chunks, plan.states + 2, plan.width), dtype=torch.float32),
+        *(_parts_of(t, across) for t in (dB, dC)),
+    )
     _run_backward(
         (grad, u, delta, A2, _aligned(B), _aligned(C), either(D, u), either(z, u),
          either(delta_bias, u), starts, either(order, starts), states, adjoints, du,
-         ddelta, dBs, dCs, dz, parts, steps, _rows(z), chunks),
+         ddelta, parts.B, parts.C, dz, parts.parameters, steps, _rows(z), chunks),
         (chunks, across), plan,
         (common if chunks > 1 else late(common))
         | {"U_STRIDE": u.stride(0), "B_STRIDE": B.stride(0), "B_SHIFT": _shift(B),
            "HAS_D": D is not None, "ZOH": zoh, "NATIVE": u.is_cuda, "DZ_STRIDE": dz.stride(0)},
     )  # fmt: skip
-    _finish(A, parts, dBs, dCs, (dA, dD, dbias, dB, dC), plan, log_A=log_A)
     if z is not None and order is not None and is_summed:
         dz = sum_rows(dz, order, z.shape[0], is_permutation=scatter).to(z.dtype)
-    if room is not None and is_summed:
-        dz = room.copy_(dz)
-    return du, ddelta, dA, dB, dC, dD, dz, dbias
+        dz = dz if room_z is None else room_z.copy_(dz)
+    return du, ddelta, dz, parts
 
 
 def _run_backward(
@@ -412,20 +434,31 @@ def _launch_backward(
     )  # fmt: skip
 
 
-def _finish(
-    A: Tensor, parts: Tensor, dBs: Tensor, dCs: Tensor, gradients: tuple[Tensor, ...],
-    plan: Partition, *, log_A: bool,
+def add_parts(
+    A: Tensor, parts: Parts, gradients: tuple[Tensor, ...], *, log_A: bool,
+    is_late: bool = False,
 ) -> None:  # fmt: skip
-    """Sum what the programs found for the parameters, and what the blocks found for B and C."""
+    """Sum what the programs found for the parameters, and what the blocks found for B and C.
+
+    Args:
+        A: The rates.
+        parts: All that is added up.
+        gradients: Those of A, D, the bias, and of B and C, empty where they are not wanted.
+        log_A: Whether the rates are -exp(A).
+        is_late: Whether other kernels than those of the scan precede this one.
+    """
     dA, dD, dbias, dB, dC = gradients
+    inner, state = A.shape
+    plan = partition(parts.B.shape[1], inner, state, backward=True)
     rows, columns = 256, plan.block
     sums = (plan.states + 2) * plan.width // columns
-    entries = 0 if _is_part(dBs, dB) else triton.cdiv(dB.numel(), rows * columns)
+    entries = 0 if _is_part(parts.B, dB) else triton.cdiv(dB.numel(), rows * columns)
+    start = {"PDL": False} if is_late else early(A.device)
     finish_bwd_kernel[(sums + entries,)](
-        A, parts, dBs, dCs, dA, dD, dbias, dB, dC, parts.shape[0], dB.numel(), A.stride(0),
-        INNER=dA.shape[0], STATE=dA.shape[1], WIDTH=plan.width, N=plan.states,
-        BLOCKS=dBs.shape[0], ROWS=rows, COLUMNS=columns, LOG_A=log_A,
-        HAS_D=dD.numel() > 0, HAS_BIAS=dbias.numel() > 0, num_warps=8, **early(parts.device),
+        A, parts.parameters, parts.B, parts.C, dA, dD, dbias, dB, dC, parts.parameters.shape[0],
+        dB.numel(), A.stride(0), INNER=inner, STATE=state, WIDTH=plan.width, N=plan.states,
+        BLOCKS=parts.B.shape[0], ROWS=rows, COLUMNS=columns, LOG_A=log_A,
+        HAS_D=dD.numel() > 0, HAS_BIAS=dbias.numel() > 0, num_warps=8, **start,
     )  # fmt: skip
 
 
