@@ -26,7 +26,6 @@ def has_operator(layer: Any) -> bool:
     return (
         all(backend in ("auto", "triton") for backend in backends)
         and local.stable_gate is None
-        and not local.is_centered
         and layer.activation is local.activation
         and layer.activation in NAMES
         and not any(
@@ -69,6 +68,8 @@ def operator_arguments(layer: Any, x: Tensor, e: Tensor, topology: Topology) -> 
         order=order,
         samples=line.samples,
         seed=seed,
+        batch=topology.batch,
+        ptr=topology.starts(),
     )
     options = Options(
         activation=NAMES[layer.activation],
@@ -83,6 +84,7 @@ def operator_arguments(layer: Any, x: Tensor, e: Tensor, topology: Topology) -> 
         zero_order_hold=far.mamba.options.discretization == "zoh",
         is_training=layer.training,
         wants_edges=topology.wants_edges,
+        is_centered=local.is_centered,
     )
     if torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)

@@ -42,6 +42,8 @@ class Options:
     is_training: bool
     wants_edges: bool
     """Whether new edge embeddings are asked for."""
+    is_centered: bool = False
+    """Whether what a node receives is a sum centred by degree, as `nn.centered` defines it."""
     eps: float = 1e-5
     momentum: float = 0.1
 
@@ -56,6 +58,8 @@ class Graphs(NamedTuple):
     order: Int[Tensor, " steps"] | None
     samples: int
     seed: Int[Tensor, ""] | None
+    batch: Int[Tensor, " nodes"]
+    ptr: Int[Tensor, " boundaries"]
 
 
 def graph_mamba_layer(

@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.ops.activation import Activation
@@ -29,6 +29,7 @@ from graphmamba.ops.graph_mamba_layer.linear import (
     rows_grad,
     weight_grad,
 )
+from graphmamba.ops.segments import sum_segments
 from graphmamba.ops.selective_scan import triton as selective_scan
 
 MAMBA, REVERSE = "global_model.mamba.", "global_model.mamba.reverse_path."
@@ -66,6 +67,36 @@ class Saved(NamedTuple):
     reverse_dbc: Tensor | None = None
     reverse_delta: Tensor | None = None
     reverse_states: Tensor | None = None
+
+
+class Centering(NamedTuple):
+    """What centres the sums of each graph by degree; see `nn.centered.center_sums`."""
+
+    degree: Float[Tensor, "nodes 1"]
+    edges: Float[Tensor, "graphs 1"]
+    scale: Float[Tensor, "nodes 1"]
+    batch: Int[Tensor, " nodes"]
+    ptr: Int[Tensor, " boundaries"]
+
+    @classmethod
+    def of(cls, graphs: Graphs) -> "Centering":
+        """Count the edges that come in."""
+        ends, ptr = graphs.layout.target_ptr, graphs.ptr
+        edges = ends[ptr].diff().clamp_min(1).float()[:, None]
+        scale = torch.rsqrt(edges / ptr.diff().clamp_min(1)[:, None])
+        return cls(ends.diff().float()[:, None], edges, scale[graphs.batch], graphs.batch, ptr)
+
+    def center(self, means: Nodes) -> Nodes:
+        """Centre the means over what comes in, times its number."""
+        sums = self.degree * means.float()
+        shared = sum_segments(sums, self.batch, self.ptr) / self.edges
+        return ((sums - self.degree * shared[self.batch]) * self.scale).to(means.dtype)
+
+    def gradient(self, grad: Nodes) -> Nodes:
+        """Gradient of the means from that of what `center` returned."""
+        scaled = grad.float() * self.scale
+        shared = sum_segments(scaled * self.degree, self.batch, self.ptr) / self.edges
+        return ((scaled - shared[self.batch]) * self.degree).to(grad.dtype)
 
 
 class Norm(NamedTuple):
@@ -134,6 +165,9 @@ def forward(
     x_hat, e_hat, gates = gated_sum.forward(maps, edges, None, *_edges_of(layout))
     # a quarter of the maps' memory
     sent = maps[:, x.shape[1] : 2 * x.shape[1]].contiguous() if keeps else x_hat
+    if options.is_centered:
+        own = maps[:, : x.shape[1]]
+        x_hat = own + Centering.of(graphs).center(x_hat - own)
     near, node_kept = norm(node_norm, x_hat, None, x)
     local, local_kept = norm(norm_local, near, None, None)
     e_new = edge_kept = None
@@ -182,7 +216,7 @@ def _in_three(dbc: Tensor, w: Named, path: str) -> tuple[Tensor, Tensor, Tensor]
     return step, B, C
 
 
-def backward(
+def backward(  # noqa: C901 - one schedule, read from top to bottom
     d_out: Nodes, d_e_new: Edges | None, x: Nodes, e: Edges, w: Named, saved: Saved,
     graphs: Graphs, options: Options,
 ) -> tuple[Nodes, Edges, dict[str, Tensor]]:  # fmt: skip
@@ -304,9 +338,12 @@ def backward(
                 d[f"{name}.bias"], graphs.seed, edge_norm.real, edge_norm.activation,
                 edge_norm.after.rate, edge_norm.after.number,
             )  # fmt: skip
+    d_sums = Centering.of(graphs).gradient(d_x_hat) if options.is_centered else d_x_hat
     d_maps, d_edges, _ = gated_sum.backward(
-        d_x_hat, d_e_hat, saved.e_hat, saved.gates, saved.sent, None, *_edges_of(layout), norm_after
+        d_sums, d_e_hat, saved.e_hat, saved.gates, saved.sent, None, *_edges_of(layout), norm_after
     )
+    if options.is_centered:
+        d_maps[:, : x.shape[1]] = d_x_hat
     weigh(2, edges, d_edges, e, f"{edges}.bias")
     weigh(3, nodes, d_maps, x, f"{nodes}.bias")
     de = rows_grad(d_edges, w[f"{edges}.weight"], d_e_new)
