@@ -1,5 +1,7 @@
 """All Triton kernels, interpreted on the CPU: in a process of their own, told so at its start."""
 
+import pytest
+
 from tests.helpers.processes import only_interpreted, run_apart
 
 CHECKED = (
@@ -10,10 +12,8 @@ CHECKED = (
 
 
 @only_interpreted
-def test_interpreted_kernels_are_right() -> None:
+@pytest.mark.parametrize("name", CHECKED)
+def test_interpreted_kernels_are_right(name: str) -> None:
     run_apart(
-        "from importlib import import_module\n"
-        f"for name in {CHECKED}:\n"
-        "    import_module(f'tests.{name}').check_interpreted()\n",
-        TRITON_INTERPRET="1",
+        f"from tests.{name} import check_interpreted\ncheck_interpreted()", TRITON_INTERPRET="1"
     )
