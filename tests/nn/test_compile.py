@@ -114,13 +114,14 @@ class Layer(torch.nn.Module):
         self.layer, self.noise_seed = layer, NoiseSeed(3)
 
     def forward(self, x, e, edge_index, batch, graph_key):
-        topology = Topology(edge_index, batch, graph_key.shape[0], graph_key, self.noise_seed())
+        columns = {"graph_key": graph_key}
+        topology = Topology(edge_index, batch, len(graph_key), self.noise_seed(), columns)
         return self.layer(x, e, topology)
 
 def arguments(sizes):
     topology = random_topology(sizes)
     x, e = random_rows(topology)
-    return x, e, topology.edge_index, topology.batch, topology.graph_key
+    return x, e, topology.edge_index, topology.batch, topology.columns["graph_key"]
 
 module = Layer().eval()
 nodes, edges, graphs = (torch.export.Dim(name) for name in ("nodes", "edges", "graphs"))

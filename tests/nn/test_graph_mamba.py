@@ -140,14 +140,14 @@ def test_one_graph_needs_no_batch_vector() -> None:
 def test_every_column_of_a_policy_comes_through_the_door() -> None:
     topology = random_topology((9, 4))
     x, _ = random_rows(topology)
-    columns = {name: getattr(topology, name) for name in ("centrality", "random_walk", "cluster")}
+    names = ("graph_key", "centrality", "random_walk", "cluster")
+    columns = {name: topology.columns[name] for name in names}
     for policy in PUBLISHED.values():
         block = GraphMambaBlock(8, policy, EXACT).eval()
         through_the_door = block(
             x,
             topology.edge_index.int(),
             topology.batch.int(),
-            graph_key=topology.graph_key,
             **columns,
         )
         inside = block.global_model(x, replace(topology, seed=block.noise_seed.seed))

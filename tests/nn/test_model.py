@@ -532,7 +532,7 @@ def test_evaluation_does_not_depend_on_the_batch_size() -> None:
         TOPOLOGY.edge_index[:, inside] - 9,
         torch.zeros(4, dtype=torch.int64),
         1,
-        TOPOLOGY.graph_key[1:],
+        columns={"graph_key": TOPOLOGY.columns["graph_key"][1:]},
     )
     single = backbone(Data(x=GRAPHS.x[is_second], e=GRAPHS.e[inside]), alone)
     assert torch.allclose(single, together[is_second], atol=1e-5)

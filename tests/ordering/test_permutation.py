@@ -26,7 +26,15 @@ from graphmamba.ordering import (
 )
 from graphmamba.ordering.permutation import Request, node_orders_of
 from graphmamba.ordering.scores import _deviation, _smooth, out_degree, score_keys
-from tests.helpers.graphs import one_graph, path, random_rows, random_topology, with_spectrum
+from tests.helpers.graphs import (
+    moved_to,
+    one_graph,
+    path,
+    random_rows,
+    random_topology,
+    with_columns,
+    with_spectrum,
+)
 from tests.helpers.typecheck import typecheck_off
 from tests.nn.test_model import GivenRows
 
@@ -122,7 +130,7 @@ def test_nodes_are_assigned_to_bins_evenly_and_afresh() -> None:
 
 
 def test_the_bin_of_a_node_says_nothing_about_its_noise() -> None:
-    topology = replace(random_topology((100,)), centrality=torch.linspace(0, 1, 100))
+    topology = with_columns(random_topology((100,)), centrality=torch.linspace(0, 1, 100))
 
     def swapped(bins: int) -> float:
         policy = OrderPolicy(score="eigenvector", noise="uniform", bins=bins)
@@ -190,14 +198,14 @@ def test_clusters_stay_together_in_changing_order() -> None:
     line = order_nodes(ABLATIONS["cluster"], topology, samples=100)
     seen = set()
     for slots in sequences(line, 60):
-        runs = torch.unique_consecutive(topology.cluster[slots % 60]).tolist()
+        runs = torch.unique_consecutive(topology.columns["cluster"][slots % 60]).tolist()
         assert len(runs) == len(set(runs)) == 3
         seen.add(tuple(runs))
     assert len(seen) == 6
 
 
 def test_clusters_and_nodes_share_no_draws() -> None:
-    topology = replace(random_topology((4,)), cluster=torch.tensor([0, 0, 1, 1]))
+    topology = with_columns(random_topology((4,)), cluster=torch.tensor([0, 0, 1, 1]))
     line = order_nodes(OrderPolicy(score="none", clusters="first"), topology, samples=400)
     orders = [nodes_of(line, topology, 0, sample)[0] for sample in range(400)]
     # Whether their cluster is first says nothing about the order of its nodes.
@@ -209,7 +217,7 @@ def test_clusters_and_nodes_share_no_draws() -> None:
 def test_any_whole_number_names_a_cluster(policy: OrderPolicy) -> None:
     sizes = 4, 1, 4
     numbers = torch.tensor([0, 5_000_000, 7, -3, 2**62, -(2**62), 900, 1, 1])
-    topology = replace(random_topology(sizes), cluster=numbers)
+    topology = with_columns(random_topology(sizes), cluster=numbers)
     line = order_nodes(policy, topology, samples=2)
     for sample in range(2):
         for graph, size in enumerate(sizes):
@@ -218,7 +226,7 @@ def test_any_whole_number_names_a_cluster(policy: OrderPolicy) -> None:
 
 
 def test_clusters_without_noise_go_by_their_numbers() -> None:
-    topology = replace(random_topology((4,)), cluster=torch.tensor([7, 5_000_000, 7, -3]))
+    topology = with_columns(random_topology((4,)), cluster=torch.tensor([7, 5_000_000, 7, -3]))
     line = order_nodes(OrderPolicy(score="none", clusters="first", noise="none"), topology)
     assert line.order.tolist() == [3, 0, 2, 1]
 
@@ -226,21 +234,23 @@ def test_clusters_without_noise_go_by_their_numbers() -> None:
 def test_clusters_that_are_no_integers_are_rejected() -> None:
     message = "topology.cluster must hold integers, got torch.float32"
     with typecheck_off(), pytest.raises(UserError, match=message):
-        order_nodes(ABLATIONS["cluster"], replace(random_topology((4,)), cluster=torch.rand(4)))
+        order_nodes(
+            ABLATIONS["cluster"], with_columns(random_topology((4,)), cluster=torch.rand(4))
+        )
 
 
 def test_clusters_part_ties_of_the_degree() -> None:
     topology = random_topology((60,))
     degree = out_degree(topology)
     line = order_nodes(OrderPolicy(clusters="tie_breaking"), topology)
-    pairs = torch.stack([degree[line.order], topology.cluster[line.order]], dim=1)
+    pairs = torch.stack([degree[line.order], topology.columns["cluster"][line.order]], dim=1)
     assert (degree[line.order].diff() >= 0).all()
     runs = torch.unique_consecutive(pairs, dim=0)
     assert len(runs) == len(torch.unique(runs, dim=0))
 
 
 def test_noise_of_one_deviation_swaps_near_scores_only() -> None:
-    topology = replace(random_topology((400,)), centrality=torch.linspace(0, 1, 400))
+    topology = with_columns(random_topology((400,)), centrality=torch.linspace(0, 1, 400))
     line = order_nodes(OrderPolicy(score="eigenvector", noise="uniform"), topology)
     moved = (line.order - torch.arange(400)).abs().max()
     # One deviation of evenly spread scores is 0.289 of their range.
@@ -248,10 +258,8 @@ def test_noise_of_one_deviation_swaps_near_scores_only() -> None:
 
 
 def test_normal_noise_is_normal() -> None:
-    topology = replace(
-        random_topology((2, 2)),
-        random_walk=torch.tensor([[0.0], [1.0], [0.0], [1.0]]),
-    )
+    walk = torch.tensor([[0.0], [1.0], [0.0], [1.0]])
+    topology = with_columns(random_topology((2, 2)), random_walk=walk)
     policy = OrderPolicy(score="random_walk", noise="normal")
     line = order_nodes(policy, topology, samples=4_000)
     # Scores 0 and -1, deviation 0.707 of noise each: node 1 first with chance Phi(1 / 1).
@@ -261,14 +269,14 @@ def test_normal_noise_is_normal() -> None:
 
 def test_equal_scores_stay_tied_across_signs_of_zero() -> None:
     walk = torch.tensor([[0.0], [-0.0], [0.0]])
-    topology = replace(random_topology((3,)), random_walk=walk)
+    topology = with_columns(random_topology((3,)), random_walk=walk)
     line = order_nodes(OrderPolicy(score="random_walk", noise="none"), topology)
     assert line.order.tolist() == [0, 1, 2]
 
 
 def test_negative_scores_sort_before_positive_ones() -> None:
     centrality = torch.tensor([2.0, -3.0, 0.5, -0.25])
-    topology = replace(random_topology((4,)), centrality=centrality)
+    topology = with_columns(random_topology((4,)), centrality=centrality)
     line = order_nodes(OrderPolicy(score="eigenvector", noise="none"), topology)
     assert line.order.tolist() == [1, 3, 2, 0]
 
@@ -308,8 +316,8 @@ def test_parts_without_an_edge_between_them_follow_one_another_on_a_smooth_funct
 
 def test_a_smooth_function_reads_no_more_eigenvectors_than_it_is_made_of() -> None:
     many = with_spectrum(path(60), [60], num_eigenvectors=12)
-    vectors, values = many.laplacian_vectors, many.laplacian_values
-    few = replace(many, laplacian_vectors=vectors[:, :4], laplacian_values=values[:, :4])
+    vectors, values = many.columns["laplacian_vectors"], many.columns["laplacian_values"]
+    few = with_columns(many, laplacian_vectors=vectors[:, :4], laplacian_values=values[:, :4])
     orders = [
         order_nodes(
             OrderPolicy(score="spectral", num_eigenvectors=count), topology, samples=3
@@ -333,8 +341,7 @@ def test_what_all_nodes_have_in_common_costs_a_smooth_function_no_digits() -> No
 def test_graphs_with_few_eigenvectors_are_ordered_smoothly() -> None:
     edges = torch.cat([path(3), path(40, start=4)], dim=1)
     topology = with_spectrum(edges, [3, 1, 40])
-    assert topology.laplacian_vectors is not None
-    assert topology.laplacian_vectors.isnan().any()
+    assert topology.columns["laplacian_vectors"].isnan().any()
     orders = set()
     for layer in range(40):
         line = order_nodes(OrderPolicy(score="spectral"), topology, layer=layer)
@@ -346,7 +353,7 @@ def test_graphs_with_few_eigenvectors_are_ordered_smoothly() -> None:
 @pytest.mark.parametrize(
     ("policy", "missing"),
     [
-        (OrderPolicy(), "seed"),
+        (OrderPolicy(), "seed"),  # which none of them has
         (OrderPolicy(score="eigenvector"), "centrality"),
         (OrderPolicy(score="random_walk"), "random_walk"),
         (OrderPolicy(score="spectral"), "laplacian_vectors"),
@@ -356,22 +363,15 @@ def test_graphs_with_few_eigenvectors_are_ordered_smoothly() -> None:
 )
 def test_what_a_policy_needs_is_asked_for(policy: OrderPolicy, missing: str) -> None:
     with pytest.raises(UserError, match=f"topology.{missing} must be given .* got None"):
-        order_nodes(policy, replace(random_topology(), **{missing: None}))
+        order_nodes(policy, with_columns(replace(random_topology(), seed=None), **{missing: None}))
 
 
 @pytest.mark.gpu
 @by_name(POLICIES)
 def test_the_order_is_the_same_on_the_gpu(policy: OrderPolicy) -> None:
     topology = random_topology((70, 1, 300, 0, 33))
-    moved = replace(
-        topology,
-        **{
-            name: column.cuda()
-            for name, column in vars(topology).items()
-            if isinstance(column, Tensor)
-        },
-    )
-    here, there = (order_nodes(policy, place, samples=3) for place in (topology, moved))
+    places = topology, moved_to(topology, "cuda")
+    here, there = (order_nodes(policy, place, samples=3) for place in places)
     assert torch.equal(here.cu_seqlens, there.cu_seqlens.cpu())
     if here.order is not None:
         assert torch.equal(here.order, there.order.cpu())
@@ -475,7 +475,8 @@ def test_a_backbone_sorts_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -
 def test_waves_are_as_large_as_one_over_the_root_of_their_eigenvalue() -> None:
     topology = with_spectrum(path(12), [12], num_eigenvectors=6)
     drawn = _smooth(6, topology, torch.arange(4000)[:, None])
-    vectors, values = topology.laplacian_vectors.double(), topology.laplacian_values[0].double()
+    vectors = topology.columns["laplacian_vectors"].double()
+    values = topology.columns["laplacian_values"][0].double()
     # what all nodes have in common is taken away, which the first wave alone has
     sizes = (drawn @ vectors)[:, 1:].std(dim=0) * values[1:].sqrt()
     torch.testing.assert_close(sizes, torch.ones(5).double(), rtol=0.06, atol=0.0)
@@ -487,7 +488,7 @@ def test_clusters_go_before_the_score() -> None:
     line = order_nodes(OrderPolicy(score="degree", clusters="first"), topology, samples=4)
     falls = 0
     for slots in sequences(line, 60):
-        cluster = topology.cluster[slots % 60]
+        cluster = topology.columns["cluster"][slots % 60]
         runs = torch.unique_consecutive(cluster).tolist()
         assert len(runs) == len(set(runs)) == 3
         for each in runs:
@@ -499,7 +500,7 @@ def test_clusters_go_before_the_score() -> None:
 
 def test_noise_is_as_wide_as_the_deviation_of_a_sample() -> None:
     edges = torch.tensor([[0, 0, 0, 1, 2], [1, 2, 3, 2, 3]])
-    topology = replace(random_topology((4,)), edge_index=edges, edge_layout=None)
+    topology = replace(random_topology((4,)), edge_index=edges)
     degree = out_degree(topology).double()
     found = _deviation(OrderPolicy(noise="normal"), topology, degree)
     torch.testing.assert_close(found, degree.std(correction=1).expand(4))
@@ -507,7 +508,7 @@ def test_noise_is_as_wide_as_the_deviation_of_a_sample() -> None:
 
 def test_nodes_of_a_padding_graph_do_not_count_for_the_deviation() -> None:
     edges = torch.tensor([[0, 0, 0, 1, 2, 4, 4, 4, 4], [1, 2, 3, 2, 3, 5, 5, 5, 5]])
-    topology = replace(random_topology((4, 2)), edge_index=edges, edge_layout=None)
+    topology = replace(random_topology((4, 2)), edge_index=edges)
     padded = replace(topology, num_real_nodes=torch.tensor(4))
     degree = out_degree(topology).double()
     whole_batch = OrderPolicy(noise="normal", noise_scope="batch")

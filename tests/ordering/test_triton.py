@@ -9,7 +9,7 @@ from graphmamba.data.batch import Topology
 from graphmamba.ordering import OrderPolicy
 from graphmamba.ordering.permutation import BIN_BITS, _find_groups, _join, _keys, _sort
 from graphmamba.ordering.scores import NOISE_BITS, node_key
-from tests.helpers.graphs import random_topology
+from tests.helpers.graphs import random_topology, with_columns
 from tests.helpers.processes import needs_triton
 
 POLICIES = (
@@ -28,7 +28,7 @@ def cases() -> Iterator[tuple[OrderPolicy, Topology]]:
     known = replace(topology, ptr=topology.starts(), edge_layout=topology.lay_out())
     for policy in POLICIES:
         yield policy, known
-    yield OrderPolicy(bins=2), replace(topology, graph_key=None)
+    yield OrderPolicy(bins=2), with_columns(topology, graph_key=None)
     yield OrderPolicy(noise="none"), replace(topology, seed=None)
     yield OrderPolicy(), replace(topology, seed=torch.tensor(-(2**63)))
     yield OrderPolicy(), random_topology((0,))

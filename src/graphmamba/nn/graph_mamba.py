@@ -1,6 +1,6 @@
 """Graph-Mamba: the exchange among all nodes, the layer of the paper, and a block for any model."""
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import torch
@@ -155,9 +155,7 @@ class GraphMambaLayer(GPSLayer):
             check_membership(topology.edge_index, topology.batch, topology.num_graphs)
         if topology.dropout_seed is not None:
             # Layers that share a seed must drop different entries.
-            topology = replace(
-                topology, dropout_seed_override=draw_bits(topology.dropout_seed, self.layer)
-            )
+            topology = topology.with_dropout_seed(draw_bits(topology.dropout_seed, self.layer))
         return super().forward(x, e, topology, mixed)
 
 
@@ -245,41 +243,40 @@ class GraphMambaBlock(nn.Module):
             num_graphs = _read_num_graphs(batch) if keys is None else len(keys)
         if graph_key is not None:
             check_rows("graph_key", graph_key, (num_graphs,), is_integer=True)
-        topology = Topology(
-            edge_index=edge_index.long(),
-            batch=batch.long(),
-            num_graphs=num_graphs,
-            graph_key=graph_key,
-            centrality=centrality,
-            random_walk=random_walk,
-            cluster=cluster,
-            laplacian_vectors=laplacian_vectors,
-            laplacian_values=laplacian_values,
-        )
-        _check_columns(self.global_model.policy, topology)
+        given = {
+            "graph_key": graph_key,
+            "centrality": centrality,
+            "random_walk": random_walk,
+            "cluster": cluster,
+            "laplacian_vectors": laplacian_vectors,
+            "laplacian_values": laplacian_values,
+        }
+        columns = {name: each for name, each in given.items() if each is not None}
+        _check_columns(self.global_model.policy, columns, x.shape[0])
         if is_checked:
             check_is("num_graphs", num_graphs, int)
             check_membership(edge_index, batch, num_graphs)
         # a call that is rejected draws nothing
-        return self.global_model(x, replace(topology, seed=self.noise_seed()))
+        seed = self.noise_seed()
+        return self.global_model(
+            x, Topology(edge_index.long(), batch.long(), num_graphs, seed, columns)
+        )
 
 
 def _read_num_graphs(batch: Tensor) -> int:
     return count_up_to(batch[-1]) if batch.numel() else 0
 
 
-def _check_columns(policy: OrderPolicy, topology: Topology) -> None:
+def _check_columns(policy: OrderPolicy, columns: Mapping[str, Tensor], nodes: int) -> None:
     """Reject columns that a policy cannot read: missing ones, other shapes, other kinds."""
-    check_given(policy, topology, prefix="")
-    nodes = topology.batch.shape[0]
-    if topology.centrality is not None:
-        check_rows("centrality", topology.centrality, (nodes,))
-    if topology.cluster is not None:
-        check_rows("cluster", topology.cluster, (nodes,), is_integer=True)
-    if topology.random_walk is not None:
-        check_rows("random_walk", topology.random_walk, (nodes, "walks"))
-        check_least("walks of random_walk", topology.random_walk.shape[1], 1)
-    vectors, values = topology.laplacian_vectors, topology.laplacian_values
+    check_given(policy, columns, prefix="")
+    for name in ("centrality", "cluster"):
+        if name in columns:
+            check_rows(name, columns[name], (nodes,), is_integer=name == "cluster")
+    if "random_walk" in columns:
+        check_rows("random_walk", columns["random_walk"], (nodes, "walks"))
+        check_least("walks of random_walk", columns["random_walk"].shape[1], 1)
+    vectors, values = map(columns.get, ("laplacian_vectors", "laplacian_values"))
     if vectors is not None:
         least = policy.num_eigenvectors if policy.score == "spectral" else 1
         check_rows("laplacian_vectors", vectors, (nodes, "eigenvectors"))

@@ -37,9 +37,6 @@ class ReverseEdges(nn.Module):
             edge_index=both,
             edge_layout=lay_out_edges(both, topology.batch.shape[0], check=False),
             num_real_edges=None if real is None else 2 * real,
-            source_order=None,
-            source_ptr=None,
-            target_ptr=None,
         )
 
     def forward(self, e: Float[Tensor, "edges channels"]) -> Float[Tensor, "twice_edges channels"]:

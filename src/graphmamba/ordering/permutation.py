@@ -1,7 +1,7 @@
 """One sort that orders the nodes of all graphs, in all bins, for all samples and layers."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -65,7 +65,7 @@ def order_layers(
     policy: OrderPolicy, topology: Topology, *, samples: int = 1, layers: range
 ) -> list[NodeOrder]:
     """Order for several layers by one sort; each gets what `order_nodes` would give it."""
-    check_given(policy, topology)
+    check_given(policy, topology.columns)
     starts = topology.starts()
     topology = replace(topology, ptr=starts)
     if policy.is_identity:
@@ -110,10 +110,12 @@ def _runs(numbers: Sequence[int], most: int) -> Iterator[range]:
             first = place
 
 
-def check_given(policy: OrderPolicy, topology: Topology, prefix: str = "topology.") -> None:
+def check_given(
+    policy: OrderPolicy, columns: Mapping[str, Tensor], prefix: str = "topology."
+) -> None:
     """Reject a batch that lacks what the policy reads; a message has `prefix` before the name."""
     for name, reader in policy.columns.items():
-        if getattr(topology, name) is None:
+        if columns.get(name) is None:
             raise UserError(f"{prefix}{name} must be given for {reader}, got None")
 
 
@@ -144,7 +146,7 @@ def _streams(
     device = topology.batch.device
     sample = torch.arange(samples, device=device)
     layer = torch.arange(layers.start, layers.stop, device=device)[:, None]
-    key = topology.graph_key
+    key = topology.columns.get("graph_key")
     if key is None:
         key = sample.new_zeros(topology.num_graphs)
     seed = _seed(policy, topology)
@@ -174,10 +176,10 @@ def _cluster_keys(
     """Keys that keep clusters together; where there is noise, in a random order of clusters."""
     if policy.clusters == "none":
         return []
-    assert topology.cluster is not None
-    if topology.cluster.is_floating_point():
-        raise UserError(f"topology.cluster must hold integers, got {topology.cluster.dtype}")
-    cluster = topology.cluster.long()
+    cluster = topology.columns["cluster"]
+    if cluster.is_floating_point():
+        raise UserError(f"topology.cluster must hold integers, got {cluster.dtype}")
+    cluster = cluster.long()
     # A number may be any; its rank among all is below the node count, and parts clusters that
     # drew alike.
     rank = torch.searchsorted(cluster.sort().values, cluster)

@@ -80,11 +80,9 @@ def _score(policy: OrderPolicy, topology: Topology) -> Float64[Tensor, " nodes"]
     if policy.score == "degree":
         return out_degree(topology).double()
     if policy.score == "eigenvector":
-        assert topology.centrality is not None
-        return topology.centrality.double()
-    assert topology.random_walk is not None
+        return topology.columns["centrality"].double()
     # Rows are few numbers wide; added up one by one, they round alike everywhere.
-    columns = topology.random_walk.double().unbind(dim=1)
+    columns = topology.columns["random_walk"].double().unbind(dim=1)
     return -sum(columns, start=torch.zeros_like(columns[0]))
 
 
@@ -98,10 +96,8 @@ def _smooth(
     they have, and whatever basis where an eigenvalue repeats, unless only some of its
     eigenvectors are among the few.
     """
-    assert topology.laplacian_vectors is not None
-    assert topology.laplacian_values is not None
-    vectors = topology.laplacian_vectors[:, :num_eigenvectors]
-    values = topology.laplacian_values[:, :num_eigenvectors]
+    vectors = topology.columns["laplacian_vectors"][:, :num_eigenvectors]
+    values = topology.columns["laplacian_values"][:, :num_eigenvectors]
     # graphs of few nodes have fewer vectors than columns
     waves = (vectors.double() / values.double().clamp_min(FLATTEST).sqrt()).nan_to_num(0.0)
     apart = draw_bits(streams, SMOOTH_STREAM)

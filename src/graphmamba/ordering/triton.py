@@ -35,15 +35,16 @@ def join_words(
     lines, nodes = len(layers) * samples, topology.batch.shape[0]
     words = torch.empty(lines, nodes, dtype=torch.int64, device=topology.batch.device)
     # What is not there is not read: anything can stand for it.
-    seed, key = (words if each is None else each for each in (topology.seed, topology.graph_key))
+    key = topology.columns.get("graph_key")
+    seed, keys = (words if each is None else each for each in (topology.seed, key))
     values, number = score or (words, 1)
     if words.numel():
         with torch.cuda.device_of(words):
             word_kernel[(triton.cdiv(words.numel(), WORD_BLOCK),)](
-                *(words, topology.batch, topology.starts(), seed, key, values),
+                *(words, topology.batch, topology.starts(), seed, keys, values),
                 *(nodes, topology.num_graphs, samples, layers.start, lines, number),
                 BINS=policy.bins,
-                HAS_KEY=topology.graph_key is not None,
+                HAS_KEY=key is not None,
                 HAS_SCORE=score is not None,
                 HAS_NOISE=policy.noise == "tie_breaking",
                 IS_DEALT=policy.bins > 1 and policy.bin_assignment == "random",

@@ -121,7 +121,7 @@ class BatchSize:
         """Read the sizes of a batch."""
         topology = topology_of(graphs)
         nodes = topology.batch.bincount(minlength=topology.num_graphs)
-        expanders = topology.expander_index
+        expanders = topology.columns.get("expander_index")
         return cls(
             graphs=topology.num_graphs,
             nodes=topology.batch.shape[0],
