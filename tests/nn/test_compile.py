@@ -114,8 +114,8 @@ class Layer(torch.nn.Module):
         self.layer, self.noise_seed = layer, NoiseSeed(3)
 
     def forward(self, x, e, edge_index, batch, graph_key):
-        columns = {"graph_key": graph_key}
-        topology = Topology(edge_index, batch, len(graph_key), self.noise_seed(), columns)
+        seed, columns = self.noise_seed(), {"graph_key": graph_key}
+        topology = Topology(edge_index, batch, graph_key.shape[0], seed, columns)
         return self.layer(x, e, topology)
 
 def arguments(sizes):

@@ -37,7 +37,7 @@ SIZE = BatchSize(
     nodes=sum(SIZES),
     edges=TOPOLOGY.edge_index.shape[1],
     longest=max(SIZES),
-    expanders=TOPOLOGY.expander_index.shape[1],
+    expanders=TOPOLOGY.columns["expander_index"].shape[1],
 )
 
 

@@ -1,6 +1,6 @@
 """A batch of graphs: PyG's `Batch`, and the `Topology` that layers read."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
@@ -165,7 +165,7 @@ class Topology:
         """Return the same graphs, and let copies of it share what `cached` makes."""
         return replace(self, _cache={})
 
-    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+    def cached(self, key: object, make: Callable[[], T]) -> T:
         """Return what `make` makes of the graphs, made once for all layers of a pass.
 
         Compiled layers each make it: were they to keep it, later ones would be compiled anew.

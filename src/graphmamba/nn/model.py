@@ -518,7 +518,7 @@ def _check_layout(topology: Topology, source_order: Int[Tensor, " edges"]) -> No
     for name in ("source_ptr", "target_ptr"):
         given, truth = topology.columns.get(name), getattr(found, name)
         wrong = [] if given is None else (given != truth).nonzero()
-        if len(wrong):
+        if given is not None and len(wrong):
             place = int(wrong[0])
             raise UserError(
                 f"graphs.{name} must hold the first edge of each node, "
