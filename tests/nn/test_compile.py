@@ -51,7 +51,7 @@ def results_of(run, layer, topology):
     return [out, edges, x.grad, *grads]
 
 for name in NAMES:
-    torch._dynamo.reset()
+    torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
     layer = LAYERS[name](8)
     compiled = torch.compile(layer, backend="aot_eager", dynamic=True, fullgraph=True)

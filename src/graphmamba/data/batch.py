@@ -2,17 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar, cast
-from weakref import ref
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 from torch_geometric.data import Batch, Data
-from torch_geometric.data.storage import GlobalStorage
 
 from graphmamba.data.gather import Gather
 from graphmamba.data.tables import Numbers
@@ -252,13 +249,6 @@ def topology_of(graphs: Data) -> Topology:
     )
 
 
-@cache
-def _blank() -> tuple[type[Batch], dict[str, Any]]:
-    """Class of a batch, and what each has besides its columns."""
-    batch = Batch(_base_cls=Data)
-    return type(batch), {name: each for name, each in vars(batch).items() if name != "_store"}
-
-
 def make_batch(gather: Gather, ids: Numbers, by_source: bool = False) -> Batch:
     """Copy the rows of graphs, one graph after another, and move the numbers of their nodes.
 
@@ -277,19 +267,9 @@ def make_batch(gather: Gather, ids: Numbers, by_source: bool = False) -> Batch:
         if name in columns:
             slices[name], shifts[name] = ptrs[table], before[counts]
             has_nodes |= table == 0
-    batch = bare_batch(columns, len(ids))
-    vars(vars(batch)["_store"]).update(_slice_dict=slices, _inc_dict=shifts)
+    batch = Batch(**columns)
+    # As `Batch.from_data_list` leaves them; PyG takes batches apart by these alone.
+    batch._slice_dict, batch._inc_dict = slices, shifts
     if not has_nodes:
         batch.num_nodes = int(plan.ptrs[0, -1])
-    return batch
-
-
-def bare_batch(columns: Mapping[str, Tensor], num_graphs: int) -> Batch:
-    """Put columns together; what it takes to take the batch apart is not there."""
-    # PyG would look the class up again for each batch, and each column twice; both take longer than
-    # to copy the rows.
-    kind, rest = _blank()
-    batch, store = object.__new__(kind), object.__new__(GlobalStorage)
-    vars(store).update(_mapping=dict(columns), _parent=ref(batch), _num_graphs=num_graphs)
-    vars(batch).update(rest, _store=store)
     return batch

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphmamba.data.batch import Blocks, bare_batch, do_fit
+from graphmamba.data.batch import Blocks, do_fit
 from graphmamba.data.edges import edge_begins
 from graphmamba.data.gather import ADD, MOST_VALUES, Out, list_jobs, list_outs
 from graphmamba.data.static_size import StaticSize
@@ -192,7 +192,7 @@ class StaticGather:
             made = self._fused.columns(ids.long(), size, by_source)
         else:
             made = self._columns(ids.long(), size, by_source)
-        batch = bare_batch(made, size.graphs + 1)
+        batch = Batch(**made)
         if size.blocks:
             batch.dense_blocks = size.blocks
         return batch

@@ -87,4 +87,5 @@ def _draw(device: torch.device | str) -> Int[Tensor, ""]:
 
 def _is_made_anew() -> bool:
     """Whether a backward pass is running, which calls a model only to make activations again."""
+    # PyTorch tells it under no public name.
     return torch._C._current_graph_task_id() != -1
