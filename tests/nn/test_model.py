@@ -19,6 +19,8 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
 from graphmamba.nn import Attention, Backbone, BigBird, GPSLayer, GraphMambaLayer, Performer
+from graphmamba.nn.attention import DenseLayout
+from graphmamba.nn.bigbird import BlockPattern
 from graphmamba.nn.config import (
     AttentionConfig,
     EncoderConfig,
@@ -573,3 +575,21 @@ def test_what_layers_share_is_what_each_would_find() -> None:
     for layer in layers:
         x, e = layer(x, e, TOPOLOGY)
     assert torch.equal(backbone_of(*layers)(GRAPHS, TOPOLOGY), x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "build"),
+    [(DenseLayout, Attention), (DenseLayout, Performer), (BlockPattern, BigBird)],
+)
+def test_layers_of_a_pass_share_what_one_of_them_finds(
+    kind: Any, build: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, find = [], kind._found
+    monkeypatch.setattr(kind, "_found", lambda *asked: (found.append(1), find(*asked))[1])
+    backbone = backbone_of(*(GPSLayer(8, None, build(8, 2)) for _ in range(3)))
+    for passes in (1, 2):
+        backbone(GRAPHS, TOPOLOGY)
+        assert len(found) == passes
+    backbone.layers[0](GRAPHS.x, GRAPHS.e, TOPOLOGY)
+    backbone.layers[0](GRAPHS.x, GRAPHS.e, TOPOLOGY)
+    assert len(found) == 4
