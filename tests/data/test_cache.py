@@ -137,9 +137,9 @@ def test_a_set_that_one_may_not_read_is_not_called_damaged(
         return as_ever(self, *words, **named)
 
     monkeypatch.setattr(Path, look, reject)
-    for door in (open_or_build, open_or_repair):
+    for open_ in (open_or_build, open_or_repair):
         with pytest.raises(UserError, match=rf"{name}' must be a file that you may read") as told:
-            door(tmp_path, RECIPE, reject_to_build)
+            open_(tmp_path, RECIPE, reject_to_build)
         assert "build it again" not in str(told.value)
 
 

@@ -36,7 +36,7 @@ graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
 assert graphs <= (2 if BACKEND == "inductor" else 1), graphs
 """
 
-RIVALS = """
+BASELINES = """
 from tests.helpers.layers import LAYERS
 
 # Padded models read the size of the longest graph, which the compiler then takes as unknown.
@@ -156,8 +156,8 @@ def test_one_compiled_layer_serves_all_sizes(backend: str) -> None:
     ],
     ids=" ".join,
 )
-def test_one_compiled_rival_serves_all_sizes(names: tuple[str, ...]) -> None:
-    run_apart(PREAMBLE + f"NAMES = {names!r}\n" + RIVALS)
+def test_one_compiled_baseline_serves_all_sizes(names: tuple[str, ...]) -> None:
+    run_apart(PREAMBLE + f"NAMES = {names!r}\n" + BASELINES)
 
 
 def test_a_compiled_stack_serves_all_sizes() -> None:

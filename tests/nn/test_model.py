@@ -1,4 +1,4 @@
-"""The model's door: what it takes, what it rejects, and how it says so."""
+"""The public model: what it takes, what it rejects, and how it says so."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -77,7 +77,7 @@ def across(graphs: Data) -> Tensor:
     return pairs
 
 
-REFUSED = {
+REJECTED = {
     "no x": (without("x"), "graphs.x must be given as node features, got None"),
     "no edge_index": (without("edge_index"), "graphs.edge_index must be given"),
     "no edge_attr": (without("edge_attr"), "graphs.edge_attr must be given as edge features"),
@@ -139,7 +139,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("change", "message"), REJECTED.values(), ids=REJECTED)
 def test_bad_batches_are_rejected(
     model: GraphMamba, graphs: Batch, change: Callable[[Data], None], message: str
 ) -> None:
@@ -209,7 +209,7 @@ def with_other_sources(graphs: Data) -> None:
     graphs.edge_index = graphs.edge_index[[1, 1]]
 
 
-LAYOUT_REFUSED = {
+LAYOUT_REJECTED = {
     "an edge fewer": (
         without_an_edge,
         r"graphs.source_order must have shape \[\d+\], got \[\d+\]: .* remove source_order, ",
@@ -241,7 +241,7 @@ LAYOUT_REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), LAYOUT_REFUSED.values(), ids=LAYOUT_REFUSED)
+@pytest.mark.parametrize(("change", "message"), LAYOUT_REJECTED.values(), ids=LAYOUT_REJECTED)
 def test_pointers_into_other_edges_are_rejected(
     model: GraphMamba, laid_out: Batch, change: Callable[[Data], None], message: str
 ) -> None:
@@ -251,7 +251,7 @@ def test_pointers_into_other_edges_are_rejected(
         model(laid_out)
 
 
-SCORES_REFUSED = {
+SCORES_REJECTED = {
     "no centrality": (without("centrality"), "graphs.centrality must be given for this model"),
     "short centrality": (
         with_column("centrality", lambda graphs: graphs.centrality[1:]),
@@ -284,7 +284,7 @@ SCORES_REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), SCORES_REFUSED.values(), ids=SCORES_REFUSED)
+@pytest.mark.parametrize(("change", "message"), SCORES_REJECTED.values(), ids=SCORES_REJECTED)
 def test_bad_scores_of_nodes_are_rejected(change: Callable[[Data], None], message: str) -> None:
     order = {"model.ordering.score": "eigenvector", "model.ordering.clusters": "tie_breaking"}
     experiment = small_experiment("mnist", **order)

@@ -132,7 +132,7 @@ def plain_exphormer(virtual: int) -> None:
         narrow(wide(rows[:nodes]))
 
 
-MIXERS: dict[str, tuple[GlobalModel, Callable[[], None]]] = {
+GLOBAL_MODELS: dict[str, tuple[GlobalModel, Callable[[], None]]] = {
     "attention": (Attention(D, HEADS), plain_attention),
     "performer": (Performer(D, HEADS, head_width=8, features=5), plain_performer),
     "big bird": (BigBird(D, HEADS, block=BLOCK, random_blocks=RANDOM), plain_big_bird),
@@ -140,7 +140,7 @@ MIXERS: dict[str, tuple[GlobalModel, Callable[[], None]]] = {
 }
 
 
-@pytest.mark.parametrize(("global_model", "plain"), MIXERS.values(), ids=MIXERS)
+@pytest.mark.parametrize(("global_model", "plain"), GLOBAL_MODELS.values(), ids=GLOBAL_MODELS)
 def test_original_mixers_have_the_products_of_a_plain_rewrite(
     global_model: GlobalModel, plain: Callable[[], None]
 ) -> None:

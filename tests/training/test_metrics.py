@@ -272,10 +272,10 @@ class TestLinkRanking:
         for index, (i, j) in enumerate(pairs):
             graph = int(links.batch[i])
             nodes = range(starts[graph], starts[graph] + sizes[graph])
-            rivals = [k for k in nodes if k != j]
-            strangers = [k for k in rivals if (i, k) not in right]
+            candidates = [k for k in nodes if k != j]
+            strangers = [k for k in candidates if (i, k) not in right]
             others = [k for k in strangers if k != i]
-            for variant, allowed in enumerate((rivals, strangers, others)):
+            for variant, allowed in enumerate((candidates, strangers, others)):
                 above = sum(float(z[i] @ z[k]) > float(z[i] @ z[j]) + 1e-6 for k in allowed)
                 assert rank[variant, index] == above + 1
 

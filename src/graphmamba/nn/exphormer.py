@@ -62,7 +62,7 @@ class ExphormerStack(nn.Module):
     """All layers of an Exphormer, GatedGCN beside sparse attention; called as one layer.
 
     They are kept together because they share what no other stack has: edges that are wired once,
-    and virtual nodes, whose rows are handed from attention to attention without residual or norm.
+    and virtual nodes, whose rows go from attention to attention without residual or norm.
 
     Args:
         channels: Width of node and edge embeddings.

@@ -60,12 +60,12 @@ class GraphMambaGlobal(GlobalModel):
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
         """Return what each node takes from those before it."""
-        line = topology.node_order
-        if line is None:
+        found = topology.node_order
+        if found is None:
             policy, samples, layer = self.request()
-            line = order_nodes(policy, topology, samples=samples, layer=layer)
-        walk = line.cu_seqlens, line.order, line.samples
-        return self.mamba(self.norm(x), *walk, check=False)
+            found = order_nodes(policy, topology, samples=samples, layer=layer)
+        order = found.cu_seqlens, found.order, found.samples
+        return self.mamba(self.norm(x), *order, check=False)
 
     def request(self) -> Request:
         """Say which node order the next pass asks for."""
@@ -215,15 +215,15 @@ class GraphMambaBlock(nn.Module):
             x: Node embeddings, those of a graph next to one another.
             edge_index: Sources and targets; only the count of edges leaving each node matters.
             batch: Graph of each node, ascending; one graph if None.
-            num_graphs: Number of graphs, which must be told if the last ones have no nodes; read
+            num_graphs: Number of graphs, which must be given if the last ones have no nodes; read
                 from `batch`, at the cost of a wait for the GPU, if None.
             graph_key: A number for each graph that its random draws depend on, such as its place
                 in the data set; all graphs draw alike if None.
             centrality: Eigenvector centrality, for policies that sort by it.
             random_walk: Return probabilities of random walks, for policies that sort by them.
             cluster: Cluster of each node within its graph, for policies that read it.
-            laplacian_vectors: Eigenvectors of the Laplacian, for policies that sort by smooth
-                functions.
+            laplacian_vectors: Eigenvectors of the Laplacian, for policies that sort by
+                low-frequency functions.
             laplacian_values: Their eigenvalues, given to each node.
             check: Whether to look at the values of `batch` and `edge_index`; None looks at tensors
                 on the CPU only, since a look at the GPU has to wait for it.

@@ -234,7 +234,7 @@ class Backbone(nn.Module):
         return [made[request] if request else None for request in requests]
 
 
-LOCALS: dict[LocalModelName, Callable[[ModelConfig, bool], LocalModel | None]] = {
+LOCAL_MODELS: dict[LocalModelName, Callable[[ModelConfig, bool], LocalModel | None]] = {
     "gatedgcn": lambda config, has_gate: GatedGCN(
         config.channels,
         dropout=config.dropout,
@@ -260,7 +260,7 @@ LOCALS: dict[LocalModelName, Callable[[ModelConfig, bool], LocalModel | None]] =
     "sage": lambda config, _: SAGE(config.channels),
     "none": lambda _config, _has_gate: None,
 }
-MIXERS: dict[GlobalModelName, Callable[[ModelConfig, int], GlobalModel]] = {
+GLOBAL_MODELS: dict[GlobalModelName, Callable[[ModelConfig, int], GlobalModel]] = {
     "mamba": lambda config, layer: GraphMambaGlobal(
         config.channels, config.ordering, config.mamba, config.input_norm, layer
     ),
@@ -312,8 +312,8 @@ def build_layers(config: ModelConfig, has_stable_gate: bool = False) -> list[nn.
 def _gps_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Module:
     return GPSLayer(
         config.channels,
-        LOCALS[config.local_model](config, has_stable_gate),
-        MIXERS[config.global_model](config, number),
+        LOCAL_MODELS[config.local_model](config, has_stable_gate),
+        GLOBAL_MODELS[config.global_model](config, number),
         dropout=config.dropout,
         norm=config.norm,
         activation=config.activation,
@@ -322,9 +322,11 @@ def _gps_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Mo
 
 
 def _plain_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Module:
-    local_model = LOCALS[config.local_model](config, has_stable_gate)
+    local_model = LOCAL_MODELS[config.local_model](config, has_stable_gate)
     global_model = (
-        None if config.global_model == "none" else MIXERS[config.global_model](config, number)
+        None
+        if config.global_model == "none"
+        else GLOBAL_MODELS[config.global_model](config, number)
     )
     if local_model is None and global_model is None:
         raise UserError(

@@ -11,7 +11,7 @@ from graphmamba.ops.edge_layout import lay_out_edges
 
 
 class ReverseEdges(nn.Module):
-    r"""Give each edge a twin in the other direction, told apart by a learned row.
+    r"""Give each edge a twin in the other direction, marked by a learned row.
 
     .. math:: e_{ji} = e_{ij} + r \quad\text{for each edge}\quad j \to i
 

@@ -166,9 +166,9 @@ def test_what_is_stated_counts(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_told(tmp_path: Path, arrays: dict[str, Any], told: str) -> None:
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as rejected:
         read_npz(save(tmp_path, **arrays))
-    assert told in str(refused.value)
+    assert told in str(rejected.value)
 
 
 @pytest.mark.parametrize(
@@ -181,9 +181,9 @@ def test_what_is_wrong_is_told(tmp_path: Path, arrays: dict[str, Any], told: str
 def test_labels_out_of_the_stated_range_are_told(
     tmp_path: Path, rule: LabelRule, told: str
 ) -> None:
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as rejected:
         read_npz(save(tmp_path, y=[2, 0]), rule)
-    assert told in str(refused.value)
+    assert told in str(rejected.value)
 
 
 def test_pairs_take_no_rule_for_their_labels(tmp_path: Path) -> None:

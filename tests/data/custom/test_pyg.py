@@ -90,9 +90,9 @@ def test_what_is_stated_counts() -> None:
     ],
 )
 def test_what_is_wrong_is_told(second: dict[str, object], told: str) -> None:
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as rejected:
         from_graphs([graph(), graph(**second)])
-    assert told in str(refused.value)
+    assert told in str(rejected.value)
 
 
 def test_graphs_say_which_part_they_are_in() -> None:

@@ -227,11 +227,11 @@ def test_what_cannot_be_built_is_told(tmp_path: Path, name: str, told: str) -> N
 def test_sizes_and_seeds_are_for_drawn_sets(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="sizes must be None for mnist"):
         open_benchmark("mnist", tmp_path, sizes=(1, 1, 1))
-    for door in (open_benchmark, build_benchmark):
+    for open_ in (open_benchmark, build_benchmark):
         with pytest.raises(
             UserError, match="seed must be 0 for mnist, which is not generated, got 7"
         ):
-            door("mnist", data_dir=tmp_path, seed=7)
+            open_("mnist", data_dir=tmp_path, seed=7)
 
 
 def test_the_place_of_sets_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
