@@ -174,7 +174,7 @@ def test_export_of_the_eval_model(names: tuple[str, ...]) -> None:
     ],
     ids=" ".join,
 )
-def test_models_that_are_told_the_graph_of_each_node_alone_serve_all_sizes(
+def test_models_that_are_given_the_graph_of_each_node_alone_serve_all_sizes(
     names: tuple[str, ...],
 ) -> None:
     run(BY_BATCH, *names)

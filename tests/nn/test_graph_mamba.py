@@ -252,7 +252,9 @@ X, EDGES = torch.zeros(4, 8), torch.tensor([[0, 1], [1, 0]])
         ),
     ],
 )
-def test_bad_input_is_rejected_at_the_door(arguments: tuple[Tensor, ...], message: str) -> None:
+def test_bad_input_is_rejected_by_the_public_function(
+    arguments: tuple[Tensor, ...], message: str
+) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         GraphMambaBlock(8)(*arguments)
 
@@ -323,7 +325,7 @@ def test_what_a_policy_needs_is_asked_for_before_anything_is_drawn(
     assert all(torch.equal(value, before[name]) for name, value in block.state_dict().items())
 
 
-def test_last_graphs_without_nodes_are_told_by_their_number() -> None:
+def test_last_graphs_without_nodes_are_given_by_their_number() -> None:
     block, batch = GraphMambaBlock(8, options=EXACT).eval(), torch.tensor([0, 0, 1, 1])
     x, keys = torch.randn(4, 8), torch.tensor([7, 8, 9])
     given = block(x, EDGES, batch, graph_key=keys, num_graphs=3)

@@ -237,7 +237,7 @@ ENDS = torch.tensor([0, 2, 6])
         ({"samples": 1.5}, "samples must be int, got 1.5"),
     ],
 )
-def test_walks_that_do_not_fit_are_rejected(arguments: dict[str, object], message: str) -> None:
+def test_orders_that_do_not_fit_are_rejected(arguments: dict[str, object], message: str) -> None:
     right = {"x": torch.ones(6, 8), "cu_seqlens": ENDS}
     with typecheck_off(), pytest.raises(UserError, match=message):
         MambaBlock(8)(**{**right, **arguments})

@@ -329,8 +329,10 @@ def test_pairs_of_two_graphs_are_rejected() -> None:
     model = experiment.build().eval()
     graphs = generated_batch(experiment, model)
     graphs.edge_label_index = torch.tensor([[0], [int(graphs.ptr[1])]])
-    told = "edge_label_index must join nodes of the same graph, got an edge from node 0 of graph 0"
-    with pytest.raises(UserError, match=told):
+    reported = (
+        "edge_label_index must join nodes of the same graph, got an edge from node 0 of graph 0"
+    )
+    with pytest.raises(UserError, match=reported):
         model(graphs)
 
 
@@ -450,16 +452,16 @@ def test_layers_that_read_none_do_without(local_model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "told"),
+    ("features", "reported"),
     [
         (replace(VOC.features, node_columns=2), "got 'pascalvoc-sp' for 2 and 2"),
         (replace(VOC.features, edge_columns=1), "got 'pascalvoc-sp' for 14 and 1"),
         (CATALOG["peptides-func"].features, "got 'pascalvoc-sp' for 0 and"),
     ],
 )
-def test_statistics_of_other_columns_are_rejected(features: Features, told: str) -> None:
+def test_statistics_of_other_columns_are_rejected(features: Features, reported: str) -> None:
     rule = "encoder.normalize_inputs must be 'none' for other columns than those of pascalvoc-sp, "
-    with pytest.raises(UserError, match=f"{rule}14 numbers a node and 2 an edge, {told}"):
+    with pytest.raises(UserError, match=f"{rule}14 numbers a node and 2 an edge, {reported}"):
         check_parts_fit(features, ModelConfig(), STANDARD)
 
 

@@ -141,7 +141,7 @@ GLOBAL_MODELS: dict[str, tuple[GlobalModel, Callable[[], None]]] = {
 
 
 @pytest.mark.parametrize(("global_model", "plain"), GLOBAL_MODELS.values(), ids=GLOBAL_MODELS)
-def test_original_mixers_have_the_products_of_a_plain_rewrite(
+def test_original_global_models_have_the_products_of_a_plain_rewrite(
     global_model: GlobalModel, plain: Callable[[], None]
 ) -> None:
     found = layer_flops(global_model, SIZE, "original")

@@ -199,7 +199,7 @@ def test_two_processes_score_as_the_one_that_is_kept(folder: Path, case: str) ->
         assert again == scores[split]
 
 
-def test_a_mistake_of_the_first_process_stops_the_other_in_silence(folder: Path) -> None:
+def test_an_error_of_the_first_process_stops_the_other_in_silence(folder: Path) -> None:
     for what in ("error", "held"):
         errors = [(folder / f"{what}-{rank}").read_text() for rank in (0, 1)]
         assert errors == ["UserError", "ElsewhereError"]

@@ -301,7 +301,7 @@ class TestLinkRanking:
         assert tuple(whole.compute()) == COLUMNS
 
 
-def test_a_rival_of_the_same_score_ranks_behind() -> None:
+def test_a_candidate_of_the_same_score_ranks_behind() -> None:
     links = links_of([(0, 1)], [1], [4])
     equal = torch.ones(4, 1)
     assert ranks(equal, links).flatten().tolist() == [1, 1, 1]

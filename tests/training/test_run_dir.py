@@ -191,7 +191,9 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         append_row(tmp_path / "nowhere" / "metrics.csv", ROWS[0])
 
 
-def test_a_disk_that_is_full_half_way_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_half_way_is_reported(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda handle, text: write(handle, text[:5]))
     with pytest.raises(UserError, match="No space left on device"):
