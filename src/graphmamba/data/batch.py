@@ -165,9 +165,10 @@ class Topology:
     def cached(self, key: object, make: Callable[[], T]) -> T:
         """Return what `make` makes of the graphs, made once for all layers of a pass.
 
-        Compiled layers each make it: were they to keep it, later ones would be compiled anew.
+        Compiled layers each make it: were they to keep it, later ones would be compiled again.
         """
-        if self._cache is None or torch.compiler.is_compiling():
+        is_compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+        if self._cache is None or is_compiled:
             return make()
         if key not in self._cache:
             self._cache[key] = make()
