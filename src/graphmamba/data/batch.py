@@ -54,7 +54,7 @@ def blocks_for(lengths: Int[np.ndarray, " places"]) -> Blocks:
 def usual_lengths(
     seen: Int[np.ndarray, "batches places"], most: Int[np.ndarray, " places"]
 ) -> Int[np.ndarray, " places"]:
-    """Tell what will do for nearly all batches.
+    """Return what suffices for nearly all batches.
 
     Args:
         seen: Nodes of the graphs of some batches, descending.
@@ -71,7 +71,7 @@ def descending(nodes: Int[np.ndarray, " graphs"], places: int) -> Int[np.ndarray
 
 
 def do_fit(blocks: Blocks, nodes: Int[np.ndarray, " graphs"]) -> bool:
-    """Tell whether graphs of so many nodes have room; there is no saying without blocks."""
+    """Whether graphs of so many nodes have room; without blocks they do."""
     if not blocks:
         return True
     places = sum(graphs for graphs, _ in blocks)
