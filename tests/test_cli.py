@@ -89,7 +89,7 @@ def test_every_option_of_every_command_is_explained(
         (["predict", "no/run", "--bugdet", "3"], "did you mean '--budget'?"),
     ],
 )
-def test_mistakes_give_one_line_and_status_2(
+def test_errors_give_one_line_and_status_2(
     words: list[str],
     told: str,
     capsys: pytest.CaptureFixture[str],
@@ -113,7 +113,7 @@ def test_a_device_that_is_not_there_is_rejected(capsys: pytest.CaptureFixture[st
     assert "devices must be at most the" in capsys.readouterr().err
 
 
-def test_of_several_processes_one_tells_the_mistake(
+def test_of_several_processes_one_reports_the_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
@@ -124,7 +124,7 @@ def test_of_several_processes_one_tells_the_mistake(
     assert "did you mean 'mnist'" in capsys.readouterr().err
 
 
-def test_a_mistake_that_another_process_tells_is_not_told_again(
+def test_an_error_that_another_process_reports_is_not_reported_again(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_words: object) -> None:
@@ -155,7 +155,7 @@ def test_the_overview_waits_for_no_library() -> None:
 
 
 @pytest.mark.parametrize("words", [["benchmarks", "--json"], ["--help"]])
-def test_a_reader_that_has_enough_is_no_mistake(words: list[str]) -> None:
+def test_a_reader_that_has_enough_is_no_error(words: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     called = [sys.executable, "-m", "graphmamba", *words]
@@ -164,7 +164,7 @@ def test_a_reader_that_has_enough_is_no_mistake(words: list[str]) -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_pipe_that_breaks_elsewhere_is_a_mistake(
+def test_a_pipe_that_breaks_elsewhere_is_an_error(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_words: object) -> None:

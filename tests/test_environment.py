@@ -73,7 +73,7 @@ def test_a_commit_can_be_given_for_a_copy_without_history() -> None:
     assert describe(torch.device("cpu"), commit="0123abc")["commit"] == "0123abc"
 
 
-def test_a_copy_without_history_is_told_its_commit(
+def test_a_copy_without_history_takes_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environment, "__file__", str(tmp_path / "src" / "package" / "module.py"))
@@ -84,7 +84,7 @@ def test_a_copy_without_history_is_told_its_commit(
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository's history")
-def test_a_copy_with_an_older_history_is_told_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_with_an_older_history_takes_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHMAMBA_COMMIT", "0123abc")
     assert describe(torch.device("cpu"))["commit"] == "0123abc"
 

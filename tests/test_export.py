@@ -27,7 +27,7 @@ from tests.helpers.experiments import batch_of, loss_of, small_experiment
 
 LABELS = {"y", "edge_label", "edge_label_index"}
 
-class Door(torch.nn.Module):
+class FromColumns(torch.nn.Module):
     def __init__(self, model):
         super().__init__()
         self.model = model
@@ -56,23 +56,23 @@ def columns_of(experiment, model, count, seed, nodes):
 EXPORT = """
 for name in sys.argv[1:]:
     experiment = small_experiment(name, **{"model.layers": 1})
-    door = Door(experiment.build()).eval()
-    first = columns_of(experiment, door.model, count=3, seed=0, nodes=(4, 9))
-    other = columns_of(experiment, door.model, count=5, seed=1, nodes=(3, 12))
-    assert_alike(export(door, first, {"other": Dim.AUTO}), door, (first,), (other,))
+    module = FromColumns(experiment.build()).eval()
+    first = columns_of(experiment, module.model, count=3, seed=0, nodes=(4, 9))
+    other = columns_of(experiment, module.model, count=5, seed=1, nodes=(3, 12))
+    assert_alike(export(module, first, {"other": Dim.AUTO}), module, (first,), (other,))
 """
 BY_BATCH = """
 DIMS = {"edge": Dim("edges"), "expander": Dim("pairs"), "other": Dim("nodes", min=2)}
 for name in sys.argv[1:]:
     experiment = small_experiment(name, **{"model.layers": 1})
-    door = Door(experiment.build()).eval()
+    module = FromColumns(experiment.build()).eval()
     first, *others = (
-        columns_of(experiment, door.model, count=count, seed=count, nodes=nodes)
+        columns_of(experiment, module.model, count=count, seed=count, nodes=nodes)
         for count, nodes in ((3, (4, 9)), (1, (3, 4)), (5, (3, 12)), (2, (100, 150)))
     )
     for columns in (first, *others):
         del columns["ptr"], columns["graph_key"]
-    assert_alike(export(door, first, DIMS), door, (first,), *((each,) for each in others))
+    assert_alike(export(module, first, DIMS), module, (first,), *((each,) for each in others))
 """
 BLOCK = """
 def example(nodes, edges):
@@ -95,14 +95,14 @@ for policy in (OrderPolicy(), OrderPolicy(bins=2)):
 COMPILE = """
 for name in sys.argv[1:]:
     experiment = small_experiment(name, **{"model.layers": 1})
-    door = Door(experiment.build())
-    compiled = torch.compile(door, backend="aot_eager", dynamic=True)
+    module = FromColumns(experiment.build())
+    compiled = torch.compile(module, backend="aot_eager", dynamic=True)
     for seed, count in ((0, 3), (1, 5)):
-        columns = columns_of(experiment, door.model, count, seed, nodes=(4, 9))
+        columns = columns_of(experiment, module.model, count, seed, nodes=(4, 9))
         compiled.train()(columns).sum().backward()
-        assert all(torch.isfinite(p.grad).all() for p in door.parameters() if p.grad is not None)
+        assert all(torch.isfinite(p.grad).all() for p in module.parameters() if p.grad is not None)
         compiled.eval()
-        assert torch.allclose(compiled(columns), door(columns), atol=1e-5), name
+        assert torch.allclose(compiled(columns), module(columns), atol=1e-5), name
 """
 
 
@@ -174,7 +174,7 @@ def test_export_of_the_eval_model(names: tuple[str, ...]) -> None:
     ],
     ids=" ".join,
 )
-def test_models_that_are_told_the_graph_of_each_node_alone_serve_all_sizes(
+def test_models_that_are_given_the_graph_of_each_node_alone_serve_all_sizes(
     names: tuple[str, ...],
 ) -> None:
     run(BY_BATCH, *names)

@@ -42,7 +42,7 @@ def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
         # the new name lasts through a power cut only when the folder is on the disk too
         flush(path.parent)
     except BaseException as error:
-        # where not even the folder is one, the first mistake is the one to tell
+        # where not even the folder is one, the first error is the one to report
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         if isinstance(error, OSError):

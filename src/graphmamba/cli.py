@@ -86,7 +86,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command; a mistake in its arguments ends it with one line and status 2."""
+    """Run one command; an error in its arguments ends it with one line and status 2."""
     words = list(sys.argv[1:] if argv is None else argv)
     named = next((each for each in COMMANDS if words[: len(each.split())] == each.split()), None)
     try:
@@ -170,7 +170,7 @@ def _has_no_reader() -> bool:
 
 
 def _is_heard() -> bool:
-    """Whether this process tells its mistakes: before processes have met all make the same one."""
+    """Whether this process reports its errors: before processes have met all make the same one."""
     if os.environ.get("LOCAL_RANK", "0") == "0":
         return True
     torch = sys.modules.get("torch")

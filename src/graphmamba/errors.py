@@ -2,7 +2,7 @@
 
 
 class UserError(ValueError):
-    """A mistake of the person at the keyboard: commands show it as one line, without a traceback.
+    """An error of the user: commands show it as one line, without a traceback.
 
     The message names the argument, the rule and the value.
     """
@@ -13,4 +13,4 @@ class UnwritableError(UserError):
 
 
 class ElsewhereError(UserError):
-    """A mistake that another process of the same run tells about."""
+    """An error that another process of the same run reports."""

@@ -108,7 +108,7 @@ def test_growth_is_that_of_the_same_model_and_graphs_without_a_number_are_found(
     assert found.isfinite().tolist() == [True, False, True]
 
 
-def test_orders_that_stay_the_same_agree_and_smooth_ones_keep_neighbours_near(
+def test_orders_that_stay_the_same_agree_and_low_frequency_ones_keep_neighbours_near(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script, topology = load_script("orders", monkeypatch), with_spectrum(path(200), [200])
@@ -212,7 +212,7 @@ def test_tf32_is_further_off_than_float32(rounding: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("changed", [0.0, 0.25, None])
-def test_weights_are_scored_again_and_a_difference_is_told(
+def test_weights_are_scored_again_and_a_difference_is_reported(
     changed: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = load_experiment("pattern/default", {**SMALL, "split_sizes": [2, 2, 3]})

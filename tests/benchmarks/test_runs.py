@@ -174,7 +174,7 @@ def test_what_has_no_room_is_named(
 
 
 @pytest.mark.parametrize("words", [["--sets", "zinc"], ["--groups", "all"]])
-def test_unknown_words_are_told_what_there_is(study: ModuleType, words: list[str]) -> None:
+def test_unknown_words_are_answered_with_what_there_is(study: ModuleType, words: list[str]) -> None:
     of = {"--sets": study._set_of, "--groups": study._group_of}[words[0]]
     with pytest.raises(UserError, match=f"no '{words[1]}' among the runs; there is: pattern|list"):
         study._chosen([study.Job(PATTERN)], words[1:], of)

@@ -115,7 +115,7 @@ def test_words_become_values(words: str, values: dict[str, object]) -> None:
         ("--maybe 3", "--maybe must hold keys and values, got 3"),
     ],
 )
-def test_mistakes_are_named(words: str, told: str) -> None:
+def test_errors_are_named(words: str, told: str) -> None:
     with pytest.raises(UserError, match=told.replace(".", r"\.")):
         taken(words)
 

@@ -142,7 +142,7 @@ def test_pretrained_weights_are_found_by_name(
         (["predict", "broken.safetensors"], "broken.safetensors' is corrupt"),
     ],
 )
-def test_mistakes_give_one_line(
+def test_errors_give_one_line(
     words: list[str], told: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_rings(Path("rings"))

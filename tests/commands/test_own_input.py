@@ -202,7 +202,9 @@ def test_columns_that_change_places_are_rejected(
     ) in capsys.readouterr().err
 
 
-def test_a_file_in_other_letters_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_in_other_letters_is_reported_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     model = own_model(Features(node_columns=1), ("nodes/size",))
     words = [model, "--input", str(write_rings(Path("rings"), 2))]
     nodes = Path("rings/nodes.csv")

@@ -32,7 +32,7 @@ def test_a_run_that_a_signal_stops_ends_with_its_number(
     assert "go on with    graphmamba train --resume run" in rest
 
 
-def test_a_run_out_of_time_is_told_apart_from_one_that_is_finished() -> None:
+def test_a_run_out_of_time_is_not_taken_for_one_that_is_finished() -> None:
     words = ["train", *SMALL, "--train.epochs", "1"]
     assert status_of([*words, "--run_dir", "run", "--max-time", "0"]) == 75
     assert status_of([*words, "--run_dir", "runs", "--seeds", "0,1", "--max-time", "0"]) == 75

@@ -287,7 +287,7 @@ def test_labels_of_nodes_and_of_pairs() -> None:
         (folder / "nodes.csv").write_text(plain)
 
 
-def test_several_seeds_go_on_as_they_are_told_to(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_seeds_go_on_as_they_are_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
     words = [*SMALL, "--train.epochs", "1", "--run_dir", "runs"]
     assert status_of(["train", *words, "--seeds", "0,1", "--max-time", "0"]) == 75
     assert "graphmamba train --resume runs" in capsys.readouterr().out
@@ -387,7 +387,7 @@ def test_a_set_that_is_missing_says_how_to_get_it(capsys: pytest.CaptureFixture[
     assert "graphmamba data build malnet-tiny" in capsys.readouterr().err
 
 
-def test_a_config_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_that_is_not_there_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["train", "nosuch.yaml"]) == 2
     told = capsys.readouterr().err
     assert "name must be an experiment of the package or a .yaml file that can be read" in told

@@ -137,10 +137,12 @@ def test_a_set_that_one_may_not_read_is_not_called_damaged(
         return as_ever(self, *words, **named)
 
     monkeypatch.setattr(Path, look, reject)
-    for door in (open_or_build, open_or_repair):
-        with pytest.raises(UserError, match=rf"{name}' must be a file that you may read") as told:
-            door(tmp_path, RECIPE, reject_to_build)
-        assert "build it again" not in str(told.value)
+    for open_ in (open_or_build, open_or_repair):
+        with pytest.raises(
+            UserError, match=rf"{name}' must be a file that you may read"
+        ) as reported:
+            open_(tmp_path, RECIPE, reject_to_build)
+        assert "build it again" not in str(reported.value)
 
 
 def mapped_at(address: int) -> str:
@@ -220,7 +222,7 @@ def test_a_set_that_cannot_take_its_place_leaves_the_old_one(
     assert_same(open_or_build(tmp_path, RECIPE, reject_to_build), GraphStore(columns))
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"file/sets/.*' cannot be written"):
         open_or_build(tmp_path / "file" / "sets", RECIPE, reject_to_build)
@@ -361,7 +363,7 @@ def test_what_torch_cannot_map_is_damaged(monkeypatch: pytest.MonkeyPatch, tmp_p
         open_or_build(tmp_path, RECIPE, reject_to_build)
 
 
-def test_a_damaged_set_that_nobody_may_lock_is_told(tmp_path: Path) -> None:
+def test_a_damaged_set_that_nobody_may_lock_is_reported(tmp_path: Path) -> None:
     open_or_build(tmp_path, RECIPE, make_rings)
     (entry(tmp_path) / "about.json").write_text("{}")
     for lock in tmp_path.glob("*.lock"):

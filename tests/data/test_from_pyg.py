@@ -64,7 +64,7 @@ def changed(**columns: torch.Tensor) -> Batch:
 
 
 @pytest.mark.parametrize(
-    ("batch", "told"),
+    ("batch", "message"),
     [
         (Batch(x=torch.ones(4, 1), batch=torch.tensor([0, 0, 1, 1])), "made or changed by hand"),
         (Batch(), "made or changed by hand"),
@@ -74,9 +74,9 @@ def changed(**columns: torch.Tensor) -> Batch:
     ],
     ids=["made by hand", "empty", "cut", "transformed", "with a further column"],
 )
-def test_batches_that_cannot_be_taken_apart_are_rejected(batch: Batch, told: str) -> None:
+def test_batches_that_cannot_be_taken_apart_are_rejected(batch: Batch, message: str) -> None:
     first = paths(1)[0]
-    with pytest.raises(UserError, match=rf"graphs\[1\] must be a Batch .* apart, .*{told}"):
+    with pytest.raises(UserError, match=rf"graphs\[1\] must be a Batch .* apart, .*{message}"):
         list(take_apart([first, batch]))
 
 

@@ -69,9 +69,9 @@ def test_torch_rejects_graphs_that_are_not_there(wrong: int) -> None:
 @only_interpreted
 def test_the_interpreted_kernel_of_the_gpu_gives_the_same_bits() -> None:
     run_apart(
-        "from graphmamba.data.gather_triton import FusedGather\n"
+        "from graphmamba.data.gather_triton import TritonGather\n"
         "from tests.data.test_gather import FEW, assert_same_batches\n"
-        "assert_same_batches(FusedGather, FEW)\n",
+        "assert_same_batches(TritonGather, FEW)\n",
         TRITON_INTERPRET="1",
     )
 
@@ -85,10 +85,10 @@ def test_a_gpu_gives_the_same_bits(ids: list[int]) -> None:
 
 @needs_triton
 def test_both_kernels_mean_the_same_by_a_task() -> None:
-    from graphmamba.data import gather_triton_kernels as fused
+    from graphmamba.data import gather_triton_kernels as kernels
 
     for name in ("REPEAT", "ADD", "OWNER"):
-        assert getattr(fused, name).value == getattr(gather, name)
+        assert getattr(kernels, name).value == getattr(gather, name)
 
 
 @needs_triton

@@ -58,7 +58,7 @@ def test_workers_do_all_items_and_leave_the_threads_as_they_were() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_mistake_in_a_worker_is_raised_and_the_threads_are_as_before() -> None:
+def test_an_error_in_a_worker_is_raised_and_the_threads_are_as_before() -> None:
     def work(item: int) -> None:
         raise ZeroDivisionError(item)
 

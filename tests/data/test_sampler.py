@@ -48,8 +48,8 @@ def test_each_graph_is_in_one_batch_and_all_ranks_step_alike(
         assert len(ranks[-1]) == steps
     assert len({len(batches) for batches in ranks}) == 1
     assert all(batch for batches in ranks for batch in batches)
-    dealt = [number for batches in ranks for batch in batches for number in batch]
-    assert sorted(dealt) == chosen["ids"].tolist()
+    assigned = [number for batches in ranks for batch in batches for number in batch]
+    assert sorted(assigned) == chosen["ids"].tolist()
 
 
 @given(chosen=settings(), data=st.data())

@@ -41,7 +41,7 @@ def test_figures_of_known_graphs() -> None:
     assert summary.diameters.tolist() == [3, 0]
 
 
-def test_names_of_another_set_are_told() -> None:
+def test_names_of_another_set_are_reported() -> None:
     with pytest.raises(UserError, match=r"names must be those of the 3 classes .* got 2: no, yes"):
         summarise(two_graphs(), names=["no", "yes"])
 
@@ -138,7 +138,7 @@ def test_commands_build_and_show_a_set(tmp_path: Path, capsys: pytest.CaptureFix
     assert "built from" in capsys.readouterr().out
     main(["data", "info", "malnet-tiny", f"--data_dir={data_dir}"])
     shown = capsys.readouterr().out
-    for told in (
+    for message in (
         "MalNet-Tiny",
         "2.67",
         "1,410.30",
@@ -146,7 +146,7 @@ def test_commands_build_and_show_a_set(tmp_path: Path, capsys: pytest.CaptureFix
         "diameter, 3 graphs",
         "label trojan",
     ):
-        assert told in shown
+        assert message in shown
 
 
 def test_own_graphs_are_shown_by_their_class_names(
@@ -155,8 +155,8 @@ def test_own_graphs_are_shown_by_their_class_names(
     folder, data_dir = write_folder(tmp_path / "fruit"), f"--data_dir={tmp_path}"
     main(["data", "info", str(folder), "--target", "taste", "--undirected", data_dir])
     shown = capsys.readouterr().out
-    for told in ("fruit, in", "label sour", "label sweet", "2 classes", "read from fruit", "18"):
-        assert told in shown
+    for message in ("fruit, in", "label sour", "label sweet", "2 classes", "read from fruit", "18"):
+        assert message in shown
     assert "published" not in shown
     main(
         ["data", "info", str(folder), "--target=taste", "--classes=[sweet, sour, bitter]", data_dir]
@@ -214,7 +214,7 @@ def test_shares_are_of_the_graphs_that_have_an_answer(
     assert "label red 3 (60.0%)" in shown
 
 
-def test_what_is_told_of_own_links_reads_well(
+def test_what_is_reported_of_own_links_reads_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -224,18 +224,18 @@ def test_what_is_told_of_own_links_reads_well(
     main(["data", "info", str(folder), "--target=near", f"--data_dir={tmp_path}"])
     out = capsys.readouterr().out
     shown = " ".join(out.split())
-    for told in (
+    for message in (
         "features of a node 1 number features of an edge none",
         "labelled pairs in all 18 labelled pairs per graph 2.00 from - to 2 - 2",
     ):
-        assert told in shown
+        assert message in shown
     assert "…" not in out
     _, _, source = out.partition("source:")
     assert "".join(source.split()) == f"readfrom{folder.name}"
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["data", "info", "zinc"], "no such folder, .npz or .csv; there is: peptides-func, "),
         (["data", "info", "patern"], "no such folder, .npz or .csv; did you mean 'pattern'?"),
@@ -266,12 +266,12 @@ def test_what_is_told_of_own_links_reads_well(
         ),
     ],
 )
-def test_mistakes_give_one_line(
-    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_errors_give_one_line(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([word.format(folder=tmp_path) for word in words])
     assert stopped.value.code == 2
     streams = capsys.readouterr()
-    assert told in streams.err
+    assert message in streams.err
     assert streams.err.count("\n") == 1

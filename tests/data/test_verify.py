@@ -83,9 +83,9 @@ def test_a_command_compares_all_that_is_kept(
     # even where size and time are as they were
     flip(place, keeps_time=True)
     assert status_of(["data", "verify", "pattern"]) == 2
-    told = capsys.readouterr()
-    assert (told.out.count("whole "), told.out.count("damaged ")) == (1, 1)
-    assert f"1 of 2 damaged: {place / 'columns.safetensors'} is not a set" in told.err
+    message = capsys.readouterr()
+    assert (message.out.count("whole "), message.out.count("damaged ")) == (1, 1)
+    assert f"1 of 2 damaged: {place / 'columns.safetensors'} is not a set" in message.err
     assert status_of(["data", "verify", "mnist"]) == 2
     assert "nothing of mnist is kept in" in capsys.readouterr().err
     assert status_of(["data", "verify", "nosuch"]) == 2

@@ -38,14 +38,16 @@ def random_topology(
             torch.arange(len(sizes)), torch.tensor(sizes, dtype=torch.int64)
         ),
         num_graphs=len(sizes),
-        graph_key=torch.arange(len(sizes)) + 100,
         seed=torch.tensor(seed),
-        centrality=torch.rand(nodes, generator=generator),
-        random_walk=torch.rand(nodes, walks, generator=generator),
-        cluster=torch.randint(3, (nodes,), generator=generator),
-        laplacian_vectors=torch.randn(nodes, FREQUENCIES, generator=generator),
-        laplacian_values=torch.rand(nodes, FREQUENCIES, generator=generator),
-        expander_index=torch.cat(expanders, dim=1),
+        columns={
+            "graph_key": torch.arange(len(sizes)) + 100,
+            "centrality": torch.rand(nodes, generator=generator),
+            "random_walk": torch.rand(nodes, walks, generator=generator),
+            "cluster": torch.randint(3, (nodes,), generator=generator),
+            "laplacian_vectors": torch.randn(nodes, FREQUENCIES, generator=generator),
+            "laplacian_values": torch.rand(nodes, FREQUENCIES, generator=generator),
+            "expander_index": torch.cat(expanders, dim=1),
+        },
     )
 
 
@@ -61,7 +63,23 @@ def random_rows(
 
 def with_gate(topology: Topology, channels: int = 8) -> Topology:
     """The same graphs with positions for GatedGCN's stable gate."""
-    return replace(topology, gate_encoding=random_rows(topology, channels, seed=5)[0])
+    return with_columns(topology, gate_encoding=random_rows(topology, channels, seed=5)[0])
+
+
+def with_columns(topology: Topology, **columns: Tensor | None) -> Topology:
+    """The same graphs with other columns; None leaves a column out."""
+    found = {**topology.columns, **columns}
+    return replace(topology, columns={name: c for name, c in found.items() if c is not None})
+
+
+def moved_to(topology: Topology, device: str) -> Topology:
+    """The same graphs on a device."""
+    fields = {name: each for name, each in vars(topology).items() if isinstance(each, Tensor)}
+    return replace(
+        topology,
+        columns={name: each.to(device) for name, each in topology.columns.items()},
+        **{name: each.to(device) for name, each in fields.items()},
+    )
 
 
 def one_graph(topology: Topology, graph: int) -> tuple[Topology, Tensor, Tensor]:
@@ -73,8 +91,10 @@ def one_graph(topology: Topology, graph: int) -> tuple[Topology, Tensor, Tensor]
         inside = torch.isin(edge_index[0], nodes).nonzero().flatten()
         return edge_index[:, inside] - start, inside
 
-    def pick(column: Tensor | None) -> Tensor | None:
-        return None if column is None else column[nodes]
+    def pick(name: str, column: Tensor) -> Tensor:
+        if name == "graph_key":
+            return column[graph : graph + 1]
+        return cut(column)[0] if name == "expander_index" else column[nodes]
 
     edge_index, edges = cut(topology.edge_index)
     alone = replace(
@@ -82,14 +102,7 @@ def one_graph(topology: Topology, graph: int) -> tuple[Topology, Tensor, Tensor]
         edge_index=edge_index,
         batch=torch.zeros_like(nodes),
         num_graphs=1,
-        graph_key=None if topology.graph_key is None else topology.graph_key[graph : graph + 1],
-        centrality=pick(topology.centrality),
-        random_walk=pick(topology.random_walk),
-        cluster=pick(topology.cluster),
-        laplacian_vectors=pick(topology.laplacian_vectors),
-        laplacian_values=pick(topology.laplacian_values),
-        expander_index=None if topology.expander_index is None else cut(topology.expander_index)[0],
-        gate_encoding=pick(topology.gate_encoding),
+        columns={name: pick(name, column) for name, column in topology.columns.items()},
     )
     return alone, nodes, edges
 
@@ -103,10 +116,12 @@ def with_spectrum(edge_index: Tensor, sizes: list[int], num_eigenvectors: int = 
         edge_index=edge_index,
         batch=batch,
         num_graphs=len(sizes),
-        graph_key=torch.arange(len(sizes)),
         seed=torch.tensor(0),
-        laplacian_vectors=made.laplacian_vectors,
-        laplacian_values=made.laplacian_values,
+        columns={
+            "graph_key": torch.arange(len(sizes)),
+            "laplacian_vectors": made.laplacian_vectors,
+            "laplacian_values": made.laplacian_values,
+        },
     )
 
 

@@ -1,4 +1,4 @@
-"""A door's own rejection can only be seen where the type checker does not reject first."""
+"""A function's own rejection can only be seen where the type checker does not reject first."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -36,7 +36,7 @@ graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
 assert graphs <= (2 if BACKEND == "inductor" else 1), graphs
 """
 
-RIVALS = """
+BASELINES = """
 from tests.helpers.layers import LAYERS
 
 # Padded models read the size of the longest graph, which the compiler then takes as unknown.
@@ -51,7 +51,7 @@ def results_of(run, layer, topology):
     return [out, edges, x.grad, *grads]
 
 for name in NAMES:
-    torch._dynamo.reset()
+    torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
     layer = LAYERS[name](8)
     compiled = torch.compile(layer, backend="aot_eager", dynamic=True, fullgraph=True)
@@ -114,13 +114,14 @@ class Layer(torch.nn.Module):
         self.layer, self.noise_seed = layer, NoiseSeed(3)
 
     def forward(self, x, e, edge_index, batch, graph_key):
-        topology = Topology(edge_index, batch, graph_key.shape[0], graph_key, self.noise_seed())
+        seed, columns = self.noise_seed(), {"graph_key": graph_key}
+        topology = Topology(edge_index, batch, graph_key.shape[0], seed, columns)
         return self.layer(x, e, topology)
 
 def arguments(sizes):
     topology = random_topology(sizes)
     x, e = random_rows(topology)
-    return x, e, topology.edge_index, topology.batch, topology.graph_key
+    return x, e, topology.edge_index, topology.batch, topology.columns["graph_key"]
 
 module = Layer().eval()
 nodes, edges, graphs = (torch.export.Dim(name) for name in ("nodes", "edges", "graphs"))
@@ -155,8 +156,8 @@ def test_one_compiled_layer_serves_all_sizes(backend: str) -> None:
     ],
     ids=" ".join,
 )
-def test_one_compiled_rival_serves_all_sizes(names: tuple[str, ...]) -> None:
-    run_apart(PREAMBLE + f"NAMES = {names!r}\n" + RIVALS)
+def test_one_compiled_baseline_serves_all_sizes(names: tuple[str, ...]) -> None:
+    run_apart(PREAMBLE + f"NAMES = {names!r}\n" + BASELINES)
 
 
 def test_a_compiled_stack_serves_all_sizes() -> None:

@@ -154,7 +154,7 @@ def test_norms_come_right_after_the_encoders() -> None:
         assert torch.allclose(rows, expected, atol=1e-6)
 
 
-def test_pre_layer_makes_unit_rows() -> None:
+def test_pre_layer_normalizes_rows() -> None:
     rows = PreLayer(16)(torch.randn(30, 16))
     assert (rows >= 0).all()
     assert torch.allclose(rows.norm(dim=1), torch.ones(30))

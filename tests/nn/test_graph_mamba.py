@@ -1,4 +1,4 @@
-"""The public block and layer: equivariant, blind to other graphs, and strict at their door."""
+"""The public block and layer: equivariant, blind to other graphs, strict about their input."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -137,21 +137,21 @@ def test_one_graph_needs_no_batch_vector() -> None:
     assert torch.equal(block(x, topology.edge_index), block(x, topology.edge_index, topology.batch))
 
 
-def test_every_column_of_a_policy_comes_through_the_door() -> None:
+def test_every_column_of_a_policy_is_read() -> None:
     topology = random_topology((9, 4))
     x, _ = random_rows(topology)
-    columns = {name: getattr(topology, name) for name in ("centrality", "random_walk", "cluster")}
+    names = ("graph_key", "centrality", "random_walk", "cluster")
+    columns = {name: topology.columns[name] for name in names}
     for policy in PUBLISHED.values():
         block = GraphMambaBlock(8, policy, EXACT).eval()
-        through_the_door = block(
+        outside = block(
             x,
             topology.edge_index.int(),
             topology.batch.int(),
-            graph_key=topology.graph_key,
             **columns,
         )
         inside = block.global_model(x, replace(topology, seed=block.noise_seed.seed))
-        assert torch.equal(through_the_door, inside)
+        assert torch.equal(outside, inside)
 
 
 @pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])
@@ -184,7 +184,7 @@ def test_checkpointing_changes_no_gradient(is_reentrant: bool) -> None:
 
     def gradients(run: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, ...]:
         torch.manual_seed(0)
-        # two passes before one way back: the first one is not the last that was drawn
+        # two passes before one backward pass: the first one is not the last that was drawn
         found = run(x, edges).square().sum() + 2 * run(2 * x, edges).square().sum()
         block.zero_grad()
         x.grad = None
@@ -252,7 +252,9 @@ X, EDGES = torch.zeros(4, 8), torch.tensor([[0, 1], [1, 0]])
         ),
     ],
 )
-def test_bad_input_is_rejected_at_the_door(arguments: tuple[Tensor, ...], message: str) -> None:
+def test_bad_input_is_rejected_by_the_public_function(
+    arguments: tuple[Tensor, ...], message: str
+) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         GraphMambaBlock(8)(*arguments)
 
@@ -323,19 +325,19 @@ def test_what_a_policy_needs_is_asked_for_before_anything_is_drawn(
     assert all(torch.equal(value, before[name]) for name, value in block.state_dict().items())
 
 
-def test_last_graphs_without_nodes_are_told_by_their_number() -> None:
+def test_last_graphs_without_nodes_are_given_by_their_number() -> None:
     block, batch = GraphMambaBlock(8, options=EXACT).eval(), torch.tensor([0, 0, 1, 1])
     x, keys = torch.randn(4, 8), torch.tensor([7, 8, 9])
-    told = block(x, EDGES, batch, graph_key=keys, num_graphs=3)
-    assert torch.equal(told, block(x, EDGES, batch, graph_key=keys[:2]))
+    given = block(x, EDGES, batch, graph_key=keys, num_graphs=3)
+    assert torch.equal(given, block(x, EDGES, batch, graph_key=keys[:2]))
 
 
 @pytest.mark.parametrize("channels", ["8", 1.5, None, True])
 def test_channels_that_are_no_count_are_rejected(channels: object) -> None:
-    doors = GraphMambaBlock, partial(GraphMambaBlock, input_norm="layer"), MambaBlock, GatedGCNConv
-    for door in doors:
+    kinds = GraphMambaBlock, partial(GraphMambaBlock, input_norm="layer"), MambaBlock, GatedGCNConv
+    for kind in kinds:
         with typecheck_off(), pytest.raises(UserError, match="channels must be int, got"):
-            door(channels)
+            kind(channels)
 
 
 def test_unknown_input_norm_is_rejected() -> None:

@@ -7,7 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from graphmamba.data.batch import Topology
-from tests.helpers.graphs import one_graph, random_rows, random_topology, with_gate
+from tests.helpers.graphs import (
+    moved_to,
+    one_graph,
+    random_rows,
+    random_topology,
+    with_columns,
+    with_gate,
+)
 from tests.helpers.layers import LAYERS
 
 CHANNELS = 8
@@ -38,7 +45,7 @@ def settle(layer: nn.Module, x: Tensor, e: Tensor, topology: Topology) -> None:
 @of_every_kind()
 def test_a_graph_gives_alone_what_it_gives_in_a_batch(name: str) -> None:
     layer, topology = build(name).double(), with_gate(random_topology(), CHANNELS)
-    topology = replace(topology, gate_encoding=topology.gate_encoding.double())
+    topology = with_columns(topology, gate_encoding=topology.columns["gate_encoding"].double())
     x, e = random_rows(topology, CHANNELS, dtype=torch.float64)
     settle(layer, x, e, topology)
     together, edges_together = layer(x, e, topology)
@@ -86,7 +93,7 @@ def test_node_names_do_not_matter(name: str) -> None:
     sources = torch.arange(9).repeat_interleave(torch.arange(9))
     targets = torch.randint(9, sources.shape)
     topology = replace(topology, edge_index=torch.stack([sources, targets]))
-    topology = replace(topology, gate_encoding=topology.gate_encoding.double())
+    topology = with_columns(topology, gate_encoding=topology.columns["gate_encoding"].double())
     x, e = random_rows(topology, CHANNELS, dtype=torch.float64)
     settle(layer, x, e, topology)
     names = torch.randperm(9)
@@ -94,11 +101,10 @@ def test_node_names_do_not_matter(name: str) -> None:
     def move(rows: Tensor) -> Tensor:
         return torch.empty_like(rows).index_copy(0, names, rows)
 
-    renamed = replace(
-        topology,
-        edge_index=names[topology.edge_index],
-        expander_index=names[topology.expander_index],
-        gate_encoding=move(topology.gate_encoding),
+    renamed = with_columns(
+        replace(topology, edge_index=names[topology.edge_index]),
+        expander_index=names[topology.columns["expander_index"]],
+        gate_encoding=move(topology.columns["gate_encoding"]),
     )
     moved, _ = layer(move(x), e, renamed)
     assert torch.allclose(moved[names], layer(x, e, topology)[0], atol=1e-9)
@@ -139,16 +145,9 @@ def test_half_precision_stays_near(name: str) -> None:
 @of_every_kind()
 def test_cpu_and_gpu_agree(name: str) -> None:
     topology = with_gate(random_topology((70, 1, 130, 0, 33)), CHANNELS)
-    moved = replace(
-        topology,
-        **{
-            field: column.cuda()
-            for field, column in vars(topology).items()
-            if isinstance(column, Tensor)
-        },
-    )
     results = []
-    for place, device in ((topology, "cpu"), (moved, "cuda")):
+    for device in ("cpu", "cuda"):
+        place = moved_to(topology, device)
         x, e = (rows.to(device) for rows in random_rows(topology, CHANNELS))
         layer = build(name).to(device)
         out, edges = layer(x.requires_grad_(True), e, place)

@@ -95,7 +95,7 @@ def test_gated_gcn_is_its_formula(topology: Topology, has_stable_gate: bool) -> 
         new_e[edge] = D[i] + E[j] + layer.edges(e[edge])
         gate = torch.sigmoid(new_e[edge])
         if has_stable_gate:
-            place = topology.gate_encoding
+            place = topology.columns["gate_encoding"]
             gate = gate * layer.stable_gate((place[i] - place[j]).square().sum()[None])
         received[i] += gate * B[j]
         opened[i] += gate

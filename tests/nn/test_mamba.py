@@ -198,11 +198,11 @@ def test_wrong_options_are_rejected(arguments: dict[str, object], message: str) 
         MambaConfig(**arguments)
 
 
-@pytest.mark.parametrize("door", [MambaBlock, GraphMambaLayer])
-def test_options_of_another_class_are_rejected(door: type[MambaBlock | GraphMambaLayer]) -> None:
+@pytest.mark.parametrize("kind", [MambaBlock, GraphMambaLayer])
+def test_options_of_another_class_are_rejected(kind: type[MambaBlock | GraphMambaLayer]) -> None:
     message = "options must be MambaConfig, got 'euler'"
     with typecheck_off(), pytest.raises(UserError, match=message):
-        door(4, options="euler")
+        kind(4, options="euler")
 
 
 def test_a_policy_of_another_class_is_rejected() -> None:
@@ -237,7 +237,7 @@ ENDS = torch.tensor([0, 2, 6])
         ({"samples": 1.5}, "samples must be int, got 1.5"),
     ],
 )
-def test_walks_that_do_not_fit_are_rejected(arguments: dict[str, object], message: str) -> None:
+def test_orders_that_do_not_fit_are_rejected(arguments: dict[str, object], message: str) -> None:
     right = {"x": torch.ones(6, 8), "cu_seqlens": ENDS}
     with typecheck_off(), pytest.raises(UserError, match=message):
         MambaBlock(8)(**{**right, **arguments})

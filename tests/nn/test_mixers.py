@@ -13,7 +13,7 @@ from graphmamba.nn.bigbird import BlockPattern
 from graphmamba.nn.exphormer import AttentionEdges, ExphormerAttention
 from graphmamba.nn.performer import orthogonal_features
 from graphmamba.ops.edge_attention import attention_graph
-from tests.helpers.graphs import ODD_SIZES, one_graph, random_rows, random_topology
+from tests.helpers.graphs import ODD_SIZES, one_graph, random_rows, random_topology, with_columns
 from tests.helpers.typecheck import typecheck_off
 
 
@@ -272,10 +272,10 @@ def test_exphormer_wires_real_expander_and_virtual_edges() -> None:
     _, e = random_rows(topology)
     stack = ExphormerStack(8, 1, 2, virtual_nodes=2)
     edges = stack._wire(e, topology)
-    real, expanders = e.shape[0], topology.expander_index.shape[1]
+    real, expanders = e.shape[0], topology.columns["expander_index"].shape[1]
     index, feature = edges.wires.edge_index, edges.wires.feature
     assert torch.equal(index[:, :real], topology.edge_index)
-    assert torch.equal(index[:, real : real + expanders], topology.expander_index)
+    assert torch.equal(index[:, real : real + expanders], topology.columns["expander_index"])
     others = index[:, real + expanders :]
     # Virtual nodes 5 and 6 are the first of either graph, 7 and 8 the second.
     into_first = torch.tensor([[0, 1, 2, 3, 4], [5, 5, 5, 6, 6]])
@@ -308,7 +308,7 @@ def test_exphormer_reaches_all_nodes_through_a_virtual_one() -> None:
 
 
 def test_missing_expander_edges_are_asked_for() -> None:
-    topology = replace(random_topology(), expander_index=None)
+    topology = with_columns(random_topology(), expander_index=None)
     x, e = random_rows(topology)
     with pytest.raises(UserError, match=r"expander_index must be given .* got None"):
         ExphormerStack(8, 1, 2)(x, e, topology)

@@ -1,4 +1,4 @@
-"""The model's door: what it takes, what it rejects, and how it says so."""
+"""The public model: what it takes, what it rejects, and how it says so."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +19,8 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
 from graphmamba.nn import Attention, Backbone, BigBird, GPSLayer, GraphMambaLayer, Performer
+from graphmamba.nn.attention import DenseLayout
+from graphmamba.nn.bigbird import BlockPattern
 from graphmamba.nn.config import (
     AttentionConfig,
     EncoderConfig,
@@ -75,7 +77,7 @@ def across(graphs: Data) -> Tensor:
     return pairs
 
 
-REFUSED = {
+REJECTED = {
     "no x": (without("x"), "graphs.x must be given as node features, got None"),
     "no edge_index": (without("edge_index"), "graphs.edge_index must be given"),
     "no edge_attr": (without("edge_attr"), "graphs.edge_attr must be given as edge features"),
@@ -137,7 +139,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("change", "message"), REJECTED.values(), ids=REJECTED)
 def test_bad_batches_are_rejected(
     model: GraphMamba, graphs: Batch, change: Callable[[Data], None], message: str
 ) -> None:
@@ -207,7 +209,7 @@ def with_other_sources(graphs: Data) -> None:
     graphs.edge_index = graphs.edge_index[[1, 1]]
 
 
-LAYOUT_REFUSED = {
+LAYOUT_REJECTED = {
     "an edge fewer": (
         without_an_edge,
         r"graphs.source_order must have shape \[\d+\], got \[\d+\]: .* remove source_order, ",
@@ -239,7 +241,7 @@ LAYOUT_REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), LAYOUT_REFUSED.values(), ids=LAYOUT_REFUSED)
+@pytest.mark.parametrize(("change", "message"), LAYOUT_REJECTED.values(), ids=LAYOUT_REJECTED)
 def test_pointers_into_other_edges_are_rejected(
     model: GraphMamba, laid_out: Batch, change: Callable[[Data], None], message: str
 ) -> None:
@@ -249,7 +251,7 @@ def test_pointers_into_other_edges_are_rejected(
         model(laid_out)
 
 
-SCORES_REFUSED = {
+SCORES_REJECTED = {
     "no centrality": (without("centrality"), "graphs.centrality must be given for this model"),
     "short centrality": (
         with_column("centrality", lambda graphs: graphs.centrality[1:]),
@@ -282,7 +284,7 @@ SCORES_REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("change", "message"), SCORES_REFUSED.values(), ids=SCORES_REFUSED)
+@pytest.mark.parametrize(("change", "message"), SCORES_REJECTED.values(), ids=SCORES_REJECTED)
 def test_bad_scores_of_nodes_are_rejected(change: Callable[[Data], None], message: str) -> None:
     order = {"model.ordering.score": "eigenvector", "model.ordering.clusters": "tie_breaking"}
     experiment = small_experiment("mnist", **order)
@@ -327,8 +329,10 @@ def test_pairs_of_two_graphs_are_rejected() -> None:
     model = experiment.build().eval()
     graphs = generated_batch(experiment, model)
     graphs.edge_label_index = torch.tensor([[0], [int(graphs.ptr[1])]])
-    told = "edge_label_index must join nodes of the same graph, got an edge from node 0 of graph 0"
-    with pytest.raises(UserError, match=told):
+    reported = (
+        "edge_label_index must join nodes of the same graph, got an edge from node 0 of graph 0"
+    )
+    with pytest.raises(UserError, match=reported):
         model(graphs)
 
 
@@ -448,16 +452,16 @@ def test_layers_that_read_none_do_without(local_model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "told"),
+    ("features", "reported"),
     [
         (replace(VOC.features, node_columns=2), "got 'pascalvoc-sp' for 2 and 2"),
         (replace(VOC.features, edge_columns=1), "got 'pascalvoc-sp' for 14 and 1"),
         (CATALOG["peptides-func"].features, "got 'pascalvoc-sp' for 0 and"),
     ],
 )
-def test_statistics_of_other_columns_are_rejected(features: Features, told: str) -> None:
+def test_statistics_of_other_columns_are_rejected(features: Features, reported: str) -> None:
     rule = "encoder.normalize_inputs must be 'none' for other columns than those of pascalvoc-sp, "
-    with pytest.raises(UserError, match=f"{rule}14 numbers a node and 2 an edge, {told}"):
+    with pytest.raises(UserError, match=f"{rule}14 numbers a node and 2 an edge, {reported}"):
         check_parts_fit(features, ModelConfig(), STANDARD)
 
 
@@ -532,7 +536,7 @@ def test_evaluation_does_not_depend_on_the_batch_size() -> None:
         TOPOLOGY.edge_index[:, inside] - 9,
         torch.zeros(4, dtype=torch.int64),
         1,
-        TOPOLOGY.graph_key[1:],
+        columns={"graph_key": TOPOLOGY.columns["graph_key"][1:]},
     )
     single = backbone(Data(x=GRAPHS.x[is_second], e=GRAPHS.e[inside]), alone)
     assert torch.allclose(single, together[is_second], atol=1e-5)
@@ -573,3 +577,21 @@ def test_what_layers_share_is_what_each_would_find() -> None:
     for layer in layers:
         x, e = layer(x, e, TOPOLOGY)
     assert torch.equal(backbone_of(*layers)(GRAPHS, TOPOLOGY), x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "build"),
+    [(DenseLayout, Attention), (DenseLayout, Performer), (BlockPattern, BigBird)],
+)
+def test_layers_of_a_pass_share_what_one_of_them_finds(
+    kind: Any, build: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, find = [], kind._found
+    monkeypatch.setattr(kind, "_found", lambda *asked: (found.append(1), find(*asked))[1])
+    backbone = backbone_of(*(GPSLayer(8, None, build(8, 2)) for _ in range(3)))
+    for passes in (1, 2):
+        backbone(GRAPHS, TOPOLOGY)
+        assert len(found) == passes
+    backbone.layers[0](GRAPHS.x, GRAPHS.e, TOPOLOGY)
+    backbone.layers[0](GRAPHS.x, GRAPHS.e, TOPOLOGY)
+    assert len(found) == 4

@@ -48,7 +48,7 @@ def test_parts(d: int) -> None:
 
 
 @pytest.mark.parametrize("d", WIDTHS)
-def test_rival_layers(d: int) -> None:
+def test_baseline_layers(d: int) -> None:
     assert count(GPSLayer(d, GatedGCN(d), Attention(d, 4))) == 13 * d * d + 22 * d
     for virtual_nodes in (0, 4):
         stack = ExphormerStack(d, 3, 4, virtual_nodes=virtual_nodes)

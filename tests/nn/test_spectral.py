@@ -1,7 +1,5 @@
 """The spectral filter against dense matrices."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -9,7 +7,7 @@ from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn import SpectralConfig, SpectralFilter
 from graphmamba.nn.spectral import SpectralBasis
-from tests.helpers.graphs import path, random_rows, with_spectrum
+from tests.helpers.graphs import path, random_rows, with_columns, with_spectrum
 
 CONFIG = SpectralConfig(num_eigenvectors=12, cutoff=3.0, gaussians=8)
 SIZES = [7, 1, 0, 5]
@@ -50,7 +48,8 @@ def test_it_is_its_formula(topology: Topology) -> None:
 def test_signs_of_eigenvectors_do_not_matter(topology: Topology) -> None:
     x, _ = random_rows(topology, dtype=torch.float64)
     flips = torch.tensor([1.0, -1.0]).repeat(6)
-    flipped = replace(topology, laplacian_vectors=topology.laplacian_vectors * flips)
+    vectors = topology.columns["laplacian_vectors"]
+    flipped = with_columns(topology, laplacian_vectors=vectors * flips)
     made = filter_of()
     assert torch.allclose(made(x, topology), made(x, flipped), atol=1e-12)
 
@@ -72,7 +71,7 @@ def test_a_new_filter_adds_nothing_and_learns(topology: Topology) -> None:
 
 
 def test_missing_spectra_are_asked_for(topology: Topology) -> None:
-    bare = replace(topology, laplacian_values=None)
+    bare = with_columns(topology, laplacian_values=None)
     with pytest.raises(UserError, match=r"topology must have laplacian_vectors and .* got None"):
         filter_of()(random_rows(topology, dtype=torch.float64)[0], bare)
 

@@ -55,7 +55,7 @@ def test_jumping_knowledge_is_the_mean_over_layers() -> None:
     assert torch.allclose(stack(Data(x=x, e=e), topology), x + 2)
 
 
-def test_reverse_edges_carry_what_is_told_backwards() -> None:
+def test_reverse_edges_carry_messages_backwards() -> None:
     """One layer on a doubled path: its ends hear what lies behind them, by edges of another row."""
     topology = replace(random_topology((3,)), edge_index=torch.tensor([[0, 1], [1, 2]]))
     x, e = random_rows(topology)

@@ -11,7 +11,7 @@ from graphmamba.nn import ExphormerStack
 from graphmamba.ops.backends import TritonBackend
 from graphmamba.ops.edge_attention import AttentionGraph, attend, attention_graph
 from tests.helpers.agreement import Results, assert_as_exact, assert_bit_equal
-from tests.helpers.graphs import random_rows, random_topology
+from tests.helpers.graphs import moved_to, random_rows, random_topology
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,7 @@ def check_stacks(device: str = "cpu") -> None:
     topology = random_topology((6, 1, 9))
     x, e = random_rows(topology)
     stack = ExphormerStack(8, 2, 2, virtual_nodes=2).to(device).eval()
-    names = ("edge_index", "batch", "expander_index")
-    moved = replace(topology, **{name: getattr(topology, name).to(device) for name in names})
+    moved = moved_to(topology, device)
     results = []
     for backend in ("reference", "triton"):
         stack.backend = backend

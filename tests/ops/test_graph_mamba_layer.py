@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from graphmamba.data.batch import Topology
 from graphmamba.nn import GatedGCN, GPSLayer
@@ -15,7 +15,7 @@ from graphmamba.nn.mamba import MambaConfig
 from graphmamba.ordering.permutation import order_nodes
 from graphmamba.ordering.policy import OrderPolicy
 from tests.helpers.agreement import Results, assert_as_exact, assert_bit_equal
-from tests.helpers.graphs import random_rows, random_topology
+from tests.helpers.graphs import moved_to, random_rows, random_topology
 
 CHANNELS = 24
 
@@ -103,14 +103,11 @@ def results(case: Case, backend: Any, device: str, dtype: torch.dtype) -> Result
 
 
 def on(topology: Topology, device: str) -> Topology:
-    """Move all tensors."""
-    moved = {
-        name: each.to(device) for name, each in vars(topology).items() if isinstance(each, Tensor)
-    }
+    """Move all tensors, those of the node order as well."""
     line = topology.node_order
     order = None if line.order is None else line.order.to(device)
-    moved["node_order"] = replace(line, order=order, cu_seqlens=line.cu_seqlens.to(device))
-    return replace(topology, **moved)
+    line = replace(line, order=order, cu_seqlens=line.cu_seqlens.to(device))
+    return replace(moved_to(topology, device), node_order=line)
 
 
 CASES = {

@@ -25,8 +25,16 @@ from graphmamba.ordering import (
     permutation,
 )
 from graphmamba.ordering.permutation import Request, node_orders_of
-from graphmamba.ordering.scores import _deviation, _smooth, out_degree, score_keys
-from tests.helpers.graphs import one_graph, path, random_rows, random_topology, with_spectrum
+from graphmamba.ordering.scores import _deviation, _low_frequency, out_degree, score_keys
+from tests.helpers.graphs import (
+    moved_to,
+    one_graph,
+    path,
+    random_rows,
+    random_topology,
+    with_columns,
+    with_spectrum,
+)
 from tests.helpers.typecheck import typecheck_off
 from tests.nn.test_model import GivenRows
 
@@ -37,8 +45,8 @@ POLICIES = {
     "eigenvector-ties": OrderPolicy(score="eigenvector"),
     "random-walk-graph": OrderPolicy(score="random_walk", noise="normal"),
     "spectral": OrderPolicy(score="spectral"),
-    "smooth-bins": OrderPolicy(score="spectral", bins=2),
-    "smooth-clusters": OrderPolicy(score="spectral", clusters="first"),
+    "spectral-bins": OrderPolicy(score="spectral", bins=2),
+    "spectral-clusters": OrderPolicy(score="spectral", clusters="first"),
     "clusters-still": OrderPolicy(clusters="first", noise="none"),
     "clusters-bins": OrderPolicy(score="eigenvector", clusters="first", bins=2),
 }
@@ -50,18 +58,18 @@ def by_name(policies: dict[str, OrderPolicy]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("policy", policies.values(), ids=policies.keys())
 
 
-def sequences(line: NodeOrder, nodes: int) -> list[Tensor]:
+def sequences(node_order: NodeOrder, nodes: int) -> list[Tensor]:
     """Slots of each sequence."""
-    steps = line.samples * nodes
-    order = torch.arange(steps) if line.order is None else line.order
-    return [order[start:end] for start, end in pairwise(line.cu_seqlens.tolist())]
+    tokens = node_order.samples * nodes
+    order = torch.arange(tokens) if node_order.order is None else node_order.order
+    return [order[start:end] for start, end in pairwise(node_order.cu_seqlens.tolist())]
 
 
-def nodes_of(line: NodeOrder, topology: Topology, graph: int, sample: int) -> list[list[int]]:
+def nodes_of(node_order: NodeOrder, topology: Topology, graph: int, sample: int) -> list[list[int]]:
     """Nodes of each bin of a graph in order, by their places in the graph."""
     nodes, graphs = topology.batch.shape[0], topology.num_graphs
-    slots = sequences(line, nodes)
-    bins = len(slots) // (line.samples * graphs)
+    slots = sequences(node_order, nodes)
+    bins = len(slots) // (node_order.samples * graphs)
     first = (sample * graphs + graph) * bins
     start = int((topology.batch < graph).sum()) + sample * nodes
     return [(slot - start).tolist() for slot in slots[first : first + bins]]
@@ -72,14 +80,14 @@ def nodes_of(line: NodeOrder, topology: Topology, graph: int, sample: int) -> li
 def test_is_a_permutation_inside_each_graph(policy: OrderPolicy, samples: int) -> None:
     sizes = [9, 0, 1, 4, 7, 2]
     topology = random_topology(sizes, seed=samples)
-    line = order_nodes(policy, topology, samples=samples)
-    assert line.cu_seqlens.dtype == torch.int32
-    assert line.cu_seqlens[0] == 0
-    assert line.cu_seqlens[-1] == samples * sum(sizes)
-    assert len(line.cu_seqlens) == samples * len(sizes) * policy.bins + 1
+    node_order = order_nodes(policy, topology, samples=samples)
+    assert node_order.cu_seqlens.dtype == torch.int32
+    assert node_order.cu_seqlens[0] == 0
+    assert node_order.cu_seqlens[-1] == samples * sum(sizes)
+    assert len(node_order.cu_seqlens) == samples * len(sizes) * policy.bins + 1
     for sample in range(samples):
         for graph, size in enumerate(sizes):
-            seen = nodes_of(line, topology, graph, sample)
+            seen = nodes_of(node_order, topology, graph, sample)
             assert sorted(chain(*seen)) == list(range(size))
 
 
@@ -87,8 +95,8 @@ def test_is_a_permutation_inside_each_graph(policy: OrderPolicy, samples: int) -
 def test_degree_ascends(bins: int) -> None:
     topology = random_topology((30, 1, 20))
     degree = out_degree(topology)
-    line = order_nodes(OrderPolicy(bins=bins), topology, samples=4)
-    for slots in sequences(line, 51):
+    node_order = order_nodes(OrderPolicy(bins=bins), topology, samples=4)
+    for slots in sequences(node_order, 51):
         assert (degree[slots % 51].diff() >= 0).all()
 
 
@@ -101,10 +109,10 @@ def test_out_degree_counts_loops_and_repeats() -> None:
 def test_every_order_of_ties_is_equally_likely() -> None:
     topology = replace(random_topology((3, 3)), edge_index=torch.empty(2, 0, dtype=torch.int64))
     count = 3_000
-    line = order_nodes(OrderPolicy(), topology, samples=count)
+    node_order = order_nodes(OrderPolicy(), topology, samples=count)
     for graph in range(2):
         orders = Counter(
-            tuple(nodes.tolist()) for nodes in (line.order.view(count, 2, 3)[:, graph] % 6)
+            tuple(nodes.tolist()) for nodes in (node_order.order.view(count, 2, 3)[:, graph] % 6)
         )
         assert len(orders) == 6
         # Five standard deviations of a count of 3,000 draws with chance 1/6.
@@ -113,21 +121,22 @@ def test_every_order_of_ties_is_equally_likely() -> None:
 
 def test_nodes_are_assigned_to_bins_evenly_and_afresh() -> None:
     topology = random_topology((3_000,))
-    line = order_nodes(OrderPolicy(bins=3), topology, samples=2)
-    sizes = line.cu_seqlens.diff()
+    node_order = order_nodes(OrderPolicy(bins=3), topology, samples=2)
+    sizes = node_order.cu_seqlens.diff()
     assert sizes.numel() == 6
     assert ((sizes - 1_000).abs() < 130).all()
-    first, second = (nodes_of(line, topology, 0, sample)[0] for sample in range(2))
+    first, second = (nodes_of(node_order, topology, 0, sample)[0] for sample in range(2))
     assert sorted(first) != sorted(second)
 
 
 def test_the_bin_of_a_node_says_nothing_about_its_noise() -> None:
-    topology = replace(random_topology((100,)), centrality=torch.linspace(0, 1, 100))
+    topology = with_columns(random_topology((100,)), centrality=torch.linspace(0, 1, 100))
 
     def swapped(bins: int) -> float:
         policy = OrderPolicy(score="eigenvector", noise="uniform", bins=bins)
-        line = order_nodes(policy, topology, samples=10)
-        pairs = [pair for slots in sequences(line, 100) for pair in combinations(slots.tolist(), 2)]
+        node_order = order_nodes(policy, topology, samples=10)
+        slots = (each.tolist() for each in sequences(node_order, 100))
+        pairs = [pair for each in slots for pair in combinations(each, 2)]
         return sum(first > second for first, second in pairs) / len(pairs)
 
     assert swapped(2) == pytest.approx(swapped(1), abs=0.02)
@@ -135,21 +144,21 @@ def test_the_bin_of_a_node_says_nothing_about_its_noise() -> None:
 
 def test_modulo_bins_go_by_the_place_in_the_graph() -> None:
     topology = random_topology((5, 4))
-    line = order_nodes(OrderPolicy(bins=2, bin_assignment="modulo"), topology)
-    assert [sorted(bin_) for bin_ in nodes_of(line, topology, 1, 0)] == [[0, 2], [1, 3]]
+    node_order = order_nodes(OrderPolicy(bins=2, bin_assignment="modulo"), topology)
+    assert [sorted(bin_) for bin_ in nodes_of(node_order, topology, 1, 0)] == [[0, 2], [1, 3]]
 
 
 def test_no_noise_keeps_ties_in_the_order_of_the_data() -> None:
     topology = random_topology((20,))
     degree = out_degree(topology).tolist()
-    line = order_nodes(OrderPolicy(noise="none"), topology)
-    assert line.order.tolist() == sorted(range(20), key=lambda node: (degree[node], node))
+    node_order = order_nodes(OrderPolicy(noise="none"), topology)
+    assert node_order.order.tolist() == sorted(range(20), key=lambda node: (degree[node], node))
 
 
 def test_identity_needs_no_order() -> None:
-    line = order_nodes(ABLATIONS["none"], random_topology((2, 0, 3)), samples=2)
-    assert line.order is None
-    assert line.cu_seqlens.tolist() == [0, 2, 2, 5, 7, 7, 10]
+    node_order = order_nodes(ABLATIONS["none"], random_topology((2, 0, 3)), samples=2)
+    assert node_order.order is None
+    assert node_order.cu_seqlens.tolist() == [0, 2, 2, 5, 7, 7, 10]
 
 
 @by_name(ALONE)
@@ -166,40 +175,40 @@ def test_a_graph_is_ordered_alike_alone_and_in_a_batch(policy: OrderPolicy) -> N
 @pytest.mark.parametrize("change", ["seed", "layer", "sample", "graph"])
 def test_draws_depend_on_every_counter(change: str) -> None:
     topology = replace(random_topology((40, 40)), edge_index=torch.empty(2, 0, dtype=torch.int64))
-    line = order_nodes(OrderPolicy(), topology, samples=2)
-    here = nodes_of(line, topology, 0, 0)
+    node_order = order_nodes(OrderPolicy(), topology, samples=2)
+    here = nodes_of(node_order, topology, 0, 0)
     other = {
         "seed": lambda: nodes_of(
             order_nodes(OrderPolicy(), replace(topology, seed=torch.tensor(9))), topology, 0, 0
         ),
         "layer": lambda: nodes_of(order_nodes(OrderPolicy(), topology, layer=1), topology, 0, 0),
-        "sample": lambda: nodes_of(line, topology, 0, 1),
-        "graph": lambda: nodes_of(line, topology, 1, 0),
+        "sample": lambda: nodes_of(node_order, topology, 0, 1),
+        "graph": lambda: nodes_of(node_order, topology, 1, 0),
     }[change]()
     assert here != other
 
 
 def test_same_seed_same_order() -> None:
-    lines = [order_nodes(OrderPolicy(bins=2), random_topology(), samples=3) for _ in range(2)]
-    assert torch.equal(lines[0].order, lines[1].order)
-    assert torch.equal(lines[0].cu_seqlens, lines[1].cu_seqlens)
+    node_orders = [order_nodes(OrderPolicy(bins=2), random_topology(), samples=3) for _ in range(2)]
+    assert torch.equal(node_orders[0].order, node_orders[1].order)
+    assert torch.equal(node_orders[0].cu_seqlens, node_orders[1].cu_seqlens)
 
 
 def test_clusters_stay_together_in_changing_order() -> None:
     topology = random_topology((60,))
-    line = order_nodes(ABLATIONS["cluster"], topology, samples=100)
+    node_order = order_nodes(ABLATIONS["cluster"], topology, samples=100)
     seen = set()
-    for slots in sequences(line, 60):
-        runs = torch.unique_consecutive(topology.cluster[slots % 60]).tolist()
+    for slots in sequences(node_order, 60):
+        runs = torch.unique_consecutive(topology.columns["cluster"][slots % 60]).tolist()
         assert len(runs) == len(set(runs)) == 3
         seen.add(tuple(runs))
     assert len(seen) == 6
 
 
 def test_clusters_and_nodes_share_no_draws() -> None:
-    topology = replace(random_topology((4,)), cluster=torch.tensor([0, 0, 1, 1]))
-    line = order_nodes(OrderPolicy(score="none", clusters="first"), topology, samples=400)
-    orders = [nodes_of(line, topology, 0, sample)[0] for sample in range(400)]
+    topology = with_columns(random_topology((4,)), cluster=torch.tensor([0, 0, 1, 1]))
+    node_order = order_nodes(OrderPolicy(score="none", clusters="first"), topology, samples=400)
+    orders = [nodes_of(node_order, topology, 0, sample)[0] for sample in range(400)]
     # Whether their cluster is first says nothing about the order of its nodes.
     alike = [(order[0] < 2) == (order.index(0) < order.index(1)) for order in orders]
     assert 0.4 < sum(alike) / 400 < 0.6
@@ -209,68 +218,69 @@ def test_clusters_and_nodes_share_no_draws() -> None:
 def test_any_whole_number_names_a_cluster(policy: OrderPolicy) -> None:
     sizes = 4, 1, 4
     numbers = torch.tensor([0, 5_000_000, 7, -3, 2**62, -(2**62), 900, 1, 1])
-    topology = replace(random_topology(sizes), cluster=numbers)
-    line = order_nodes(policy, topology, samples=2)
+    topology = with_columns(random_topology(sizes), cluster=numbers)
+    node_order = order_nodes(policy, topology, samples=2)
     for sample in range(2):
         for graph, size in enumerate(sizes):
-            seen = nodes_of(line, topology, graph, sample)
+            seen = nodes_of(node_order, topology, graph, sample)
             assert sorted(chain(*seen)) == list(range(size))
 
 
 def test_clusters_without_noise_go_by_their_numbers() -> None:
-    topology = replace(random_topology((4,)), cluster=torch.tensor([7, 5_000_000, 7, -3]))
-    line = order_nodes(OrderPolicy(score="none", clusters="first", noise="none"), topology)
-    assert line.order.tolist() == [3, 0, 2, 1]
+    topology = with_columns(random_topology((4,)), cluster=torch.tensor([7, 5_000_000, 7, -3]))
+    node_order = order_nodes(OrderPolicy(score="none", clusters="first", noise="none"), topology)
+    assert node_order.order.tolist() == [3, 0, 2, 1]
 
 
 def test_clusters_that_are_no_integers_are_rejected() -> None:
     message = "topology.cluster must hold integers, got torch.float32"
     with typecheck_off(), pytest.raises(UserError, match=message):
-        order_nodes(ABLATIONS["cluster"], replace(random_topology((4,)), cluster=torch.rand(4)))
+        order_nodes(
+            ABLATIONS["cluster"], with_columns(random_topology((4,)), cluster=torch.rand(4))
+        )
 
 
 def test_clusters_part_ties_of_the_degree() -> None:
     topology = random_topology((60,))
     degree = out_degree(topology)
-    line = order_nodes(OrderPolicy(clusters="tie_breaking"), topology)
-    pairs = torch.stack([degree[line.order], topology.cluster[line.order]], dim=1)
-    assert (degree[line.order].diff() >= 0).all()
+    node_order = order_nodes(OrderPolicy(clusters="tie_breaking"), topology)
+    columns = degree, topology.columns["cluster"]
+    pairs = torch.stack([each[node_order.order] for each in columns], dim=1)
+    assert (degree[node_order.order].diff() >= 0).all()
     runs = torch.unique_consecutive(pairs, dim=0)
     assert len(runs) == len(torch.unique(runs, dim=0))
 
 
 def test_noise_of_one_deviation_swaps_near_scores_only() -> None:
-    topology = replace(random_topology((400,)), centrality=torch.linspace(0, 1, 400))
-    line = order_nodes(OrderPolicy(score="eigenvector", noise="uniform"), topology)
-    moved = (line.order - torch.arange(400)).abs().max()
+    topology = with_columns(random_topology((400,)), centrality=torch.linspace(0, 1, 400))
+    node_order = order_nodes(OrderPolicy(score="eigenvector", noise="uniform"), topology)
+    moved = (node_order.order - torch.arange(400)).abs().max()
     # One deviation of evenly spread scores is 0.289 of their range.
     assert 20 < moved <= 0.29 * 400
 
 
 def test_normal_noise_is_normal() -> None:
-    topology = replace(
-        random_topology((2, 2)),
-        random_walk=torch.tensor([[0.0], [1.0], [0.0], [1.0]]),
-    )
+    walk = torch.tensor([[0.0], [1.0], [0.0], [1.0]])
+    topology = with_columns(random_topology((2, 2)), random_walk=walk)
     policy = OrderPolicy(score="random_walk", noise="normal")
-    line = order_nodes(policy, topology, samples=4_000)
+    node_order = order_nodes(policy, topology, samples=4_000)
     # Scores 0 and -1, deviation 0.707 of noise each: node 1 first with chance Phi(1 / 1).
-    share = (line.order.view(4_000, 2, 2)[:, 0, 0] % 4 == 1).double().mean()
+    share = (node_order.order.view(4_000, 2, 2)[:, 0, 0] % 4 == 1).double().mean()
     assert abs(share - 0.8413) < 0.03
 
 
 def test_equal_scores_stay_tied_across_signs_of_zero() -> None:
     walk = torch.tensor([[0.0], [-0.0], [0.0]])
-    topology = replace(random_topology((3,)), random_walk=walk)
-    line = order_nodes(OrderPolicy(score="random_walk", noise="none"), topology)
-    assert line.order.tolist() == [0, 1, 2]
+    topology = with_columns(random_topology((3,)), random_walk=walk)
+    node_order = order_nodes(OrderPolicy(score="random_walk", noise="none"), topology)
+    assert node_order.order.tolist() == [0, 1, 2]
 
 
 def test_negative_scores_sort_before_positive_ones() -> None:
     centrality = torch.tensor([2.0, -3.0, 0.5, -0.25])
-    topology = replace(random_topology((4,)), centrality=centrality)
-    line = order_nodes(OrderPolicy(score="eigenvector", noise="none"), topology)
-    assert line.order.tolist() == [1, 3, 2, 0]
+    topology = with_columns(random_topology((4,)), centrality=centrality)
+    node_order = order_nodes(OrderPolicy(score="eigenvector", noise="none"), topology)
+    assert node_order.order.tolist() == [1, 3, 2, 0]
 
 
 def test_keys_too_wide_for_one_word_sort_alike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,33 +293,34 @@ def test_keys_too_wide_for_one_word_sort_alike(monkeypatch: pytest.MonkeyPatch) 
         assert torch.equal(one, other)
 
 
-def test_along_a_smooth_function_neighbours_stay_near_and_orders_differ() -> None:
+def test_along_a_low_frequency_function_neighbours_stay_near_and_orders_differ() -> None:
     topology = with_spectrum(path(300), [300])
-    lines = [
+    node_orders = [
         order_nodes(OrderPolicy(score="spectral"), topology, layer=layer).order
         for layer in range(20)
     ]
-    gaps = torch.stack([line.argsort().diff().abs().float().mean() for line in lines])
+    gaps = torch.stack([each.argsort().diff().abs().float().mean() for each in node_orders])
     # 100 at random; 1 in their order along the path
     assert gaps.mean() < 5
-    assert len({tuple(line.tolist()) for line in lines}) > 15
+    assert len({tuple(each.tolist()) for each in node_orders}) > 15
     # no end of the path is where orders begin: that would tell the sign of an eigenvector
-    assert 3 < sum(line.tolist().index(0) < line.tolist().index(299) for line in lines) < 17
+    begins = (each.tolist() for each in node_orders)
+    assert 3 < sum(each.index(0) < each.index(299) for each in begins) < 17
 
 
-def test_parts_without_an_edge_between_them_follow_one_another_on_a_smooth_function() -> None:
+def test_unconnected_parts_follow_one_another_on_a_low_frequency_function() -> None:
     edges = torch.cat([path(20), path(30, start=20)], dim=1)
     topology = with_spectrum(edges, [50])
     for layer in range(20):
-        line = order_nodes(OrderPolicy(score="spectral"), topology, layer=layer).order
-        changes = ((line < 20).int().diff() != 0).sum()
+        node_order = order_nodes(OrderPolicy(score="spectral"), topology, layer=layer).order
+        changes = ((node_order < 20).int().diff() != 0).sum()
         assert changes == 1
 
 
-def test_a_smooth_function_reads_no_more_eigenvectors_than_it_is_made_of() -> None:
+def test_a_low_frequency_function_reads_no_more_eigenvectors_than_it_is_made_of() -> None:
     many = with_spectrum(path(60), [60], num_eigenvectors=12)
-    vectors, values = many.laplacian_vectors, many.laplacian_values
-    few = replace(many, laplacian_vectors=vectors[:, :4], laplacian_values=values[:, :4])
+    vectors, values = many.columns["laplacian_vectors"], many.columns["laplacian_values"]
+    few = with_columns(many, laplacian_vectors=vectors[:, :4], laplacian_values=values[:, :4])
     orders = [
         order_nodes(
             OrderPolicy(score="spectral", num_eigenvectors=count), topology, samples=3
@@ -320,7 +331,7 @@ def test_a_smooth_function_reads_no_more_eigenvectors_than_it_is_made_of() -> No
     assert not torch.equal(orders[1], orders[2])
 
 
-def test_what_all_nodes_have_in_common_costs_a_smooth_function_no_digits() -> None:
+def test_what_all_nodes_have_in_common_costs_a_low_frequency_function_no_digits() -> None:
     # all eigenvalues but the first are large here, and what they add small beside it
     graph = networkx.random_regular_graph(50, 1000, seed=0)
     edges = torch.tensor(list(graph.edges)).T
@@ -330,15 +341,14 @@ def test_what_all_nodes_have_in_common_costs_a_smooth_function_no_digits() -> No
     assert all(len(row.unique()) > 990 for row in scores)
 
 
-def test_graphs_with_few_eigenvectors_are_ordered_smoothly() -> None:
+def test_graphs_with_few_eigenvectors_are_ordered_by_low_frequencies() -> None:
     edges = torch.cat([path(3), path(40, start=4)], dim=1)
     topology = with_spectrum(edges, [3, 1, 40])
-    assert topology.laplacian_vectors is not None
-    assert topology.laplacian_vectors.isnan().any()
+    assert topology.columns["laplacian_vectors"].isnan().any()
     orders = set()
     for layer in range(40):
-        line = order_nodes(OrderPolicy(score="spectral"), topology, layer=layer)
-        orders.add(tuple(nodes_of(line, topology, 0, 0)[0]))
+        node_order = order_nodes(OrderPolicy(score="spectral"), topology, layer=layer)
+        orders.add(tuple(nodes_of(node_order, topology, 0, 0)[0]))
     # the middle of three comes first or last where it is the second eigenvector that decides
     assert {(0, 1, 2), (2, 1, 0)} < orders
 
@@ -346,7 +356,7 @@ def test_graphs_with_few_eigenvectors_are_ordered_smoothly() -> None:
 @pytest.mark.parametrize(
     ("policy", "missing"),
     [
-        (OrderPolicy(), "seed"),
+        (OrderPolicy(), "seed"),  # which none of them has
         (OrderPolicy(score="eigenvector"), "centrality"),
         (OrderPolicy(score="random_walk"), "random_walk"),
         (OrderPolicy(score="spectral"), "laplacian_vectors"),
@@ -356,22 +366,15 @@ def test_graphs_with_few_eigenvectors_are_ordered_smoothly() -> None:
 )
 def test_what_a_policy_needs_is_asked_for(policy: OrderPolicy, missing: str) -> None:
     with pytest.raises(UserError, match=f"topology.{missing} must be given .* got None"):
-        order_nodes(policy, replace(random_topology(), **{missing: None}))
+        order_nodes(policy, with_columns(replace(random_topology(), seed=None), **{missing: None}))
 
 
 @pytest.mark.gpu
 @by_name(POLICIES)
 def test_the_order_is_the_same_on_the_gpu(policy: OrderPolicy) -> None:
     topology = random_topology((70, 1, 300, 0, 33))
-    moved = replace(
-        topology,
-        **{
-            name: column.cuda()
-            for name, column in vars(topology).items()
-            if isinstance(column, Tensor)
-        },
-    )
-    here, there = (order_nodes(policy, place, samples=3) for place in (topology, moved))
+    places = topology, moved_to(topology, "cuda")
+    here, there = (order_nodes(policy, place, samples=3) for place in places)
     assert torch.equal(here.cu_seqlens, there.cu_seqlens.cpu())
     if here.order is not None:
         assert torch.equal(here.order, there.order.cpu())
@@ -394,9 +397,9 @@ def assert_same(ours: NodeOrder, theirs: NodeOrder) -> None:
 @pytest.mark.parametrize("samples", [1, 3])
 def test_layers_ordered_together_are_as_alone(policy: OrderPolicy, samples: int) -> None:
     for topology in TOPOLOGIES:
-        lines = order_layers(policy, topology, samples=samples, layers=range(2, 5))
-        for layer, line in zip(range(2, 5), lines, strict=True):
-            assert_same(line, order_nodes(policy, topology, samples=samples, layer=layer))
+        node_orders = order_layers(policy, topology, samples=samples, layers=range(2, 5))
+        for layer, node_order in zip(range(2, 5), node_orders, strict=True):
+            assert_same(node_order, order_nodes(policy, topology, samples=samples, layer=layer))
 
 
 @by_name(POLICIES)
@@ -408,7 +411,7 @@ def test_what_is_known_of_a_batch_changes_no_order(policy: OrderPolicy) -> None:
 
 @pytest.mark.parametrize("most", [1, 60, 1 << 22])
 def test_requests_are_met_whatever_their_layers(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(permutation, "MOST_STEPS", most)
+    monkeypatch.setattr(permutation, "MOST_TOKENS", most)
     topology, first, second = random_topology(), OrderPolicy(), OrderPolicy(bins=2)
     requests: list[Request] = [
         *((first, 1, layer) for layer in (5, 0, 1, 2, 0)),
@@ -432,9 +435,9 @@ def test_a_node_order_that_was_made_is_taken() -> None:
     x, _ = random_rows(topology)
     global_model = GraphMambaGlobal(8, policy)
     other = order_nodes(OrderPolicy(), topology, layer=7)
-    told = global_model(x, replace(topology, node_order=other))
-    assert torch.equal(told, global_model.mamba(x, other.cu_seqlens, other.order))
-    assert not torch.equal(told, global_model(x, topology))
+    found = global_model(x, replace(topology, node_order=other))
+    assert torch.equal(found, global_model.mamba(x, other.cu_seqlens, other.order))
+    assert not torch.equal(found, global_model(x, topology))
 
 
 class Alone(nn.Module):
@@ -474,8 +477,9 @@ def test_a_backbone_sorts_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -
 
 def test_waves_are_as_large_as_one_over_the_root_of_their_eigenvalue() -> None:
     topology = with_spectrum(path(12), [12], num_eigenvectors=6)
-    drawn = _smooth(6, topology, torch.arange(4000)[:, None])
-    vectors, values = topology.laplacian_vectors.double(), topology.laplacian_values[0].double()
+    drawn = _low_frequency(6, topology, torch.arange(4000)[:, None])
+    vectors = topology.columns["laplacian_vectors"].double()
+    values = topology.columns["laplacian_values"][0].double()
     # what all nodes have in common is taken away, which the first wave alone has
     sizes = (drawn @ vectors)[:, 1:].std(dim=0) * values[1:].sqrt()
     torch.testing.assert_close(sizes, torch.ones(5).double(), rtol=0.06, atol=0.0)
@@ -484,10 +488,10 @@ def test_waves_are_as_large_as_one_over_the_root_of_their_eigenvalue() -> None:
 def test_clusters_go_before_the_score() -> None:
     topology = random_topology((60,))
     degree = out_degree(topology)
-    line = order_nodes(OrderPolicy(score="degree", clusters="first"), topology, samples=4)
+    node_order = order_nodes(OrderPolicy(score="degree", clusters="first"), topology, samples=4)
     falls = 0
-    for slots in sequences(line, 60):
-        cluster = topology.cluster[slots % 60]
+    for slots in sequences(node_order, 60):
+        cluster = topology.columns["cluster"][slots % 60]
         runs = torch.unique_consecutive(cluster).tolist()
         assert len(runs) == len(set(runs)) == 3
         for each in runs:
@@ -499,7 +503,7 @@ def test_clusters_go_before_the_score() -> None:
 
 def test_noise_is_as_wide_as_the_deviation_of_a_sample() -> None:
     edges = torch.tensor([[0, 0, 0, 1, 2], [1, 2, 3, 2, 3]])
-    topology = replace(random_topology((4,)), edge_index=edges, edge_layout=None)
+    topology = replace(random_topology((4,)), edge_index=edges)
     degree = out_degree(topology).double()
     found = _deviation(OrderPolicy(noise="normal"), topology, degree)
     torch.testing.assert_close(found, degree.std(correction=1).expand(4))
@@ -507,7 +511,7 @@ def test_noise_is_as_wide_as_the_deviation_of_a_sample() -> None:
 
 def test_nodes_of_a_padding_graph_do_not_count_for_the_deviation() -> None:
     edges = torch.tensor([[0, 0, 0, 1, 2, 4, 4, 4, 4], [1, 2, 3, 2, 3, 5, 5, 5, 5]])
-    topology = replace(random_topology((4, 2)), edge_index=edges, edge_layout=None)
+    topology = replace(random_topology((4, 2)), edge_index=edges)
     padded = replace(topology, num_real_nodes=torch.tensor(4))
     degree = out_degree(topology).double()
     whole_batch = OrderPolicy(noise="normal", noise_scope="batch")

@@ -1,4 +1,4 @@
-"""Kernels that write sort keys and order steps, held to the keys that they join and to a sort."""
+"""Kernels that write sort keys and order tokens, held to the keys that they join and to a sort."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +9,7 @@ from graphmamba.data.batch import Topology
 from graphmamba.ordering import OrderPolicy
 from graphmamba.ordering.permutation import BIN_BITS, _find_groups, _join, _keys, _sort
 from graphmamba.ordering.scores import NOISE_BITS, node_key
-from tests.helpers.graphs import random_topology
+from tests.helpers.graphs import random_topology, with_columns
 from tests.helpers.processes import needs_triton
 
 POLICIES = (
@@ -28,7 +28,7 @@ def cases() -> Iterator[tuple[OrderPolicy, Topology]]:
     known = replace(topology, ptr=topology.starts(), edge_layout=topology.lay_out())
     for policy in POLICIES:
         yield policy, known
-    yield OrderPolicy(bins=2), replace(topology, graph_key=None)
+    yield OrderPolicy(bins=2), with_columns(topology, graph_key=None)
     yield OrderPolicy(noise="none"), replace(topology, seed=None)
     yield OrderPolicy(), replace(topology, seed=torch.tensor(-(2**63)))
     yield OrderPolicy(), random_topology((0,))
@@ -56,17 +56,17 @@ LAYERS, SAMPLES = 3, 2
 def assert_ranks_are_a_sort(policy: OrderPolicy, topology: Topology) -> None:
     from graphmamba.ordering.triton import find_boundaries, rank_words
 
-    steps = SAMPLES * topology.batch.shape[0]
+    tokens = SAMPLES * topology.batch.shape[0]
     groups = LAYERS * SAMPLES * topology.num_graphs * policy.bins
     words = _join(_keys(policy, topology, SAMPLES, range(LAYERS)))
     [(values, number)] = words
-    order, ascending = _sort(words, topology, steps)
-    ours = rank_words(values, topology, steps)
+    order, ascending = _sort(words, topology, tokens)
+    ours = rank_words(values, topology, tokens)
     assert torch.equal(ours[0], order)
     assert torch.equal(ours[1], ascending)
     rest = number // groups
     rows = find_boundaries(ascending, groups, rest, LAYERS, groups // LAYERS + 1)
-    for row, truth in zip(rows, _find_groups(ascending, groups, rest, steps, LAYERS), strict=True):
+    for row, truth in zip(rows, _find_groups(ascending, groups, rest, tokens, LAYERS), strict=True):
         assert torch.equal(row, truth)
 
 

@@ -275,6 +275,6 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_mistakes_are_rejected(given: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_errors_are_rejected(given: dict[str, Any], told: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=told):
         ablation(tmp_path / "new", **given)

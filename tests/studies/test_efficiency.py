@@ -329,7 +329,7 @@ def test_parts_come_together_in_one_folder(bed: Bed, tmp_path: Path) -> None:
         ({"source": "elsewhere"}, r"'malnet-tiny' .*\(somewhere\), got others \(elsewhere\)"),
     ],
 )
-def test_another_study_and_mistakes_are_rejected(
+def test_another_study_and_errors_are_rejected(
     bed: Bed,
     tmp_path: Path,
     given: dict[str, object],

@@ -83,7 +83,7 @@ def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return told
 
 
-def test_what_is_held_before_a_measurement_is_told_or_rejected(allocated: list[int]) -> None:
+def test_what_is_held_before_a_measurement_is_reported_or_rejected(allocated: list[int]) -> None:
     device = torch.device("cuda")
     allocated[0] = memory.MOST_HELD
     assert released_bytes(device) == memory.MOST_HELD

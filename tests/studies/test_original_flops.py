@@ -37,7 +37,7 @@ SIZE = BatchSize(
     nodes=sum(SIZES),
     edges=TOPOLOGY.edge_index.shape[1],
     longest=max(SIZES),
-    expanders=TOPOLOGY.expander_index.shape[1],
+    expanders=TOPOLOGY.columns["expander_index"].shape[1],
 )
 
 
@@ -132,7 +132,7 @@ def plain_exphormer(virtual: int) -> None:
         narrow(wide(rows[:nodes]))
 
 
-MIXERS: dict[str, tuple[GlobalModel, Callable[[], None]]] = {
+GLOBAL_MODELS: dict[str, tuple[GlobalModel, Callable[[], None]]] = {
     "attention": (Attention(D, HEADS), plain_attention),
     "performer": (Performer(D, HEADS, head_width=8, features=5), plain_performer),
     "big bird": (BigBird(D, HEADS, block=BLOCK, random_blocks=RANDOM), plain_big_bird),
@@ -140,8 +140,8 @@ MIXERS: dict[str, tuple[GlobalModel, Callable[[], None]]] = {
 }
 
 
-@pytest.mark.parametrize(("global_model", "plain"), MIXERS.values(), ids=MIXERS)
-def test_original_mixers_have_the_products_of_a_plain_rewrite(
+@pytest.mark.parametrize(("global_model", "plain"), GLOBAL_MODELS.values(), ids=GLOBAL_MODELS)
+def test_original_global_models_have_the_products_of_a_plain_rewrite(
     global_model: GlobalModel, plain: Callable[[], None]
 ) -> None:
     found = layer_flops(global_model, SIZE, "original")

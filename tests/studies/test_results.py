@@ -214,7 +214,7 @@ def test_what_was_cut_off_while_it_was_kept_is_kept_by_the_next_go(
 
 
 @pytest.mark.parametrize("is_other_set", [True, False])
-def test_what_the_page_would_refuse_is_not_kept(is_other_set: bool, tmp_path: Path) -> None:
+def test_what_the_page_would_reject_is_not_kept(is_other_set: bool, tmp_path: Path) -> None:
     runs, kept = tmp_path / "runs", tmp_path / "kept"
     keep_runs(write_run(tmp_path / "first", FUNC, 0, 0.5).parents[2], kept)
     write_run(runs, f"{FUNC}-more", 0, 0.5)

@@ -120,7 +120,7 @@ def test_a_run_that_goes_on_says_from_where(first: int, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("kind", [Lines, Bars])
-def test_the_test_split_is_told_at_the_end_alone(
+def test_the_test_split_is_reported_at_the_end_alone(
     kind: type[Lines] | type[Bars], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(kind())
@@ -159,7 +159,7 @@ def test_bars_leave_a_line_an_epoch(
     assert "stopped: max time" in told
 
 
-def test_speed_is_told_once_it_is_known(
+def test_speed_is_reported_once_it_is_known(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.count(10)
@@ -216,7 +216,7 @@ def test_bars_are_taken_away_after_a_failure(
     capsys.readouterr()
 
 
-def test_predictions_are_handed_on_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_predictions_are_passed_on_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     graph, values = torch.tensor([0, 0, 1]), torch.zeros(3, 2)
     part = Predictions("classes", ("a", "b"), graph, graph, None, values, None)
     found = [*follow(iter([part, part]), graphs=4)]

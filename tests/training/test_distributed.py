@@ -85,16 +85,16 @@ result = fit(experiment, tiny_store(experiment, train=16), RunOptions(max_time=0
 team = process_group_of(start_fabric(RunOptions()))
 try:
     fit(experiment, tiny_store(experiment), run_dir=folder / name)
-except UserError as mistake:
-    (folder / f"mistake-{team.rank}").write_text(type(mistake).__name__)
+except UserError as error:
+    (folder / f"error-{team.rank}").write_text(type(error).__name__)
 (folder / "held").mkdir(exist_ok=True)
 with RunDirLock(folder / "held") as lock:
     if team.is_first:
         lock.take()
     try:
         fit(experiment, tiny_store(experiment), run_dir=folder / "held")
-    except UserError as mistake:
-        (folder / f"held-{team.rank}").write_text(type(mistake).__name__)
+    except UserError as error:
+        (folder / f"held-{team.rank}").write_text(type(error).__name__)
 scores = {}
 for config in SCORED:
     torch.manual_seed(0)
@@ -130,8 +130,8 @@ for kind in (UserError, OSError):
         raise kind("no room")
     try:
         team.rank_zero_first(fail)
-    except Exception as mistake:
-        (Path(sys.argv[1]) / f"{kind.__name__}-{team.rank}").write_text(type(mistake).__name__)
+    except Exception as error:
+        (Path(sys.argv[1]) / f"{kind.__name__}-{team.rank}").write_text(type(error).__name__)
 """
 
 
@@ -199,10 +199,10 @@ def test_two_processes_score_as_the_one_that_is_kept(folder: Path, case: str) ->
         assert again == scores[split]
 
 
-def test_a_mistake_of_the_first_process_stops_the_other_in_silence(folder: Path) -> None:
-    for what in ("mistake", "held"):
-        mistakes = [(folder / f"{what}-{rank}").read_text() for rank in (0, 1)]
-        assert mistakes == ["UserError", "ElsewhereError"]
+def test_an_error_of_the_first_process_stops_the_other_in_silence(folder: Path) -> None:
+    for what in ("error", "held"):
+        errors = [(folder / f"{what}-{rank}").read_text() for rank in (0, 1)]
+        assert errors == ["UserError", "ElsewhereError"]
 
 
 def test_whatever_the_first_process_meets_ends_the_wait_of_the_others(tmp_path: Path) -> None:

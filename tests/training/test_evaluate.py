@@ -122,7 +122,7 @@ def test_mixed_precision_scores_nearly_the_same() -> None:
     assert mixed == pytest.approx(exact, rel=0.05)
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     experiment, told = tiny_experiment(), []
     store = tiny_store(experiment)
     evaluate(

@@ -371,7 +371,7 @@ def seeds_in(folder: Path) -> list[int]:
     return seeds
 
 
-def test_a_refusal_changes_nothing(tmp_path: Path) -> None:
+def test_a_rejected_run_changes_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     fit_seeds(EXPERIMENT, STORE, run_dir=folder, seeds=[0, 1])
     before = files_in(folder)

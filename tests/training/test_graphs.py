@@ -62,7 +62,7 @@ def test_parts_that_graphs_name_are_not_drawn() -> None:
         assert parts == [[1, 4, 5], [3], [0, 2]]
 
 
-def test_too_few_graphs_for_the_shares_are_told_with_the_shares(tmp_path: Path) -> None:
+def test_too_few_graphs_for_the_shares_are_reported_with_the_shares(tmp_path: Path) -> None:
     made, store = take_graphs(rings(2), experiment(), DataOptions(classes=3))
     told = r"test must hold graphs, and all 2 .* data\.split_ratios \(0\.8, 0\.1, 0\.1\) share out"
     with pytest.raises(UserError, match=told):

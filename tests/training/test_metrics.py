@@ -272,10 +272,10 @@ class TestLinkRanking:
         for index, (i, j) in enumerate(pairs):
             graph = int(links.batch[i])
             nodes = range(starts[graph], starts[graph] + sizes[graph])
-            rivals = [k for k in nodes if k != j]
-            strangers = [k for k in rivals if (i, k) not in right]
+            candidates = [k for k in nodes if k != j]
+            strangers = [k for k in candidates if (i, k) not in right]
             others = [k for k in strangers if k != i]
-            for variant, allowed in enumerate((rivals, strangers, others)):
+            for variant, allowed in enumerate((candidates, strangers, others)):
                 above = sum(float(z[i] @ z[k]) > float(z[i] @ z[j]) + 1e-6 for k in allowed)
                 assert rank[variant, index] == above + 1
 
@@ -301,7 +301,7 @@ class TestLinkRanking:
         assert tuple(whole.compute()) == COLUMNS
 
 
-def test_a_rival_of_the_same_score_ranks_behind() -> None:
+def test_a_candidate_of_the_same_score_ranks_behind() -> None:
     links = links_of([(0, 1)], [1], [4])
     equal = torch.ones(4, 1)
     assert ranks(equal, links).flatten().tolist() == [1, 1, 1]

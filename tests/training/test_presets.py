@@ -134,7 +134,7 @@ def test_overrides_by_dotted_key() -> None:
         ("seeds: [a]", "seeds must be int, got 'a'"),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_are_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_experiment(write(tmp_path, text))
 
@@ -160,7 +160,7 @@ def test_unknown_experiment_names_the_nearest() -> None:
         load_experiment("mnist/gps-perfomer")
 
 
-def test_what_is_like_nothing_is_told_what_there_is(tmp_path: Path) -> None:
+def test_what_is_like_nothing_is_answered_with_what_there_is(tmp_path: Path) -> None:
     nothing = r"no experiment 'own/nofolder', and no such folder or file; there is: peptides-func,"
     with pytest.raises(UserError, match=nothing):
         load_experiment("own/nofolder")
@@ -175,7 +175,7 @@ def test_what_is_like_nothing_is_told_what_there_is(tmp_path: Path) -> None:
         load_experiment(write(tmp_path, "colour: red"))
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     for name, told in (("absent.yaml", "No such file"), ("folder.yaml", "Is a directory")):
         with pytest.raises(

@@ -114,37 +114,37 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 
 def test_a_run_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
     """A run beside it that begins, or goes on, would mix its rows with those of the first."""
-    folder, refused = tmp_path / "run", []
+    folder, rejected = tmp_path / "run", []
 
     def intrude() -> None:
         for resume in (False, True):
             with pytest.raises(UserError, match=USED.format(folder)):
                 fit(EXPERIMENT, STORE, run_dir=folder, resume=resume)
-            refused.append(resume)
+            rejected.append(resume)
 
     with typecheck_off():
         fit(EXPERIMENT, STORE, run_dir=folder, reporter=Notes({1: intrude, 5: intrude}))
         fit(EXPERIMENT, STORE, run_dir=tmp_path / "alone")
-    assert refused == [False, True] * 2
+    assert rejected == [False, True] * 2
     assert_same_run(folder, tmp_path / "alone")
     assert not [*folder.rglob(LOCK)]
 
 
 def test_a_series_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
-    folder, refused = tmp_path / "runs", []
+    folder, rejected = tmp_path / "runs", []
 
     def intrude() -> None:
         with pytest.raises(UserError, match=USED.format(folder)):
             fit_seeds(EXPERIMENT, STORE, run_dir=folder, resume=True, seeds=[7])
         with pytest.raises(UserError, match=USED.format(folder / "seed-0")):
             fit(EXPERIMENT, STORE, run_dir=folder / "seed-0", resume=True)
-        refused.append(True)
+        rejected.append(True)
 
     with typecheck_off():
         result = fit_seeds(
             EXPERIMENT, STORE, run_dir=folder, reporter=Notes({2: intrude}), seeds=[0]
         )
-    assert refused == [True]
+    assert rejected == [True]
     assert [run.stop_reason for run in result.runs] == ["finished"]
     assert not [*folder.rglob(LOCK)]
 
@@ -191,7 +191,9 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         append_row(tmp_path / "nowhere" / "metrics.csv", ROWS[0])
 
 
-def test_a_disk_that_is_full_half_way_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_half_way_is_reported(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda handle, text: write(handle, text[:5]))
     with pytest.raises(UserError, match="No space left on device"):

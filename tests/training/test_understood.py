@@ -82,17 +82,17 @@ def small(**overrides: object) -> Experiment:
     ],
     ids=["signs", "nodes", "answers", "whole numbers", "target among features"],
 )
-def test_what_was_understood_is_told(labels: list[object], told: list[str]) -> None:
+def test_what_was_understood_is_reported(labels: list[object], told: list[str]) -> None:
     assert [*understood(*take_graphs(graphs(labels), small()))] == told
 
 
-def test_benchmarks_are_told_in_a_line() -> None:
+def test_benchmarks_are_reported_in_a_line() -> None:
     experiment = tiny_experiment()
     told = understood(experiment, tiny_store(experiment))
     assert told == ("task: graph classification, 10 classes, metric accuracy, 14/5/5 graphs",)
 
 
-def test_targets_are_learned_standardised_and_told_in_their_units(tmp_path: Path) -> None:
+def test_targets_are_learned_standardised_and_reported_in_their_units(tmp_path: Path) -> None:
     labels = [5000.0 + 300 * number for number in range(20)]
     experiment, store = take_graphs(graphs(labels), small(**{"train.epochs": 8}))
     assert experiment.data is not None

@@ -104,7 +104,7 @@ def test_a_finite_run_is_left_alone(tmp_path: Path) -> None:
         ([0.5, 0.5, 0.5], torch.nan, "the validation accuracy is nan; its labels may be too few"),
     ],
 )
-def test_scores_beyond_reason_are_told_once(
+def test_scores_beyond_reason_are_reported_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     losses: list[float],

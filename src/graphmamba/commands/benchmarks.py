@@ -10,7 +10,7 @@ import torch
 from graphmamba.data.catalog import CATALOG
 from graphmamba.training.experiment import config_names, load_experiment
 
-MIXERS = {
+GLOBAL_MODELS = {
     "graph-mamba": "Graph-Mamba",
     "gps-transformer": "Transformer",
     "gps-performer": "Performer",
@@ -31,7 +31,7 @@ TUNED = {
     "gcn-tuned": "GCN",
 }
 FAMILIES = {
-    "Parameters, with a global model": MIXERS,
+    "Parameters, with a global model": GLOBAL_MODELS,
     "Parameters, message passing alone": MESSAGE_PASSING,
     'Parameters, as tuned in "Where did the gap go?"': TUNED,
 }

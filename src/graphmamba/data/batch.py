@@ -1,24 +1,22 @@
 """A batch of graphs: PyG's `Batch`, and the `Topology` that layers read."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, cast
-from weakref import ref
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch_geometric.data import Batch, Data
-from torch_geometric.data.storage import GlobalStorage
 
 from graphmamba.data.gather import Gather
 from graphmamba.data.tables import Numbers
 from graphmamba.errors import UserError
 from graphmamba.ops.edge_layout import EdgeLayout, lay_out_edges
 
+T = TypeVar("T")
 Blocks = tuple[tuple[int, int], ...]
 """How many graphs have at most how many nodes, the largest graphs first."""
 
@@ -56,7 +54,7 @@ def blocks_for(lengths: Int[np.ndarray, " places"]) -> Blocks:
 def usual_lengths(
     seen: Int[np.ndarray, "batches places"], most: Int[np.ndarray, " places"]
 ) -> Int[np.ndarray, " places"]:
-    """Tell what will do for nearly all batches.
+    """Return what suffices for nearly all batches.
 
     Args:
         seen: Nodes of the graphs of some batches, descending.
@@ -73,7 +71,7 @@ def descending(nodes: Int[np.ndarray, " graphs"], places: int) -> Int[np.ndarray
 
 
 def do_fit(blocks: Blocks, nodes: Int[np.ndarray, " graphs"]) -> bool:
-    """Tell whether graphs of so many nodes have room; there is no saying without blocks."""
+    """Whether graphs of so many nodes have room; without blocks they do."""
     if not blocks:
         return True
     places = sum(graphs for graphs, _ in blocks)
@@ -85,9 +83,24 @@ def do_fit(blocks: Blocks, nodes: Int[np.ndarray, " graphs"]) -> bool:
     return len(ordered) == places
 
 
+COLUMNS = (
+    "graph_key",
+    "centrality",
+    "random_walk",
+    "cluster",
+    "laplacian_vectors",
+    "laplacian_values",
+    "expander_index",
+    "source_order",
+    "source_ptr",
+    "target_ptr",
+)
+"""Columns that `topology_of` takes over from a batch; layers read `gate_encoding` besides."""
+
+
 @dataclass(frozen=True)
 class Topology:
-    """The graphs of one batch, laid end to end."""
+    """The graphs of one batch, laid end to end: what a layer reads besides its embeddings."""
 
     edge_index: Int[Tensor, "2 edges"]
     """Row 0 the sources, row 1 the targets; messages flow from source to target."""
@@ -95,53 +108,71 @@ class Topology:
     """Graph of each node, ascending."""
     num_graphs: int
     """Graphs in the batch, those without nodes included."""
-    graph_key: Int[Tensor, " graphs"] | None = None
-    """What names a graph for the random numbers, such as its place in the data set; 0 if absent."""
     seed: Int[Tensor, ""] | None = None
     """Seed of this forward pass, which random orders need (see `ordering.NoiseSeed`)."""
-    dropout_seed_override: Int[Tensor, ""] | None = None
-    """Seed of its dropouts, where it is another one: see `dropout_seed`."""
-    centrality: Float[Tensor, " nodes"] | None = None
-    """Eigenvector centrality, where an order asks for it."""
-    random_walk: Float[Tensor, "nodes steps"] | None = None
-    """Return probabilities of random walks (RWSE), where an order or an encoder asks for them."""
-    cluster: Int[Tensor, " nodes"] | None = None
-    """Louvain community of each node within its graph, where an order asks for it."""
-    laplacian_vectors: Float[Tensor, "nodes eigenvectors"] | None = None
-    """Eigenvectors of each graph's Laplacian, where an order or an encoder asks for them."""
-    laplacian_values: Float[Tensor, "nodes eigenvectors"] | None = None
-    """Their eigenvalues, given to each node."""
-    expander_index: Int[Tensor, "2 expanders"] | None = None
-    """Edges of a random regular graph over each graph's nodes (Exphormer)."""
-    gate_encoding: Float[Tensor, "nodes channels"] | None = None
-    """Equivariant-stable positions that modulate GatedGCN's gates."""
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
+    """What is known of graphs, nodes or edges besides.
+
+    =================== ======================= ===================================================
+    name                shape                   what
+    =================== ======================= ===================================================
+    `graph_key`         [graphs]                what names a graph for the random numbers, such as
+                                                its place in the data set; 0 if absent
+    `centrality`        [nodes]                 eigenvector centrality, for orders
+    `random_walk`       [nodes, steps]          return probabilities of random walks, for orders
+    `cluster`           [nodes]                 Louvain community in the graph, for orders
+    `laplacian_vectors` [nodes, eigenvectors]   of each graph, for orders and spectral filters
+    `laplacian_values`  [nodes, eigenvectors]   their eigenvalues, given to each node
+    `expander_index`    [2, expanders]          edges of a random regular graph (Exphormer)
+    `gate_encoding`     [nodes, channels]       stable positions that modulate GatedGCN's gates
+    `source_order`      [edges]                 edges in the order of their sources, where they
+                                                themselves lie in that of their targets
+    `source_ptr`        [nodes + 1]             first edge of each node in `source_order`
+    `target_ptr`        [nodes + 1]             first edge of each node among the edges as they lie
+    =================== ======================= ===================================================
+    """
+    ptr: Int[Tensor, " boundaries"] | None = None
+    """First node of each graph, and the number of nodes; found from `batch` if None."""
     num_real_nodes: Int[Tensor, ""] | None = None
     """Nodes before those of the padding graph that pads a static batch; None where all are real."""
     num_real_edges: Int[Tensor, ""] | None = None
     """Edges before those of the padding graph, likewise."""
-    source_order: Int[Tensor, " edges"] | None = None
-    """Edges in the order of their sources, where they themselves lie in that of their targets."""
-    source_ptr: Int[Tensor, " node_boundaries"] | None = None
-    """Where the edges of each node begin in `source_order`, if it is known."""
-    target_ptr: Int[Tensor, " node_boundaries"] | None = None
-    """Where they begin among the edges as they lie, likewise."""
+    dense_blocks: Blocks | None = None
+    """Room for all graphs but the padding graph in padded blocks; None where it has to be found."""
+    edge_layout: EdgeLayout | None = None
+    """Which edges meet at each node; `Backbone` looks it up once for all layers."""
+    node_order: Any = None
+    """Order of the nodes in this layer, an `ordering.NodeOrder`; None where the layer finds it."""
     wants_edges: bool = True
     """Whether anybody reads the edge embeddings that a layer returns; a layer may return None
     if not."""
-    edge_layout: EdgeLayout | None = None
-    """Which edges meet at each node; `Backbone` looks it up once for all layers."""
-    ptr: Int[Tensor, " boundaries"] | None = None
-    """First node of each graph, and the number of nodes, where somebody knows them already."""
-    node_order: Any = None
-    """Order of the nodes in this layer, an `ordering.NodeOrder`; None where the layer finds it."""
-    dense_blocks: Blocks | None = None
-    """Room for all graphs but the padding graph in padded blocks; None where it has to be found."""
-    dense_layout: Any = None
-    """Where each node goes in them, found once for all layers; see `nn.attention.DenseLayout`."""
-    block_patterns: Mapping[Any, Any] | None = None
-    """Which block of nodes attends to which, likewise; see `nn.bigbird.BlockPattern`."""
-    spectral_basis: Any = None
-    """Eigenvectors in padded blocks, likewise; see `nn.spectral.SpectralBasis`."""
+    _dropout_seed: Int[Tensor, ""] | None = None
+    _cache: dict[Any, Any] | None = field(default=None, repr=False)
+
+    @property
+    def dropout_seed(self) -> Int[Tensor, ""] | None:
+        """What dropouts of this pass follow, with the place of a row in the batch."""
+        return self.seed if self._dropout_seed is None else self._dropout_seed
+
+    def with_dropout_seed(self, seed: Int[Tensor, ""] | None) -> "Topology":
+        """Return the same graphs for dropouts that follow another seed than orders, unless None."""
+        return self if seed is None else replace(self, _dropout_seed=seed)
+
+    def with_cache(self) -> "Topology":
+        """Return the same graphs, and let copies of it share what `cached` makes."""
+        return replace(self, _cache={})
+
+    def cached(self, key: object, make: Callable[[], T]) -> T:
+        """Return what `make` makes of the graphs, made once for all layers of a pass.
+
+        Compiled layers each make it: were they to keep it, later ones would be compiled again.
+        """
+        is_compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+        if self._cache is None or is_compiled:
+            return make()
+        if key not in self._cache:
+            self._cache[key] = make()
+        return cast("T", self._cache[key])
 
     def starts(self) -> Int[Tensor, " boundaries"]:
         """Return the first node of each graph, and the number of nodes."""
@@ -150,19 +181,16 @@ class Topology:
         every = torch.arange(self.num_graphs + 1, device=self.batch.device)
         return torch.searchsorted(self.batch, every)
 
-    @property
-    def dropout_seed(self) -> Int[Tensor, ""] | None:
-        """What dropouts of this pass follow, with the place of a row in the batch."""
-        return self.seed if self.dropout_seed_override is None else self.dropout_seed_override
-
     def lay_out(self) -> EdgeLayout:
         """Return the layout of the edges, looked up now where nobody has done it before."""
         if self.edge_layout is not None:
             return self.edge_layout
-        source, target, order = self.source_ptr, self.target_ptr, self.source_order
-        if source is not None and target is not None and order is not None:
-            return EdgeLayout(self.edge_index, target, source, order)
-        return lay_out_edges(self.edge_index, self.batch.shape[0], self.source_order)
+        order, source_ptr, target_ptr = map(
+            self.columns.get, ("source_order", "source_ptr", "target_ptr")
+        )
+        if order is not None and source_ptr is not None and target_ptr is not None:
+            return EdgeLayout(self.edge_index, target_ptr, source_ptr, order)
+        return lay_out_edges(self.edge_index, self.batch.shape[0], order)
 
 
 def column(graphs: Data, name: str) -> Tensor | None:
@@ -209,32 +237,17 @@ def topology_of(graphs: Data) -> Topology:
     x = required(graphs, "x", "as node features")
     edge_index = required(graphs, "edge_index", "as pairs of nodes")
     batch, ptr, num_graphs = membership_of(graphs, x.shape[0], x.device)
+    found = {name: column(graphs, name) for name in COLUMNS}
     return Topology(
         edge_index=edge_index,
         batch=batch,
         num_graphs=num_graphs,
-        graph_key=column(graphs, "graph_key"),
-        centrality=column(graphs, "centrality"),
-        laplacian_vectors=column(graphs, "laplacian_vectors"),
-        laplacian_values=column(graphs, "laplacian_values"),
-        random_walk=column(graphs, "random_walk"),
-        cluster=column(graphs, "cluster"),
-        expander_index=column(graphs, "expander_index"),
+        columns={name: each for name, each in found.items() if each is not None},
+        ptr=ptr,
         num_real_nodes=column(graphs, "num_real_nodes"),
         num_real_edges=column(graphs, "num_real_edges"),
-        source_order=column(graphs, "source_order"),
-        source_ptr=column(graphs, "source_ptr"),
-        target_ptr=column(graphs, "target_ptr"),
-        ptr=ptr,
         dense_blocks=getattr(graphs, "dense_blocks", None),
     )
-
-
-@cache
-def _blank() -> tuple[type[Batch], dict[str, Any]]:
-    """Class of a batch, and what each has besides its columns."""
-    batch = Batch(_base_cls=Data)
-    return type(batch), {name: each for name, each in vars(batch).items() if name != "_store"}
 
 
 def make_batch(gather: Gather, ids: Numbers, by_source: bool = False) -> Batch:
@@ -255,19 +268,9 @@ def make_batch(gather: Gather, ids: Numbers, by_source: bool = False) -> Batch:
         if name in columns:
             slices[name], shifts[name] = ptrs[table], before[counts]
             has_nodes |= table == 0
-    batch = bare_batch(columns, len(ids))
-    vars(vars(batch)["_store"]).update(_slice_dict=slices, _inc_dict=shifts)
+    batch = Batch(**columns)
+    # As `Batch.from_data_list` leaves them; PyG takes batches apart by these alone.
+    batch._slice_dict, batch._inc_dict = slices, shifts
     if not has_nodes:
         batch.num_nodes = int(plan.ptrs[0, -1])
-    return batch
-
-
-def bare_batch(columns: Mapping[str, Tensor], num_graphs: int) -> Batch:
-    """Put columns together; what it takes to take the batch apart is not there."""
-    # PyG would look the class up again for each batch, and each column twice; both take longer than
-    # to copy the rows.
-    kind, rest = _blank()
-    batch, store = object.__new__(kind), object.__new__(GlobalStorage)
-    vars(store).update(_mapping=dict(columns), _parent=ref(batch), _num_graphs=num_graphs)
-    vars(batch).update(rest, _store=store)
     return batch

@@ -267,7 +267,7 @@ def make_gather(tables: Mapping[str, Table], device: torch.device) -> Gather:
 
         return HostGather(tables)
     if device.type == "cuda" and find_spec("triton"):
-        from graphmamba.data.gather_triton import FusedGather
+        from graphmamba.data.gather_triton import TritonGather
 
-        return FusedGather(tables, device)
+        return TritonGather(tables, device)
     return DeviceGather(tables, device)

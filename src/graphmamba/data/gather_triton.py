@@ -43,7 +43,7 @@ ADDRESS, VALUES, FIRST_PROGRAM = 6, 7, 8
 """Numbers of a job that each batch has others of, behind those of `Jobs`; see `FIELDS`."""
 
 
-class FusedGather:
+class TritonGather:
     """Makes batches by a Triton kernel, without waiting for the GPU."""
 
     def __init__(self, tables: Mapping[str, Table], device: torch.device) -> None:
@@ -74,7 +74,7 @@ class FusedGather:
         return made | {"graph_key": ids, "ptr": ptrs[: graphs + 1]}
 
     def _write(self, jobs: Jobs, addresses: Sequence[int], plan: Plan) -> Int[Tensor, " numbers"]:
-        """Start the kernel; returns what it was told, where the store is."""
+        """Start the kernel; returns what it reads, where the store is."""
         packed, programs = pack(jobs, addresses, plan)
         graphs = len(plan.ids)
         with self._on_device():
@@ -95,16 +95,16 @@ class FusedGather:
 def pack(
     jobs: Jobs, addresses: Sequence[int], plan: Plan
 ) -> tuple[Int[np.ndarray, " numbers"], int]:
-    """Lay all that the kernel is told end to end, and count the programs that it takes."""
-    told = np.empty((len(jobs), FIELDS.value), np.int64)
-    told[:, :ADDRESS], told[:, ADDRESS] = jobs, addresses
-    told[:, VALUES] = plan.ptrs[jobs[:, TABLE], -1] * jobs[:, WIDTH]
-    most = told[:, VALUES].max()
+    """Lay all that the kernel reads end to end, and count the programs that it takes."""
+    filled = np.empty((len(jobs), FIELDS.value), np.int64)
+    filled[:, :ADDRESS], filled[:, ADDRESS] = jobs, addresses
+    filled[:, VALUES] = plan.ptrs[jobs[:, TABLE], -1] * jobs[:, WIDTH]
+    most = filled[:, VALUES].max()
     if most > MOST_VALUES:
         raise UserError(f"ids must leave each column at most {MOST_VALUES} values, got {most}")
-    programs = -(-told[:, VALUES] // BLOCK)
-    told[:, FIRST_PROGRAM] = programs.cumsum() - programs
-    parts = (told.ravel(), plan.ids, plan.starts.ravel(), plan.ptrs.ravel())
+    programs = -(-filled[:, VALUES] // BLOCK)
+    filled[:, FIRST_PROGRAM] = programs.cumsum() - programs
+    parts = (filled.ravel(), plan.ids, plan.starts.ravel(), plan.ptrs.ravel())
     return np.concatenate(parts), int(programs.sum())
 
 
@@ -113,13 +113,13 @@ class _Layout(NamedTuple):
 
     places: list[Place]
     bytes: int
-    told: Int[Tensor, " numbers"]
+    packed: Int[Tensor, " numbers"]
     """The jobs, where the store is, then the rows of each table."""
     jobs: int
     programs: int
 
 
-class FusedStatic:
+class TritonStatic:
     """Makes the columns of static batches by Triton kernels.
 
     The first batch of a size has a few numbers sent to the GPU, which stay there; it cannot be
@@ -150,12 +150,12 @@ class FusedStatic:
         plan = torch.empty(sum(counts), dtype=torch.int64, device=self._device)
         with torch.cuda.device_of(memory):
             place_kernel[(tables,)](
-                *(ids, self._bounds, layout.told[-tables:], plan),
+                *(ids, self._bounds, layout.packed[-tables:], plan),
                 *(self._bounds.shape[1] - 1, size.graphs, tables),
                 PLACES=triton.next_power_of_2(places),
             )
             static_gather_kernel[(layout.programs,)](
-                *(layout.told, plan, memory.data_ptr(), layout.jobs, size.graphs, tables),
+                *(layout.packed, plan, memory.data_ptr(), layout.jobs, size.graphs, tables),
                 (size.graphs + 1).bit_length(),
                 JOBS=triton.next_power_of_2(layout.jobs),
                 BLOCK=STATIC_BLOCK,
@@ -175,10 +175,10 @@ class FusedStatic:
         rows = [capacity[kind] for kind in self._tables]
         outs = self._outs if by_source else self._outs[: -1 - len(self._begins)]
         jobs = self._jobs[: sum(out.lines for out in outs)]
-        told, places, end = place_columns(jobs, outs, rows)
-        packed = np.concatenate([told.ravel(), np.array(rows, np.int64)])
+        placed, places, end = place_columns(jobs, outs, rows)
+        packed = np.concatenate([placed.ravel(), np.array(rows, np.int64)])
         sent = torch.from_numpy(packed).to(self._device)
-        programs = int((-(-told[:, STATIC_VALUES] // STATIC_BLOCK)).sum())
+        programs = int((-(-placed[:, STATIC_VALUES] // STATIC_BLOCK)).sum())
         layout = _Layout(places, end, sent, len(jobs), programs)
         return self._layouts.setdefault((size, by_source), layout)
 

@@ -77,7 +77,7 @@ def gather_kernel(
     """Write `BLOCK` values of one column.
 
     Args:
-        packed: Jobs, graphs, `starts` and `ptrs`, one after another; see `fused_gather.pack`.
+        packed: Jobs, graphs, `starts` and `ptrs`, one after another; see `gather_triton.pack`.
         jobs: How many jobs there are.
         graphs: How many graphs the batch has.
         tables: How many tables the store has.

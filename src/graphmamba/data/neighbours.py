@@ -9,7 +9,6 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphmamba.checks import check_choice, check_least
-from graphmamba.data.batch import bare_batch
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.tables import BY_SOURCE, HIDDEN, LINKS, NODE_SPLIT, Column, is_pairs
@@ -105,7 +104,7 @@ class NeighbourStore(GraphStore):
                     columns[name] = _rows_of(column, rows)
         if by_source:
             columns[BY_SOURCE] = edges[1].argsort(stable=True)
-        return bare_batch(columns, 1).to(self.device)
+        return Batch(**columns).to(self.device)
 
 
 def _rows_of(column: Column, rows: Int[Tensor, " rows"]) -> Tensor:

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphmamba.data.batch import Blocks, bare_batch, do_fit
+from graphmamba.data.batch import Blocks, do_fit
 from graphmamba.data.edges import edge_begins
 from graphmamba.data.gather import ADD, MOST_VALUES, Out, list_jobs, list_outs
 from graphmamba.data.static_size import StaticSize
@@ -31,7 +31,7 @@ BLOCK = 512
 
 Begins = Mapping[str, Int[Tensor, " nodes"]]
 """First edge of each node in its graph, by target and by source, under the names of columns."""
-Told = Int[np.ndarray, "jobs 13"]
+StaticJobs = Int[np.ndarray, "jobs 13"]
 """For each: task, table, bytes of a value as it is kept, values of a row, address of the column,
 table whose rows before a graph are added (counted from 1; 0 adds nothing), bytes of a value as it
 is written, whether padding graphs are filled, with what, whether the column has rows, where it is
@@ -57,7 +57,7 @@ def static_outs(tables: Mapping[str, Table], begins: Begins) -> list[Out]:
     return [*list_outs(tables), *found]
 
 
-def static_jobs(tables: Mapping[str, Table], outs: Sequence[Out], begins: Begins) -> Told:
+def static_jobs(tables: Mapping[str, Table], outs: Sequence[Out], begins: Begins) -> StaticJobs:
     """Say how each column is made; where it goes depends on the size of the batch."""
     columns = {name: column for table in tables.values() for name, column in table.columns.items()}
     jobs: list[tuple[int, ...]] = []
@@ -81,9 +81,9 @@ def _jobs(out: Out, column: Column) -> list[tuple[int, ...]]:
         address, bytes_ = column.values.data_ptr(), column.dtype.itemsize
         kept = (task, out.table, size, width, address, 0)
         return [(*kept, bytes_, 1, _missing(column.dtype), has_rows)]
-    told = list_jobs({"": Table(np.zeros(1, np.int64), {out.name: column})}, [out])
+    plain = list_jobs({"": Table(np.zeros(1, np.int64), {out.name: column})}, [out])
     found: list[tuple[int, ...]] = []
-    for task, table, size, width, address, shift in told.tolist():
+    for task, table, size, width, address, shift in plain.tolist():
         moved = PAIRS if out.counts == 0 else ORDER if out.name == BY_SOURCE else COPY
         is_added = task == ADD
         numbers = (moved if is_added else task, table, size, width, address, shift)
@@ -100,29 +100,29 @@ def _missing(dtype: torch.dtype) -> int:
 
 
 def place_columns(
-    jobs: Told, outs: Sequence[Out], rows: Sequence[int]
-) -> tuple[Told, list[Place], int]:
+    jobs: StaticJobs, outs: Sequence[Out], rows: Sequence[int]
+) -> tuple[StaticJobs, list[Place], int]:
     """Enter where columns of these rows go, one behind the other; returns also how many bytes."""
-    told, places, end, job = jobs.copy(), list[Place](), 0, 0
+    placed, places, end, job = jobs.copy(), list[Place](), 0, 0
     for out in outs:
         shape = out.size(rows[out.table] + int(jobs[job, 0] == BEGIN))
         size = math.prod(shape) * out.dtype.itemsize
         places.append(Place(out, end, end + size, shape))
         for line in range(out.lines):
-            told[job, WRITTEN_AT] = end + line * (size // out.lines)
-            told[job, VALUES] = size // out.lines // told[job, VALUE_BYTES]
+            placed[job, WRITTEN_AT] = end + line * (size // out.lines)
+            placed[job, VALUES] = size // out.lines // placed[job, VALUE_BYTES]
             job += 1
         end += -(-size // ALIGNED) * ALIGNED
-    most = told[:, VALUES].max()
+    most = placed[:, VALUES].max()
     if most > MOST_VALUES:
         raise UserError(f"size must leave each column at most {MOST_VALUES} values, got {most}")
-    programs = -(-told[:, VALUES] // BLOCK)
-    told[:, FIRST_PROGRAM] = programs.cumsum() - programs
-    return told, places, end
+    programs = -(-placed[:, VALUES] // BLOCK)
+    placed[:, FIRST_PROGRAM] = programs.cumsum() - programs
+    return placed, places, end
 
 
 if TYPE_CHECKING:
-    from graphmamba.data.gather_triton import FusedStatic
+    from graphmamba.data.gather_triton import TritonStatic
 
 
 @dataclass(frozen=True)
@@ -170,8 +170,8 @@ class StaticGather:
         }
 
     def __getstate__(self) -> dict[str, object]:
-        # The kernels are told columns by their addresses, and those of a copy are others.
-        return {name: each for name, each in vars(self).items() if name != "_fused"}
+        # The kernels find columns by their addresses, and those of a copy are others.
+        return {name: each for name, each in vars(self).items() if name != "_triton"}
 
     def batch(self, ids: Int[Tensor, " slots"], size: StaticSize, by_source: bool = False) -> Batch:
         """Return graphs as one PyG batch of `size.graphs + 1` graphs.
@@ -189,19 +189,19 @@ class StaticGather:
                 f"got {list(ids.shape)} on {ids.device}"
             )
         if self._device.type == "cuda" and find_spec("triton"):
-            made = self._fused.columns(ids.long(), size, by_source)
+            made = self._triton.columns(ids.long(), size, by_source)
         else:
             made = self._columns(ids.long(), size, by_source)
-        batch = bare_batch(made, size.graphs + 1)
+        batch = Batch(**made)
         if size.blocks:
             batch.dense_blocks = size.blocks
         return batch
 
     @cached_property
-    def _fused(self) -> "FusedStatic":
-        from graphmamba.data.gather_triton import FusedStatic
+    def _triton(self) -> "TritonStatic":
+        from graphmamba.data.gather_triton import TritonStatic
 
-        return FusedStatic(self._tables, self._begins, self._device)
+        return TritonStatic(self._tables, self._begins, self._device)
 
     @cached_property
     def _begins(self) -> dict[str, Int[Tensor, " nodes"]]:

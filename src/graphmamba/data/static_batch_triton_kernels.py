@@ -60,12 +60,12 @@ def place_kernel(
 @no_type_check
 @triton.jit(do_not_specialize=["out", "jobs", "slots", "tables", "rounds"])
 def static_gather_kernel(
-    told_ptr, plan_ptr, out, jobs, slots, tables, rounds, JOBS: tl.constexpr, BLOCK: tl.constexpr
+    jobs_ptr, plan_ptr, out, jobs, slots, tables, rounds, JOBS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """Write `BLOCK` values of one column.
 
     Args:
-        told_ptr: The jobs.
+        jobs_ptr: The jobs.
         plan_ptr: What `place_kernel` wrote.
         out: Address that all columns are written after.
         jobs: How many jobs there are.
@@ -76,7 +76,7 @@ def static_gather_kernel(
         BLOCK: Values of a program.
     """
     program = tl.program_id(0)
-    job = job_of(told_ptr, program, jobs, FIELDS, 12, JOBS)
+    job = job_of(jobs_ptr, program, jobs, FIELDS, 12, JOBS)
     task, table, size = tl.load(job), tl.load(job + 1), tl.load(job + 2)
     width, source, shift = tl.load(job + 3).to(tl.int32), tl.load(job + 4), tl.load(job + 5)
     written, is_label, fill = tl.load(job + 6), tl.load(job + 7), tl.load(job + 8)
@@ -96,7 +96,7 @@ def static_gather_kernel(
 
     place = tl.load(starts + owner) + row - tl.load(begins + owner)
     place = tl.where(task == REPEAT, graph, place)
-    # Ghosts are copies of the first row, which is as good as any.
+    # Padding rows are copies of the first row, which is as good as any.
     place = tl.where(is_padding, 0, place)
     is_read = inside & (at < has_rows * values)
     value = read_values(source, place * width + at % width, is_read, size)
@@ -110,7 +110,7 @@ def static_gather_kernel(
     if task == ORDER:
         value = tl.where(is_padding, row.to(tl.int64), value)
     if (task == PAIRS) | (task == BEGIN):
-        # Ghosts' pairs are spread evenly over its nodes, ascending.
+        # Pairs of the padding graph are spread evenly over its nodes, ascending.
         others = all_begins + tl.where(task == BEGIN, 1, table) * (places + 1)
         real_nodes, real_pairs = tl.load(all_begins + slots), tl.load(others + slots)
         padding_nodes = tl.maximum(tl.load(all_begins + places) - real_nodes, 1)

@@ -96,12 +96,11 @@ class DenseLayout:
 
     @classmethod
     def of(cls, topology: Topology) -> "DenseLayout":
-        """Lay out the graphs of a batch, unless `topology.dense_layout` has it already."""
-        if topology.dense_layout is not None:
-            return cast(DenseLayout, topology.dense_layout)
-        if topology.dense_blocks is not None:
-            return cls._known(topology, topology.dense_blocks)
-        return cls._found(topology)
+        """Lay out the graphs of a batch, once for all layers."""
+        blocks = topology.dense_blocks
+        if blocks is None:
+            return topology.cached(cls, lambda: cls._found(topology))
+        return topology.cached(cls, lambda: cls._known(topology, blocks))
 
     @classmethod
     def _found(cls, topology: Topology) -> "DenseLayout":

@@ -65,15 +65,10 @@ class BigBird(GlobalModel):
         wide = functional.relu(self.first(hidden))
         return self.norm(hidden + self.dropout(self.second(wide), seed))
 
-    def request(self) -> tuple[int, int, int]:
-        """Say which pattern it attends by; layers that ask for the same one can share it."""
-        return self.block, self.random_blocks, self.heads
-
     def _attend(
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
-        known = (topology.block_patterns or {}).get(self.request())
-        pattern = BlockPattern.of(topology, *self.request()) if known is None else known
+        pattern = BlockPattern.of(topology, self.block, self.random_blocks, self.heads)
         query, key, value = self.in_proj(x).unflatten(-1, (3, self.heads, -1)).unbind(1)
         near = self._attend_sparsely(query, key, value, pattern)
         far = self._attend_globally(query, key, value, pattern, topology)
@@ -144,7 +139,14 @@ class BlockPattern:
 
     @classmethod
     def of(cls, topology: Topology, block: int, random_blocks: int, heads: int) -> "BlockPattern":
-        """Cut the graphs of a batch."""
+        """Cut the graphs of a batch, once for all layers that cut them alike."""
+        key = cls, block, random_blocks, heads
+        return topology.cached(key, lambda: cls._found(topology, block, random_blocks, heads))
+
+    @classmethod
+    def _found(
+        cls, topology: Topology, block: int, random_blocks: int, heads: int
+    ) -> "BlockPattern":
         batch, graphs = topology.batch, topology.num_graphs
         device, nodes = batch.device, batch.shape[0]
         starts = torch.searchsorted(batch, torch.arange(graphs + 1, device=device))

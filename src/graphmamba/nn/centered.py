@@ -17,7 +17,7 @@ def center_sums(
         a_i = \frac{1}{\sqrt{\bar d}} \Big(s_i - d_i \frac{\sum_k s_k}{\sum_k d_k}\Big)
 
     over the nodes k of the graph, with d the number of incoming edges and its mean over the graph
-    below the root. A mean over neighbours forgets how many there are, and a plain sum tells mostly
+    below the root. A mean over neighbours loses how many there are, and a plain sum tells mostly
     that. In a stochastic block model the evidence for the block of a node is linear in sums over
     its neighbours (https://arxiv.org/abs/1703.10146), and the degree says nothing of it.
 

@@ -62,17 +62,17 @@ class ExphormerStack(nn.Module):
     """All layers of an Exphormer, GatedGCN beside sparse attention; called as one layer.
 
     They are kept together because they share what no other stack has: edges that are wired once,
-    and virtual nodes, whose rows are handed from attention to attention without residual or norm.
+    and virtual nodes, whose rows go from attention to attention without residual or norm.
 
     Args:
         channels: Width of node and edge embeddings.
         layers: Number of layers.
         heads: Attention heads; must divide the channels.
         dropout: Rate of all dropouts.
-        has_expander: Whether `topology.expander_index` is attended along. Its learned row exists
+        has_expander: Whether the column `expander_index` is attended along. Its learned row exists
             either way, as in the published parameter counts.
         virtual_nodes: Nodes added to each graph, with edges to and from all others.
-        has_stable_gate: Whether GatedGCN reads `topology.gate_encoding`.
+        has_stable_gate: Whether GatedGCN reads the column `gate_encoding`.
         norm: Kind of the three norms of each layer.
         activation: Of the feed-forward networks and of GatedGCN.
     """
@@ -141,10 +141,11 @@ class ExphormerStack(nn.Module):
         """Join real edges, expander edges and those of the virtual nodes."""
         index, kind = [topology.edge_index], []
         if self.has_expander:
-            if topology.expander_index is None:
+            expanders = topology.columns.get("expander_index")
+            if expanders is None:
                 raise UserError("topology.expander_index must be given for Exphormer, got None")
-            index.append(topology.expander_index)
-            kind.append(torch.zeros_like(topology.expander_index[0]))
+            index.append(expanders)
+            kind.append(torch.zeros_like(expanders[0]))
         nodes = torch.arange(topology.batch.shape[0], device=e.device)
         for v in range(self.virtual_nodes):
             hub = nodes.shape[0] + v * topology.num_graphs + topology.batch

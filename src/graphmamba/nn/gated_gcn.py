@@ -35,7 +35,7 @@ class GatedGCN(LocalModel):
         dropout: Rate before the residuals.
         activation: After the BatchNorms.
         has_stable_gate: Scale the gate of each edge by a learned function of the distance between
-            its ends in `topology.gate_encoding` (https://arxiv.org/abs/2203.00199).
+            its ends in the column `gate_encoding` (https://arxiv.org/abs/2203.00199).
         is_centered: Whether what a node receives is a sum centred by degree (`center_sums`).
         backend: What runs the sums over the edges; `auto` is `triton` on a GPU and `cpu` elsewhere.
     """
@@ -95,7 +95,7 @@ class GatedGCN(LocalModel):
         return x, e + self.edge_dropout(e_new, seed)
 
     def _stability(self, topology: Topology, layout: EdgeLayout) -> Float[Tensor, " edges"]:
-        place = topology.gate_encoding
+        place = topology.columns.get("gate_encoding")
         if self.stable_gate is None or place is None:
             raise UserError("topology.gate_encoding must be given for a stable gate, got None")
         difference = take_targets(place, layout) - take_sources(place, layout)

@@ -1,6 +1,5 @@
 """Layers: message passing beside a global model, with a feed-forward network or without."""
 
-from dataclasses import replace
 from typing import get_args
 
 import torch
@@ -197,9 +196,7 @@ class GraphMambaLayer(GPSLayer):
             check_membership(topology.edge_index, topology.batch, topology.num_graphs)
         if topology.dropout_seed is not None:
             # Layers that share a seed must drop different entries.
-            topology = replace(
-                topology, dropout_seed_override=draw_bits(topology.dropout_seed, self.layer)
-            )
+            topology = topology.with_dropout_seed(draw_bits(topology.dropout_seed, self.layer))
         return super().forward(x, e, topology, mixed)
 
 

@@ -1,6 +1,6 @@
 """Graph-Mamba: the exchange among all nodes, and a block for any model."""
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import torch
@@ -55,12 +55,12 @@ class GraphMambaGlobal(GlobalModel):
         self, x: Float[Tensor, "nodes channels"], topology: Topology
     ) -> Float[Tensor, "nodes channels"]:
         """Return what each node takes from those before it."""
-        line = topology.node_order
-        if line is None:
+        found = topology.node_order
+        if found is None:
             policy, samples, layer = self.request()
-            line = order_nodes(policy, topology, samples=samples, layer=layer)
-        walk = line.cu_seqlens, line.order, line.samples
-        return self.mamba(self.norm(x), *walk, check=False)
+            found = order_nodes(policy, topology, samples=samples, layer=layer)
+        order = found.cu_seqlens, found.order, found.samples
+        return self.mamba(self.norm(x), *order, check=False)
 
     def request(self) -> Request:
         """Say which node order the next pass asks for."""
@@ -123,15 +123,15 @@ class GraphMambaBlock(nn.Module):
             x: Node embeddings, those of a graph next to one another.
             edge_index: Sources and targets; only the count of edges leaving each node matters.
             batch: Graph of each node, ascending; one graph if None.
-            num_graphs: Number of graphs, which must be told if the last ones have no nodes; read
+            num_graphs: Number of graphs, which must be given if the last ones have no nodes; read
                 from `batch`, at the cost of a wait for the GPU, if None.
             graph_key: A number for each graph that its random draws depend on, such as its place
                 in the data set; all graphs draw alike if None.
             centrality: Eigenvector centrality, for policies that sort by it.
             random_walk: Return probabilities of random walks, for policies that sort by them.
             cluster: Cluster of each node within its graph, for policies that read it.
-            laplacian_vectors: Eigenvectors of the Laplacian, for policies that sort by smooth
-                functions.
+            laplacian_vectors: Eigenvectors of the Laplacian, for policies that sort by
+                low-frequency functions.
             laplacian_values: Their eigenvalues, given to each node.
             check: Whether to look at the values of `batch` and `edge_index`; None looks at tensors
                 on the CPU only, since a look at the GPU has to wait for it.
@@ -151,41 +151,40 @@ class GraphMambaBlock(nn.Module):
             num_graphs = _read_num_graphs(batch) if keys is None else len(keys)
         if graph_key is not None:
             check_rows("graph_key", graph_key, (num_graphs,), is_integer=True)
-        topology = Topology(
-            edge_index=edge_index.long(),
-            batch=batch.long(),
-            num_graphs=num_graphs,
-            graph_key=graph_key,
-            centrality=centrality,
-            random_walk=random_walk,
-            cluster=cluster,
-            laplacian_vectors=laplacian_vectors,
-            laplacian_values=laplacian_values,
-        )
-        _check_columns(self.global_model.policy, topology)
+        given = {
+            "graph_key": graph_key,
+            "centrality": centrality,
+            "random_walk": random_walk,
+            "cluster": cluster,
+            "laplacian_vectors": laplacian_vectors,
+            "laplacian_values": laplacian_values,
+        }
+        columns = {name: each for name, each in given.items() if each is not None}
+        _check_columns(self.global_model.policy, columns, x.shape[0])
         if is_checked:
             check_is("num_graphs", num_graphs, int)
             check_membership(edge_index, batch, num_graphs)
         # a call that is rejected draws nothing
-        return self.global_model(x, replace(topology, seed=self.noise_seed()))
+        seed = self.noise_seed()
+        return self.global_model(
+            x, Topology(edge_index.long(), batch.long(), num_graphs, seed, columns)
+        )
 
 
 def _read_num_graphs(batch: Tensor) -> int:
     return count_up_to(batch[-1]) if batch.numel() else 0
 
 
-def _check_columns(policy: OrderPolicy, topology: Topology) -> None:
+def _check_columns(policy: OrderPolicy, columns: Mapping[str, Tensor], nodes: int) -> None:
     """Reject columns that a policy cannot read: missing ones, other shapes, other kinds."""
-    check_given(policy, topology, prefix="")
-    nodes = topology.batch.shape[0]
-    if topology.centrality is not None:
-        check_rows("centrality", topology.centrality, (nodes,))
-    if topology.cluster is not None:
-        check_rows("cluster", topology.cluster, (nodes,), is_integer=True)
-    if topology.random_walk is not None:
-        check_rows("random_walk", topology.random_walk, (nodes, "walks"))
-        check_least("walks of random_walk", topology.random_walk.shape[1], 1)
-    vectors, values = topology.laplacian_vectors, topology.laplacian_values
+    check_given(policy, columns, prefix="")
+    for name in ("centrality", "cluster"):
+        if name in columns:
+            check_rows(name, columns[name], (nodes,), is_integer=name == "cluster")
+    if "random_walk" in columns:
+        check_rows("random_walk", columns["random_walk"], (nodes, "walks"))
+        check_least("walks of random_walk", columns["random_walk"].shape[1], 1)
+    vectors, values = map(columns.get, ("laplacian_vectors", "laplacian_values"))
     if vectors is not None:
         least = policy.num_eigenvectors if policy.score == "spectral" else 1
         check_rows("laplacian_vectors", vectors, (nodes, "eigenvectors"))

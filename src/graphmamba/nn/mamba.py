@@ -100,10 +100,10 @@ class SelectivePath(nn.Module):
         x: Float[Tensor, "nodes inner"],
         z: Float[Tensor, "nodes inner"],
         cu_seqlens: Int[Tensor, " boundaries"],
-        order: Int[Tensor, " steps"] | None,
+        order: Int[Tensor, " tokens"] | None,
         reverse: bool,
-    ) -> Float[Tensor, "steps inner"]:
-        """Run all sequences; the output of step `t` goes to slot `order[t]`."""
+    ) -> Float[Tensor, "tokens inner"]:
+        """Run all sequences; the output of token `t` goes to slot `order[t]`."""
         backend = self.options.backend
         u = causal_conv1d(
             x, self.conv1d.weight.squeeze(1), self.conv1d.bias,
@@ -161,7 +161,7 @@ class MambaBlock(SelectivePath):
         self,
         x: Float[Tensor, "nodes channels"],
         cu_seqlens: Int[Tensor, " boundaries"],
-        order: Int[Tensor, " steps"] | None = None,
+        order: Int[Tensor, " tokens"] | None = None,
         samples: int = 1,
         check: bool | None = None,
     ) -> Float[Tensor, "nodes channels"]:
@@ -170,13 +170,13 @@ class MambaBlock(SelectivePath):
         Args:
             x: One row per node.
             cu_seqlens: Where the sequences begin and end, samples one behind the other.
-            order: Slot `sample * nodes + node` of each step; the nodes as they are if None.
+            order: Slot `sample * nodes + node` of each token; the nodes as they are if None.
             samples: Node orders in `order`.
             check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has
                 to be waited for; None as in `ops.selective_scan`.
         """
         if check is not False:
-            _check_walk(self.in_proj.weight, x, cu_seqlens, order, samples, check)
+            _check_order(self.in_proj.weight, x, cu_seqlens, order, samples, check)
         if order is None and samples > 1:
             order = torch.arange(samples * x.shape[0], device=x.device)
         u, z = self.in_proj(x).chunk(2, dim=-1)  # [nodes, inner] each
@@ -188,7 +188,7 @@ class MambaBlock(SelectivePath):
         return self.out_proj(y)
 
 
-def _check_walk(
+def _check_order(
     weight: Tensor,
     x: Tensor,
     cu_seqlens: Tensor,
@@ -196,13 +196,13 @@ def _check_walk(
     samples: int,
     check: bool | None,
 ) -> None:
-    """Reject rows that the block cannot map, and walks that do not visit each row once a sample.
+    """Reject rows that the block cannot map, and orders that do not hold each row once a sample.
 
     Args:
         weight: That of the in-projection.
         x: Rows.
         cu_seqlens: Boundaries of the sequences.
-        order: Slot of each step.
+        order: Slot of each token.
         samples: Node orders in `order`.
         check: Whether to look at the values, as in `ops.checks.are_values_checked`.
     """
@@ -214,8 +214,8 @@ def _check_walk(
     check_float_type("x", x, weight)
     check_is("samples", samples, int)
     check_least("samples", samples, 1)
-    steps, is_lined_up = samples * nodes, order is not None
-    rows = nodes if is_lined_up else None
-    checks.check_order(cu_seqlens, order, steps, rows, ("order", is_lined_up), "x")
+    tokens, is_ordered = samples * nodes, order is not None
+    rows = nodes if is_ordered else None
+    checks.check_order(cu_seqlens, order, tokens, rows, ("order", is_ordered), "x")
     if checks.are_values_checked(check, x, weight):
-        checks.check_values(cu_seqlens, order, steps, nodes, is_lined_up)
+        checks.check_values(cu_seqlens, order, tokens, nodes, is_ordered)

@@ -1,6 +1,6 @@
 """The whole model: encoder, layers, head; a batch of graphs in, predictions out."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -15,8 +15,8 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
-from graphmamba.nn.attention import Attention, DenseLayout
-from graphmamba.nn.bigbird import BigBird, BlockPattern
+from graphmamba.nn.attention import Attention
+from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.config import (
     MEASURED,
     EncoderConfig,
@@ -36,7 +36,7 @@ from graphmamba.nn.parts import GlobalModel, LocalModel, required_edges
 from graphmamba.nn.performer import Performer
 from graphmamba.nn.reverse_edges import ReverseEdges
 from graphmamba.nn.sage import SAGE
-from graphmamba.nn.spectral import SpectralBasis, SpectralFilter, SpectralLayer
+from graphmamba.nn.spectral import SpectralFilter, SpectralLayer
 from graphmamba.nn.virtual_node import VirtualNode
 from graphmamba.ops.checks import check_float_type, check_membership, check_pairs, check_rows
 from graphmamba.ops.edge_layout import lay_out_edges
@@ -118,10 +118,7 @@ class GraphMamba(nn.Module):
             check_values(graphs, topology, self.features)
         topology = replace(topology, seed=self.backbone.noise_seed())
         x = self.backbone(graphs, topology)
-        seeds = self.backbone.dropout_seeds(topology)
-        return self.head(
-            x, topology if seeds is None else replace(topology, dropout_seed_override=seeds[-1])
-        )
+        return self.head(x, topology.with_dropout_seed(self.backbone.dropout_seeds(topology)[-1]))
 
     def measure_inputs(self, store: GraphStore) -> None:
         """Take what scales raw inputs from the training graphs, where the encoder asks for it."""
@@ -181,12 +178,7 @@ class Backbone(nn.Module):
         self.reverse_edges, self.virtual_nodes = reverse_edges, nn.ModuleList(virtual_nodes)
         self.has_jumping_knowledge = has_jumping_knowledge
         self.noise_seed = NoiseSeed(seed)
-        parts = list(self.layers.modules())
-        self._reads_layout = any(isinstance(part, LocalModel) for part in parts)
-        spectral = [part.config for part in parts if isinstance(part, SpectralFilter)]
-        self._spectral = spectral[0] if spectral else None
-        self._pads = any(isinstance(part, Attention | Performer) for part in parts)
-        self._patterns = {part.request() for part in parts if isinstance(part, BigBird)}
+        self._reads_layout = any(isinstance(part, LocalModel) for part in self.layers.modules())
 
     def forward(self, graphs: Data, topology: Topology) -> Float[Tensor, "nodes channels"]:
         """Encode the batch and run it through all layers.
@@ -200,7 +192,11 @@ class Backbone(nn.Module):
             topology = self.reverse_edges.both_ways(topology)
         node_orders, seeds = self._node_orders(topology), self.dropout_seeds(topology)
         encoded = self.encoder(graphs)
-        topology = self._for_layers(topology, encoded.gate)
+        if encoded.gate is not None:
+            columns = {**topology.columns, "gate_encoding": encoded.gate}
+            topology = replace(topology, columns=columns)
+        layout = topology.lay_out() if self._reads_layout else None
+        topology = replace(topology, edge_layout=layout).with_cache()
         x, e = encoded.x, encoded.e
         v: Tensor | None = None
         if self.reverse_edges is not None:
@@ -210,37 +206,18 @@ class Backbone(nn.Module):
             # Heads read nodes alone, so that nobody misses the last edges.
             wants_edges = number + 1 < len(self.layers)
             own = replace(topology, node_order=node_orders[number], wants_edges=wants_edges)
-            x, e = layer(
-                x, e, own if seeds is None else replace(own, dropout_seed_override=seeds[number])
-            )
+            x, e = layer(x, e, own.with_dropout_seed(seeds[number]))
             kept += [x] if self.has_jumping_knowledge else []
             if wants_edges and self.virtual_nodes:
                 x, v = self.virtual_nodes[number](x, v, topology)
         return torch.stack(kept).mean(dim=0) if kept else x
 
-    def dropout_seeds(self, topology: Topology) -> list[Int[Tensor, ""]] | None:
+    def dropout_seeds(self, topology: Topology) -> Sequence[Int[Tensor, ""] | None]:
         """Return what the dropouts of each layer, and of a head, follow; None in evaluation."""
+        parts = len(self.layers) + 1
         if not self.training or topology.seed is None:
-            return None
-        return self.noise_seed.of_dropouts(topology.seed, len(self.layers) + 1)
-
-    def _for_layers(
-        self, topology: Topology, gate: Float[Tensor, "nodes channels"] | None
-    ) -> Topology:
-        """Find once what all layers read, and leave out what none does."""
-        patterns = basis = None
-        if self._spectral is not None:
-            basis = SpectralBasis.of(topology, self._spectral)
-        if self._patterns and topology.batch.shape[0] and not torch.compiler.is_compiling():
-            patterns = {asked: BlockPattern.of(topology, *asked) for asked in self._patterns}
-        return replace(
-            topology,
-            gate_encoding=gate,
-            edge_layout=topology.lay_out() if self._reads_layout else None,
-            dense_layout=DenseLayout.of(topology) if self._pads else None,
-            block_patterns=patterns,
-            spectral_basis=basis,
-        )
+            return [None] * parts
+        return self.noise_seed.of_dropouts(topology.seed, parts)
 
     def _node_orders(self, topology: Topology) -> list[NodeOrder | None]:
         """Order the nodes for all layers together; None for a layer that does not ask for one."""
@@ -257,7 +234,7 @@ class Backbone(nn.Module):
         return [made[request] if request else None for request in requests]
 
 
-LOCALS: dict[LocalModelName, Callable[[ModelConfig, bool], LocalModel | None]] = {
+LOCAL_MODELS: dict[LocalModelName, Callable[[ModelConfig, bool], LocalModel | None]] = {
     "gatedgcn": lambda config, has_gate: GatedGCN(
         config.channels,
         dropout=config.dropout,
@@ -283,7 +260,7 @@ LOCALS: dict[LocalModelName, Callable[[ModelConfig, bool], LocalModel | None]] =
     "sage": lambda config, _: SAGE(config.channels),
     "none": lambda _config, _has_gate: None,
 }
-MIXERS: dict[GlobalModelName, Callable[[ModelConfig, int], GlobalModel]] = {
+GLOBAL_MODELS: dict[GlobalModelName, Callable[[ModelConfig, int], GlobalModel]] = {
     "mamba": lambda config, layer: GraphMambaGlobal(
         config.channels, config.ordering, config.mamba, config.input_norm, layer
     ),
@@ -307,7 +284,7 @@ def build_layers(config: ModelConfig, has_stable_gate: bool = False) -> list[nn.
 
     Args:
         config: Which layers.
-        has_stable_gate: Whether GatedGCN reads `topology.gate_encoding`.
+        has_stable_gate: Whether GatedGCN reads the column `gate_encoding`.
     """
     if has_stable_gate and config.local_model != "gatedgcn":
         raise UserError(
@@ -335,8 +312,8 @@ def build_layers(config: ModelConfig, has_stable_gate: bool = False) -> list[nn.
 def _gps_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Module:
     return GPSLayer(
         config.channels,
-        LOCALS[config.local_model](config, has_stable_gate),
-        MIXERS[config.global_model](config, number),
+        LOCAL_MODELS[config.local_model](config, has_stable_gate),
+        GLOBAL_MODELS[config.global_model](config, number),
         dropout=config.dropout,
         norm=config.norm,
         activation=config.activation,
@@ -345,9 +322,11 @@ def _gps_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Mo
 
 
 def _plain_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Module:
-    local_model = LOCALS[config.local_model](config, has_stable_gate)
+    local_model = LOCAL_MODELS[config.local_model](config, has_stable_gate)
     global_model = (
-        None if config.global_model == "none" else MIXERS[config.global_model](config, number)
+        None
+        if config.global_model == "none"
+        else GLOBAL_MODELS[config.global_model](config, number)
     )
     if local_model is None and global_model is None:
         raise UserError(
@@ -498,13 +477,12 @@ def check_values(graphs: Data, topology: Topology, features: Features) -> None:
     """Reject edges between graphs, and numbers of graphs, nodes, atoms, ... that do not exist."""
     check_membership(topology.edge_index, topology.batch, topology.num_graphs)
     _check_pointers(topology)
-    if topology.source_order is not None:
-        _check_layout(topology, topology.source_order)
-    if topology.expander_index is not None:
-        check_pairs("expander_index", topology.expander_index, topology.batch)
-    asked = column(graphs, LINKS)
-    if asked is not None:
-        check_pairs(LINKS, asked, topology.batch)
+    if "source_order" in topology.columns:
+        _check_layout(topology, topology.columns["source_order"])
+    for name in ("expander_index", LINKS):
+        pairs = column(graphs, name)
+        if pairs is not None:
+            check_pairs(name, pairs, topology.batch)
     if features.nodes == "atoms":
         _check_categories("x", graphs.x, ATOM_VOCABULARY)
     if features.edges == "bonds":
@@ -540,9 +518,9 @@ def _check_layout(topology: Topology, source_order: Int[Tensor, " edges"]) -> No
         raise UserError(f"graphs.source_order must sort edges by source, got others{LEFT_OVER}")
     found = lay_out_edges(topology.edge_index, topology.batch.shape[0], source_order, check=False)
     for name in ("source_ptr", "target_ptr"):
-        given, truth = getattr(topology, name), getattr(found, name)
+        given, truth = topology.columns.get(name), getattr(found, name)
         wrong = [] if given is None else (given != truth).nonzero()
-        if len(wrong):
+        if given is not None and len(wrong):
             place = int(wrong[0])
             raise UserError(
                 f"graphs.{name} must hold the first edge of each node, "

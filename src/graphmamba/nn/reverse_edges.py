@@ -11,7 +11,7 @@ from graphmamba.ops.edge_layout import lay_out_edges
 
 
 class ReverseEdges(nn.Module):
-    r"""Give each edge a twin in the other direction, told apart by a learned row.
+    r"""Give each edge a twin in the other direction, marked by a learned row.
 
     .. math:: e_{ji} = e_{ij} + r \quad\text{for each edge}\quad j \to i
 
@@ -37,9 +37,6 @@ class ReverseEdges(nn.Module):
             edge_index=both,
             edge_layout=lay_out_edges(both, topology.batch.shape[0], check=False),
             num_real_edges=None if real is None else 2 * real,
-            source_order=None,
-            source_ptr=None,
-            target_ptr=None,
         )
 
     def forward(self, e: Float[Tensor, "edges channels"]) -> Float[Tensor, "twice_edges channels"]:

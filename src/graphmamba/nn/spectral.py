@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -53,10 +52,12 @@ class SpectralBasis:
 
     @classmethod
     def of(cls, topology: Topology, config: SpectralConfig) -> "SpectralBasis":
-        """Lay the spectra of a batch out, unless `topology.spectral_basis` has it already."""
-        if topology.spectral_basis is not None:
-            return cast(SpectralBasis, topology.spectral_basis)
-        vectors, values = topology.laplacian_vectors, topology.laplacian_values
+        """Lay the spectra of a batch out, once for all layers."""
+        return topology.cached((cls, config), lambda: cls._found(topology, config))
+
+    @classmethod
+    def _found(cls, topology: Topology, config: SpectralConfig) -> "SpectralBasis":
+        vectors, values = map(topology.columns.get, ("laplacian_vectors", "laplacian_values"))
         if vectors is None or values is None:
             raise UserError(
                 "topology must have laplacian_vectors and laplacian_values for a spectral filter, "

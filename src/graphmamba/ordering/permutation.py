@@ -1,7 +1,7 @@
 """One sort that orders the nodes of all graphs, in all bins, for all samples and layers."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -29,16 +29,16 @@ ALIGNED = 4
 """Boundaries in 16 bytes."""
 CLUSTER_STREAM = -2
 """Sets the draws of clusters apart from those of nodes."""
-MOST_STEPS = 1 << 22
-"""Steps of one sort, at most: beyond, it takes memory, and what it spares no longer counts."""
+MOST_TOKENS = 1 << 22
+"""Tokens of one sort, at most: beyond, it takes memory, and what it spares no longer counts."""
 
 
 @dataclass(frozen=True)
 class NodeOrder:
-    """Sequences laid end to end: sequence `i` is steps `cu_seqlens[i]` to `cu_seqlens[i + 1]`."""
+    """Sequences laid end to end: sequence `i` is tokens `cu_seqlens[i]` to `cu_seqlens[i + 1]`."""
 
-    order: Int[Tensor, " steps"] | None
-    """Slot of each step, `sample * nodes + node`; none if every step is its own slot."""
+    order: Int[Tensor, " tokens"] | None
+    """Slot of each token, `sample * nodes + node`; none if every token is its own slot."""
     cu_seqlens: Int32[Tensor, " boundaries"]
     """Where the sequences (sample, graph, bin), in this order, begin and end."""
     samples: int
@@ -65,7 +65,7 @@ def order_layers(
     policy: OrderPolicy, topology: Topology, *, samples: int = 1, layers: range
 ) -> list[NodeOrder]:
     """Order for several layers by one sort; each gets what `order_nodes` would give it."""
-    check_given(policy, topology)
+    check_given(policy, topology.columns)
     starts = topology.starts()
     topology = replace(topology, ptr=starts)
     if policy.is_identity:
@@ -74,14 +74,14 @@ def order_layers(
     words = _words_by_kernel(policy, topology, samples, layers)
     if words is None:
         words = _join(_keys(policy, topology, samples, layers))
-    steps = samples * topology.batch.shape[0]
-    order, word = _sort(words, topology, steps)
+    tokens = samples * topology.batch.shape[0]
+    order, word = _sort(words, topology, tokens)
     if policy.bins == 1:
         boundaries = [_repeat(starts, samples)] * len(layers)
     else:
         # The group is the first digit: each begins where the other digits can only be 0.
-        boundaries = _find_groups(word, groups, words[0][1] // max(groups, 1), steps, len(layers))
-    orders = order.view(len(layers), steps).unbind()
+        boundaries = _find_groups(word, groups, words[0][1] // max(groups, 1), tokens, len(layers))
+    orders = order.view(len(layers), tokens).unbind()
     return [NodeOrder(*each, samples) for each in zip(orders, boundaries, strict=True)]
 
 
@@ -92,11 +92,12 @@ def node_orders_of(requests: Iterable[Request], topology: Topology) -> dict[Requ
         layers[policy, samples].add(layer)
     made: dict[Request, NodeOrder] = {}
     for (policy, samples), numbers in layers.items():
-        most = max(MOST_STEPS // max(samples * topology.batch.shape[0], 1), 1)
+        most = max(MOST_TOKENS // max(samples * topology.batch.shape[0], 1), 1)
         for run in _runs(sorted(numbers), most):
-            lines = order_layers(policy, topology, samples=samples, layers=run)
-            for layer, line in zip(run, lines, strict=True):
-                made[policy, samples, layer] = line
+            orders = order_layers(policy, topology, samples=samples, layers=run)
+            made |= {
+                (policy, samples, layer): each for layer, each in zip(run, orders, strict=True)
+            }
     return made
 
 
@@ -110,15 +111,17 @@ def _runs(numbers: Sequence[int], most: int) -> Iterator[range]:
             first = place
 
 
-def check_given(policy: OrderPolicy, topology: Topology, prefix: str = "topology.") -> None:
+def check_given(
+    policy: OrderPolicy, columns: Mapping[str, Tensor], prefix: str = "topology."
+) -> None:
     """Reject a batch that lacks what the policy reads; a message has `prefix` before the name."""
     for name, reader in policy.columns.items():
-        if getattr(topology, name) is None:
+        if columns.get(name) is None:
             raise UserError(f"{prefix}{name} must be given for {reader}, got None")
 
 
 def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) -> list[SortKey]:
-    """What steps are sorted by, lines (layer, sample) being rows; the group comes first."""
+    """What tokens are sorted by, lines (layer, sample) being rows; the group comes first."""
     device, lines = topology.batch.device, len(layers) * samples
     nodes = torch.arange(topology.batch.shape[0], device=device)
     place = (nodes - topology.starts()[topology.batch]).expand(lines, -1)  # [lines, nodes]
@@ -144,7 +147,7 @@ def _streams(
     device = topology.batch.device
     sample = torch.arange(samples, device=device)
     layer = torch.arange(layers.start, layers.stop, device=device)[:, None]
-    key = topology.graph_key
+    key = topology.columns.get("graph_key")
     if key is None:
         key = sample.new_zeros(topology.num_graphs)
     seed = _seed(policy, topology)
@@ -174,10 +177,10 @@ def _cluster_keys(
     """Keys that keep clusters together; where there is noise, in a random order of clusters."""
     if policy.clusters == "none":
         return []
-    assert topology.cluster is not None
-    if topology.cluster.is_floating_point():
-        raise UserError(f"topology.cluster must hold integers, got {topology.cluster.dtype}")
-    cluster = topology.cluster.long()
+    cluster = topology.columns["cluster"]
+    if cluster.is_floating_point():
+        raise UserError(f"topology.cluster must hold integers, got {cluster.dtype}")
+    cluster = cluster.long()
     # A number may be any; its rank among all is below the node count, and parts clusters that
     # drew alike.
     rank = torch.searchsorted(cluster.sort().values, cluster)
@@ -223,25 +226,25 @@ def _words_by_kernel(
 
 
 def _sort(
-    words: Sequence[SortKey], topology: Topology, steps: int
-) -> tuple[Int[Tensor, " all_steps"], Int[Tensor, " all_steps"]]:
+    words: Sequence[SortKey], topology: Topology, tokens: int
+) -> tuple[Int[Tensor, " all_tokens"], Int[Tensor, " all_tokens"]]:
     """Stable order by several keys, the first the most significant, and that one sorted.
 
-    Slots are counted in layers of `steps` steps.
+    Slots are counted in layers of `tokens` tokens.
     """
     values, _ = words[-1]
     if len(words) == 1 and uses_triton("auto", values.device):
         from graphmamba.ordering.triton import is_ranked, rank_words
 
         if is_ranked(values.shape[0], topology):
-            return rank_words(values, topology, steps)
+            return rank_words(values, topology, tokens)
     word, order = torch.sort(values.flatten(), stable=True)
     # Keys after the first are sorted before it, since a stable sort keeps what it finds.
     for earlier, _ in reversed(words[:-1]):
         word, place = torch.sort(earlier.flatten()[order], stable=True)
         order = order[place]
-    is_single = values.numel() == steps
-    return order if is_single else order % steps, word
+    is_single = values.numel() == tokens
+    return order if is_single else order % tokens, word
 
 
 def _repeat(starts: Int[Tensor, " boundaries"], samples: int) -> Int32[Tensor, " all_boundaries"]:
@@ -253,7 +256,7 @@ def _repeat(starts: Int[Tensor, " boundaries"], samples: int) -> Int32[Tensor, "
 
 
 def _find_groups(
-    word: Int[Tensor, " all_steps"], groups: int, rest: int, steps: int, layers: int
+    word: Int[Tensor, " all_tokens"], groups: int, rest: int, tokens: int, layers: int
 ) -> list[Int32[Tensor, " boundaries"]]:
     """Boundaries of the groups of each layer, from the sorted words."""
     own = groups // layers
@@ -267,5 +270,5 @@ def _find_groups(
     layer = torch.arange(layers, device=word.device)[:, None]
     group = (layer * own + torch.arange(width, device=word.device)).clamp_max(groups)
     found = torch.searchsorted(word, group * rest, out_int32=True)
-    shifted = found if layers == 1 else found - layer.int() * steps
+    shifted = found if layers == 1 else found - layer.int() * tokens
     return [row[: own + 1] for row in shifted.unbind()]

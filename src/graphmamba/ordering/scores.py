@@ -20,8 +20,8 @@ with coefficients so large that parts without an edge between them nearly always
 another."""
 TIE_BITS = {"spectral": 20}
 """Bits that shuffle tied nodes, fewer where ties are rare: so all keys fit into one word."""
-SMOOTH_STREAM = -3
-"""Sets the draws of smooth functions apart from those of nodes and clusters."""
+SPECTRAL_STREAM = -3
+"""Sets the draws of low-frequency functions apart from those of nodes and clusters."""
 SortKey = tuple[Int[Tensor, "lines nodes"], int]
 """Values and their number: all lie in range(number). A line is a sample of a layer."""
 NodeKey = tuple[Int[Tensor, " nodes"], int]
@@ -65,8 +65,8 @@ def score_keys(
     if policy.score == "none":
         return []
     if policy.score == "spectral":
-        smooth = _smooth(policy.num_eigenvectors, topology, streams)
-        return [(_as_sortable(smooth.float()), 1 << FLOAT_BITS)]
+        field = _low_frequency(policy.num_eigenvectors, topology, streams)
+        return [(_as_sortable(field.float()), 1 << FLOAT_BITS)]
     if not policy.is_blurred:
         values, number = node_key(policy, topology)
         return [(values.expand_as(bits), number)]
@@ -80,31 +80,27 @@ def _score(policy: OrderPolicy, topology: Topology) -> Float64[Tensor, " nodes"]
     if policy.score == "degree":
         return out_degree(topology).double()
     if policy.score == "eigenvector":
-        assert topology.centrality is not None
-        return topology.centrality.double()
-    assert topology.random_walk is not None
+        return topology.columns["centrality"].double()
     # Rows are few numbers wide; added up one by one, they round alike everywhere.
-    columns = topology.random_walk.double().unbind(dim=1)
+    columns = topology.columns["random_walk"].double().unbind(dim=1)
     return -sum(columns, start=torch.zeros_like(columns[0]))
 
 
-def _smooth(
+def _low_frequency(
     num_eigenvectors: int, topology: Topology, streams: Int[Tensor, "lines graphs"]
 ) -> Float64[Tensor, "lines nodes"]:
     """A random function on each graph, drawn again for each line.
 
-    It is a Gaussian free field, the smooth part of it that a few eigenvectors of the Laplacian
+    It is a Gaussian free field, the part of it that the lowest eigenvectors of the Laplacian
     span: normal coefficients over the root of the eigenvalue. Its law is the same whatever signs
     they have, and whatever basis where an eigenvalue repeats, unless only some of its
     eigenvectors are among the few.
     """
-    assert topology.laplacian_vectors is not None
-    assert topology.laplacian_values is not None
-    vectors = topology.laplacian_vectors[:, :num_eigenvectors]
-    values = topology.laplacian_values[:, :num_eigenvectors]
+    vectors = topology.columns["laplacian_vectors"][:, :num_eigenvectors]
+    values = topology.columns["laplacian_values"][:, :num_eigenvectors]
     # graphs of few nodes have fewer vectors than columns
     waves = (vectors.double() / values.double().clamp_min(FLATTEST).sqrt()).nan_to_num(0.0)
-    apart = draw_bits(streams, SMOOTH_STREAM)
+    apart = draw_bits(streams, SPECTRAL_STREAM)
     numbers = torch.arange(waves.shape[1], device=waves.device)
     drawn = _normal(draw_bits(apart.reshape(-1, 1), numbers))
     coefficients = drawn.view(*streams.shape, waves.shape[1]).unbind(dim=2)

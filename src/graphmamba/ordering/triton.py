@@ -1,4 +1,4 @@
-"""The order of steps on a GPU in two launches: what they are sorted by, then a rank, not a sort.
+"""The order of tokens on a GPU in two launches: what they are sorted by, then a rank, not a sort.
 
 Graphs are small, and a sort takes twenty launches.
 """
@@ -23,7 +23,7 @@ MOST_PAIRS = 1 << 26
 def join_words(
     policy: OrderPolicy, topology: Topology, score: NodeKey | None, samples: int, layers: range
 ) -> Int[Tensor, "lines nodes"]:
-    """Write group, score and noise of each step as one number, into which they must fit.
+    """Write group, score and noise of each token as one number, into which they must fit.
 
     Args:
         policy: One that adds no noise to scores and reads no clusters.
@@ -35,18 +35,19 @@ def join_words(
     lines, nodes = len(layers) * samples, topology.batch.shape[0]
     words = torch.empty(lines, nodes, dtype=torch.int64, device=topology.batch.device)
     # What is not there is not read: anything can stand for it.
-    seed, key = (words if each is None else each for each in (topology.seed, topology.graph_key))
+    key = topology.columns.get("graph_key")
+    seed, keys = (words if each is None else each for each in (topology.seed, key))
     values, number = score or (words, 1)
     if words.numel():
         with torch.cuda.device_of(words):
             word_kernel[(triton.cdiv(words.numel(), WORD_BLOCK),)](
-                *(words, topology.batch, topology.starts(), seed, key, values),
+                *(words, topology.batch, topology.starts(), seed, keys, values),
                 *(nodes, topology.num_graphs, samples, layers.start, lines, number),
                 BINS=policy.bins,
-                HAS_KEY=topology.graph_key is not None,
+                HAS_KEY=key is not None,
                 HAS_SCORE=score is not None,
                 HAS_NOISE=policy.noise == "tie_breaking",
-                IS_DEALT=policy.bins > 1 and policy.bin_assignment == "random",
+                HAS_RANDOM_BINS=policy.bins > 1 and policy.bin_assignment == "random",
                 BLOCK=WORD_BLOCK,
             )
     return words
@@ -59,14 +60,14 @@ def is_ranked(lines: int, topology: Topology) -> bool:
 
 
 def rank_words(
-    words: Int[Tensor, "lines nodes"], topology: Topology, steps: int
-) -> tuple[Int[Tensor, " all_steps"], Int[Tensor, " all_steps"]]:
-    """Slot of each step in its layer of `steps` steps, and the words in order.
+    words: Int[Tensor, "lines nodes"], topology: Topology, tokens: int
+) -> tuple[Int[Tensor, " all_tokens"], Int[Tensor, " all_tokens"]]:
+    """Slot of each token in its layer of `tokens` tokens, and the words in order.
 
     Args:
         words: What is sorted by; the line, then the graph must be its first digits.
         topology: The graphs.
-        steps: Steps of a layer.
+        tokens: Tokens of a layer.
     """
     words = words.contiguous()
     lines, nodes = words.shape
@@ -76,7 +77,7 @@ def rank_words(
         with torch.cuda.device_of(words):
             rank_kernel[(lines * blocks,)](
                 *(words, topology.batch, topology.starts(), order, ascending),
-                *(nodes, steps, blocks),
+                *(nodes, tokens, blocks),
                 ROWS=ROWS,
                 TILE=TILE,
                 num_warps=WARPS,
@@ -85,9 +86,9 @@ def rank_words(
 
 
 def find_boundaries(
-    ascending: Int[Tensor, " all_steps"], groups: int, rest: int, layers: int, width: int
+    ascending: Int[Tensor, " all_tokens"], groups: int, rest: int, layers: int, width: int
 ) -> Int32[Tensor, "layers width"]:
-    """First step of each group, counted in its layer; what is left of a row is its end.
+    """First token of each group, counted in its layer; what is left of a row is its end.
 
     Args:
         ascending: Words in order, their first digit the group.

@@ -1,4 +1,4 @@
-"""Triton kernels that put steps in order: sort keys, ranks, and where sequences begin."""
+"""Triton kernels that put tokens in order: sort keys, ranks, and where sequences begin."""
 
 from typing import no_type_check
 
@@ -19,9 +19,9 @@ def word_kernel(
     word_ptr, batch_ptr, starts_ptr, seed_ptr, key_ptr, score_ptr,
     nodes, graphs, samples, first_layer, lines, number,
     BINS: tl.constexpr, HAS_KEY: tl.constexpr, HAS_SCORE: tl.constexpr, HAS_NOISE: tl.constexpr,
-    IS_DEALT: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_RANDOM_BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write the digits group, score and noise of each step as one number.
+    """Write the digits group, score and noise of each token as one number.
 
     Args:
         word_ptr: The numbers, line by line.
@@ -40,15 +40,15 @@ def word_kernel(
         HAS_KEY: Whether graphs have names.
         HAS_SCORE: Whether nodes have scores.
         HAS_NOISE: Whether ties are broken at random.
-        IS_DEALT: Whether nodes are assigned to bins at random.
-        BLOCK: Steps of a program.
+        HAS_RANDOM_BINS: Whether nodes are assigned to bins at random.
+        BLOCK: Tokens of a program.
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < lines * nodes.to(tl.int64)
     line, node = at // nodes, at % nodes
     graph = tl.load(batch_ptr + node, mask=inside, other=0).to(tl.int64)
     place = node - tl.load(starts_ptr + graph, mask=inside, other=0)
-    if HAS_NOISE or IS_DEALT:
+    if HAS_NOISE or HAS_RANDOM_BINS:
         stream = draw(tl.zeros_like(at) + tl.load(seed_ptr), first_layer + line // samples)
         key = tl.zeros_like(at)
         if HAS_KEY:
@@ -57,7 +57,7 @@ def word_kernel(
 
     word = line * graphs + graph
     if BINS > 1:
-        if IS_DEALT:
+        if HAS_RANDOM_BINS:
             word = word * BINS + (((bits & 0xFFFFFFFF) * BINS) >> BIN_BITS)
         else:
             word = word * BINS + place % BINS
@@ -70,9 +70,9 @@ def word_kernel(
 
 
 @no_type_check
-@triton.jit(do_not_specialize=["nodes", "steps", "blocks"])
+@triton.jit(do_not_specialize=["nodes", "tokens", "blocks"])
 def rank_kernel(
-    word_ptr, batch_ptr, starts_ptr, order_ptr, sorted_ptr, nodes, steps, blocks,
+    word_ptr, batch_ptr, starts_ptr, order_ptr, sorted_ptr, nodes, tokens, blocks,
     ROWS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Count for some nodes of a line how many come before them, and put them there.
@@ -83,10 +83,10 @@ def rank_kernel(
         word_ptr: What is sorted by, line by line.
         batch_ptr: Graph of each node.
         starts_ptr: First node of each graph, and the number of nodes.
-        order_ptr: Slot of each step in its layer.
-        sorted_ptr: Word of each step.
+        order_ptr: Slot of each token in its layer.
+        sorted_ptr: Word of each token.
         nodes: Nodes of a line.
-        steps: Steps of a layer.
+        tokens: Tokens of a layer.
         blocks: Programs of a line.
         ROWS: Nodes of a program.
         TILE: Nodes that they are compared with at a time.
@@ -107,30 +107,30 @@ def rank_kernel(
         # Of equal words the earlier node comes first: for it, one more is enough to be beyond.
         limit = own[:, None] + (other[None, :] < node[:, None]).to(tl.int64)
         is_before += (theirs[None, :] < limit).to(tl.int32)
-    step = line * nodes + begin + tl.sum(is_before, axis=1)
-    tl.store(order_ptr + step, (line * nodes + node) % steps, mask=inside)
-    tl.store(sorted_ptr + step, own, mask=inside)
+    token = line * nodes + begin + tl.sum(is_before, axis=1)
+    tl.store(order_ptr + token, (line * nodes + node) % tokens, mask=inside)
+    tl.store(sorted_ptr + token, own, mask=inside)
 
 
 @no_type_check
 @triton.jit(
-    do_not_specialize=["size", "width", "groups", "own", "rest", "steps", "total", "rounds"]
+    do_not_specialize=["size", "width", "groups", "own", "rest", "tokens", "total", "rounds"]
 )
 def boundary_kernel(
-    sorted_ptr, out_ptr, size, width, groups, own, rest, steps, total, rounds, BLOCK: tl.constexpr
+    sorted_ptr, out_ptr, size, width, groups, own, rest, tokens, total, rounds, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Find the first step of each group, counted in its layer, by halving.
+    """Find the first token of each group, counted in its layer, by halving.
 
     Args:
-        sorted_ptr: Word of each step, ascending.
+        sorted_ptr: Word of each token, ascending.
         out_ptr: Boundaries, one layer in a row.
         size: How many there are.
         width: Boundaries of a row.
         groups: Groups of all layers.
         own: Groups of a layer.
         rest: Words of a group.
-        steps: Steps of a layer.
-        total: Steps of all layers.
+        tokens: Tokens of a layer.
+        total: Tokens of all layers.
         rounds: How often `total + 1` can be halved.
         BLOCK: Boundaries of a program.
     """
@@ -145,5 +145,5 @@ def boundary_kernel(
         is_before = tl.load(sorted_ptr + middle, mask=is_open, other=BEYOND) < word
         low = tl.where(is_open & is_before, middle + 1, low)
         high = tl.where(is_open & (is_before == 0), middle, high)
-    found = low - layer.to(tl.int64) * steps
+    found = low - layer.to(tl.int64) * tokens
     tl.store(out_ptr + at, found.to(tl.int32), mask=at < size)

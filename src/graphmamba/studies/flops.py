@@ -121,7 +121,7 @@ class BatchSize:
         """Read the sizes of a batch."""
         topology = topology_of(graphs)
         nodes = topology.batch.bincount(minlength=topology.num_graphs)
-        expanders = topology.expander_index
+        expanders = topology.columns.get("expander_index")
         return cls(
             graphs=topology.num_graphs,
             nodes=topology.batch.shape[0],
@@ -284,6 +284,7 @@ def _without_formula(name: str) -> Formula:
 def _elementwise_formulas() -> dict[Any, Formula]:
     """Formulas of all element-wise operators; one of ours that has no formula at all raises."""
     found: dict[Any, Formula] = {}
+    # PyTorch lists its operators under no public name.
     for full_name in torch._C._dispatch_get_all_op_names():
         namespace, _, name = full_name.partition(".")[0].partition("::")
         if namespace == "graphmamba":

@@ -142,7 +142,7 @@ def peak_bytes(
 
 def _allocated(tensors: Iterable[Tensor]) -> int:
     """Bytes of a GPU that tensors take, each storage once."""
-    storages = {each.untyped_storage()._cdata: each.untyped_storage() for each in tensors}
+    storages = {each.untyped_storage().data_ptr(): each.untyped_storage() for each in tensors}
     return sum(-(-each.nbytes() // GRANULE) * GRANULE for each in storages.values())
 
 
@@ -161,7 +161,7 @@ class LiveStorage(TorchDispatchMode):
     def follow(self, tensor: Tensor) -> None:
         """Count a tensor's storage, once, as long as it lives."""
         storage = tensor.untyped_storage()
-        key, size = storage._cdata, storage.nbytes()
+        key, size = storage.data_ptr(), storage.nbytes()
         if key in self._known or not size:
             return
         self._known.add(key)

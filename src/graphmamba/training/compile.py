@@ -117,4 +117,4 @@ def _undo(model: GraphMamba) -> None:
         if isinstance(part, PADDED):
             vars(part).pop("forward", None)
     for part in _parts(model):
-        part._compiled_call_impl = None
+        part.compile(disable=True)

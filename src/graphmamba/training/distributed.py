@@ -132,7 +132,7 @@ def start_fabric(options: RunOptions) -> Any:
         fabric.launch()
     if _have_met() and not had_met:
         # Not as soon as the run is over: others may follow with the same processes. And not around
-        # it either: parting waits for what is under way, and a mistake has to be told before.
+        # it either: parting waits for what is under way, and an error has to be reported before.
         atexit.register(part_processes)
     return fabric
 
@@ -178,7 +178,7 @@ def part_processes() -> None:
     itself down may abort the process, whatever it had achieved.
     """
     if _have_met():
-        # The traceback of a mistake can hold the model, and the model the group.
+        # The traceback of an error can hold the model, and the model the group.
         gc.collect()
         distributed.destroy_process_group()
 

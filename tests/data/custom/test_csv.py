@@ -28,10 +28,10 @@ def write(folder: Path, **files: str | None) -> Path:
     return folder
 
 
-def refusal(folder: Path, target: str | list[str] = "mood", **stated: object) -> str:
-    with pytest.raises(UserError) as refused:
+def rejection(folder: Path, target: str | list[str] = "mood", **stated: object) -> str:
+    with pytest.raises(UserError) as rejected:
         read_folder(folder, target, **stated)  # type: ignore[arg-type]
-    return str(refused.value)
+    return str(rejected.value)
 
 
 def test_rows_of_a_graph_need_not_stand_together(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_one_node_and_no_edges(tmp_path: Path) -> None:
 def test_a_label_column_is_nowhere_a_feature(tmp_path: Path) -> None:
     graphs = "graph,kind\np,1\nq,0\n"
     folder = write(tmp_path, graphs=graphs)
-    assert "level" in refusal(folder, "kind")
+    assert "level" in rejection(folder, "kind")
     assert read_folder(folder, "kind", level="graph").columns.nodes["x"].shape == (4, 2)
 
 
@@ -111,23 +111,24 @@ NO_NUMBERS = [("inf", "inf"), ("nan", "nan"), ("word", "word"), ("", ""), ("1e39
               ("1_0", "1_0")]  # fmt: skip
 
 
-@pytest.mark.parametrize(("cell", "told"), NO_NUMBERS, ids=["inf", "nan", "word", "empty", "huge",
-                                                            "underscore"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cell", "reported"), NO_NUMBERS, ids=["inf", "nan", "word", "empty", "huge", "underscore"]
+)
 @pytest.mark.parametrize("file", ["nodes", "edges"])
-def test_features_are_finite_numbers(tmp_path: Path, file: str, cell: str, told: str) -> None:
+def test_features_are_finite_numbers(tmp_path: Path, file: str, cell: str, reported: str) -> None:
     texts = {"nodes": f"graph,node,a\np,1,1\np,z,{cell}\nq,1,1\nq,2,1\n"}
     if file == "edges":
         texts = {"nodes": "graph,node\np,1\np,z\nq,1\nq,2\n"}
         texts["edges"] = f"graph,source,target,a\np,1,1,0\np,1,1,{cell}\n"
-    message = refusal(write(tmp_path, **texts))
-    assert f"{file}.csv, line 3: a must be a finite number of 32 bits, got {told!r}" in message
+    message = rejection(write(tmp_path, **texts))
+    assert f"{file}.csv, line 3: a must be a finite number of 32 bits, got {reported!r}" in message
 
 
 PLAIN = "graph,node\np,1\np,z\nq,1\nq,2\n"
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "reported"),
     [
         ({"nodes": "graph,a\np,1\n"}, r"nodes\.csv, line 1: column 'node' must be there"),
         ({"edges": "graph,source\np,1\n"}, r"edges\.csv, line 1: column 'target' must be there"),
@@ -154,19 +155,21 @@ PLAIN = "graph,node\np,1\np,z\nq,1\nq,2\n"
     ],
     ids=lambda value: None if isinstance(value, dict) else re.sub(r"\W+", "-", value)[:50],
 )
-def test_what_is_wrong_is_told(tmp_path: Path, files: dict[str, str | None], told: str) -> None:
-    assert re.search(told, refusal(write(tmp_path, **{"nodes": PLAIN, **files})))
+def test_what_is_wrong_is_reported(
+    tmp_path: Path, files: dict[str, str | None], reported: str
+) -> None:
+    assert re.search(reported, rejection(write(tmp_path, **{"nodes": PLAIN, **files})))
 
 
-def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
+def test_text_that_is_no_text_is_reported(tmp_path: Path) -> None:
     folder = write(tmp_path)
     (folder / "edges.csv").write_bytes(b"graph,source,target\n\xff\xfe,1,2\n")
-    assert "edges.csv must be text in UTF-8" in refusal(folder)
-    assert "folder must be a folder" in refusal(folder / "nowhere")
+    assert "edges.csv must be text in UTF-8" in rejection(folder)
+    assert "folder must be a folder" in rejection(folder / "nowhere")
 
 
 @pytest.mark.parametrize(
-    ("label", "stated", "told"),
+    ("label", "stated", "reported"),
     [
         (
             "mode",
@@ -187,14 +190,14 @@ def test_text_that_is_no_text_is_told(tmp_path: Path) -> None:
         ("mood", {"rule": LabelRule("multi-label")}, "line 2: mood must be a finite number"),
     ],
 )
-def test_what_is_wrongly_stated_is_told(
-    tmp_path: Path, label: str | list[str], stated: dict[str, object], told: str
+def test_what_is_wrongly_stated_is_reported(
+    tmp_path: Path, label: str | list[str], stated: dict[str, object], reported: str
 ) -> None:
-    assert told in refusal(write(tmp_path, nodes=PLAIN), label, **stated)
+    assert reported in rejection(write(tmp_path, nodes=PLAIN), label, **stated)
 
 
 def test_a_level_without_its_file_is_rejected(tmp_path: Path) -> None:
-    assert "needs pairs.csv" in refusal(write(tmp_path, pairs=None), "near", level="link")
+    assert "needs pairs.csv" in rejection(write(tmp_path, pairs=None), "near", level="link")
 
 
 cells = st.one_of(
@@ -251,7 +254,7 @@ def _can_be_encoded(text: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("stated", "told"),
+    ("stated", "reported"),
     [
         (
             {"target": 3},
@@ -261,6 +264,8 @@ def _can_be_encoded(text: str) -> bool:
         ({"target": "mood", "undirected": "no"}, "undirected must be bool, got 'no'"),
     ],
 )
-def test_slips_in_python_are_told(stated: dict[str, object], told: str, tmp_path: Path) -> None:
+def test_slips_in_python_are_reported(
+    stated: dict[str, object], reported: str, tmp_path: Path
+) -> None:
     with typecheck_off():
-        assert refusal(write(tmp_path), **stated) == told  # type: ignore[arg-type]
+        assert rejection(write(tmp_path), **stated) == reported  # type: ignore[arg-type]

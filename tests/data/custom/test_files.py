@@ -104,8 +104,10 @@ def test_arrays_of_ogb_are_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"must be among node_ptr, .* got 'nodes' in edges, nodes"):
         read_npz(tmp_path / "other.npz")
     np.savez(tmp_path / "less.npz", edge_index=[[0], [1]], edge_ptr=[0, 1])
-    told = r"'node_ptr' must be there beside .* got edge_index \[2, 1\] of int64, edge_ptr \[2\] of"
-    with pytest.raises(UserError, match=told):
+    message = (
+        r"'node_ptr' must be there beside .* got edge_index \[2, 1\] of int64, edge_ptr \[2\] of"
+    )
+    with pytest.raises(UserError, match=message):
         read_npz(tmp_path / "less.npz")
 
 

@@ -92,7 +92,7 @@ def test_stated_classes_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "rule", "told"),
+    ("cells", "rule", "message"),
     [
         (["0", "4"], LabelRule(classes=4), "line 3: y must be one of the 4 classes .* got '4'"),
         (["1", "b"], LabelRule(), "line 3: y must be all numbers or all words, got 'b'"),
@@ -111,13 +111,13 @@ def test_stated_classes_keep_their_order() -> None:
         (["2", "1", "01"], LabelRule(), "line 3: y must be spelt in one way, got '1' beside '01'"),
     ],
 )
-def test_what_is_out_of_range_is_told(cells: list[str], rule: LabelRule, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_what_is_out_of_range_is_reported(cells: list[str], rule: LabelRule, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         read_labels({"y": cells}, rule, where)
 
 
 @pytest.mark.parametrize(
-    ("kind", "classes", "told"),
+    ("kind", "classes", "message"),
     [
         ("regression", 3, "classes must be left out"),
         (None, 1, "classes must be at least 2, got 1"),
@@ -129,8 +129,8 @@ def test_what_is_out_of_range_is_told(cells: list[str], rule: LabelRule, told: s
         ("words", None, "task must be one of None, 'classes', 'regression', 'multi-label'"),
     ],
 )
-def test_rules_are_checked(kind: object, classes: object, told: str) -> None:
-    with typecheck_off(), pytest.raises(UserError, match=told):
+def test_rules_are_checked(kind: object, classes: object, message: str) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
         LabelRule(kind, classes)  # type: ignore[arg-type]
 
 

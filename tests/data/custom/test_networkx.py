@@ -53,7 +53,7 @@ def test_directed_and_repeated_edges_and_labels_of_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda graph: graph.add_node("new", mass=1.0), "nodes/element must be there as in other"),
         (lambda graph: graph.nodes["Atom Ä0"].update(mass="x"), "nodes/mass must be numbers, "),
@@ -62,14 +62,14 @@ def test_directed_and_repeated_edges_and_labels_of_nodes() -> None:
         (lambda graph: graph.clear(), "graph 0: must have a node, got none"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told(change, told: str) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_wrong_is_reported(change, message: str) -> None:  # type: ignore[no-untyped-def]
     graphs = [graph.copy() for graph in GRAPHS]
     change(graphs[0])
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         from_networkx(graphs, "kind")
 
 
-def test_a_target_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_a_target_that_is_not_there_is_reported_with_those_that_are() -> None:
     with pytest.raises(UserError, match="got y; there is element, hot, kind, mass, year"):
         from_networkx(GRAPHS)
 

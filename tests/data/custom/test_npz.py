@@ -118,7 +118,7 @@ def test_what_is_stated_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("arrays", "message"),
     [
         ({"edge_ptr": None}, "array 'edge_ptr' must be there"),
         ({"masses": [1]}, "got 'masses'"),
@@ -165,25 +165,25 @@ def test_what_is_stated_counts(tmp_path: Path) -> None:
         ({"x": np.full((4, 1), 2**64 - 1, np.uint64)}, "x must be below 2**63"),
     ],
 )
-def test_what_is_wrong_is_told(tmp_path: Path, arrays: dict[str, Any], told: str) -> None:
-    with pytest.raises(UserError) as refused:
+def test_what_is_wrong_is_reported(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as rejected:
         read_npz(save(tmp_path, **arrays))
-    assert told in str(refused.value)
+    assert message in str(rejected.value)
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "message"),
     [
         (LabelRule(classes=2), "graph 0, row 0: y must be in 0 to 1, or -1 for no label, got 2"),
         (LabelRule(classes=("a", "b")), "y must be in 0 to 1"),
     ],
 )
-def test_labels_out_of_the_stated_range_are_told(
-    tmp_path: Path, rule: LabelRule, told: str
+def test_labels_out_of_the_stated_range_are_reported(
+    tmp_path: Path, rule: LabelRule, message: str
 ) -> None:
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as rejected:
         read_npz(save(tmp_path, y=[2, 0]), rule)
-    assert told in str(refused.value)
+    assert message in str(rejected.value)
 
 
 def test_pairs_take_no_rule_for_their_labels(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_published_names_and_ours_make_the_same_graph(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "index", "told"),
+    ("changed", "index", "message"),
     [
         ({"test_mask": None}, 0, "must be given together, got no test_mask"),
         ({"val_mask": np.zeros(6, bool)}, 0, "val_mask must hold a node, got none of 6"),
@@ -60,14 +60,16 @@ def test_published_names_and_ours_make_the_same_graph(tmp_path: Path) -> None:
         ({}, 2, "split_index must be in 0 to 1"),
     ],
 )
-def test_masks_that_make_no_split_are_told(changed: dict[str, Any], index: int, told: str) -> None:
+def test_masks_that_make_no_split_are_reported(
+    changed: dict[str, Any], index: int, message: str
+) -> None:
     arrays: dict[str, Any] = masks() | {"train_mask": np.stack([masks()["train_mask"]] * 2)}
     found = {
         name: torch.from_numpy(mask)
         for name, mask in (arrays | changed).items()
         if mask is not None
     }
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_masks(found, 6, index, "here")
 
 
@@ -86,12 +88,12 @@ def test_a_column_of_nodes_says_the_split_and_one_graph_needs_no_name(tmp_path: 
     assert own.columns.nodes["node_split"].tolist() == SPLIT
     assert own.columns.nodes["x"].tolist() == [[float(n)] for n in range(6)]
     assert own.columns.edge_index.T.tolist() == EDGES.tolist()
-    for wrong, told in (
+    for wrong, message in (
         (["x", *words[1:]], "line 2: split must be one of train, validation, test or empty"),
         (["train"] * 6, "split must name a node for validation"),
     ):
-        with pytest.raises(UserError, match=told):
-            read_folder(write_one(tmp_path / told[:6], wrong), "kind")
+        with pytest.raises(UserError, match=message):
+            read_folder(write_one(tmp_path / message[:6], wrong), "kind")
 
 
 def test_a_drawn_split_has_every_class_in_its_shares(tmp_path: Path) -> None:
@@ -112,19 +114,19 @@ def test_a_drawn_split_has_every_class_in_its_shares(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edges", "told"),
+    ("edges", "message"),
     [
         (np.zeros((2, 0), int), "a graph must have edges for three splits, got 0 different"),
         (np.array([[0, 1, 2, 2], [1, 0, 2, 2]]), "for three splits, got 1 different"),
     ],
 )
-def test_links_need_edges_for_three_splits(tmp_path: Path, edges: Any, told: str) -> None:
+def test_links_need_edges_for_three_splits(tmp_path: Path, edges: Any, message: str) -> None:
     np.savez(tmp_path / "few.npz", x=np.ones((3, 1)), edge_index=edges)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         open_custom(tmp_path / "few.npz", DataOptions(level="link"), tmp_path / "kept")
 
 
-def test_masks_of_graphs_and_an_index_without_masks_are_told(tmp_path: Path) -> None:
+def test_masks_of_graphs_and_an_index_without_masks_are_reported(tmp_path: Path) -> None:
     graph = Data(x=torch.ones(6, 1), y=torch.tensor([1.0]), edge_index=torch.tensor(EDGES.T))
     for name, mask in masks().items():
         graph[name] = torch.from_numpy(mask)

@@ -139,7 +139,7 @@ def test_another_split_shares_what_was_computed(
     assert sorted(path.name for path in (tmp_path / "own").iterdir()) == kept
 
 
-def test_a_mistake_in_a_file_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_error_in_a_file_leaves_nothing_behind(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "fruit", GRAPHS.replace("g3,sour", "g3,sour,3"))
     with pytest.raises(UserError, match=r"graphs.csv, line 5: a row must have 2 cells, got 3"):
         open_custom(folder, TASTE, tmp_path / "sets")
@@ -184,12 +184,12 @@ def test_what_is_kept_and_damaged_is_made_again(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [("none", "got no '.*none'"), ("graphs.txt", "must be a folder, or a .csv, .* file, got")],
 )
-def test_what_is_no_own_data_is_told(name: str, told: str, tmp_path: Path) -> None:
+def test_what_is_no_own_data_is_reported(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "graphs.txt").touch()
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         open_custom(tmp_path / name, data_dir=tmp_path)
 
 
@@ -211,7 +211,7 @@ def test_a_pipe_is_not_waited_for(
         read(folder)
 
 
-def test_a_path_from_elsewhere_is_told_with_the_folder(
+def test_a_path_from_elsewhere_is_reported_with_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -220,7 +220,7 @@ def test_a_path_from_elsewhere_is_told_with_the_folder(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"split_seed": -1}, r"split_seed must be at least 0 and less than 2\*\*63, got -1"),
         ({"split_seed": 1 << 63}, "split_seed must be at least 0 and less than"),
@@ -234,8 +234,8 @@ def test_a_path_from_elsewhere_is_told_with_the_folder(
         ({"task": "regression", "classes": 3}, "classes must be left out"),
     ],
 )
-def test_options_are_checked(options: dict[str, object], told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_options_are_checked(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         DataOptions(**options)  # type: ignore[arg-type]
 
 
@@ -353,7 +353,7 @@ def test_blank_lines_above_the_names_hide_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"graph,node,gr\xf6\xdfe\n", "nodes.csv must be text in UTF-8"),
         (b"", "nodes.csv must begin with the names of its columns, got an empty file"),
@@ -362,12 +362,12 @@ def test_blank_lines_above_the_names_hide_none(tmp_path: Path) -> None:
     ],
     ids=["other letters", "empty", "cut", "twice"],
 )
-def test_names_are_read_as_strictly_as_rows(content: bytes, told: str, tmp_path: Path) -> None:
+def test_names_are_read_as_strictly_as_rows(content: bytes, message: str, tmp_path: Path) -> None:
     nodes = write_rings(tmp_path / "rings", graphs=2) / "nodes.csv"
     nodes.write_bytes(content)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         feature_names(nodes.parent, TASTE_COLUMN.targets)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_folder(nodes.parent, "taste")
 
 
@@ -445,8 +445,8 @@ def arrays(place: Path, split: object) -> tuple[Path, str]:
 def test_parts_that_nobody_asks_for_may_be_anything(
     write: Callable[[Path], tuple[Path, str]], tmp_path: Path
 ) -> None:
-    path, told = write(tmp_path)
+    path, message = write(tmp_path)
     found = read_unlabelled(path, DataOptions()).columns
     assert (len(found.node_ptr), found.split) == (3, None)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_unlabelled(path, DataOptions(), has_split=True)

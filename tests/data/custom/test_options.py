@@ -21,7 +21,7 @@ ALL = DataOptions(
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "told"),
+    ("options", "kind", "message"),
     [
         ({"undirected": True}, ".npz", "undirected is read for a folder of CSV files alone"),
         ({"undirected": True}, ".csv", "undirected is read for .* alone, got True for x"),
@@ -38,8 +38,10 @@ ALL = DataOptions(
         ({"split_seed": 3}, "benchmark", "split_seed is read for custom graphs alone, got 3 for x"),
     ],
 )
-def test_what_nobody_reads_is_rejected(options: dict[str, object], kind: Format, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_what_nobody_reads_is_rejected(
+    options: dict[str, object], kind: Format, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
         check_read(DataOptions(**options), kind, "x")  # type: ignore[arg-type]
 
 

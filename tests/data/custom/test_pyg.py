@@ -75,7 +75,7 @@ def test_what_is_stated_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "told"),
+    ("second", "message"),
     [
         ({"x": torch.ones(2, 4)}, "graph 1: x must have the columns of graph 0"),
         ({"x": torch.full((2, 3), torch.nan)}, "graph 1, row 0: x column 0 must be a finite"),
@@ -89,10 +89,10 @@ def test_what_is_stated_counts() -> None:
         ({"y": torch.tensor([0, 1, 1])}, "graph 0: y must have 2 rows for level='node'"),
     ],
 )
-def test_what_is_wrong_is_told(second: dict[str, object], told: str) -> None:
-    with pytest.raises(UserError) as refused:
+def test_what_is_wrong_is_reported(second: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError) as rejected:
         from_graphs([graph(), graph(**second)])
-    assert told in str(refused.value)
+    assert message in str(rejected.value)
 
 
 def test_graphs_say_which_part_they_are_in() -> None:
@@ -106,9 +106,9 @@ def test_graphs_say_which_part_they_are_in() -> None:
 
 
 @pytest.mark.parametrize("word", ["val", None, 2, torch.tensor(1)])
-def test_parts_that_are_no_words_of_files_are_told(word: object) -> None:
-    told = "graph 1: split must be one of train, validation, test in all graphs"
-    with pytest.raises(UserError, match=rf"{told} .* got {re.escape(repr(word))}"):
+def test_parts_that_are_no_words_of_files_are_reported(word: object) -> None:
+    message = "graph 1: split must be one of train, validation, test in all graphs"
+    with pytest.raises(UserError, match=rf"{message} .* got {re.escape(repr(word))}"):
         from_graphs([graph(split="train"), graph(split=word)])
 
 
@@ -138,7 +138,7 @@ def test_labels_of_two_kinds_need_a_level() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (HeteroData(), "got a heterogeneous graph; to_homogeneous"),
         ([HeteroData()], "got a heterogeneous graph"),
@@ -146,8 +146,10 @@ def test_labels_of_two_kinds_need_a_level() -> None:
         (graph(pos=torch.zeros(2, 3)), "layers that turn with a graph in 3-D are not supported"),
     ],
 )
-def test_graphs_of_other_kinds_are_rejected_with_what_is_supported(given: Any, told: str) -> None:
-    with typecheck_off(), pytest.raises(UserError, match=told):
+def test_graphs_of_other_kinds_are_rejected_with_what_is_supported(
+    given: Any, message: str
+) -> None:
+    with typecheck_off(), pytest.raises(UserError, match=message):
         from_graphs(given)
 
 

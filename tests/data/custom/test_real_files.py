@@ -39,10 +39,10 @@ def test_tox21_is_read_without_what_rdkit_rejects(data_folder: Path, tmp_path: P
     pytest.importorskip("rdkit")
     path = data_folder / "own" / "tox21.csv.gz"
     targets = ("NR-AR", "SR-p53")
-    with pytest.warns(UserWarning, match="8 of 8,014 rows are left out") as told:
+    with pytest.warns(UserWarning, match="8 of 8,014 rows are left out") as reported:
         own = open_custom(path, DataOptions(target=targets), tmp_path)
     assert len(own.store) == 8006
-    listed = Path(str(told[0].message).split("SMILES: ")[1].split(" lists")[0])
+    listed = Path(str(reported[0].message).split("SMILES: ")[1].split(" lists")[0])
     assert len(listed.read_text().splitlines()) == 9
     found = read_unlabelled(path, DataOptions(target=targets))
     assert len(found.skipped) == 8

@@ -32,7 +32,7 @@ def test_molecules_become_graphs(tmp_path: Path) -> None:
     assert own.task == Task("graph", 1, "l1", "mean_absolute_error")
 
 
-def test_a_molecule_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_molecule_that_is_none_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("rdkit")
     with pytest.raises(UserError, match=r"molecules\.csv, line 3: .* got 'X\('"):
         read_smiles_csv(write(tmp_path, TEXT.replace(",O,", ",X(,")), "heavy", on_error="raise")
@@ -79,7 +79,7 @@ def test_lines_of_predictions_are_those_of_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("smile,heavy\nC,1\n", "line 1: column 'smiles' must be there"),
         ("smiles,weight\nC,1\n", "line 1: column 'heavy' must be there"),
@@ -87,8 +87,8 @@ def test_lines_of_predictions_are_those_of_the_table(tmp_path: Path) -> None:
         ("smiles,heavy\nC,1.5\nC,x\n", "line 3: heavy must be all numbers"),
     ],
 )
-def test_what_is_wrong_is_told_before_any_molecule_is_read(
-    tmp_path: Path, text: str, told: str
+def test_what_is_wrong_is_reported_before_any_molecule_is_read(
+    tmp_path: Path, text: str, message: str
 ) -> None:
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_smiles_csv(write(tmp_path, text), "heavy")

@@ -86,7 +86,7 @@ def test_the_latest_graphs_are_tested(cells: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"split": "time"}, "split_column must name the column of times"),
         ({"split_column": "when"}, "split_column is read for split='column' or 'time' alone"),
@@ -99,12 +99,14 @@ def test_the_latest_graphs_are_tested(cells: list[str]) -> None:
         ({"folds": 3, "split": "column"}, "split must be random, stratified or scaffold where"),
     ],
 )
-def test_ways_that_contradict_themselves_are_rejected(given: dict[str, object], told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_ways_that_contradict_themselves_are_rejected(
+    given: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
         DataOptions(**given)  # type: ignore[arg-type]
 
 
-def test_wrong_cells_are_told_with_their_row() -> None:
+def test_wrong_cells_are_reported_with_their_row() -> None:
     with pytest.raises(UserError, match=r"row 1: a time must be a number or a date, .* got 'x'"):
         split_key("time", ["2020", "x"], where)
     with pytest.raises(UserError, match="row 1: split must be one of train, validation, test"):

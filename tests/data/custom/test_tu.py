@@ -81,7 +81,7 @@ def test_new_graphs_have_the_columns_of_the_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"graph_indicator": None}, r"must hold DS_graph_indicator.txt, got DS_A.txt"),
         ({"A": "1, 3\n" * 5}, r"DS_A.txt, line 1: an edge must be two nodes of one.*\[1, 3\]"),
@@ -94,12 +94,14 @@ def test_new_graphs_have_the_columns_of_the_training(tmp_path: Path) -> None:
         ({"graph_labels": None, "graph_attributes": None}, "target must name one of node_labels"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told(changed: dict[str, str | None], told: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=told):
+def test_what_is_wrong_is_reported(
+    changed: dict[str, str | None], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
         read_tu(write(tmp_path / "DS", **changed))
 
 
-def test_a_foreign_zip_is_told(tmp_path: Path) -> None:
+def test_a_foreign_zip_is_reported(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("x.txt", "")
     with pytest.raises(UserError, match=r"must hold one file \*_A.txt of a TUDataset, got x.txt"):

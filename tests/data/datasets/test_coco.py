@@ -103,7 +103,7 @@ def test_objects_follow_the_image_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"categories": [{"id": 1}]}, "categories must be those of"),
         ({"categories": [{"id": 1}, {"id": 1}]}, r"at most 80 categories, got ids \[1, 1\]"),
@@ -113,11 +113,13 @@ def test_objects_follow_the_image_as_it_is(tmp_path: Path) -> None:
         ({"annotations": 3}, "must be a whole file of COCO's instances"),
     ],
 )
-def test_wrong_annotations_are_named(tmp_path: Path, change: dict[str, object], told: str) -> None:
+def test_wrong_annotations_are_named(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
     write_coco(tmp_path)
     path = tmp_path / "annotations" / "instances_val2017.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(UserError, match=rf"instances_val2017\.json.* {told}"):
+    with pytest.raises(UserError, match=rf"instances_val2017\.json.* {message}"):
         read_coco(tmp_path, FRACTIONS)
 
 
@@ -199,7 +201,7 @@ def test_the_larger_category_is_seen_where_objects_overlap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("segmentation", "told"),
+    ("segmentation", "message"),
     [
         ({"size": [3, 4], "counts": [5, 5]}, "runs must add up to 12 pixels, got 10"),
         ({"size": [3, 4], "counts": [15, -3]}, "runs must add up to 12 pixels"),
@@ -213,8 +215,8 @@ def test_the_larger_category_is_seen_where_objects_overlap() -> None:
         (None, "not subscriptable"),
     ],
 )
-def test_wrong_outlines_are_named(segmentation: Any, told: str) -> None:
-    with pytest.raises(UserError, match=f"annotation 1: segmentation must be .*{told}"):
+def test_wrong_outlines_are_named(segmentation: Any, message: str) -> None:
+    with pytest.raises(UserError, match=f"annotation 1: segmentation must be .*{message}"):
         draw(segmentation)
 
 

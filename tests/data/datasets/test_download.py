@@ -154,16 +154,18 @@ def test_edge_lists_lie_in_the_raw_folder_of_pyg(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("write", "told"),
+    ("write", "message"),
     [
         (lambda path: path.write_bytes(b"none"), r"pcqmcontact\.zip must be a whole \.zip file"),
         (lambda path: zipfile.ZipFile(path, "w").close(), r"zip must hold train\.pt and val\.pt"),
         (lambda path: torch.save([1], path.with_name("train.pt")), "must hold train.pt and val.pt"),
     ],
 )
-def test_missing_files_are_told(write: Callable[[Path], object], told: str, tmp_path: Path) -> None:
+def test_missing_files_are_reported(
+    write: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
     write(tmp_path / "pcqmcontact.zip")
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_fetched("pcqm-contact", tmp_path)
 
 
@@ -187,14 +189,14 @@ def test_a_damaged_file_of_tensors_is_named(tmp_path: Path) -> None:
         read_tensors(path)
 
 
-def test_other_graphs_are_told(tmp_path: Path) -> None:
+def test_other_graphs_are_reported(tmp_path: Path) -> None:
     for part in ("train", "val", "test"):
         torch.save([contacts(3)], tmp_path / f"{part}.pt")
     with pytest.raises(UserError, match=r"train\.pt must hold the graphs of peptides-func"):
         read_fetched("peptides-func", tmp_path)
 
 
-def test_targets_that_are_missing_are_told(tmp_path: Path) -> None:
+def test_targets_that_are_missing_are_reported(tmp_path: Path) -> None:
     targets = torch.arange(11.0)[None]
     for number, part in enumerate(("train", "val", "test")):
         targets = targets + number
@@ -346,7 +348,7 @@ def test_a_set_is_fetched_into_an_empty_root(
 
 
 @pytest.mark.parametrize("name", FETCH)
-def test_what_broke_off_is_told_and_fetched_again(
+def test_what_broke_off_is_reported_and_fetched_again(
     name: str, tmp_path: Path, served: dict[str, Path]
 ) -> None:
     whole = served[name].read_bytes()
@@ -358,7 +360,7 @@ def test_what_broke_off_is_told_and_fetched_again(
     assert len(FETCH[name](name, tmp_path / "raw").node_ptr) == 4
 
 
-def test_no_network_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network_is_reported_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def reject(_: object) -> None:
         raise OSError("no route")
 

@@ -35,7 +35,7 @@ def test_a_cut_file_is_named(tmp_path: Path, name: str, kept: int) -> None:
         read_arrays(path, ["row"])
 
 
-def test_spoilt_bytes_are_told_with_the_name(tmp_path: Path) -> None:
+def test_spoilt_bytes_are_reported_with_the_name(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez_compressed(path, row=np.arange(5000) ** 2 % 777)
     spoil(path)
@@ -76,7 +76,7 @@ def test_cifar_rows_are_a_class_and_three_planes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", r"must be an idx file of bytes with 1 axes, got the head \[\]"),
         (b"\0\0\x08\x03", r"with 1 axes, got the head \[0, 0, 8, 3\]"),
@@ -87,9 +87,9 @@ def test_cifar_rows_are_a_class_and_three_planes(tmp_path: Path) -> None:
         (b"\0\0\x08\x01\0\0\0\0", r"for the lengths \[0\], none of them 0"),
     ],
 )
-def test_damaged_idx_files_are_named(tmp_path: Path, content: bytes, told: str) -> None:
+def test_damaged_idx_files_are_named(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "labels").write_bytes(content)
-    with pytest.raises(UserError, match=f"labels .*{told}"):
+    with pytest.raises(UserError, match=f"labels .*{message}"):
         read_idx(tmp_path / "labels", 1)
 
 

@@ -101,8 +101,8 @@ def test_an_edge_list_is_read(rows: str, expected: list[list[int]], tmp_path: Pa
 def test_a_wrong_line_is_named(rows: bytes, line: int, got: str, tmp_path: Path) -> None:
     file = write_lists(tmp_path)
     file.write_bytes(HEADER.encode() + rows)
-    told = rf"test\.edgelist, line {line}: must be two node numbers, 0 to 999999, got {got}$"
-    with pytest.raises(UserError, match=told):
+    message = rf"test\.edgelist, line {line}: must be two node numbers, 0 to 999999, got {got}$"
+    with pytest.raises(UserError, match=message):
         read_edge_lists(tmp_path)
 
 
@@ -132,7 +132,7 @@ def test_wrong_lists_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "told"),
+    ("name", "values", "message"),
     [
         ("label", [1, 0, 5], "label must be below 5, got 5"),
         ("edge_ptr", [0, 4, 6, 8], "edge_ptr must run from 0 to 7"),
@@ -158,7 +158,7 @@ def test_wrong_lists_are_named(tmp_path: Path) -> None:
         ("split", [0, -1, 1], "split must not be negative, got -1"),
     ],
 )
-def test_wrong_arrays_are_named(tmp_path: Path, name: str, values: object, told: str) -> None:
+def test_wrong_arrays_are_named(tmp_path: Path, name: str, values: object, message: str) -> None:
     write_malnet(tmp_path, **{name: np.array(values)})
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_malnet(tmp_path)

@@ -86,7 +86,7 @@ def test_the_split_has_the_published_sizes_and_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "name", "told"),
+    ("texts", "name", "message"),
     [
         (["C("], "cxsmiles", r"line 2: cxsmiles must name a molecule, got 'C\('"),
         (["[H][H] |atomProp:0.contact.0|"], "cxsmiles", "line 2: contact 0 must join two atoms"),
@@ -94,13 +94,15 @@ def test_the_split_has_the_published_sizes_and_seed() -> None:
         (["[H][H]"], "smiles", "must have the column 'cxsmiles', got number, smiles"),
     ],
 )
-def test_a_wrong_table_is_told(texts: list[str], name: str, told: str, tmp_path: Path) -> None:
+def test_a_wrong_table_is_reported(
+    texts: list[str], name: str, message: str, tmp_path: Path
+) -> None:
     write_table(tmp_path / "pcqm4m-contact.tsv", texts, name)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_pcqm_contact(tmp_path)
 
 
-def test_atoms_without_their_hydrogens_are_told(
+def test_atoms_without_their_hydrogens_are_reported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     near = "|atomProp:0.contact.0:1.contact.0|"
@@ -116,7 +118,7 @@ def overwrite(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [overwrite, cut, spoil])
-def test_a_damaged_table_is_told(damage: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_damaged_table_is_reported(damage: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "pcqm4m-contact.tsv"
     write_table(path, [written("C" * (1 + i), [(0, 1)]) for i in range(20)])
     packed = path.rename(path.with_suffix(".tsv.gz"))

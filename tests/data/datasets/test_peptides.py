@@ -96,7 +96,7 @@ def test_wrong_labels_are_named_with_their_line(tmp_path: Path, labels: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("row", "value", "told"),
+    ("row", "value", "message"),
     [
         ("7", "1.0", r"line 3: lrgb_row must be 0 to 5, got 7"),
         ("9" * 9000, "1.0", r"line 3: lrgb_row must be 0 to 5, got 9{9000}"),
@@ -106,18 +106,18 @@ def test_wrong_labels_are_named_with_their_line(tmp_path: Path, labels: str) -> 
         ("1", "", r"line 3: length_a must be a finite number, got ''"),
     ],
 )
-def test_wrong_targets_are_named(tmp_path: Path, row: str, value: str, told: str) -> None:
+def test_wrong_targets_are_named(tmp_path: Path, row: str, value: str, message: str) -> None:
     write_peptides(tmp_path)
     path = tmp_path / "peptide_struct_partial.csv"
     rows: list[list[object]] = [[i, *([1.0] * 11)] for i in ("0", row)]
     rows[1][1 + TARGETS.index("length_a")] = value
     write_table(path, ["lrgb_row", *TARGETS], rows)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_peptides_struct(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ([1.0], "must hold targets of 2 peptides at least, got 1"),
         ([3.0, 3.0], r"Spherocity must differ from peptide to peptide and be .* got 3\.0 to 3\.0"),
@@ -126,7 +126,7 @@ def test_wrong_targets_are_named(tmp_path: Path, row: str, value: str, told: str
 )
 @pytest.mark.parametrize("file", ["peptide_struct_partial.csv", "peptide_structure_dataset.csv"])
 def test_targets_without_a_deviation_are_rejected(
-    file: str, values: list[float], told: str, tmp_path: Path
+    file: str, values: list[float], message: str, tmp_path: Path
 ) -> None:
     write_peptides(tmp_path)
     write_arrays(tmp_path / "peptide_split.npz", split=np.zeros(len(values), np.uint8))
@@ -139,7 +139,7 @@ def test_targets_without_a_deviation_are_rejected(
         for number, (text, other, value) in enumerate(zip(SMILES, others, values, strict=False))
     ]
     write_table(tmp_path / file, ["lrgb_row", "smiles", *TARGETS], rows)
-    with pytest.raises(UserError, match=rf"{file}:? {told}"):
+    with pytest.raises(UserError, match=rf"{file}:? {message}"):
         read_peptides_struct(tmp_path)
 
 
@@ -185,7 +185,7 @@ def test_the_published_split_is_read(file: str, protocol: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("held", "told"),
+    ("held", "message"),
     [
         ([1, 2], "must hold a dictionary of train, val, test, got list"),
         (
@@ -201,9 +201,9 @@ def test_the_published_split_is_read(file: str, protocol: int, tmp_path: Path) -
         (PARTS | {"test": Path()}, "must hold arrays alone: it asks for pathlib"),
     ],
 )
-def test_another_published_split_is_rejected(held: object, told: str, tmp_path: Path) -> None:
+def test_another_published_split_is_rejected(held: object, message: str, tmp_path: Path) -> None:
     (tmp_path / PUBLISHED).write_bytes(pickle.dumps(held))
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_split(tmp_path, 6)
 
 

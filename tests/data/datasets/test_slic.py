@@ -117,7 +117,7 @@ def test_a_flat_image_is_cut_into_a_grid() -> None:
     assert np.bincount(regions.ravel()).tolist() == np.outer(sides, sides).ravel().tolist()
 
 
-def test_what_to_install_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_to_install_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "skimage.color", None)

@@ -108,7 +108,7 @@ CLASS, EACH = torch.tensor([1]), torch.tensor([0, 1])
 
 
 @pytest.mark.parametrize(
-    ("name", "graph", "told"),
+    ("name", "graph", "message"),
     [
         ("mnist", PIXELS | {"x": torch.rand(2, 3), "y": CLASS}, "x must have 3 columns .* 5]"),
         ("mnist", PIXELS | {"x": torch.rand(2, 1), "y": 9 + CLASS}, "y must be 0 to 9, got 10"),
@@ -124,11 +124,13 @@ CLASS, EACH = torch.tensor([1]), torch.tensor([0, 1])
     ],
 )
 def test_the_files_of_another_set_are_not_kept(
-    tmp_path: Path, name: str, graph: dict[str, torch.Tensor], told: str
+    tmp_path: Path, name: str, graph: dict[str, torch.Tensor], message: str
 ) -> None:
     save_parts(tmp_path / "processed", FETCHED[name].files[-1][0].removeprefix("train"), graph)
     title = CATALOG[name].title
-    with pytest.raises(UserError, match=rf"folder {tmp_path} must hold graphs of {title}: {told}"):
+    with pytest.raises(
+        UserError, match=rf"folder {tmp_path} must hold graphs of {title}: {message}"
+    ):
         build_benchmark(name, tmp_path, tmp_path / "sets")
     assert not [path for path in (tmp_path / "sets" / name).iterdir() if path.is_dir()]
 
@@ -178,14 +180,14 @@ def test_seeds_that_no_generator_takes_leave_nothing_behind(tmp_path: Path, seed
 def test_a_missing_set_tells_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"download it with .* or build it from local files"
-    ) as told:
+    ) as message:
         open_benchmark("peptides-func", tmp_path)
-    assert "peptide_multi_class_dataset.csv" in str(told.value)
-    assert f"`graphmamba data build peptides-func --data_dir {tmp_path}`" in str(told.value)
+    assert "peptide_multi_class_dataset.csv" in str(message.value)
+    assert f"`graphmamba data build peptides-func --data_dir {tmp_path}`" in str(message.value)
     assert not list(tmp_path.iterdir())
 
 
-def test_only_another_root_than_the_default_is_told(
+def test_only_another_root_than_the_default_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path))
@@ -207,7 +209,7 @@ def test_files_and_a_download_are_not_asked_for_together(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("pcqm-contact", r"must hold pcqm4m-contact\.tsv\.gz or pcqm4m-contact\.tsv, got no such"),
         ("cluster", "--from must be a folder that holds what PyG has fetched, got"),
@@ -219,19 +221,19 @@ def test_files_and_a_download_are_not_asked_for_together(tmp_path: Path) -> None
         ("zinc", "name must be one of 'peptides-func'"),
     ],
 )
-def test_what_cannot_be_built_is_told(tmp_path: Path, name: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_what_cannot_be_built_is_reported(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         build_benchmark(name, tmp_path, tmp_path)
 
 
 def test_sizes_and_seeds_are_for_drawn_sets(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="sizes must be None for mnist"):
         open_benchmark("mnist", tmp_path, sizes=(1, 1, 1))
-    for door in (open_benchmark, build_benchmark):
+    for open_ in (open_benchmark, build_benchmark):
         with pytest.raises(
             UserError, match="seed must be 0 for mnist, which is not generated, got 7"
         ):
-            door("mnist", data_dir=tmp_path, seed=7)
+            open_("mnist", data_dir=tmp_path, seed=7)
 
 
 def test_the_place_of_sets_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -242,7 +244,7 @@ def test_the_place_of_sets_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path:
 @pytest.mark.parametrize(
     "name", ["pattern/graph-mamba", "cluster/exphormer", "pattern/gps-transformer"]
 )
-def test_a_model_reads_what_the_door_gives(name: str, tmp_path: Path) -> None:
+def test_a_model_reads_what_open_benchmark_gives(name: str, tmp_path: Path) -> None:
     experiment = load_experiment(name, {"model.layers": 1})
     model = experiment.build().eval()
     store = open_with_columns(experiment.dataset, model.precompute, tmp_path, sizes=SIZES)

@@ -122,7 +122,7 @@ def test_wrong_arrays_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "told"),
+    ("name", "values", "message"),
     [
         ("label", [1, 2, 3, 10], "label must be below 10, got 10"),
         ("label", [1, 2, -3, 0], "label must not be negative, got -3"),
@@ -134,9 +134,9 @@ def test_wrong_arrays_are_named(tmp_path: Path) -> None:
         ("centre", np.full((2, 36), "a"), "centre must hold numbers, got <U1"),
     ],
 )
-def test_wrong_values_are_named(tmp_path: Path, name: str, values: object, told: str) -> None:
+def test_wrong_values_are_named(tmp_path: Path, name: str, values: object, message: str) -> None:
     write_superpixels(tmp_path / "a.npz", 1, **{name: np.array(values)})
-    with pytest.raises(UserError, match=rf"a\.npz: {told}"):
+    with pytest.raises(UserError, match=rf"a\.npz: {message}"):
         read_superpixels(tmp_path, "a.npz", 1)
 
 
@@ -254,7 +254,7 @@ def test_threads_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "values", "told"),
+    ("file", "values", "message"),
     [
         ("train-labels-idx1-ubyte", [1, 2], "must have a label for each of 3 images, got 2"),
         ("t10k-labels-idx1-ubyte", [1, 10], "labels must be below 10, got 10"),
@@ -262,11 +262,11 @@ def test_threads_change_nothing() -> None:
     ],
 )
 def test_wrong_files_are_named_and_nothing_stays(
-    tmp_path: Path, file: str, values: list[int], told: str
+    tmp_path: Path, file: str, values: list[int], message: str
 ) -> None:
     write_mnist(tmp_path)
     write_idx(tmp_path / file, np.array(values))
-    with pytest.raises(UserError, match=rf"{file}.* {told}"):
+    with pytest.raises(UserError, match=rf"{file}.* {message}"):
         build_benchmark("mnist", tmp_path, tmp_path / "sets")
     assert not list((tmp_path / "sets").rglob("*.safetensors"))
 
@@ -285,15 +285,15 @@ def test_pickles_are_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "missing", "told"),
+    ("name", "missing", "message"),
     [
         ("mnist", "t10k-labels-idx1-ubyte", "got no t10k-labels-idx1-ubyte or t10k-labels-idx1"),
         ("cifar10", "data_batch_3.bin", r"data_batch_\{1,2,3,4,5\}\.bin .* no data_batch_3\.bin"),
     ],
 )
-def test_missing_files_are_named(tmp_path: Path, name: str, missing: str, told: str) -> None:
+def test_missing_files_are_named(tmp_path: Path, name: str, missing: str, message: str) -> None:
     write_mnist(tmp_path)
     write_cifar_folder(tmp_path)
     (tmp_path / missing).unlink()
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         build_benchmark(name, tmp_path, tmp_path / "sets")

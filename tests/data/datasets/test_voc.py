@@ -48,7 +48,7 @@ def test_features_have_their_scales(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "told"),
+    ("name", "values", "message"),
     [
         ("offset", [1, 2, 2, 0], r"source \+ offset must be a node of its graph, 0 to 2, got 3"),
         ("label", [0, 21, 0, 0], "label must be below 21, got 21"),
@@ -56,9 +56,9 @@ def test_features_have_their_scales(tmp_path: Path) -> None:
         ("node_ptr", [0, 3, 5], "node_ptr must run from 0 to 4"),
     ],
 )
-def test_wrong_arrays_are_named(tmp_path: Path, name: str, values: list[int], told: str) -> None:
+def test_wrong_arrays_are_named(tmp_path: Path, name: str, values: list[int], message: str) -> None:
     write_regions(tmp_path / "a.npz", **{name: np.array(values)})
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_voc(tmp_path, {"a.npz": 0})
 
 
@@ -146,7 +146,7 @@ def test_void_pixels_take_the_nearest_class(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mask", "told"),
+    ("mask", "message"),
     [
         (np.full((24, 32), 255), "must have a class for at least one pixel, got void alone"),
         (np.full((24, 32), 21), "classes must be below 21, got 21"),
@@ -155,29 +155,29 @@ def test_void_pixels_take_the_nearest_class(tmp_path: Path) -> None:
 )
 @layouts
 def test_wrong_masks_are_named_and_nothing_stays(
-    tmp_path: Path, write: Writer, mask: np.ndarray, told: str
+    tmp_path: Path, write: Writer, mask: np.ndarray, message: str
 ) -> None:
     write(tmp_path, NAMES, MASKS | {"2009_000001": mask})
     image = Image.new("RGB", (32, 24))
     (folder,) = (tmp_path / name for name in ("img", "JPEGImages") if (tmp_path / name).is_dir())
     image.save(folder / "2009_000001.jpg")
-    with pytest.raises(UserError, match=rf"2009_000001\.(png|mat):? {told}"):
+    with pytest.raises(UserError, match=rf"2009_000001\.(png|mat):? {message}"):
         build_benchmark("pascalvoc-sp", tmp_path, tmp_path / "sets")
     assert not list((tmp_path / "sets").rglob("*.safetensors"))
 
 
 @pytest.mark.parametrize(
-    ("file", "told"),
+    ("file", "message"),
     [
         ("img/2008_000002.jpg", r"img must hold 2008_000002\.jpg, got no such file"),
         ("cls/2009_000002.mat", r"cls must hold 2009_000002\.mat, got no such file"),
         ("val.txt", r"must hold val\.txt, got no such file"),
     ],
 )
-def test_missing_files_are_named(tmp_path: Path, file: str, told: str) -> None:
+def test_missing_files_are_named(tmp_path: Path, file: str, message: str) -> None:
     write_sbd(tmp_path, NAMES, MASKS)
     (tmp_path / file).unlink()
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         read_voc_folder(tmp_path)
 
 
@@ -198,6 +198,6 @@ def test_an_empty_list_is_named(tmp_path: Path) -> None:
         read_voc_folder(tmp_path)
 
 
-def test_what_a_folder_must_hold_is_told(tmp_path: Path) -> None:
+def test_what_a_folder_must_hold_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"must hold voc_sp_.* or img/.* got none of them"):
         read_voc_folder(tmp_path)

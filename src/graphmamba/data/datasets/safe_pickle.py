@@ -99,16 +99,15 @@ def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> torch
     """View a storage as a tensor, none of whose elements lies outside of it."""
     if not isinstance(storage, torch.storage.TypedStorage):
         raise pickle.UnpicklingError("a tensor has no storage")
-    if storage._untyped_storage.device.type != "cpu":
-        raise pickle.UnpicklingError("a tensor has no numbers in memory")
+    # a storage that is elsewhere than in the CPU's memory is rejected here
+    found = torch.empty(0, dtype=storage.dtype).set_(storage)
     numbers = (offset, *size, *stride)
     if min(numbers) < 0 or len(size) != len(stride):
         raise pickle.UnpicklingError("a tensor has a negative size or stride")
     last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if all(size) and last >= storage._size():
+    if all(size) and last >= len(found):
         raise pickle.UnpicklingError(f"a tensor of size {size} lies outside of its storage")
-    found: torch.Tensor = torch._utils._rebuild_tensor(storage, offset, size, stride)
-    return found.as_subclass(_Tensor)
+    return found.set_(storage, offset, size, stride).as_subclass(_Tensor)
 
 
 _ARRAY_TYPE = object()

@@ -32,15 +32,15 @@ def odd_store() -> GraphStore:
     return GraphStore.from_pyg(graphs)
 
 
-def assert_fused_gives_the_same_bits(store: GraphStore, ids: list[int], size: StaticSize) -> None:
-    from graphmamba.data.gather_triton import FusedStatic
+def assert_triton_gives_the_same_bits(store: GraphStore, ids: list[int], size: StaticSize) -> None:
+    from graphmamba.data.gather_triton import TritonStatic
 
     here = store.to("cpu")
-    fused = FusedStatic(store.tables, edge_begins(store.tables, store.device), store.device)
+    gather = TritonStatic(store.tables, edge_begins(store.tables, store.device), store.device)
     for by_source in (True, False):
         truth = StaticGather(here).batch(torch.tensor(ids), size, by_source)
         given = torch.tensor(ids, device=store.device)
-        for made in (fused.columns(given, size, by_source) for _ in range(2)):
+        for made in (gather.columns(given, size, by_source) for _ in range(2)):
             assert set(made) == set(truth.keys())
             for name, column in made.items():
                 assert same(column.cpu(), truth[name]), name
@@ -51,19 +51,19 @@ def assert_interpreted_kernels_give_the_same_bits() -> None:
     for case in ("empty places", "fewer padding edges than padding nodes"):
         store = store_of("pcqm-contact")
         ids, size = CASES[case]
-        assert_fused_gives_the_same_bits(store, ids, size_for(store, size))
+        assert_triton_gives_the_same_bits(store, ids, size_for(store, size))
     for name in ("malnet-tiny", "pattern"):
         store = store_of(name)
         ids, size = CASES["full"]
-        assert_fused_gives_the_same_bits(store, ids, size_for(store, size))
-    assert_fused_gives_the_same_bits(store, [-1, -1], size_for(store, StaticSize(2, 5, 7, (9,))))
-    assert_fused_gives_the_same_bits(odd_store(), [1, -1], StaticSize(2, 20, 6))
+        assert_triton_gives_the_same_bits(store, ids, size_for(store, size))
+    assert_triton_gives_the_same_bits(store, [-1, -1], size_for(store, StaticSize(2, 5, 7, (9,))))
+    assert_triton_gives_the_same_bits(odd_store(), [1, -1], StaticSize(2, 20, 6))
 
 
 @only_interpreted
 def test_interpreted_kernels_give_the_same_bits() -> None:
     run_apart(
-        "from tests.data.test_fused_static import assert_interpreted_kernels_give_the_same_bits\n"
+        "from tests.data.test_static_triton import assert_interpreted_kernels_give_the_same_bits\n"
         "assert_interpreted_kernels_give_the_same_bits()\n",
         TRITON_INTERPRET="1",
     )
@@ -75,12 +75,12 @@ def test_interpreted_kernels_give_the_same_bits() -> None:
 def test_a_gpu_gives_the_same_bits(name: str, case: str) -> None:
     store = store_of(name)
     ids, size = CASES[case]
-    assert_fused_gives_the_same_bits(store.to("cuda"), ids, size_for(store, size))
+    assert_triton_gives_the_same_bits(store.to("cuda"), ids, size_for(store, size))
 
 
 @pytest.mark.gpu
 def test_a_gpu_copes_with_odd_columns() -> None:
-    assert_fused_gives_the_same_bits(odd_store().to("cuda"), [1, -1], StaticSize(2, 20, 6))
+    assert_triton_gives_the_same_bits(odd_store().to("cuda"), [1, -1], StaticSize(2, 20, 6))
 
 
 @needs_triton
@@ -94,7 +94,7 @@ def test_kernel_and_jobs_mean_the_same_by_a_task() -> None:
 @needs_triton
 def test_a_copy_reads_its_own_columns() -> None:
     gather = StaticGather(store_of("pcqm-contact"))
-    theirs = gather._fused._jobs[:, ADDRESS].tolist()
-    ours = deepcopy(gather)._fused._jobs[:, ADDRESS].tolist()
+    theirs = gather._triton._jobs[:, ADDRESS].tolist()
+    ours = deepcopy(gather)._triton._jobs[:, ADDRESS].tolist()
     # the place of each row's graph is read from nowhere
     assert not (set(ours) & set(theirs)) - {0}
