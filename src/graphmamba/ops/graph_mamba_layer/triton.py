@@ -270,6 +270,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     # Mamba
     with _beside(device, 0):
         d_far, d_x_far = through_norm(norm_global, d_s, saved.global_kept, saved.far, x)
+        far_is_done = _mark(device)
         weigh(3, out_proj, d_far, saved.y)
         d_y = rows_grad(d_far, w[f"{out_proj}.weight"])
         scale = graphs.samples * (2 if options.is_bidirectional else 1)
@@ -347,10 +348,11 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     weigh(2, edges, d_edges, e, f"{edges}.bias")
     weigh(3, nodes, d_maps, x, f"{nodes}.bias")
     de = rows_grad(d_edges, w[f"{edges}.weight"], d_e_new)
+    _wait_for_mark(device, far_is_done)
+    d_near += d_x_far
     dx = rows_grad(d_maps, w[f"{nodes}.weight"], d_near)
     _wait_for(device, 0)
-    dx += d_x_far
-    dx = rows_grad(duz, w[in_proj], dx) if saved.normed is None else dx.add_(d_x_normed)
+    dx = rows_grad(duz, w[in_proj], dx) if saved.normed is None else dx + d_x_normed
     for stream in (1, 2, 3):
         _wait_for(device, stream)
     return dx, de, d
@@ -383,3 +385,13 @@ def _beside(device: torch.device, number: int) -> Iterator[None]:
 def _wait_for(device: torch.device, number: int) -> None:
     if device.type == "cuda":
         torch.cuda.current_stream(device).wait_stream(_stream(device, number))
+
+
+def _mark(device: torch.device) -> torch.cuda.Event | None:
+    """Mark what the current stream has come to."""
+    return torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+
+
+def _wait_for_mark(device: torch.device, mark: torch.cuda.Event | None) -> None:
+    if mark is not None:
+        torch.cuda.current_stream(device).wait_event(mark)
