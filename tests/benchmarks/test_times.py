@@ -80,7 +80,7 @@ def test_a_step_is_timed_as_it_is_and_in_plain_pytorch(
     with typecheck_off():
         times = script.measure_plain(shape, torch.device("cpu"), 2, is_reference=is_reference)
     assert (times.benchmark, times.graphs, times.nodes) == ("cifar10", 2, 16)
-    assert times.kind == ("reference" if is_reference else "residual")
+    assert times.kind == ("reference" if is_reference else "launched")
     assert times.train_ms > 0
     assert (times.evaluate_ms is None) == is_reference
 
