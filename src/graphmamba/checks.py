@@ -93,7 +93,7 @@ def _check_type(argument: str, value: object, hint: Any) -> None:
     kinds = get_args(hint) if is_union else (hint,)
     if any(_fits(value, kind) for kind in kinds):
         return
-    # of several entries, the one that is wrong is told
+    # of several entries, the one that is wrong is reported
     if get_origin(hint) is tuple and isinstance(value, tuple) and Ellipsis in get_args(hint):
         for each in value:
             _check_type(argument, each, get_args(hint)[0])

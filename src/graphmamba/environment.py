@@ -84,7 +84,7 @@ def _cpu_name() -> str:
 def _commit() -> str | None:
     """Name the commit of this checkout; `-dirty` where files differ from it.
 
-    A copy without its history, or with an older one, is told its commit by $GRAPHMAMBA_COMMIT.
+    A copy without its history, or with an older one, takes its commit from $GRAPHMAMBA_COMMIT.
     """
     root = Path(__file__).parents[2]
     told = os.environ.get("GRAPHMAMBA_COMMIT")

@@ -319,7 +319,7 @@ def _convert_plain(value: object, hint: object, where: str) -> object:
 
 
 def _convert_optional(value: object, hint: object, where: str) -> object:
-    """Take the first kind that fits; what fits none is told about the last."""
+    """Take the first kind that fits; the error of what fits none is that of the last."""
     if value is None and types.NoneType in get_args(hint):
         return None
     *others, last = [kind for kind in get_args(hint) if kind is not types.NoneType]

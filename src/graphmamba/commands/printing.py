@@ -116,7 +116,7 @@ class _FittingTable:
         else:
             for place, part in enumerate(_parts(lines, room)):
                 turned = zip(*part, strict=True)
-                # what has no number is told once
+                # what has no number is reported once
                 yield _drawn([line for line in turned if place == 0 or any(line[1:])], room)
 
 

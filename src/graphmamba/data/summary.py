@@ -17,7 +17,6 @@ from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns
 from graphmamba.errors import UserError
 
 Item = TypeVar("Item")
-"""Pairs that are to be told apart."""
 DIAMETERS = 50
 """Graphs whose diameter is computed, spread evenly over the set."""
 EXACT_UP_TO = 1_000

@@ -20,7 +20,7 @@ class NoiseSeed(nn.Module):
     their own in each process.
 
     Args:
-        seed: What the draws of one run are told apart by.
+        seed: What sets the draws of one run apart from another's.
     """
 
     seed: Tensor

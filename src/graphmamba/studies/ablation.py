@@ -177,7 +177,7 @@ class Ablation:
     also: Path | None = None
     """Holds BENCHMARK/MODEL/seed-N; a run there of the same experiment is not made again."""
     is_complete: bool = True
-    """Whether runs that are missing are made; else they are told and left out."""
+    """Whether runs that are missing are made; else they are reported and left out."""
 
     def run(self, tell: Callable[[str], object], measured: Callable[[Table], object]) -> Table:
         """Make the runs that are missing; `measured` gets the table whenever a run is done."""

@@ -447,7 +447,7 @@ def run(
     """
     with (
         settled(),
-        # as training does unless it is told not to
+        # as training does unless it is asked not to
         rounded_products(bench.device, RunOptions().tf32),
         capped(bench.device, bench.memory_cap),
     ):

@@ -109,7 +109,7 @@ class Bars(Silent):
         assert self._progress is not None
         now = time.monotonic()
         if record.epoch != self._epoch:
-            # when the epoch began is not told: the first step of it starts the clock
+            # when the epoch began is not known: the first step of it starts the clock
             self._epoch, self._graphs, self._begun = record.epoch, 0, now
         else:
             self._graphs += record.graphs

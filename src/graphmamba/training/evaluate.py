@@ -58,7 +58,7 @@ def evaluate(
         precision: `bf16-mixed` computes in bfloat16 what bears it.
         team: All processes; each takes every so many of the batches, the same ones as a single
             process would make.
-        on_batch: Told how many batches are done, and of how many.
+        on_batch: Called with how many batches are done, and of how many.
         predict: What predicts a batch in the model's place, and gives its labels, such as
             `CapturedForward.predict`.
     """
@@ -145,7 +145,7 @@ class Scorer:
 
         Args:
             split: `train`, `validation` or `test`, or the graphs themselves.
-            on_batch: Told how many batches are done, and of how many.
+            on_batch: Called with how many batches are done, and of how many.
         """
         with rounded_products(self.store.device, self.tf32):
             forward = self._forward(split) if self.is_captured else None

@@ -153,7 +153,7 @@ MOST_PARAMETERS = 2**30
 def check_version(version: object, where: str) -> None:
     """Reject what was written in another form than today's."""
     if version == VERSION or not isinstance(version, int):
-        return  # what is no number is told with its type
+        return  # what is no number is reported with its type
     if version > VERSION:
         raise UserError(
             f"{where} must be of version {VERSION}, got {version}: a newer graphmamba wrote it"

@@ -1,4 +1,4 @@
-"""The graphs of an experiment: opened, taken from Python, and told from others."""
+"""The graphs of an experiment: opened, taken from Python, and compared with others."""
 
 from collections.abc import Mapping
 from dataclasses import replace

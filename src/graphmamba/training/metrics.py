@@ -548,7 +548,7 @@ def _reciprocals_and_hits(
 
 
 class PairRows(_Rows):
-    """Pairs of nodes, for metrics that ask how well right ones are told from wrong ones."""
+    """Pairs of nodes, for metrics that ask how well right ones are separated from wrong ones."""
 
     scores: ClassVar[Mapping[str, Callable[[Columns, Columns], float]]] = {
         "roc_auc": roc_auc,

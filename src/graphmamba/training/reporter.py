@@ -41,7 +41,7 @@ class StartRecord:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step; told once the step was launched, which on a GPU is before it is done."""
+    """One step; reported once it was launched, which on a GPU is before it is done."""
 
     epoch: int
     step: int
@@ -210,7 +210,7 @@ class Several:
     """Tells several reporters the same.
 
     Args:
-        reporters: Who is told, one after another.
+        reporters: Called one after another.
     """
 
     def __init__(self, reporters: Sequence[Reporter]) -> None:

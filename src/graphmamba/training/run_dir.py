@@ -343,7 +343,7 @@ def cut_rows(path: Path, epochs: int) -> None:
     names, rows = _lines(path)
     kept, dropped, last = [",".join(names)], [], -1.0
     for number, line, values in rows:
-        # of rows that have lost their place, none can be told to be the right one
+        # of rows that have lost their place, none is known to be the right one
         if values is None or not last < values[0] or values[0] != int(values[0]):
             dropped.append(number)
         elif values[0] < epochs:

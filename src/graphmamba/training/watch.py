@@ -45,7 +45,7 @@ class NonFiniteCheck:
         model: What is trained.
         optimizer: What trains it.
         team: All processes.
-        dump: Where to write what failed; told the step, names the file.
+        dump: Where to write what failed; called with the step, returns the file.
         about: What describes the run: experiment, options.
     """
 

@@ -78,7 +78,7 @@ def assemble(
 def with_masks(
     columns: GraphColumns, masks: Mapping[str, Tensor], level: Level, split_index: int
 ) -> GraphColumns:
-    """Put the split that masks say beside the labels of nodes; its number is told in `source`."""
+    """Put the split that masks say beside the labels of nodes; its number is named in `source`."""
     if not masks:
         return columns
     if level != "node":

@@ -38,7 +38,7 @@ FILES = f"{FILE}[.xz], or {EDGE_LISTS}/ and {LISTS}/"
 
 
 def read_edge_list(path: Path) -> Int[Tensor, "2 edges"]:
-    """Read one graph; what is wrong with its file is told with the line."""
+    """Read one graph; what is wrong with its file is reported with the line."""
     if not path.is_file():
         raise UserError(f"folder {path.parent} must hold {path.name}, got no such file")
     lines = path.read_bytes().split(b"\n", HEADER_LINES)

@@ -70,7 +70,7 @@ def columns_of_molecules(
     bond_counts: list[int] = []
     # flat integers: millions of tuples would keep the garbage collector busy
     atoms, bonds = array("i"), array("i")
-    # what cannot be read is told by our own message, in one line; ends with this function
+    # what cannot be read is reported by our own message, in one line; ends with this function
     quiet = chem.rdBase.BlockLogs()
     read_atom, read_bond = _atom_reader(chem), _bond_reader(chem)
     for number, molecule in enumerate(molecules):
