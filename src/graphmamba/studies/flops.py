@@ -481,8 +481,7 @@ def _gated_gcn_flops(local_model: GatedGCN, size: BatchSize, _: Form) -> Flops:
 
 
 def _centered_sums(size: BatchSize, channels: int) -> Flops:
-    """Sums of rows and degrees over each graph, their quotients and the root, and for each sum its
-    expected value, the difference and the scale."""
+    """Sums over each graph and what is divided by them; three for each number of a node."""
     of_nodes = size.nodes * (channels + 1) + 3 * size.nodes * channels
     return _pointwise(of_nodes, size.graphs * (channels + 3))
 
