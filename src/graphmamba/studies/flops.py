@@ -535,7 +535,8 @@ def _spectral_basis_flops(part: SpectralFilter, size: BatchSize) -> Flops:
 
 def _spectral_flops(part: SpectralFilter, size: BatchSize, _: Form) -> Flops:
     """To the padded spectrum of each graph and back, the response of each eigenvalue, the gate."""
-    channels, values = part.filter[1].out_features, size.graphs * part.config.num_eigenvectors
+    channels = cast(nn.Linear, part.filter[1]).out_features
+    values = size.graphs * part.config.num_eigenvectors
     slots = size.graphs * max(size.longest, LEAST)
     flops = Flops(products=4 * slots * part.config.num_eigenvectors * channels)
     flops += _linear(values, part.filter[0]) + _linear(values, part.filter[1])
@@ -545,7 +546,7 @@ def _spectral_flops(part: SpectralFilter, size: BatchSize, _: Form) -> Flops:
 
 
 def _spectral_layer_flops(layer: SpectralLayer, size: BatchSize, form: Form) -> Flops:
-    rows = size.nodes * layer.spectral_filter.filter[1].out_features
+    rows = size.nodes * cast(nn.Linear, layer.spectral_filter.filter[1]).out_features
     flops = layer_flops(layer.layer, size, form) + layer_flops(layer.spectral_filter, size, form)
     return flops + _pointwise(rows) + _dropped(rows, layer.dropout)
 

@@ -105,7 +105,10 @@ class Predictor:
             budget: As in `predict`.
         """
         store = graphs if isinstance(graphs, GraphStore) else self._store_of(graphs)
-        store = with_read_columns(store, self.model, has_profiles=self._has_profiles)
+        name, own = self.experiment.dataset, self.experiment.data
+        # nodes of a set without features have their degrees
+        has_profiles = own is None and not SOURCES[name].has_features
+        store = with_read_columns(store, self.model, has_profiles=has_profiles)
         drawn = self.experiment.train.neighbours
         if drawn and len(store) == 1:
             # as it was learned; the nodes are the items of this store
@@ -133,12 +136,6 @@ class Predictor:
             [_as_trained(graph, number, kinds) for number, graph in enumerate(graphs)],
             exclude=found - READ,
         )
-
-    @property
-    def _has_profiles(self) -> bool:
-        """Whether nodes had their degrees for features, since the set has none."""
-        experiment = self.experiment
-        return experiment.data is None and not SOURCES[experiment.dataset].has_features
 
 
 def _as_trained(graph: Data, number: int, kinds: Mapping[str, str]) -> Data:
@@ -263,12 +260,6 @@ MAIN = "/graph-mamba"
 """What the name of a benchmark alone leaves out."""
 
 
-def weights_folder(folder: Path | str | None = None) -> Path:
-    """Where weights are: the folder given, or $GRAPHMAMBA_WEIGHTS, or those of this copy."""
-    own = PACKAGED if PACKAGED.is_dir() else CLONED
-    return Path(folder or os.environ.get("GRAPHMAMBA_WEIGHTS") or own)
-
-
 def load_pretrained(name: str, folder: Path | str | None = None) -> Predictor:
     """Load a model with the weights shipped in this package.
 
@@ -284,10 +275,12 @@ def find_pretrained(name: str, folder: Path | str | None = None) -> Path:
 
     Args:
         name: `BENCHMARK/MODEL`, or `BENCHMARK` alone for Graph-Mamba on it.
-        folder: Where `NAME/best.safetensors` or `NAME.safetensors` is; None for the default place.
+        folder: Where `NAME/best.safetensors` or `NAME.safetensors` is; None for
+            $GRAPHMAMBA_WEIGHTS, or else the weights of this copy.
     """
     check_is("name", name, str)
-    where = weights_folder(folder)
+    own = PACKAGED if PACKAGED.is_dir() else CLONED
+    where = Path(folder or os.environ.get("GRAPHMAMBA_WEIGHTS") or own)
     for full in (name, f"{name}{MAIN}"):
         for place in (RunDir(where / full).best, where / f"{full}{SUFFIX}"):
             if place.is_file():

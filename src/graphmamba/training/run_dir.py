@@ -159,10 +159,6 @@ class RunDir:
                 f"{', '.join(written)} stay as they are: start another run in a new folder"
             )
 
-    def has_state(self) -> bool:
-        """Whether there is something to go on with; a run that was killed too early has none."""
-        return self.state.exists()
-
     def done(self) -> RunResult | None:
         """What the run found, if it came to its end."""
         found = read_result(self.results) if self.results.is_file() else None
