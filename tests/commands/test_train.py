@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -312,21 +310,6 @@ def test_several_seeds_go_on_as_they_are_told_to(capsys: pytest.CaptureFixture[s
 def test_commands_that_are_named_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
     main(["train", *SMALL, "--train.epochs", "1", "--device", "cpu", "--run_dir", "my run"])
     assert "graphmamba predict 'my run' --output predictions.csv" in capsys.readouterr().out
-
-
-def test_of_several_processes_one_prints(tmp_path: Path) -> None:
-    words = [*SMALL, "--train.epochs", "1", "--device", "cpu", "--run_dir", "run"]
-    starter = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*starter, "-m", "graphmamba", "train", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("predict with") == 1
-    assert "cpu x 2, seed 0" in done.stdout
 
 
 def test_targets_from_arrays_and_labels_in_no_file() -> None:

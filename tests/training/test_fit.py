@@ -327,7 +327,7 @@ def test_a_series_that_is_not_there_is_not_begun_in_its_place(tmp_path: Path) ->
         (lambda *_: open_data("pattern"), "experiment must be Experiment, got 'pattern'"),
         (lambda e, s: fit((e, s)), "experiment must be Experiment, got tuple"),
         (lambda e, s: fit(e, [s]), "graph 0 must be"),
-        (lambda e, s: fit(e, s, {"seed": 1}), "options must be RunOptions, got dict"),
+        (lambda e, s: fit(e, s, {"seed": 1}), "options must be RunOptions or None, got dict"),
         (lambda e, s: fit_seeds(e, s, seeds=3), "seeds must be Sequence, got 3: a list, such as"),
         (lambda e, s: fit_seeds(e, s, seeds=[0, -1]), "seed must be at least 0 and less"),
         (lambda e, s: fit_seeds(e, s, seeds=[0.5]), "seed must be int, got 0.5"),

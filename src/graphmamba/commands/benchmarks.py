@@ -5,8 +5,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 
-import torch
-
 from graphmamba.data.catalog import CATALOG
 from graphmamba.training.experiment import config_names, load_experiment
 
@@ -61,10 +59,8 @@ def parameter_totals() -> dict[str, dict[str, int]]:
     totals: dict[str, dict[str, int]] = {name: {} for name in CATALOG}
     for full_name in config_names():
         name, _, model = full_name.partition("/")
-        # shapes are enough to count, and a device without memory gives just those
-        with torch.device("meta"):
-            built = load_experiment(full_name).build()
-        totals[name][model] = sum(parameter.numel() for parameter in built.parameters())
+        outline = load_experiment(full_name).outline()
+        totals[name][model] = sum(parameter.numel() for parameter in outline.parameters())
     return totals
 
 

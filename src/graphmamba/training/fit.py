@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from graphmamba.checks import check_is, check_seed
+from graphmamba.checks import check_is
 from graphmamba.data.custom.networkx import Graphs, networkx_graphs
 from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.custom.pyg import list_of
@@ -208,7 +208,7 @@ def fit_seeds(
     if not seeds or len(set(seeds)) < len(seeds):
         raise UserError(f"seeds must be given, each once, got {list(seeds)}")
     for seed in seeds:
-        check_seed("seed", seed)
+        RunOptions(seed=seed)
     with following(reporter, progress, options.loggers) as reporters:
         begin = time.monotonic()
         experiment, store = _resolve(experiment, graphs, data, size)
