@@ -131,37 +131,6 @@ def test_a_line_that_is_no_run_is_rejected(
         list(study.read_jobs(path))
 
 
-def test_the_queue_has_every_cell_and_no_run_twice(study: ModuleType) -> None:
-    jobs = study.missing_runs()
-    assert len({job.place for job in jobs}) == len(jobs)
-    cells = {job.name for job in jobs if job.group == "cell"}
-    # MalNet-Tiny has no message passing alone
-    assert len(cells) == 8 * len(study.SETS) - 3
-    for name in study.SETS:
-        listed = {job.seed for job in jobs if job.place.parent == Path(name, "graph-mamba")}
-        assert listed == set(range(5))
-    groups = list(dict.fromkeys(job.group for job in jobs))
-    assert groups[:2] == ["trial 1", "cell"]
-    assert groups[-1] == "ablation"
-    for job in jobs:
-        job.run_options("auto", 1.0)
-    for job in study.TRIALS:
-        job.experiment().outline()
-
-
-def test_the_queue_says_what_is_kept_and_what_is_left(
-    study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kept, made, wanted = (study.Job(PATTERN, seed) for seed in (0, 3, 4))
-    write_run(tmp_path / "runs", made.name, seed=3, score=0.5)
-    study.show([kept, made, wanted], tmp_path / "runs")
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[-1] for line in lines[:3]] == ["kept", "done", "s"]
-    expected = study.expected_seconds(wanted)
-    assert expected > 60
-    assert lines[3] == f"{expected / 60:.0f} minutes of runs are left: list {expected / 60:.0f}"
-
-
 def test_what_has_no_room_is_named(
     study: ModuleType,
     tmp_path: Path,
@@ -176,10 +145,3 @@ def test_what_has_no_room_is_named(
     assert "no room for pattern/graph-mamba/seed-0/" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"begin-with must hold runs-000\.tar"):
         study.unpack(tmp_path, tmp_path / "runs")
-
-
-@pytest.mark.parametrize("words", [["--sets", "zinc"], ["--groups", "all"]])
-def test_unknown_words_are_told_what_there_is(study: ModuleType, words: list[str]) -> None:
-    of = {"--sets": study._set_of, "--groups": study._group_of}[words[0]]
-    with pytest.raises(UserError, match=f"no '{words[1]}' among the runs; there is: pattern|list"):
-        study._chosen([study.Job(PATTERN)], words[1:], of)
