@@ -12,7 +12,7 @@ from graphmamba.data.catalog import CATALOG, MetricName, Task
 from graphmamba.training.losses import Links
 from graphmamba.training.metrics import (
     COLUMNS,
-    Confusion,
+    COUNT_SCORES,
     Metric,
     make_metrics,
     predicted_class,
@@ -127,7 +127,7 @@ def test_pairs_are_scored_by_their_inner_products() -> None:
 @pytest.mark.parametrize("task", [CLASSES, ONE_LOGIT, ANSWERS, TARGETS])
 def test_predictions_that_are_no_numbers_have_no_score(task: Task) -> None:
     prediction, target = draw(task)
-    counted = Confusion.scores if task.classes else {}
+    counted = COUNT_SCORES if task.classes else {}
     for metric in make_metrics(task, [name for name in task.metrics if name not in counted]):
         metric.update(prediction.fill_(math.nan), target)
         assert all(math.isnan(value) for value in metric.compute().values())

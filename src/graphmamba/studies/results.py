@@ -370,7 +370,6 @@ def results(
     out: Path = Path("docs/results.md"),
     keep: Path | None = None,
     curves: bool = True,
-    yardsticks: Path = Path("benchmarks/results"),
 ) -> None:
     """Collect runs into a page of results, beside the published scores.
 
@@ -381,8 +380,6 @@ def results(
         keep: First copy results.json, metrics.csv and config.yaml of the runs to this directory,
             and make the page of all runs in it.
         curves: Plot validation curves into a directory named as the page (needs the extra plots).
-        yardsticks: Directory with the records of the best possible scores on generated sets and of
-            trees on fingerprints; what is missing is left out of the page.
     """
     by_hand = _written_by_hand(out)
     if keep is not None:
@@ -390,7 +387,7 @@ def results(
         folder = keep
     found = collect(folder)
     pictures = draw_sets(found.lines, out.with_suffix("")) if curves else {}
-    write_text(out, f"{page(found, pictures, yardsticks)}\n{MARK}{by_hand}")
+    write_text(out, f"{page(found, pictures, YARDSTICKS)}\n{MARK}{by_hand}")
     runs = sum(len(line.runs) for line in found.lines)
     say(f"{len(found.lines)} rows of {runs} runs in {out}")
     for line in found.lines:
@@ -437,6 +434,9 @@ rows more than {SHORT:g} published standard deviations worse, {ABOVE} rows as mu
 Many rows are a single seed: see the column "seeds"."""
 
 
+YARDSTICKS = Path("benchmarks/results")
+"""The best possible scores on generated sets, and those of trees on fingerprints; what is missing
+is left out of the page."""
 OPTIMUM, FINGERPRINTS = "optimum_cpu.json", "fingerprints_cpu.json"
 """Records by `benchmarks/optimum.py` and `benchmarks/fingerprints.py`."""
 

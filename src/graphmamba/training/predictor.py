@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -25,7 +24,7 @@ from graphmamba.nn.model import GraphMamba
 from graphmamba.parse import suggest
 from graphmamba.training.compile import compile_parts, is_captured
 from graphmamba.training.evaluate import Scorer
-from graphmamba.training.experiment import Experiment, Precision, RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.graphs import in_parts
 from graphmamba.training.predict import BUDGET, Predictions, stream_predictions
 from graphmamba.training.results import Scores
@@ -216,14 +215,7 @@ def with_read_columns(
     return store.with_columns(nodes=made.nodes, pairs=made.pairs)
 
 
-def scorer_of(
-    trained: Predictor,
-    store: GraphStore,
-    device: torch.device,
-    *,
-    batch_size: int | None = None,
-    precision: Precision | None = None,
-) -> Scorer:
+def scorer_of(trained: Predictor, store: GraphStore, device: torch.device) -> Scorer:
     """Make a scorer that computes as the run of a trained model did.
 
     Whatever the graphs are, the model's own task and loss say how it is scored.
@@ -232,20 +224,15 @@ def scorer_of(
         trained: The model, which is moved to the device.
         store: Graphs with the columns that it reads.
         device: Where to compute.
-        batch_size: Graphs at a time; None for that of training.
-        precision: None for that of training.
     """
     experiment, options = trained.experiment, trained.options
-    if batch_size is not None:
-        train = replace(experiment.train, batch_size=batch_size)
-        experiment = replace(experiment, train=train)
     if options.compile == "on" and device.type == resolve_device(options.device).type:
         compile_parts(trained.model)
     return Scorer(
         trained.model.to(device),
         in_parts(experiment, store, device)[1],
         experiment,
-        precision or options.precision,
+        options.precision,
         is_captured(options, device, options.devices * options.nodes, store),
         tf32=options.tf32,
     )
