@@ -243,21 +243,9 @@ def _label_rows(summary: Summary) -> Iterable[tuple[str, str, str]]:
 
 
 def _print_table(title: str, rows: Iterable[tuple[str, str, str]], source: str) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
+    from graphmamba.studies.report import table
 
     listed = list(rows)
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("", overflow="fold")
-    table.add_column("here", justify="right", overflow="fold")
-    if any(there for _, _, there in listed):
-        table.add_column("published", justify="right")
-    for row in listed:
-        # names are a user's own words, no markup
-        table.add_row(*map(Text, row[: len(table.columns)]))
-    # both may be longer than a table of numbers is wide
-    origin = Padding(Text(f"source: {source}"), (0, 2, 1, 2), expand=False)
-    Console(highlight=False).print(Text(title, style="bold"), table, origin)
+    columns = ["", "here", *(["published"] if any(there for _, _, there in listed) else [])]
+    cells = (row[: len(columns)] for row in listed)
+    say(table(title, columns, cells, words=1), f"  source: {source}")
