@@ -1,7 +1,6 @@
 """The efficiency study: measured on very small graphs, cut off, and gone on with."""
 
 import csv
-import gc
 import json
 import re
 from collections.abc import Callable
@@ -36,7 +35,6 @@ from graphmamba.studies.efficiency import (
     run,
 )
 from graphmamba.studies.efficiency_report import claims, print_findings, write_findings, write_rows
-from graphmamba.studies.memory import HeldMemoryError, settled
 from graphmamba.training import watch
 from graphmamba.training.experiment import load_experiment
 from tests.helpers.typecheck import typecheck_off
@@ -109,22 +107,6 @@ def test_matched_models_have_graph_mamba_s_width_and_depth() -> None:
             if model in ("graph-mamba", "gps-transformer", "gps-bigbird"):
                 assert is_the_same_work(published, own)
         assert experiment_of(benchmark, "graph-mamba", "matched") == base
-
-
-@pytest.mark.parametrize(
-    ("model", "key", "is_same"),
-    [
-        ("graph-mamba", "ordering.bins", False),
-        ("graph-mamba", "mamba.state", False),
-        ("exphormer", "ordering.bins", True),
-        ("exphormer", "mamba.state", True),
-        ("exphormer", "layers", False),
-    ],
-)
-def test_the_order_is_work_for_mamba_alone(model: str, key: str, is_same: bool) -> None:
-    name = f"pascalvoc-sp/{model}"
-    other = load_experiment(name, {f"model.{key}": 3, "train.epochs": 1})
-    assert is_the_same_work(load_experiment(name), other) == is_same
 
 
 def test_files_and_tables_hold_every_row(findings: Findings, tmp_path: Path) -> None:
@@ -351,19 +333,3 @@ def test_a_spoilt_file_is_rejected(bed: Bed, tmp_path: Path, spoil: Callable[[st
     path.write_text(spoil(path.read_text()))
     with pytest.raises(UserError, match="must be a file of this study"):
         bed.study(tmp_path)
-
-
-def test_a_cell_is_not_begun_where_memory_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reject(_: torch.device) -> int:
-        raise HeldMemoryError("too much is held")
-
-    monkeypatch.setattr(study, "released_bytes", reject)
-    with pytest.raises(HeldMemoryError):
-        Bench(TINY, CPU, 10**9).measure(Cell("fractions", "malnet-tiny", "graph-mamba"))
-
-
-def test_the_collector_is_left_as_it_was() -> None:
-    gc.unfreeze()
-    with settled():
-        assert gc.get_freeze_count()
-    assert not gc.get_freeze_count()

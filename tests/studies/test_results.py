@@ -286,16 +286,6 @@ def test_a_file_that_is_no_page_is_not_written_over(content: bytes, tmp_path: Pa
     assert "0.5000" in out.read_text()
 
 
-def test_the_page_goes_to_a_folder_that_is_made_for_it(tmp_path: Path) -> None:
-    write_run(tmp_path / "runs", "pattern/graph-mamba", 0, 0.5)
-    out, kept = tmp_path / "new" / "docs" / "results.md", tmp_path / "kept"
-    results(tmp_path / "runs", out, kept, curves=False)
-    assert "0.5000" in out.read_text()
-    assert RunDir(kept / "pattern/graph-mamba/seed-0").results.exists()
-    with pytest.raises(UserError, match=r"out must be a file, got the folder '.*docs'"):
-        results(tmp_path / "runs", out.parent)
-
-
 @pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="no runs are kept yet")
 def test_the_page_in_the_repository_is_that_of_the_runs_in_it() -> None:
     written = (ROOT / "docs" / "results.md").read_text()

@@ -9,7 +9,6 @@ import yaml
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
-from graphmamba.parse import parse
 from graphmamba.training.experiment import (
     PRESETS,
     Experiment,
@@ -182,13 +181,6 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
             UserError, match=rf"name must be .* can be read, got '.*{name}': {told}"
         ):
             load_experiment(tmp_path / name)
-
-
-def test_configs_are_values_not_globals() -> None:
-    assert load_experiment("mnist") is not load_experiment("mnist")
-    assert parse(Experiment, asdict(load_experiment("pattern")), "copy") == load_experiment(
-        "pattern"
-    )
 
 
 @pytest.mark.parametrize("name", ["pattern/default", "peptides-func", "mnist/exphormer"])
