@@ -2,7 +2,6 @@
 
 import json as json_format
 import sys
-from collections.abc import Iterable
 from dataclasses import asdict
 
 from graphmamba.data.catalog import CATALOG
@@ -69,18 +68,8 @@ def _print_tables(totals: dict[str, dict[str, int]]) -> None:
 
     console = page()
     columns = ["set", "metric", "task", "graphs", "nodes", "edges"]
-    console.print(table("Data sets", columns, _set_rows(), words=3))
-    for title, models in FAMILIES.items():
-        rows = ([name, *_counts(totals[name], models)] for name in CATALOG)
-        kept = (row for row in rows if any(row[1:]))
-        console.print(table(title, ["set", *models.values()], kept, words=1))
-    columns = ["set", "model", "parameters"]
-    console.print(table("Parameters, all other models", columns, _other_rows(totals)))
-
-
-def _set_rows() -> Iterable[list[str]]:
-    for name, benchmark in CATALOG.items():
-        yield [
+    rows = [
+        [
             name,
             benchmark.task.metric.replace("_", " "),
             benchmark.task.level,
@@ -88,16 +77,21 @@ def _set_rows() -> Iterable[list[str]]:
             f"{benchmark.mean_nodes:,.1f}",
             f"{benchmark.mean_edges:,.1f}",
         ]
-
-
-def _other_rows(totals: dict[str, dict[str, int]]) -> Iterable[list[str]]:
-    """List models that have no column in any table."""
+        for name, benchmark in CATALOG.items()
+    ]
+    console.print(table("Data sets", columns, rows, words=3))
+    for title, models in FAMILIES.items():
+        rows = [
+            [name, *(f"{own[model]:,}" if model in own else "" for model in models)]
+            for name, own in totals.items()
+        ]
+        kept = [row for row in rows if any(row[1:])]
+        console.print(table(title, ["set", *models.values()], kept, words=1))
     listed = {model for models in FAMILIES.values() for model in models}
-    for name, models in totals.items():
-        for model, count in models.items():
-            if model not in listed:
-                yield [name, model, f"{count:,}"]
-
-
-def _counts(totals: dict[str, int], models: Iterable[str]) -> list[str]:
-    return [f"{totals[model]:,}" if model in totals else "" for model in models]
+    rows = [
+        [name, model, f"{count:,}"]
+        for name, own in totals.items()
+        for model, count in own.items()
+        if model not in listed
+    ]
+    console.print(table("Parameters, all other models", ["set", "model", "parameters"], rows))

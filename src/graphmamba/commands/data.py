@@ -14,7 +14,7 @@ from graphmamba.data.custom.options import DataOptions, check_read, names_given
 from graphmamba.data.datasets.sources import build_benchmark, default_data_dir, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.summary import Summary, summarise
-from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns, Pairs, Table
+from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns, Pairs
 from graphmamba.errors import UserError
 from graphmamba.parse import suggest
 
@@ -159,21 +159,20 @@ def _columns_of(store: GraphStore) -> GraphColumns:
     """Take what a summary needs; edges stay sorted, which spares sorting them back."""
     nodes, edges, graphs = (store.tables[kind] for kind in ("nodes", "edges", "graphs"))
     links = store.tables.get(PAIRS + LINKS)
+    pairs = {}
+    if links:
+        columns = {PAIR_SPLIT: links.given(PAIR_SPLIT)} if PAIR_SPLIT in links.columns else {}
+        pairs = {LINKS: Pairs(torch.from_numpy(links.ptr), links.given(LINKS), columns)}
     return GraphColumns(
         node_ptr=torch.from_numpy(nodes.ptr),
         edge_ptr=torch.from_numpy(edges.ptr),
         edge_index=edges.given("edge_index"),
         nodes={name: nodes.given(name) for name in ("y", NODE_SPLIT) if name in nodes.columns},
         graphs={"y": graphs.given("y")} if "y" in graphs.columns else {},
-        pairs={LINKS: _pairs_of(links)} if links else {},
+        pairs=pairs,
         split=store.split,
         source=store.source,
     )
-
-
-def _pairs_of(links: Table) -> Pairs:
-    columns = {PAIR_SPLIT: links.given(PAIR_SPLIT)} if PAIR_SPLIT in links.columns else {}
-    return Pairs(torch.from_numpy(links.ptr), links.given(LINKS), columns)
 
 
 def _task_rows(own: CustomStore) -> Iterable[tuple[str, str, str]]:
@@ -229,10 +228,6 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
         diameter = f"{summary.diameters.double().mean():,.1f}"
         bound = "" if summary.has_exact_diameters else "at least "
         yield f"diameter, {len(summary.diameters)} graphs", f"{bound}{diameter}", ""
-    yield from _label_rows(summary)
-
-
-def _label_rows(summary: Summary) -> Iterable[tuple[str, str, str]]:
     for label, count in summary.labels.items():
         share = count / max(summary.answers[label], 1)
         yield f"label {label}", f"{count:,} ({share:.1%})", ""

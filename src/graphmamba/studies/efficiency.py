@@ -289,7 +289,7 @@ class Bench:
         key = cell.benchmark, size, cell.fraction
         if key not in self._precomputed:
             chosen = self._graphs[cell.benchmark, size].subsampled(cell.fraction)
-            self._precomputed[key] = PrecomputedGraphs(chosen.graphs)
+            self._precomputed[key] = PrecomputedGraphs(chosen)
         experiment = experiment_of(cell.benchmark, cell.model, cell.sizing)
         subject = Subject(experiment, self._precomputed[key], self.device)
         found: Cost | LargestBatch

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -236,8 +236,9 @@ class Collected(NamedTuple):
 def collect(folder: Path) -> Collected:
     """Read all runs under `BENCHMARK/MODEL/seed-N`.
 
-    Runs that were stopped before their last epoch make a row of their own, since they are not
-    what the others are.
+    Data sets come as in the catalogue; in each, Graph-Mamba and what grew of it come first. Runs
+    that were stopped before their last epoch make a row of their own, since they are not what the
+    others are.
 
     Args:
         folder: Where they are.
@@ -260,11 +261,6 @@ def collect(folder: Path) -> Collected:
     for benchmark, model, _ in runs:
         both = (runs.get((benchmark, model, done), []) for done in (True, False))
         check_same(f"{benchmark}/{model}", [run for own in both for run in own])
-    return Collected([Line(*key[:2], tuple(runs[key]), key[2]) for key in _sorted(runs)], scoreless)
-
-
-def _sorted(keys: Iterable[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
-    """Data sets as in the catalogue; in each, Graph-Mamba and what grew of it come first."""
     sets, configs = list(CATALOG), config_names()
 
     def rank(key: tuple[str, str, bool]) -> tuple[object, ...]:
@@ -274,7 +270,8 @@ def _sorted(keys: Iterable[tuple[str, str, bool]]) -> list[tuple[str, str, bool]
         place = sets.index(benchmark) if is_shipped else len(sets)
         return place, is_shipped and not is_grown, benchmark, model, not is_done
 
-    return sorted(keys, key=rank)
+    ordered = sorted(runs, key=rank)
+    return Collected([Line(*key[:2], tuple(runs[key]), key[2]) for key in ordered], scoreless)
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -513,7 +510,8 @@ def page(found: Collected, pictures: Mapping[str, str], yardsticks: Path | None 
         ],
         "Rows better than the paper": [
             f"- {line.title}: {line.mean:.4f} against {line.paper}, {-line.shortfall:.1f} "
-            f"published standard deviations better; data {line.note.word}, {_seeds(line)}."
+            f"published standard deviations better; data {line.note.word}, "
+            f"{'one seed' if len(line.runs) == 1 else f'{len(line.runs)} seeds'}."
             for line in lines
             if line.is_above and line.shortfall is not None
         ],
@@ -543,10 +541,6 @@ def page(found: Collected, pictures: Mapping[str, str], yardsticks: Path | None 
     for title, body in sections.items():
         text += ["", f"## {title}", "", *body] if body else []
     return "\n".join([*text, ""])
-
-
-def _seeds(line: Line) -> str:
-    return "one seed" if len(line.runs) == 1 else f"{len(line.runs)} seeds"
 
 
 def _cells(line: Line) -> list[str]:

@@ -17,7 +17,7 @@ from graphmamba.training.experiment import changed_entries, config_names, load_e
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.results import Scores, deviation_of, json_numbers, mean_of, read_scores
 from graphmamba.training.run_dir import RunDir
-from graphmamba.training.weights import Weights, load_weights, read_tensors, write_tensors
+from graphmamba.training.weights import load_weights, read_tensors, write_tensors
 
 CARD = "README.md"
 MAIN = "graph-mamba"
@@ -128,8 +128,12 @@ def index(out: Path) -> str:
     }
     rows = []
     for place in sorted(found, key=lambda path: (order.index(path.parts[-2]), path)):
-        name = "/".join(place.parts[-2:])
-        rows.append([f"[{name}]({name}/{CARD})", *_index_scores(found[place])])
+        name, held = "/".join(place.parts[-2:]), found[place]
+        metric = held.experiment.dataset_info.task.metric
+        scores = [held.reported.get(split, {}).get(metric) for split in ("validation", "test")]
+        values = ["" if score is None else f"{score:.4f}" for score in scores]
+        licence = DATA_NOTES[held.experiment.dataset].licence
+        rows.append([f"[{name}]({name}/{CARD})", metric_title(metric), *values, licence])
     return "\n".join(
         [
             "# Trained weights",
@@ -143,13 +147,6 @@ def index(out: Path) -> str:
             "",
         ]
     )
-
-
-def _index_scores(held: Weights) -> list[str]:
-    metric = held.experiment.dataset_info.task.metric
-    scores = [held.reported.get(split, {}).get(metric) for split in ("validation", "test")]
-    values = ["" if score is None else f"{score:.4f}" for score in scores]
-    return [metric_title(metric), *values, DATA_NOTES[held.experiment.dataset].licence]
 
 
 def card(name: str, runs: Sequence[StoredRun], again: Rescored | None = None) -> str:

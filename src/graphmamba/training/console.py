@@ -143,7 +143,8 @@ class Bars(Reporter):
             f"lr {record.learning_rate:.1e}",
             highlight=False,
         )
-        told = f"{left} left · best {_best(record)} · {bytes_of(record.memory)}"
+        best = "none" if record.best_epoch < 0 else f"epoch {record.best_epoch + 1}"
+        told = f"{left} left · best {best} · {bytes_of(record.memory)}"
         self._progress.update(self._epochs, completed=record.epoch + 1, told=told)
 
     def on_end(self, result: RunResult) -> None:
@@ -155,10 +156,6 @@ class Bars(Reporter):
         """Take the bars away, also after a failure."""
         if self._progress is not None:
             self._progress.stop()
-
-
-def _best(record: EpochRecord) -> str:
-    return "none" if record.best_epoch < 0 else f"epoch {record.best_epoch + 1}"
 
 
 class Lines(Reporter):
