@@ -11,6 +11,7 @@ from graphmamba.errors import UserError
 from graphmamba.studies import results as study
 from graphmamba.studies.results import (
     DATA_NOTES,
+    FLAG,
     MARK,
     Line,
     collect,
@@ -92,7 +93,7 @@ def test_rows_that_fall_short_by_two_deviations_are_flagged(
     name: str, score: float, is_short: bool, tmp_path: Path
 ) -> None:
     write_run(tmp_path, name, 0, score)
-    assert only_line(tmp_path).is_short == is_short
+    assert (only_line(tmp_path).flag == FLAG) == is_short
     assert ("## Rows worse than the paper" in page_of(tmp_path)) == is_short
 
 

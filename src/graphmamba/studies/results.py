@@ -195,14 +195,10 @@ class Line:
         return sign * (self.mean - paper.mean) / paper.std
 
     @property
-    def is_short(self) -> bool:
-        """Whether it misses the paper by more than the rule allows."""
-        return self.shortfall is not None and self.shortfall > SHORT
-
-    @property
-    def is_above(self) -> bool:
-        """Whether it beats the paper by as much."""
-        return self.shortfall is not None and self.shortfall < -SHORT
+    def flag(self) -> str:
+        """Marks a row that misses or beats the paper by more than the rule allows."""
+        short = self.shortfall or 0.0
+        return FLAG if short > SHORT else ABOVE if short < -SHORT else ""
 
     @property
     def label(self) -> str:
@@ -391,7 +387,7 @@ def results(
         if not line.is_done:
             epochs = ", ".join(run.epochs for run in line.runs)
             say(f"unfinished: {line.name}, {epochs} epochs")
-        if line.is_short:
+        if line.flag == FLAG:
             say(f"{FLAG} {line.name}: {line.mean:.4f} against {line.paper}")
     for why in found.scoreless:
         say(f"without a score: {why}")
@@ -506,14 +502,14 @@ def page(found: Collected, pictures: Mapping[str, str], yardsticks: Path | None 
             f"- {line.title}: {line.mean:.4f} against {line.paper}, {line.shortfall:.1f} published "
             "standard deviations worse."
             for line in lines
-            if line.is_short
+            if line.flag == FLAG
         ],
         "Rows better than the paper": [
             f"- {line.title}: {line.mean:.4f} against {line.paper}, {-line.shortfall:.1f} "
             f"published standard deviations better; data {line.note.word}, "
             f"{'one seed' if len(line.runs) == 1 else f'{len(line.runs)} seeds'}."
             for line in lines
-            if line.is_above and line.shortfall is not None
+            if line.flag == ABOVE and line.shortfall is not None
         ],
         **({} if yardsticks is None else yardstick_sections(lines, yardsticks)),
         "Unfinished runs": [
@@ -553,7 +549,7 @@ def _cells(line: Line) -> list[str]:
         f"{metric_title(line.metric)} {arrow}",
         line.label,
         reported if line.note.is_comparable or not reported else f"({reported})",
-        line.score + (f" {FLAG}" if line.is_short else f" {ABOVE}" if line.is_above else ""),
+        f"{line.score} {line.flag}".rstrip(),
         line.note.word,
         ", ".join(str(run.seed) for run in found),
         ", ".join(dict.fromkeys(run.epochs for run in line.runs)),
