@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -168,10 +168,6 @@ def _conv(x: Any, weight: Any, _bias: Any, _cu_seqlens: Any, order: Any, *_: Any
     return positions * x[1] * conv_position_flops(weight[1])
 
 
-def _attention_on_cpu(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return 2 * prod(query[:3]) * key[-2] * (query[-1] + value[-1])
-
-
 SCANS: dict[Any, Formula] = {
     ours.selective_scan_cpu: _scan,
     ours.selective_scan_triton: _scan,
@@ -181,7 +177,9 @@ SCANS: dict[Any, Formula] = {
 PRODUCTS: dict[Any, Formula] = {
     # left out by torch's counter
     aten._addmm_activation: lambda _, x, matrix, **__: 2 * x[0] * x[1] * matrix[1],
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention_on_cpu,
+    aten._scaled_dot_product_flash_attention_for_cpu: lambda query, key, value, *_, **__: (
+        2 * prod(query[:3]) * key[-2] * (query[-1] + value[-1])
+    ),
 }
 
 
@@ -201,10 +199,6 @@ def _attend(nodes: Tensor, features: Tensor, edge_index: Tensor, *rest: Any) -> 
     return edge_index.shape[1] * (5 * channels + 4 * heads) + nodes.shape[0] * (channels + heads)
 
 
-def _neighbor_sum(rows: Tensor, others: Tensor, *_: Any) -> int:
-    return others.shape[0] * rows.shape[1]
-
-
 def _batch_norm_act(*call: Any) -> int:
     """From x, weight, bias, before, after, three places, three statistics and the settings."""
     activation, rates, _, is_training = call[11:15]
@@ -219,7 +213,7 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "segment_max_triton": _taken_in(),
     "segment_sum_triton": _taken_in(),
     "segment_take_triton": _taken_in(cost=0),
-    "neighbor_sum": _neighbor_sum,
+    "neighbor_sum": lambda rows, others, *_: others.shape[0] * rows.shape[1],
     "batch_norm_act_triton": _batch_norm_act,
 }
 """Our own operators whose work is element-wise, by name."""
@@ -261,29 +255,24 @@ FREE = {aten.clone, aten.masked_fill, aten.where, aten.nan_to_num}
 """Pointwise by name, but they only choose and copy."""
 
 
-@dataclass(frozen=True)
-class _OfTensors:
-    """A formula that takes the tensors of a call, for calls that return floats.
+def _of_tensors(formula: Formula | None, name: str = "") -> Formula:
+    """Make a formula that takes the tensors of a call, for calls that return floats.
 
     Args:
         formula: None counts the numbers that are returned.
+        name: Of an operator without a formula, which is rejected.
     """
 
-    formula: Formula | None
-    _get_raw: ClassVar[bool] = True  # read by torch's counter
-
-    def __call__(self, *call: Any, out_val: Any, **_: Any) -> int:
+    def count(*call: Any, out_val: Any, **_: Any) -> int:
+        if name:
+            raise NotImplementedError(f"{name} has no formula: only forward passes are counted")
         first = out_val[0] if isinstance(out_val, tuple | list) and out_val else out_val
         if not isinstance(first, Tensor) or not first.is_floating_point():
             return 0
-        return first.numel() if self.formula is None else self.formula(*call)
+        return first.numel() if formula is None else formula(*call)
 
-
-def _without_formula(name: str) -> Formula:
-    def reject(*_: Any, **__: Any) -> int:
-        raise NotImplementedError(f"{name} has no formula: only forward passes are counted")
-
-    return reject
+    cast(Any, count)._get_raw = True  # read by torch's counter
+    return count
 
 
 @cache
@@ -295,15 +284,15 @@ def _elementwise_formulas() -> dict[Any, Formula]:
         if namespace == "graphmamba":
             operator = getattr(ours, name)
             if name in OWN_ELEMENTWISE:
-                found[operator] = _OfTensors(OWN_ELEMENTWISE[name])
+                found[operator] = _of_tensors(OWN_ELEMENTWISE[name])
             elif operator not in SCANS and operator not in PRODUCTS:
-                found[operator] = _without_formula(full_name)
+                found[operator] = _of_tensors(None, full_name)
         elif namespace == "aten":
             operator = getattr(aten, name)
             tags = (getattr(operator, overload).tags for overload in operator.overloads())
             if operator not in FREE and any(torch.Tag.pointwise in each for each in tags):
-                found[operator] = _OfTensors(None)
-    return found | {operator: _OfTensors(formula) for operator, formula in ELEMENTWISE.items()}
+                found[operator] = _of_tensors(None)
+    return found | {operator: _of_tensors(formula) for operator, formula in ELEMENTWISE.items()}
 
 
 def count_flops(step: Callable[[], object]) -> Flops:
