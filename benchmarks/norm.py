@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, Group
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -169,7 +168,7 @@ def draw(place: Place, device: torch.device, seed: int = 0) -> Inputs:
     )
 
 
-def times_table(times: list[Times], device: str) -> Table:
+def times_table(times: list[Times], device: str) -> Group:
     """Show times beside those of plain PyTorch and, on a GPU, beside the bound of an H200."""
     plain = {one.place.name: one.both_ms for one in times if one.way == "torch"}
 

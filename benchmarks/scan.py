@@ -9,8 +9,7 @@ package's CUDA scan on the same batches, padded, version 2.3, measured on the sa
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, Group
 
 from graphmamba.bench import (
     BATCHES,
@@ -79,7 +78,7 @@ def main() -> None:
         raise SystemExit("a backend is less exact than it has to be")
 
 
-def targets_table(times: list[ScanTimes]) -> Table:
+def targets_table(times: list[ScanTimes]) -> Group:
     """Set the measured times beside those to reach on an H200."""
 
     def pair(values: tuple[float, float]) -> str:
@@ -103,7 +102,7 @@ def targets_table(times: list[ScanTimes]) -> Table:
     )
 
 
-def growth_table(times: list[ScanTimes]) -> Table:
+def growth_table(times: list[ScanTimes]) -> Group:
     """Show the time of a token, which stays the same where growth is linear."""
     return table(
         "Growth with the number of tokens, forward and backward",

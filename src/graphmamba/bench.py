@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, Group
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
@@ -399,7 +398,7 @@ def _both(operation: Callable[..., Tensor], inputs: ScanInputs) -> tuple[Tensor,
     return torch.autograd.grad(out, list(inputs.leaves.values()), inputs.out_grad)
 
 
-def agreement_table(agreements: Iterable[Agreement]) -> Table:
+def agreement_table(agreements: Iterable[Agreement]) -> Group:
     """Show how near each backend's worst tensor comes to what is allowed."""
     return table(
         "Worst error of output and gradients against float64",
@@ -414,7 +413,7 @@ def agreement_table(agreements: Iterable[Agreement]) -> Table:
     )
 
 
-def times_table(times: Sequence[ScanTimes], device: str) -> Table:
+def times_table(times: Sequence[ScanTimes], device: str) -> Group:
     """Show times: of a GPU beside the bound of an H200, of a CPU beside the padded loop's."""
     loops = {one.batch.name: one.both_ms for one in times if one.backend == PADDED_LOOP}
 

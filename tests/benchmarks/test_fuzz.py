@@ -1,7 +1,6 @@
 """The script that damages inputs finds what it looks for, and the same for the same seed."""
 
 import json
-import random
 import sys
 import time
 from pathlib import Path
@@ -29,22 +28,6 @@ def test_damaged_inputs_are_answered_in_one_line(
     assert tally.tried == tally.accepted + tally.rejected == 4
     assert tally.accepted
     assert not tally.found
-
-
-def test_damage_follows_from_the_seed(study: ModuleType, tmp_path: Path) -> None:
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        study.write_folder(tmp_path / name, tmp_path)
-        study.damage_cells(tmp_path / name, random.Random("3"))
-    for file in (tmp_path / "one").iterdir():
-        assert file.read_bytes() == (tmp_path / "other" / file.name).read_bytes()
-    (tmp_path / "whole").mkdir()
-    study.write_folder(tmp_path / "whole", tmp_path)
-    names = ("graphs.csv", "nodes.csv", "edges.csv")
-    assert any(
-        (tmp_path / "one" / each).read_bytes() != (tmp_path / "whole" / each).read_bytes()
-        for each in names
-    )
 
 
 def fail(_: list[str]) -> None:

@@ -44,21 +44,6 @@ def breaks():
 def test_breaks_after(breaks):
     pass
 """
-SLEEPS = """
-import os, time, pytest
-
-@pytest.mark.chosen
-def test_quick():
-    pass
-
-@pytest.mark.chosen
-def test_sleeps():
-    time.sleep(600)
-
-@pytest.mark.chosen
-def test_behind():
-    pass
-"""
 DIES = """
 import os, pytest
 
@@ -114,36 +99,6 @@ def test_a_record_names_what_did_not_pass_and_counts_what_did(
     assert record["commit"] == "abc"
 
 
-def test_what_ended_before_the_time_was_over_is_kept(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = "tests/test_a.py"
-    (script.ROOT / file).write_text(SLEEPS)
-    # Time begins to count after the tests are collected, and is over when the first has ended.
-    run_tests = script.subprocess.run
-
-    def until_first_has_ended(command: list[str], **options: object) -> object:
-        if "--collect-only" in command:
-            return run_tests(command, **options)
-        ended = Path(options["env"]["ENDED_TESTS"])  # type: ignore[index]
-        started = script.subprocess.Popen(command, cwd=script.ROOT, env=options["env"])
-        while '"teardown"' not in ended.read_text():
-            assert started.poll() is None
-        started.kill()
-        started.wait()
-        raise script.subprocess.TimeoutExpired(command, 1.0)
-
-    monkeypatch.setattr(script.subprocess, "run", until_first_has_ended)
-    code, record = run(script, monkeypatch)
-    assert code == 1
-    assert record["counts"] == {"passed": 1, "lost": 2}
-    assert record["lost"] == [f"{file}::test_sleeps", f"{file}::test_behind"]
-    assert record["passed"] == {file: 1}
-    assert "out of time" in capsys.readouterr().out
-    code, record = run(script, monkeypatch, "--limit", "0")
-    assert (code, record["counts"], record["durations"]) == (1, {"lost": 3}, {})
-
-
 def test_the_longest_tests_come_first_and_short_ones_share_a_process(script: ModuleType) -> None:
     former = {"a": 1.0, "b": 30.0, "c": 1.0, "d": 5.0, "e": 3.0, "gone": 2.0}
     # A fair share of the 42.5 seconds is 5.3; "new" is taken for a usual one of 2.5.
@@ -152,14 +107,3 @@ def test_the_longest_tests_come_first_and_short_ones_share_a_process(script: Mod
     tests = [f"{number:02}" for number in range(13)]
     shares = script.assign(tests, {}, processes=2)
     assert sorted(test for share in shares for test in share) == tests
-
-
-def test_a_record_without_durations_is_rejected(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    former = script.ROOT / "former.json"
-    former.write_text("{}")
-    monkeypatch.setattr(sys, "argv", ["gpu_tests.py", "--durations", str(former)])
-    with pytest.raises(SystemExit):
-        script.main()
-    assert "--durations must be a record with durations" in capsys.readouterr().err

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphmamba.cli import main
 from graphmamba.data.datasets.sbm import generate_cluster
-from graphmamba.data.datasets.sources import open_benchmark
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.evaluate import evaluate
@@ -18,9 +16,7 @@ from graphmamba.training.experiment import load_experiment
 from graphmamba.training.graphs import open_data
 from graphmamba.training.predictor import load, with_read_columns
 from graphmamba.training.weights import save_weights
-from tests.helpers.experiments import generated_batch, small_experiment, target_in
 from tests.helpers.graphs import path, with_spectrum
-from tests.helpers.raw_files import write_malnet
 from tests.helpers.scripts import load_script, run_script
 
 SMALL = {"model.channels": 24, "model.layers": 1}
@@ -61,24 +57,6 @@ def test_every_set_is_a_draw_of_its_own_seed(
     assert written["standard_deviation"] == pytest.approx((high - low) / 2)
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "words", "message"),
-    [
-        ("cluster", ["--first", 0], "--first must be at least 1, got 0"),
-        ("pattern", [], "benchmark of the weights must be one of 'cluster', got 'pattern'"),
-    ],
-)
-def test_graphs_of_training_and_other_models_are_rejected(
-    benchmark: str,
-    words: list[str | int],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with pytest.raises(UserError, match=message):
-        draws(monkeypatch, save_cluster(tmp_path, benchmark), *words)
-
-
 def test_every_layer_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script, few = load_script("growth", monkeypatch), ["--batches", 1, "--graphs", 3]
     written = run_script(script, monkeypatch, tmp_path / "growth.json", *few, "--layers", 2)
@@ -88,24 +66,6 @@ def test_every_layer_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     # sixteen graphs moved the statistics, and came before these
     assert written["graph"] in range(16, 19)
     assert written["without_a_number"] == 0
-
-
-@pytest.mark.thorough
-def test_growth_is_that_of_the_same_model_and_graphs_without_a_number_are_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    script, experiment = load_script("growth", monkeypatch), load_experiment("cluster", SMALL)
-    model = experiment.build(0).eval()
-    store = with_read_columns(GraphStore(generate_cluster((0, 3, 0), 1)), model)
-    *_, last = script.growth_of(experiment, model, store, 1)
-    with torch.no_grad():
-        alone = script.largest_of_each(model, store, torch.tensor([1]))
-    assert last["rows"] == pytest.approx(float(alone[0]), rel=1e-4)
-    nodes = store.tables["nodes"]
-    x = nodes.given("x").clone()
-    x[int(nodes.ptr[1])] = torch.nan
-    found = script.largest_of_each(model, store.with_columns(nodes={"x": x}), torch.arange(3))
-    assert found.isfinite().tolist() == [True, False, True]
 
 
 def test_orders_that_stay_the_same_agree_and_low_frequency_ones_keep_neighbours_near(
@@ -120,33 +80,6 @@ def test_orders_that_stay_the_same_agree_and_low_frequency_ones_keep_neighbours_
     assert permutation["agreement"] < 0.2
     assert smooth["places"] < 6
     assert permutation["agreement"] < smooth["agreement"] < 0.95
-
-
-@pytest.mark.thorough
-def test_orders_of_a_set_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_malnet(tmp_path)
-    data_dir, script = str(tmp_path / "sets"), load_script("orders", monkeypatch)
-    main(["data", "build", "malnet-tiny", "--from", str(tmp_path), "--data_dir", data_dir])
-    words = ["--benchmark", "malnet-tiny", "--data_dir", data_dir, "--node-orders", 3]
-    written = run_script(script, monkeypatch, tmp_path / "new" / "orders.json", *words)
-    assert (written["graphs"], written["node_orders"]) == (3, 3)
-    assert [row["order"] for row in written["rows"]] == [*script.ORDERS]
-
-
-def test_a_part_of_a_set_is_drawn_by_its_seed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script, store = (
-        load_script("pilot", monkeypatch),
-        open_benchmark("pattern", tmp_path, sizes=SIZES),
-    )
-    parts = [script.some_of(store, (5, 3), seed) for seed in (0, 0, 1)]
-    for part in parts:
-        assert [len(part.split_ids(name)) for name in script.SPLITS] == [5, 3, 1]
-        for name in script.SPLITS:
-            assert set(part.split_ids(name).tolist()) <= set(store.split_ids(name).tolist())
-    assert torch.equal(parts[0].split, parts[1].split)
-    assert not torch.equal(parts[0].split, parts[2].split)
 
 
 def test_recipes_are_trained_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,26 +122,6 @@ def test_numbers_are_rounded_to_the_nearest(rounding: ModuleType) -> None:
     assert y.item() == 1.0 + 2.0**-12
     assert x.grad.item() == weight.grad.item() == 1.0
     assert torch.nn.functional.linear(x, weight).item() > 1.0 + 2.0**-12
-
-
-@pytest.mark.thorough
-def test_tf32_is_further_off_than_float32(rounding: ModuleType) -> None:
-    experiment = small_experiment("pascalvoc-sp/graph-mamba")
-    model = experiment.build(0)
-    graphs = generated_batch(experiment, model)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    found = rounding.compare(experiment, model, graphs, target_in(experiment, graphs))
-    short, rounded = found["errors"]["float32"], found["errors"]["tf32"]
-    for name in ("gradient", "median", "prediction"):
-        assert 0 < 10 * short[name] < rounded[name] < 1
-    assert rounded["largest_of"] in dict(model.named_parameters())
-    # what is measured is left as it was
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert 0 < len(found["positions"]) <= experiment.encoder.laplacian.channels
-    for channel in found["positions"]:
-        # ten bits behind the first
-        assert 1 <= abs(channel["mean"]) / (channel["step"] * 2**10) < 2
-        assert channel["deviation"] > 0
 
 
 @pytest.mark.parametrize("changed", [0.0, 0.25, None])

@@ -1,7 +1,6 @@
 """The script of mutants makes the faults that it lists, and puts them into the code that runs."""
 
 import os
-import time
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +8,6 @@ from types import ModuleType
 import pytest
 
 from tests.helpers.scripts import load_script
-from tests.helpers.typecheck import typecheck_off
 
 CODE = '''"""A file."""
 
@@ -83,14 +81,6 @@ def test_a_fault_is_put_into_functions_that_others_have_imported(
             pick(0)
     else:
         assert pick(0) == found
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_processes_answer_or_are_ended(study: ModuleType) -> None:
-    with typecheck_off():
-        assert study.finish(*study.start(lambda: {"failed": None})) == {"failed": None}
-        assert study.finish(*study.start(lambda: os._exit(3))) is None
-        assert study.finish(*study.start(lambda: time.sleep(600)), is_late=True) is None
 
 
 def test_the_fastest_tests_that_call_a_function_are_chosen(study: ModuleType) -> None:

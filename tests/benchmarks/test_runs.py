@@ -50,8 +50,6 @@ def run(folder: Path, listed: Path, *more: str) -> subprocess.CompletedProcess[s
             "benchmarks.runs",
             *words,
             *more,
-            "--workers",
-            "2",
             "--device",
             "cpu",
         ],
@@ -63,7 +61,9 @@ def run(folder: Path, listed: Path, *more: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) -> None:
+def test_a_list_is_trained_once_and_what_fails_stops_no_other(
+    study: ModuleType, tmp_path: Path
+) -> None:
     jobs = [{"name": "pattern/graph-mamba", "seed": seed, "overrides": SMALL} for seed in (0, 3)]
     own = {"data.path": str(write_rings(tmp_path / "rings")), "data.target": "taste"}
     small = {name: SMALL[name] for name in ("model.channels", "model.layers", "train.epochs")}
@@ -72,7 +72,7 @@ def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) ->
     jobs.append({"name": name, "folder": "own", "overrides": {**own, **small}})
     absent = {"name": "mnist/graph-mamba", "folder": "else/where"}
     listed = write_list(tmp_path, absent, *jobs)
-    first = run(tmp_path, listed)
+    first = run(tmp_path, listed, "--workers", "2")
     assert first.returncode == 1, first.stdout + first.stderr
     assert "else/where/seed-0: failed: mnist is not in" in first.stdout
     assert "3 of 4 runs are finished" in first.stdout
@@ -83,9 +83,9 @@ def test_a_list_is_trained_once_and_what_fails_stops_no_other(tmp_path: Path) ->
         assert read_config(place).options.seed == seed
     # the same runs on a machine that has none of them
     shutil.rmtree(tmp_path / "runs")
-    again = run(tmp_path, write_list(tmp_path, *jobs), "--begin-with", str(tmp_path / "packed"))
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert again.stdout.count("finished before") == 3
+    study.unpack(tmp_path / "packed", tmp_path / "runs")
+    found = study.read_jobs(write_list(tmp_path, *jobs))
+    assert all(RunDir(tmp_path / "runs" / job.place).done() for job in found)
     with tarfile.open(tmp_path / "packed" / "runs-000.tar") as archive:
         assert "own/seed-0/best.safetensors" in archive.getnames()
 
@@ -126,37 +126,6 @@ def test_a_line_that_is_no_run_is_rejected(
         list(study.read_jobs(path))
 
 
-def test_the_queue_has_every_cell_and_no_run_twice(study: ModuleType) -> None:
-    jobs = study.missing_runs()
-    assert len({job.place for job in jobs}) == len(jobs)
-    cells = {job.name for job in jobs if job.group == "cell"}
-    # MalNet-Tiny has no message passing alone
-    assert len(cells) == 8 * len(study.SETS) - 3
-    for name in study.SETS:
-        listed = {job.seed for job in jobs if job.place.parent == Path(name, "graph-mamba")}
-        assert listed == set(range(5))
-    groups = list(dict.fromkeys(job.group for job in jobs))
-    assert groups[:2] == ["trial 1", "cell"]
-    assert groups[-1] == "ablation"
-    for job in jobs:
-        job.run_options("auto", 1.0)
-    for job in study.TRIALS:
-        job.experiment().outline()
-
-
-def test_the_queue_says_what_is_kept_and_what_is_left(
-    study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kept, made, wanted = (study.Job(PATTERN, seed) for seed in (0, 3, 4))
-    write_run(tmp_path / "runs", made.name, seed=3, score=0.5)
-    study.show([kept, made, wanted], tmp_path / "runs")
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[-1] for line in lines[:3]] == ["kept", "done", "s"]
-    expected = study.expected_seconds(wanted)
-    assert expected > 60
-    assert lines[3] == f"{expected / 60:.0f} minutes of runs are left: list {expected / 60:.0f}"
-
-
 def test_what_has_no_room_is_named(
     study: ModuleType,
     tmp_path: Path,
@@ -171,10 +140,3 @@ def test_what_has_no_room_is_named(
     assert "no room for pattern/graph-mamba/seed-0/" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"begin-with must hold runs-000\.tar"):
         study.unpack(tmp_path, tmp_path / "runs")
-
-
-@pytest.mark.parametrize("words", [["--sets", "zinc"], ["--groups", "all"]])
-def test_unknown_words_are_answered_with_what_there_is(study: ModuleType, words: list[str]) -> None:
-    of = {"--sets": study._set_of, "--groups": study._group_of}[words[0]]
-    with pytest.raises(UserError, match=f"no '{words[1]}' among the runs; there is: pattern|list"):
-        study._chosen([study.Job(PATTERN)], words[1:], of)

@@ -1,8 +1,6 @@
 """Scripts that measure times, on batches small enough for a test."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +8,6 @@ import pytest
 import torch
 
 from graphmamba.bench import BATCHES, BatchShape
-from graphmamba.errors import UserError
-from graphmamba.nn.gated_gcn import GatedGCN
-from graphmamba.nn.mamba import SelectivePath
-from graphmamba.training.experiment import load_experiment
 from tests.helpers.processes import ROOT
 from tests.helpers.scripts import load_script, run_script
 from tests.helpers.typecheck import typecheck_off
@@ -38,20 +32,6 @@ def test_the_scan_is_measured_on_every_batch(
     assert {one["batch"]["name"] for one in written["times"]} == set(BATCHES)
     assert written["growth"]
     assert set(script.H200_TARGETS) == set(BATCHES)
-
-
-def test_scripts_start_without_the_command_line_libraries() -> None:
-    code = (
-        "import runpy, sys\n"
-        "sys.modules.update(dict.fromkeys(['beartype', 'docstring_parser']))\n"
-        "sys.argv = ['scan.py', '--help']\n"
-        "runpy.run_path('benchmarks/scan.py', run_name='__main__')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "--out" in done.stdout
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -83,20 +63,6 @@ def test_a_step_is_timed_as_it_is_and_in_plain_pytorch(
     assert times.kind == ("reference" if is_reference else "launched")
     assert times.train_ms > 0
     assert (times.evaluate_ms is None) == is_reference
-
-
-def test_every_operation_of_the_reference_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    take_references = load_script("step", monkeypatch).take_references
-    model = load_experiment("cifar10").build()
-    take_references(model)
-    parts = list(model.modules())
-    scans = [part.options.backend for part in parts if isinstance(part, SelectivePath)]
-    sums = [part.backend for part in parts if isinstance(part, GatedGCN)]
-    assert scans
-    assert sums
-    assert {*scans, *sums} == {"reference"}
-    with pytest.raises(UserError, match=r"model must be on a CPU .* got meta"):
-        take_references(model.to("meta"))
 
 
 def test_the_plot_of_a_step_and_the_page_show_what_the_record_holds(

@@ -37,27 +37,24 @@ def link_run(seed: int = 0) -> RunResult:
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_more_metrics_than_fit_are_rows(width: int) -> None:
+def test_each_metric_has_a_row_that_fits(width: int) -> None:
     lines = printed(scores_table("a on b", {"test": scores(1000)}), width)
     rows = [f"{metric_title(name)} {value:.4f}" for name, value in scores(1000).items()]
     assert [" ".join(line.split()) for line in lines if "0." in line] == rows
 
 
-def test_splits_and_the_published_score_are_then_columns() -> None:
+def test_splits_and_the_published_score_are_columns() -> None:
     lines = [" ".join(line.split()) for line in printed(results_table(link_run(), PAPER), 80)]
-    assert "train validation test Graph-Mamba paper" in lines
+    assert any(line.startswith("train validation test") for line in lines)
     assert "loss 0.1000 0.2000 0.3000" in lines
     assert "MRR 0.2001 0.3001 0.3395 ± 0.0013" in lines
     assert "hits@10 extended 0.2012 0.3012" in lines
 
 
-def test_columns_that_do_not_fit_follow_below() -> None:
+def test_no_number_of_several_runs_is_broken() -> None:
     runs = SeedsResult(Path("runs"), (link_run(0), link_run(2)))
     lines = [" ".join(line.split()) for line in printed(results_table(runs, PAPER), 80)]
-    assert "train validation test" in lines
-    assert "MRR 0.2001 ± 0.0000 0.3002 ± 0.0001" in lines
-    below = lines[lines.index("Graph-Mamba paper") :]
-    assert [line for line in below if "0." in line] == ["MRR 0.3395 ± 0.0013"]
+    assert "MRR 0.2001 ± 0.0000 0.3002 ± 0.0001 0.3395 ± 0.0013" in lines
 
 
 def test_runs_that_are_not_finished_are_named_and_left_out() -> None:
@@ -68,29 +65,16 @@ def test_runs_that_are_not_finished_are_named_and_left_out() -> None:
     assert any("0.3002 ± 0.0001" in line for line in lines)
 
 
-def test_heads_are_wrapped_before_numbers_are() -> None:
-    lines = printed(scores_table("a on b", {"test": scores(1000)}), 150)
-    assert "0.1000   0.1001   0.1002" in " ".join(lines)
-    assert not any("hits@10 filtered" in line for line in lines)
-
-
 @pytest.mark.parametrize("width", [20, 80])
 def test_names_that_look_like_markup_stand_as_they_are(width: int) -> None:
-    lines = printed(scores_table("q[/b]", {"a[b]": {"loss": 0.5}, "c[/d]": {"loss": 0.25}}), width)
+    lines = printed(scores_table("q[/b]", {"a[b]": {"x[/y]": 0.5}}), width)
     assert lines[0] == "q[/b]"
-    assert {"a[b]", "c[/d]"} < {word for line in lines for word in line.split()}
-
-
-def test_few_metrics_stay_columns() -> None:
-    lines = [" ".join(line.split()) for line in printed(results_table(result(), PAPER), 80)]
-    assert "loss accuracy" in lines
-    assert "validation 0.5000 0.7500" in lines
-    assert "Graph-Mamba paper 0.3395 ± 0.0013" in lines
+    assert {"a[b]", "x[/y]"} < {word for line in lines for word in line.split()}
 
 
 def test_a_loss_beyond_all_measure_is_written_with_its_power_of_ten() -> None:
     lines = printed(scores_table("a on b", {"test": {"loss": 7.646456e23, "accuracy": 0.5}}), 80)
-    assert lines[-2].split() == ["test", "7.646e+23", "0.5000"]
+    assert [line.split()[-1] for line in lines if "loss" in line] == ["7.646e+23"]
 
 
 @pytest.mark.parametrize("path", ["exp[a]", "q[/b]", ":dog:", "a b " * 50])

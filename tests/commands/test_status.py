@@ -1,35 +1,44 @@
 """How `graphmamba train` ends says whether the run is finished, and what stopped it."""
 
+import os
 import shutil
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from graphmamba.cli import main
+from graphmamba.training.console import Lines
 from tests.commands.test_train import SMALL
 from tests.test_cli import status_of
 
 ENDLESS = ["train", *SMALL, "--train.epochs", "100000", "--run_dir", "run"]
 
 
+@pytest.fixture
+def after_epoch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Have something happen after the first epoch."""
+
+    def arrange(happen: Callable[[], object]) -> None:
+        left = [happen]
+        monkeypatch.setattr(Lines, "on_epoch", lambda *_: left.pop()() if left else None)
+
+    return arrange
+
+
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"]
 )
 def test_a_run_that_a_signal_stops_ends_with_its_number(
-    number: signal.Signals, status: int
+    number: signal.Signals,
+    status: int,
+    after_epoch: Callable[[Callable[[], object]], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    command = [sys.executable, "-m", "graphmamba", *ENDLESS]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        while not process.stdout.readline().startswith("epoch 1/"):
-            assert process.poll() is None
-        process.send_signal(number)
-        rest = process.stdout.read()
-    assert process.returncode == status
-    assert "go on with    graphmamba train --resume run" in rest
+    after_epoch(lambda: os.kill(os.getpid(), number))
+    assert status_of(ENDLESS) == status
+    assert "go on with    graphmamba train --resume run" in capsys.readouterr().out
 
 
 def test_a_run_out_of_time_is_not_taken_for_one_that_is_finished() -> None:
@@ -42,24 +51,20 @@ def test_a_run_out_of_time_is_not_taken_for_one_that_is_finished() -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_folder_that_is_removed_ends_the_run(replaced: bool) -> None:
-    command = [sys.executable, "-m", "graphmamba", *ENDLESS]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        while not process.stdout.readline().startswith("epoch 1/"):
-            assert process.poll() is None
+def test_a_folder_that_is_removed_ends_the_run(
+    replaced: bool,
+    after_epoch: Callable[[Callable[[], object]], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def remove() -> None:
         Path("run").rename("away")
         if replaced:
             shutil.copytree("away", "run")
-            before = sorted(Path("run").iterdir())
-        told = process.stderr.read()
-    assert process.returncode == 2
+
+    after_epoch(remove)
+    assert status_of(ENDLESS) == 2
     about = "run_dir must stay while a run writes to it, and 'run' was removed or replaced"
-    assert told == f"graphmamba: {about}\n"
-    if replaced:
-        assert sorted(Path("run").iterdir()) == before
-    else:
-        assert not Path("run").exists()
+    assert capsys.readouterr().err == f"graphmamba: {about}\n"
+    names = {path.name for path in Path("away").iterdir()}
+    assert not replaced or {path.name for path in Path("run").iterdir()} == names | {".lock"}
+    assert replaced or not Path("run").exists()

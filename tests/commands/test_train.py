@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ from graphmamba.training.experiment import DEFAULT, load_experiment
 from graphmamba.training.run_dir import read_config, read_rows
 from tests.helpers.own_files import write_numbers, write_rings, write_rows
 from tests.helpers.raw_files import write_malnet
-from tests.helpers.typecheck import typecheck_off
 from tests.test_cli import status_of
 
 NARROW = ["--model.channels", "8", "--model.layers", "1"]
@@ -111,18 +108,6 @@ def test_no_word_means_the_small_default(capsys: pytest.CaptureFixture[str]) -> 
     assert content["dataset"] == "pattern"
     assert sum(content["split_sizes"]) < 2_000
     assert graphmamba.load_experiment(DEFAULT).content() == content
-
-
-def test_several_seeds_have_one_table(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["train", *SMALL, "--train.epochs", "1", "--seeds", "0,4", "--run_dir", "runs"])
-    shown = capsys.readouterr().out
-    assert "±" in shown
-    assert "seeds 0, 4" in shown
-    assert {file.name for file in Path("runs").iterdir()} == {
-        "config.yaml", "results.json", "seed-0", "seed-4",
-    }  # fmt: skip
-    table = json.loads(Path("runs/results.json").read_text())
-    assert table["seeds"] == [0, 4]
 
 
 @pytest.mark.parametrize("seeds", ["0,4", "4,0"])
@@ -314,21 +299,6 @@ def test_commands_that_are_named_can_be_typed(capsys: pytest.CaptureFixture[str]
     assert "graphmamba predict 'my run' --output predictions.csv" in capsys.readouterr().out
 
 
-def test_of_several_processes_one_prints(tmp_path: Path) -> None:
-    words = [*SMALL, "--train.epochs", "1", "--device", "cpu", "--run_dir", "run"]
-    starter = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*starter, "-m", "graphmamba", "train", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("predict with") == 1
-    assert "cpu x 2, seed 0" in done.stdout
-
-
 def test_targets_from_arrays_and_labels_in_no_file() -> None:
     numbers = write_numbers(Path("numbers.npz"))
     small = [*NARROW, "--train.epochs", "1"]
@@ -385,26 +355,3 @@ def test_a_run_whose_scores_are_no_numbers_says_so(
 def test_a_set_that_is_missing_says_how_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["train", "malnet-tiny"]) == 2
     assert "graphmamba data build malnet-tiny" in capsys.readouterr().err
-
-
-def test_a_config_that_is_not_there_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of(["train", "nosuch.yaml"]) == 2
-    told = capsys.readouterr().err
-    assert "name must be an experiment of the package or a .yaml file that can be read" in told
-    assert "got 'nosuch.yaml': No such file" in told
-
-
-def test_a_config_of_a_newer_version_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("new.yaml").write_text("version: 7\nwheels: 4\n")
-    assert status_of(["train", "new.yaml"]) == 2
-    assert "newer graphmamba" in capsys.readouterr().err
-
-
-def test_the_default_learns_at_a_smaller_size() -> None:
-    words = ["--split_sizes", "96,4,8", "--model.layers", "2", "--train.epochs", "6"]
-    # shapes are checked elsewhere, and checking them takes longer than training
-    with typecheck_off():
-        main(["train", *words, "--train.batch_size", "8", "--run_dir", "run"])
-    results = json.loads(Path("run/results.json").read_text())
-    # one class for all nodes scores 0.5
-    assert results["scores"]["test"]["accuracy_sbm"] > 0.65

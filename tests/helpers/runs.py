@@ -13,7 +13,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import add_columns
 from graphmamba.nn.model import columns_read
 from graphmamba.training.experiment import Experiment, load_experiment
-from graphmamba.training.reporter import EpochRecord, Silent, StartRecord, StepRecord
+from graphmamba.training.reporter import EpochRecord, Reporter, StartRecord, StepRecord
 from graphmamba.training.results import RunResult
 from graphmamba.training.run_dir import read_rows
 from graphmamba.training.weights import read_tensors
@@ -75,7 +75,7 @@ def without_labels(store: GraphStore, split: str) -> GraphStore:
     return GraphStore(columns)
 
 
-class Notes(Silent):
+class Notes(Reporter):
     """Writes down all that it is told, and may do something at a step."""
 
     def __init__(self, at_step: dict[int, Callable[[], None]] | None = None) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from graphmamba.errors import UserError
 from graphmamba.ordering.policy import PUBLISHED
 from graphmamba.studies import ablation as study
 from graphmamba.studies.ablation import (
@@ -82,7 +81,7 @@ def test_rows_differ_from_the_main_model_by_their_order_alone(benchmark: str, bi
 @pytest.mark.parametrize("benchmark", ["peptides-func", "pascalvoc-sp"])
 def test_each_row_puts_back_one_piece_of_the_paper_s_model(benchmark: str) -> None:
     paper = load_experiment(f"{benchmark}/graph-mamba")
-    rows = row_experiments(benchmark, "plus", PLUS_ROWS)
+    rows = row_experiments(benchmark, "plus")
     plus = rows.pop("plus")
     assert plus == load_experiment(f"{benchmark}/graph-mamba-plus")
     for name, row in rows.items():
@@ -101,19 +100,11 @@ def test_a_piece_that_is_the_paper_s_already_has_no_row() -> None:
         "model.ordering.direction": "bidirectional",
         "model.ordering.bins": 2,
     }
-    rows = row_experiments("pascalvoc-sp", "plus", PLUS_ROWS, same)
+    rows = row_experiments("pascalvoc-sp", "plus", same)
     assert set(PLUS_ROWS) - rows.keys() == {"paper-order", "paper-block", "paper-layer"}
     assert rows["paper-recipe"].optim == load_experiment("pascalvoc-sp/graph-mamba", same).optim
     # the layer of Peptides-func's has an activation of its own, and leaves this one as it is
-    assert set(PLUS_ROWS) - row_experiments("peptides-func", "plus", PLUS_ROWS).keys() == {
-        "paper-activation"
-    }
-
-
-def test_a_row_that_exchanges_nothing_is_rejected_by_name(tmp_path: Path) -> None:
-    message = "rows must exchange something, and 'paper-activation' of peptides-func is the same"
-    with pytest.raises(UserError, match=message):
-        ablation(tmp_path, datasets="peptides-func", table="plus", rows="plus,paper-activation")
+    assert set(PLUS_ROWS) - row_experiments("peptides-func", "plus").keys() == {"paper-activation"}
 
 
 def test_every_row_trains_and_is_not_trained_again(
@@ -258,9 +249,6 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
     ("given", "told"),
     [
         ({"datasets": "peptides"}, "datasets must be one of"),
-        ({"rows": "degree,size"}, "rows must be one of"),
-        ({"table": "plus", "rows": "degree"}, "rows must be one of 'plus'"),
-        ({"rows": "degree,degree"}, "rows must be given, each once"),
         ({"seeds": "0,00"}, "seeds must be whole numbers"),
         ({"seeds": "one"}, "seeds must be whole numbers"),
         ({"options": {"seed": 3}}, "seeds must be given in the place of seed"),
@@ -271,7 +259,7 @@ def test_the_table_shows_mean_and_spread_beside_the_paper(tmp_path: Path) -> Non
         ),
         (
             {"overrides": {"model.ordering.score": "none"}},
-            "rows must name the orders, got model.ordering.score='none'",
+            "the rows of the table are the orders, got model.ordering.score='none'",
         ),
     ],
 )

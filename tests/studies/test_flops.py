@@ -1,13 +1,21 @@
 """Operations by formula, and as torch counts them while the model runs."""
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
+from graphmamba.data.catalog import Task
 from graphmamba.nn import Attention, GatedGCN, GPSLayer
+from graphmamba.nn.centered import center_sums
+from graphmamba.nn.heads import GraphHead, HeadConfig
 from graphmamba.nn.model import GraphMamba
+from graphmamba.nn.reverse_edges import ReverseEdges
+from graphmamba.nn.spectral import SpectralConfig, SpectralFilter
+from graphmamba.nn.virtual_node import VirtualNode
 from graphmamba.ops import causal_conv1d, selective_scan
 from graphmamba.ops.edge_attention import attend, attention_graph
 from graphmamba.studies.flops import (
@@ -28,16 +36,23 @@ ELEMENTWISE_SHARE = 0.1
 """How far formula and count may be apart in pointwise work: attention has a path for each kind of
 mask and dropout, which scale the scores, the mask and the dropped in their own ways."""
 
-SETS = {
-    "graph-mamba": ("peptides-func", "pascalvoc-sp", "malnet-tiny", "cluster"),
-    "gps-transformer": ("peptides-func", "malnet-tiny", "cluster"),
-    "gps-performer": ("pcqm-contact",),
-    "gps-bigbird": ("peptides-func", "cluster"),
-    "exphormer": ("peptides-func", "cluster", "pascalvoc-sp"),
-    "gatedgcn": ("peptides-func", "pcqm-contact"),
-    "gatedgcn-tuned": ("peptides-func",),
-}
-NAMES = [f"{benchmark}/{model}" for model, sets in SETS.items() for benchmark in sets]
+NAMES = (
+    "peptides-func/graph-mamba",
+    "malnet-tiny/graph-mamba",
+    "cluster/gps-transformer",
+    "pcqm-contact/gps-performer",
+    "peptides-func/gps-bigbird",
+    "pascalvoc-sp/exphormer",
+    "peptides-func/gatedgcn",
+    "peptides-func/gatedgcn-tuned",
+    "peptides-func/gcn-plus",
+    "pcqm-contact/gine-tuned",
+    "cluster/gcn",
+    "mnist/gin",
+    "cluster/graph-mamba-plus",
+    "malnet-tiny/graph-mamba-plus",
+    "peptides-func/graph-mamba-spectral",
+)
 OVERRIDES: dict[str, dict[str, object]] = {
     "both ways": {"model.ordering.direction": "bidirectional"},
     "normed": {"model.input_norm": "layer", "model.norm": "layer"},
@@ -90,6 +105,89 @@ def test_dropouts_are_counted_wherever_a_layer_drops(
     formula, counted = (after - before for before, after in zip(*found, strict=True))
     # outside of kernels the mask is scaled by an operation of its own
     assert counted == 2 * formula > 0
+
+
+BY_HAND: dict[str, Callable[[BatchSize], int]] = {
+    "cluster/graph-mamba-plus": lambda size: (
+        size.nodes * (7 * 24 + 20 * 20)
+        + 16 * size.nodes * (4 * 44**2 + 44 * 32 + 2 * (16 * 35 + 3 * 16) + 16 * 44 + 2 * 44 * 88)
+        + 16 * size.edges * 44**2
+        + 15 * size.graphs * 2 * 44**2
+        + size.nodes * (2 * 44**2 + 44 * 6)
+    ),
+    "malnet-tiny/graph-mamba-plus": lambda size: (
+        size.nodes * (5 * 80 + 80**2)
+        + 6 * size.nodes * (4 * 80**2 + 80 * 64 + 2 * (32 * 37 + 5 * 32) + 32 * 80 + 2 * 80 * 160)
+        + 6 * 2 * size.edges * 80**2
+        + size.graphs * (160 * 80 + 80**2 + 80 * 5)
+    ),
+    "peptides-func/graph-mamba-spectral": lambda size: (
+        size.nodes * (174 * 164 + 20 * 28)
+        + 3 * size.nodes * (192**2 + 192 * 128 + 2 * (64 * 44 + 12 * 64) + 64 * 192 + 2 * 192 * 10)
+        + 3 * size.graphs * 64 * (60 * 39 + 39 * 192 + 2 * size.longest * 192)
+        + size.graphs * (384 * 192 + 192**2 + 192 * 10)
+    ),
+}
+"""Multiply-adds by the widths of the presets: encoder, layers (of nodes, of edges or eigenvalues),
+virtual node, head."""
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_presets_have_the_products_of_a_hand_count(name: str) -> None:
+    experiment = load_experiment(name)
+    model = experiment.build()
+    batch = generated_batch(experiment, model, count=3, nodes=(5, 16))
+    size = BatchSize.of(batch)
+    expected = 2 * BY_HAND[name](size)
+    assert forward_flops(model, size).products == expected
+    assert count_flops(lambda: model(batch)).products == expected
+
+
+N, G, D = 13, 2, 8
+TOPOLOGY = random_topology((9, 4))
+X, E = random_rows(TOPOLOGY, D)
+M = len(E)
+TASK = Task("graph", outputs=3, loss="cross_entropy", metric="accuracy", classes=3)
+EIGEN, GAUSSIANS = SpectralConfig(num_eigenvectors=4, gaussians=6), 6
+SPECTRA = replace(TOPOLOGY, laplacian_vectors=torch.randn(N, 4), laplacian_values=torch.rand(N, 4))
+MODULES: dict[str, tuple[Callable[[], object], Flops]] = {
+    # sums of rows and degrees, quotients and roots, then three for each number
+    "centred sums": (
+        lambda: center_sums(X, TOPOLOGY),
+        Flops(elementwise=N * (D + 1) + G * (D + 3) + 3 * N * D),
+    ),
+    # two maps; the sum, norm, ReLU, and the row that nodes get
+    "virtual node": (
+        lambda: VirtualNode(D)(X, None, TOPOLOGY),
+        Flops(products=2 * 2 * G * D * D, elementwise=2 * N * D + (7 + 1) * G * D),
+    ),
+    "virtual node, later": (
+        lambda: VirtualNode(D)(X, torch.ones(G, D), TOPOLOGY),
+        Flops(products=2 * 2 * G * D * D, elementwise=2 * N * D + (7 + 2) * G * D),
+    ),
+    "reverse edges": (lambda: ReverseEdges(D)(E), Flops(elementwise=M * D)),
+    # sums and maxima, and one quotient
+    "mean and maximum": (
+        lambda: GraphHead(D, TASK, HeadConfig(pooling="mean+max"))(X, TOPOLOGY),
+        Flops(products=2 * G * 2 * D * 3, elementwise=2 * N * D + G * D),
+    ),
+    # window and Gaussians of each eigenvalue; to the spectrum of nine slots and back, a filter of
+    # width 2, a gate of width 1
+    "spectral filter": (
+        lambda: SpectralFilter(D, EIGEN)(X, SPECTRA),
+        Flops(
+            products=4 * G * 9 * 4 * D + 2 * G * 4 * (6 * 2 + 2 * D) + 2 * N * 2 * D,
+            elementwise=GAUSSIANS + G * 4 * (10 + 5 * GAUSSIANS + 2 * D) + 2 * N * D,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "expected"), MODULES.values(), ids=MODULES)
+def test_parts_of_the_newer_presets_cost_what_a_hand_count_says(
+    call: Callable[[], object], expected: Flops
+) -> None:
+    assert count_flops(call) == expected
 
 
 def test_a_linear_layer_counts_a_multiply_add_as_two() -> None:

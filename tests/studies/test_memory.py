@@ -71,39 +71,6 @@ def test_a_backward_pass_that_broke_off_is_let_go() -> None:
     assert live.now == 0
 
 
-@pytest.fixture
-def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What a GPU that is not there says is allocated, and was at most."""
-    told = [0, 0]
-    monkeypatch.setattr(memory, "release", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: told[0])
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: told[1])
-    for name in ("synchronize", "reset_peak_memory_stats"):
-        monkeypatch.setattr(torch.cuda, name, lambda _: None)
-    return told
-
-
-def test_what_is_held_before_a_measurement_is_reported_or_rejected(allocated: list[int]) -> None:
-    device = torch.device("cuda")
-    allocated[0] = memory.MOST_HELD
-    assert released_bytes(device) == memory.MOST_HELD
-    assert released_bytes(CPU) == 0
-    allocated[0] += 1
-    with pytest.raises(HeldMemoryError, match="268,435,457 bytes are held on cuda before"):
-        released_bytes(device)
-
-
-def test_what_others_hold_is_not_in_a_gpu_s_peak(allocated: list[int]) -> None:
-    device, odd = torch.device("cuda"), torch.ones(129)
-    # views once, storages by whole granules, and 7,000 bytes of others
-    allocated[:] = [MB + 448 + 1024 + 7000, 5 * MB]
-    peak = peak_bytes(lambda: None, device, [ROWS, ROWS.T, odd])
-    assert peak == 5 * MB - 7000
-    # an allocator that tells less than the tensors take must not make the peak larger
-    allocated[0] = 0
-    assert peak_bytes(lambda: None, device, [ROWS]) == 5 * MB
-
-
 @pytest.mark.gpu
 def test_memory_that_others_hold_is_rejected_on_a_gpu() -> None:
     held = torch.empty(memory.MOST_HELD + 1, dtype=torch.uint8, device="cuda")

@@ -11,6 +11,7 @@ from graphmamba.errors import UserError
 from graphmamba.studies import results as study
 from graphmamba.studies.results import (
     DATA_NOTES,
+    FLAG,
     MARK,
     Line,
     collect,
@@ -92,7 +93,7 @@ def test_rows_that_fall_short_by_two_deviations_are_flagged(
     name: str, score: float, is_short: bool, tmp_path: Path
 ) -> None:
     write_run(tmp_path, name, 0, score)
-    assert only_line(tmp_path).is_short == is_short
+    assert (only_line(tmp_path).flag == FLAG) == is_short
     assert ("## Rows worse than the paper" in page_of(tmp_path)) == is_short
 
 
@@ -284,16 +285,6 @@ def test_a_file_that_is_no_page_is_not_written_over(content: bytes, tmp_path: Pa
     out.write_bytes(b"\n")
     results(tmp_path / "runs", out, kept, curves=False)
     assert "0.5000" in out.read_text()
-
-
-def test_the_page_goes_to_a_folder_that_is_made_for_it(tmp_path: Path) -> None:
-    write_run(tmp_path / "runs", "pattern/graph-mamba", 0, 0.5)
-    out, kept = tmp_path / "new" / "docs" / "results.md", tmp_path / "kept"
-    results(tmp_path / "runs", out, kept, curves=False)
-    assert "0.5000" in out.read_text()
-    assert RunDir(kept / "pattern/graph-mamba/seed-0").results.exists()
-    with pytest.raises(UserError, match=r"out must be a file, got the folder '.*docs'"):
-        results(tmp_path / "runs", out.parent)
 
 
 @pytest.mark.skipif(not (ROOT / "results").is_dir(), reason="no runs are kept yet")

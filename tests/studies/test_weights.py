@@ -203,12 +203,6 @@ def test_weights_of_another_epoch_are_rejected(runs: Path, tmp_path: Path) -> No
         weights(runs, tmp_path)
 
 
-def test_unknown_names_are_rejected(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="did you mean 'pattern/graph-mamba'"):
-        weights(runs, tmp_path, names="patern")
-    assert not list(tmp_path.rglob("best.safetensors"))
-
-
 def test_a_clone_has_its_weights_beside_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

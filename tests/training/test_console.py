@@ -22,7 +22,6 @@ from graphmamba.training.console import (
     follow,
     following,
     metric_title,
-    reporter_for,
     time_of,
 )
 from graphmamba.training.experiment import RunOptions, load_experiment
@@ -93,7 +92,6 @@ def run(reporter: Bars | Lines) -> None:
     reporter.on_epoch(epoch(0, is_best=True))
     reporter.on_epoch(epoch(1, is_best=False))
     reporter.on_end(result(stop_reason="max time"))
-    reporter.close()
 
 
 def shown(table: object) -> str:
@@ -176,12 +174,6 @@ def test_speed_is_reported_once_it_is_known(
     capsys.readouterr()
 
 
-def test_bars_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(reporter_for(), Lines)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert isinstance(reporter_for(), Bars)
-
-
 def test_fit_shows_its_progress_unless_it_is_not_wanted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,8 +199,9 @@ def test_bars_are_taken_away_after_a_failure(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     bars = Bars()
     monkeypatch.setattr("graphmamba.training.console.Bars", lambda: bars)
-    with suppress(KeyError), following(None, True, ()) as listener:
-        listener.on_start(start())
+    with suppress(KeyError), following(None, True, ()) as reporters:
+        assert reporters == [bars]
+        bars.on_start(start())
         assert bars._progress is not None
         assert bars._progress.live.is_started
         raise KeyError

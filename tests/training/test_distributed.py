@@ -55,6 +55,8 @@ from graphmamba.training.fit import fit
 from graphmamba.training.run_dir import RunDirLock
 from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import tiny_experiment, tiny_store
+from graphmamba.cli import main
+from tests.commands.test_train import SMALL
 from tests.training.test_distributed import CASES, SCORED, UNLIKE
 
 folder = Path(sys.argv[1])
@@ -104,6 +106,16 @@ for config in SCORED:
     scores[config] = evaluate(model, store, "test", batch_size=2, team=team)
 if team.is_first:
     (folder / "scores.json").write_text(json.dumps(scores))
+for kind in (UserError, OSError):
+    def fail():
+        raise kind("no room")
+    try:
+        team.rank_zero_first(fail)
+    except Exception as error:
+        (folder / f"{kind.__name__}-{team.rank}").write_text(type(error).__name__)
+os.environ["GRAPHMAMBA_DATA_DIR"] = str(folder / "sets")
+words = ["--train.epochs", "1", "--device", "cpu", "--run_dir", "printed"]
+main(["train", *SMALL, *words])
 """
 FAILING = """
 import torch
@@ -115,23 +127,6 @@ team.sum(torch.ones(2))
 if not team.is_first:
     raise RuntimeError("the second is broken")
 team.sum(torch.ones(2))
-"""
-
-LET = """
-import sys
-from pathlib import Path
-from graphmamba.errors import UserError
-from graphmamba.training.distributed import start_fabric, process_group_of
-from graphmamba.training.experiment import RunOptions
-
-team = process_group_of(start_fabric(RunOptions()))
-for kind in (UserError, OSError):
-    def fail():
-        raise kind("no room")
-    try:
-        team.rank_zero_first(fail)
-    except Exception as error:
-        (Path(sys.argv[1]) / f"{kind.__name__}-{team.rank}").write_text(type(error).__name__)
 """
 
 
@@ -159,6 +154,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
     done = run_two(APART, folder)
     assert done.returncode == 0, done.stderr[-4000:]
+    (folder / "printed.txt").write_text(done.stdout)
     return folder
 
 
@@ -205,12 +201,16 @@ def test_an_error_of_the_first_process_stops_the_other_in_silence(folder: Path) 
         assert errors == ["UserError", "ElsewhereError"]
 
 
-def test_whatever_the_first_process_meets_ends_the_wait_of_the_others(tmp_path: Path) -> None:
-    done = run_two(LET, tmp_path)
-    assert done.returncode == 0, done.stderr[-4000:]
+def test_whatever_the_first_process_meets_ends_the_wait_of_the_others(folder: Path) -> None:
     for kind in ("UserError", "OSError"):
-        met = [(tmp_path / f"{kind}-{rank}").read_text() for rank in (0, 1)]
+        met = [(folder / f"{kind}-{rank}").read_text() for rank in (0, 1)]
         assert met == [kind, "ElsewhereError"]
+
+
+def test_of_several_processes_one_prints(folder: Path) -> None:
+    printed = (folder / "printed.txt").read_text()
+    assert printed.count("predict with") == 1
+    assert printed.count("cpu x 2, seed 0, to printed") == 1
 
 
 def test_all_processes_have_the_same_folder(folder: Path) -> None:

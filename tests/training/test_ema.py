@@ -10,7 +10,7 @@ from graphmamba.nn.model import GraphMamba
 from graphmamba.training.ema import MovingAverage
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import RunOptions
-from graphmamba.training.fit import fit, make_average
+from graphmamba.training.fit import fit
 from graphmamba.training.predictor import load
 from graphmamba.training.run_dir import read_rows
 from graphmamba.training.weights import load_state, read_tensors
@@ -81,7 +81,6 @@ def test_it_follows_every_step_by_its_definition(device: str) -> None:
 
 def test_there_is_none_unless_it_is_asked_for(tmp_path: Path) -> None:
     experiment = tiny_experiment(**{"train.epochs": 1})
-    assert make_average(experiment.build(), experiment) is None
     fit(experiment, tiny_store(experiment), run_dir=tmp_path / "run")
     state, _ = read_tensors(tmp_path / "run" / "last" / "state.safetensors")
     assert not under("average.", state)

@@ -27,11 +27,8 @@ def test_options_survive_json(options: RunOptions) -> None:
     ("options", "message"),
     [
         ({"device": "tpu"}, "device must be one of 'auto', 'cpu', 'cuda', got 'tpu'"),
-        ({"precision": "16"}, "precision must be one of '32-true', 'bf16-mixed', got '16'"),
-        ({"cuda_graph": "yes"}, "cuda_graph must be one of"),
         ({"loggers": ("csv",)}, "loggers must be one of 'tensorboard', 'wandb', got 'csv'"),
         ({"devices": 0}, "devices must be at least 1, got 0"),
-        ({"accumulate_grad_batches": 0}, "accumulate_grad_batches must be at least 1, got 0"),
         ({"seed": -1}, "seed must be at least 0 and less than .*, got -1"),
         (
             {"seed": 1 << 63},
@@ -41,8 +38,6 @@ def test_options_survive_json(options: RunOptions) -> None:
         ({"early_stopping": -1}, "early_stopping must be at least 0, got -1"),
         ({"seed": 1.5}, "seed must be int, got 1.5"),
         ({"seed": np.int64(1)}, r"seed must be int, got np.int64\(1\)"),
-        ({"devices": True}, "devices must be int, got True"),
-        ({"tf32": "no"}, "tf32 must be bool, got 'no'"),
         ({"max_time": "60"}, "max_time must be a number, got '60'"),
         (
             {"loggers": "wandb"},
@@ -59,15 +54,12 @@ def test_options_that_cannot_work_are_rejected(options: dict[str, object], messa
     ("options", "message"),
     [
         ({"optimizer": "sgd"}, "optim.optimizer must be one of 'adamw', 'adam', got 'sgd'"),
-        ({"schedule": "step"}, "optim.schedule must be one of"),
         ({"loss": "hinge"}, "train.loss must be one of None, .*, got 'hinge'"),
         ({"batch_size": 0}, "train.batch_size must be at least 1, got 0"),
         ({"warmup": -1}, "optim.warmup must be at least 0, got -1"),
         ({"max_grad_norm": float("nan")}, "optim.max_grad_norm must be at least 0, got nan"),
         ({"lr": 0.0}, "optim.lr must be positive and finite, got 0.0"),
-        ({"factor": 1.0}, "optim.factor must be between 0 and 1, got 1.0"),
         ({"ema_decay": 1.0}, r"train.ema_decay must be in \[0, 1\), got 1.0"),
-        ({"ema_decay": -0.1}, r"train.ema_decay must be in \[0, 1\), got -0.1"),
         ({"ema_decay": float("nan")}, r"train.ema_decay must be in \[0, 1\), got nan"),
     ],
 )

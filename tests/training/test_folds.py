@@ -17,7 +17,7 @@ from graphmamba.data.custom.options import DataSource
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, RunOptions, experiment_of
 from graphmamba.training.fit import _folds_of, fit_folds, fit_seeds
-from graphmamba.training.reporter import EpochRecord, Silent, StartRecord
+from graphmamba.training.reporter import EpochRecord, Reporter, StartRecord
 from graphmamba.training.results import FoldsResult
 from graphmamba.training.run_dir import read_config
 from tests.helpers.own_files import write_rings
@@ -30,7 +30,7 @@ def own_experiment(folder: Path) -> Experiment:
     return replace(experiment_of(SMALL), data=data)
 
 
-class Stopping(Silent):
+class Stopping(Reporter):
     """Ends the second run after its first epoch, as a system does that is shut down."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ def test_folds_are_trained_resumed_and_predicted(tmp_path: Path) -> None:
     experiment = own_experiment(write_rings(tmp_path / "rings", graphs=12))
     run, sets = tmp_path / "run", tmp_path / "sets"
 
-    def fit(resume: bool, reporter: Silent | None = None) -> FoldsResult:
+    def fit(resume: bool, reporter: Reporter | None = None) -> FoldsResult:
         return fit_folds(experiment, None, None, run, reporter, resume, folds=3, data_dir=sets)
 
     stopped = fit(False, Stopping())

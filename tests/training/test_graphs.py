@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,15 +13,12 @@ from torch_geometric.loader import DataLoader
 
 import graphmamba
 from graphmamba.cli import main
-from graphmamba.data.catalog import CATALOG
 from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit, fit_seeds
 from graphmamba.training.graphs import identity_of, open_data, take_graphs
-from tests.helpers.synthetic import synthetic_graphs
-from tests.helpers.typecheck import typecheck_off
 from tests.test_cli import status_of
 
 RING = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -88,13 +84,6 @@ def test_what_was_learnt_predicts_without_the_training_data(tmp_path: Path) -> N
     assert found.outputs.shape == (2, 3)
     assert set(found.labels) <= {"0", "1", "2"}
     assert result.run_dir == tmp_path / "run"
-
-
-def test_several_seeds_are_asked_for_as_one_run_is(tmp_path: Path) -> None:
-    result = graphmamba.fit_seeds(
-        *take_graphs(rings(), experiment()), run_dir=tmp_path / "runs", seeds=[0, 1]
-    )
-    assert [run.seed for run in result.runs] == [0, 1]
 
 
 def test_a_loss_must_fit_the_graphs_and_not_the_benchmark_before_them() -> None:
@@ -179,19 +168,6 @@ def test_graphs_from_python_are_looked_for_in_no_folder(
 def test_own_graphs_that_nobody_names_are_asked_for() -> None:
     with pytest.raises(UserError, match=r"data\.path must name a folder, .npz or .csv .* got ''"):
         open_data(experiment(**{"data.target": "taste"}))
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"experiment": "mnist"}, "experiment must be Experiment, got 'mnist': load_experiment"),
-        ({"options": {"target": "y"}}, "options must be DataOptions, got dict"),
-    ],
-)
-def test_what_is_no_experiment_is_rejected(given: dict[str, Any], told: str) -> None:
-    graphs = synthetic_graphs(CATALOG["mnist"], 4)
-    with typecheck_off(), pytest.raises(UserError, match=told):
-        take_graphs(graphs, **given)
 
 
 def test_graphs_in_other_parts_are_other_graphs(tmp_path: Path) -> None:

@@ -348,13 +348,6 @@ def test_a_first_part_without_rows_leaves_one_header(tmp_path: Path) -> None:
     assert len(lines) == len(found) + 1
 
 
-def test_a_place_where_there_is_no_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("old")
-    with pytest.raises(UserError, match=r"file/out\.csv' cannot be written"):
-        write_predictions(tmp_path / "file" / "out.csv", [])
-    assert (tmp_path / "file").read_text() == "old"
-
-
 @pytest.mark.parametrize(
     ("name", "written"),
     [

@@ -9,7 +9,6 @@ import yaml
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
-from graphmamba.parse import parse
 from graphmamba.training.experiment import (
     PRESETS,
     Experiment,
@@ -109,27 +108,21 @@ def test_overrides_by_dotted_key() -> None:
         ("model: {ordering: {bin: 2}}", "model: ordering: no key 'bin'; did you mean 'bins'?"),
         ("dataset: mnst", "dataset must be one of 'peptides-func', .*, got 'mnst'"),
         ("model: {layers: many}", "model: layers must be int, got 'many'"),
-        ("model: {layers: true}", "model: layers must be int, got True"),
-        ("model: {layers: 2.5}", "model: layers must be int, got 2.5"),
         ("model: {layers: 0}", "model.layers must be at least 1, got 0"),
         (
             "model: {global_model: mambo}",
             "model: global_model must be one of 'mamba', .*, got 'mambo'",
         ),
-        ("model: {dropout: much}", "model: dropout must be a number, got 'much'"),
         ("model: {dropout: true}", "model: dropout must be .*, got True"),
         ("model: 3", "model must hold keys and values, got 3"),
-        ("encoder: {has_edges: 1}", "has_edges must be bool, got 1"),
         ("head: {pooling: [mean]}", r"pooling must be one of .*, got \['mean'\]"),
         ("optim: {lr: -1}", "lr must be positive and finite, got -1.0"),
-        ("optim: {lr: .nan}", "lr must be positive and finite, got nan"),
         ("- a\n- b", "must hold keys and values, got list"),
         ("a: [", "must be YAML"),
         ("split_sizes: [4, 2]", "split_sizes must have 3 entries"),
         ("split_sizes: [4, 2, 0]", "split_sizes of test must be at least 1, got 0"),
         ("data: {split_ratios: [1, a, 0]}", "split_ratios must be a number, got 'a'"),
         ("options: {sed: 3}", "options: no key 'sed'; did you mean 'seed'?"),
-        ("options: {device: banana}", "options: device must be one of .*, got 'banana'"),
         ("options: 3", "options must hold keys and values, got 3"),
         ("seeds: [a]", "seeds must be int, got 'a'"),
     ],
@@ -182,13 +175,6 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
             UserError, match=rf"name must be .* can be read, got '.*{name}': {told}"
         ):
             load_experiment(tmp_path / name)
-
-
-def test_configs_are_values_not_globals() -> None:
-    assert load_experiment("mnist") is not load_experiment("mnist")
-    assert parse(Experiment, asdict(load_experiment("pattern")), "copy") == load_experiment(
-        "pattern"
-    )
 
 
 @pytest.mark.parametrize("name", ["pattern/default", "peptides-func", "mnist/exphormer"])

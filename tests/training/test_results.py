@@ -7,10 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from graphmamba.errors import UserError
-from graphmamba.training.predict import _std
 from graphmamba.training.results import RunResult, SeedsResult, deviation_of, read_result
 
 RUN = RunResult(
@@ -95,6 +93,3 @@ def test_deviations_are_divided_by_the_number_of_values() -> None:
     values = [1.0, 2.0, 6.0]
     expected = float(np.std(values))
     assert deviation_of(values) == pytest.approx(expected)
-    std = _std([torch.tensor([[value]]) for value in values])
-    assert std is not None
-    assert float(std) == pytest.approx(expected)

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.norm import norms_of
 from graphmamba.training.evaluate import evaluate, labelled_batch
@@ -141,13 +140,6 @@ def test_training_goes_on_as_without_them_and_the_kept_weights_have_them(
     for plain, fresh in zip(rows[0], rows[BATCHES], strict=True):
         assert plain["train_loss"] == fresh["train_loss"]
         assert plain["validation_loss"] != fresh["validation_loss"]
-
-
-def test_their_number_is_checked() -> None:
-    with pytest.raises(
-        UserError, match=r"train\.recalibrate_batch_norm must be at least 0, got -1"
-    ):
-        experiment_of(**{"train.recalibrate_batch_norm": -1})
 
 
 @pytest.mark.gpu

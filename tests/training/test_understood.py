@@ -166,13 +166,6 @@ def test_features_without_information_are_learned_from(features: str, tmp_path: 
     assert notes == (("note: 1 of 2 node features are constant",) if features != "single" else ())
 
 
-def test_features_that_are_nan_are_rejected_by_name() -> None:
-    given = graphs([0, 1] * 10)
-    given[3].x[1, 0] = math.nan
-    with pytest.raises(UserError, match="graph 3, row 1: x column 0 must be a finite number"):
-        take_graphs(given, small())
-
-
 def test_statistics_are_those_of_the_training_split_alone() -> None:
     labels = [float(number) for number in range(10)]
     first, store = take_graphs(graphs(labels), small())

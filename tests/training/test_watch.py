@@ -82,11 +82,6 @@ def test_the_last_good_state_is_kept(tmp_path: Path) -> None:
     assert result.stop_reason == "finished"
 
 
-def test_a_finite_run_is_left_alone(tmp_path: Path) -> None:
-    fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=tmp_path / "run")
-    assert not list((tmp_path / "run").glob("failed-*"))
-
-
 @pytest.mark.parametrize(
     ("losses", "metric", "message"),
     [

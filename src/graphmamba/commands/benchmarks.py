@@ -2,10 +2,7 @@
 
 import json as json_format
 import sys
-from collections.abc import Iterable
 from dataclasses import asdict
-
-import torch
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.training.experiment import config_names, load_experiment
@@ -61,10 +58,8 @@ def parameter_totals() -> dict[str, dict[str, int]]:
     totals: dict[str, dict[str, int]] = {name: {} for name in CATALOG}
     for full_name in config_names():
         name, _, model = full_name.partition("/")
-        # shapes are enough to count, and a device without memory gives just those
-        with torch.device("meta"):
-            built = load_experiment(full_name).build()
-        totals[name][model] = sum(parameter.numel() for parameter in built.parameters())
+        outline = load_experiment(full_name).outline()
+        totals[name][model] = sum(parameter.numel() for parameter in outline.parameters())
     return totals
 
 
@@ -73,18 +68,8 @@ def _print_tables(totals: dict[str, dict[str, int]]) -> None:
 
     console = page()
     columns = ["set", "metric", "task", "graphs", "nodes", "edges"]
-    console.print(table("Data sets", columns, _set_rows(), words=3))
-    for title, models in FAMILIES.items():
-        rows = ([name, *_counts(totals[name], models)] for name in CATALOG)
-        kept = (row for row in rows if any(row[1:]))
-        console.print(table(title, ["set", *models.values()], kept, words=1))
-    columns = ["set", "model", "parameters"]
-    console.print(table("Parameters, all other models", columns, _other_rows(totals)))
-
-
-def _set_rows() -> Iterable[list[str]]:
-    for name, benchmark in CATALOG.items():
-        yield [
+    rows = [
+        [
             name,
             benchmark.task.metric.replace("_", " "),
             benchmark.task.level,
@@ -92,16 +77,21 @@ def _set_rows() -> Iterable[list[str]]:
             f"{benchmark.mean_nodes:,.1f}",
             f"{benchmark.mean_edges:,.1f}",
         ]
-
-
-def _other_rows(totals: dict[str, dict[str, int]]) -> Iterable[list[str]]:
-    """List models that have no column in any table."""
+        for name, benchmark in CATALOG.items()
+    ]
+    console.print(table("Data sets", columns, rows, words=3))
+    for title, models in FAMILIES.items():
+        rows = [
+            [name, *(f"{own[model]:,}" if model in own else "" for model in models)]
+            for name, own in totals.items()
+        ]
+        kept = [row for row in rows if any(row[1:])]
+        console.print(table(title, ["set", *models.values()], kept, words=1))
     listed = {model for models in FAMILIES.values() for model in models}
-    for name, models in totals.items():
-        for model, count in models.items():
-            if model not in listed:
-                yield [name, model, f"{count:,}"]
-
-
-def _counts(totals: dict[str, int], models: Iterable[str]) -> list[str]:
-    return [f"{totals[model]:,}" if model in totals else "" for model in models]
+    rows = [
+        [name, model, f"{count:,}"]
+        for name, own in totals.items()
+        for model, count in own.items()
+        if model not in listed
+    ]
+    console.print(table("Parameters, all other models", ["set", "model", "parameters"], rows))

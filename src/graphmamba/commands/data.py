@@ -14,7 +14,7 @@ from graphmamba.data.custom.options import DataOptions, check_read, names_given
 from graphmamba.data.datasets.sources import build_benchmark, default_data_dir, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.summary import Summary, summarise
-from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns, Pairs, Table
+from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns, Pairs
 from graphmamba.errors import UserError
 from graphmamba.parse import suggest
 
@@ -159,21 +159,20 @@ def _columns_of(store: GraphStore) -> GraphColumns:
     """Take what a summary needs; edges stay sorted, which spares sorting them back."""
     nodes, edges, graphs = (store.tables[kind] for kind in ("nodes", "edges", "graphs"))
     links = store.tables.get(PAIRS + LINKS)
+    pairs = {}
+    if links:
+        columns = {PAIR_SPLIT: links.given(PAIR_SPLIT)} if PAIR_SPLIT in links.columns else {}
+        pairs = {LINKS: Pairs(torch.from_numpy(links.ptr), links.given(LINKS), columns)}
     return GraphColumns(
         node_ptr=torch.from_numpy(nodes.ptr),
         edge_ptr=torch.from_numpy(edges.ptr),
         edge_index=edges.given("edge_index"),
         nodes={name: nodes.given(name) for name in ("y", NODE_SPLIT) if name in nodes.columns},
         graphs={"y": graphs.given("y")} if "y" in graphs.columns else {},
-        pairs={LINKS: _pairs_of(links)} if links else {},
+        pairs=pairs,
         split=store.split,
         source=store.source,
     )
-
-
-def _pairs_of(links: Table) -> Pairs:
-    columns = {PAIR_SPLIT: links.given(PAIR_SPLIT)} if PAIR_SPLIT in links.columns else {}
-    return Pairs(torch.from_numpy(links.ptr), links.given(LINKS), columns)
 
 
 def _task_rows(own: CustomStore) -> Iterable[tuple[str, str, str]]:
@@ -229,10 +228,6 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
         diameter = f"{summary.diameters.double().mean():,.1f}"
         bound = "" if summary.has_exact_diameters else "at least "
         yield f"diameter, {len(summary.diameters)} graphs", f"{bound}{diameter}", ""
-    yield from _label_rows(summary)
-
-
-def _label_rows(summary: Summary) -> Iterable[tuple[str, str, str]]:
     for label, count in summary.labels.items():
         share = count / max(summary.answers[label], 1)
         yield f"label {label}", f"{count:,} ({share:.1%})", ""
@@ -243,21 +238,9 @@ def _label_rows(summary: Summary) -> Iterable[tuple[str, str, str]]:
 
 
 def _print_table(title: str, rows: Iterable[tuple[str, str, str]], source: str) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
+    from graphmamba.studies.report import table
 
     listed = list(rows)
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("", overflow="fold")
-    table.add_column("here", justify="right", overflow="fold")
-    if any(there for _, _, there in listed):
-        table.add_column("published", justify="right")
-    for row in listed:
-        # names are a user's own words, no markup
-        table.add_row(*map(Text, row[: len(table.columns)]))
-    # both may be longer than a table of numbers is wide
-    origin = Padding(Text(f"source: {source}"), (0, 2, 1, 2), expand=False)
-    Console(highlight=False).print(Text(title, style="bold"), table, origin)
+    columns = ["", "here", *(["published"] if any(there for _, _, there in listed) else [])]
+    cells = (row[: len(columns)] for row in listed)
+    say(table(title, columns, cells, words=1), f"  source: {source}")

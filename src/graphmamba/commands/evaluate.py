@@ -18,7 +18,7 @@ from graphmamba.commands.source import (
 )
 from graphmamba.data.custom.options import names_given
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import DeviceName, Precision
+from graphmamba.training.experiment import DeviceName
 
 
 def evaluate(
@@ -31,15 +31,13 @@ def evaluate(
     pretrained: str | None = None,
     weights: str | None = None,
     device: DeviceName = "auto",
-    precision: Precision | None = None,
-    batch_size: int | None = None,
     data_dir: str | None = None,
     json: bool = False,
 ) -> None:
     """Score a trained model on a split, by the metrics of its task.
 
-    By default it computes as in training, so that on the same device the scores are those of the
-    run; scores stored with the weights are shown beside them.
+    It computes as in training, so that on the same device the scores are those of the run; scores
+    stored with the weights are shown beside them.
 
     Args:
         checkpoint: The directory of a run, or a file of weights.
@@ -53,8 +51,6 @@ def evaluate(
         pretrained: DATASET or DATASET/MODEL: use weights shipped with the package.
         weights: Directory of such weights; default: $GRAPHMAMBA_WEIGHTS or the package's own.
         device: auto uses a GPU if there is one.
-        precision: 32-true, or bf16-mixed for bfloat16; default: as in training.
-        batch_size: Graphs per batch; default: as in training.
         data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
         json: Print one JSON object instead of a table.
     """
@@ -83,7 +79,7 @@ def evaluate(
     count = int((labels_per_graph(store, experiment.dataset_info.task.level, of)[ids] > 0).sum())
     if not count:
         raise UserError(f"{title} must hold labels, and its graphs have none ({len(ids)})")
-    scorer = scorer_of(trained, store, place, batch_size=batch_size, precision=precision)
+    scorer = scorer_of(trained, store, place)
     with bar("evaluating") as tell:
         scores = scorer.score(of or torch.arange(len(scorer.store)), tell)
     is_same = dataset is None and input_ is None

@@ -2,10 +2,8 @@
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from textwrap import fill
-from typing import Any
 
 from graphmamba.reported import Score
 from graphmamba.training.console import bytes_of, metric_title, time_of
@@ -17,8 +15,8 @@ from graphmamba.training.results import (
     mean_of,
 )
 
-GAP, FRAME = 3, 1
-"""Characters that rich puts between columns, and once more around them."""
+NARROW = 15
+"""Characters of a mean with its deviation, which the head of a column has room for."""
 LARGE = 1e6
 """Numbers from here on are written with their power of ten."""
 
@@ -50,8 +48,8 @@ def results_table(result: RunResult | SeedsResult, published: Score | None = Non
     """
     runs = (result,) if isinstance(result, RunResult) else result.counted
     first = runs[0]
-    names = [name for name in first.scores.get("test", {}) if name != "loss"]
-    columns = ["loss", *names]
+    scored = first.scores.get("test", {})
+    names = ["loss", *(name for name in scored if name != "loss")]
     title = f"best epoch {_listed([run.best_epoch + 1 for run in runs])}"
     title += f" · {first.parameters:,} parameters · {time_of(sum(run.seconds for run in runs))}"
     title += f" · {bytes_of(max(run.peak_memory for run in runs))}"
@@ -62,14 +60,14 @@ def results_table(result: RunResult | SeedsResult, published: Score | None = Non
     if isinstance(result, SeedsResult):
         others = [run for run in result.runs if run not in runs]
         title += "".join(f" · without {name_of(run)}: {_why(run)}" for run in others)
-    rows = []
-    for split in first.scores:
-        cells = [_over([run.scores[split].get(name, math.nan) for run in runs]) for name in columns]
-        rows.append([split, *cells])
+    columns = {
+        split: [_over([run.scores[split].get(name, math.nan) for run in runs]) for name in names]
+        for split in first.scores
+    }
     if published is not None:
-        told = [str(published) if name == first.metric else "" for name in columns]
-        rows.append([published.source, *told])
-    return table(title, ["", *map(metric_title, columns)], rows)
+        told = [str(published) if name == first.metric else "" for name in names]
+        columns[fill(published.source, NARROW)] = told
+    return _scores_by_name(title, names, columns)
 
 
 def name_of(run: RunResult) -> str:
@@ -79,85 +77,23 @@ def name_of(run: RunResult) -> str:
 
 
 def scores_table(title: str, scores: Mapping[str, Mapping[str, float]]) -> object:
-    """Make a rich table of the scores of some splits; a row may lack some of the first one's."""
+    """Make a rich table of the scores of some splits; one may lack some of the first one's."""
     names = list(next(iter(scores.values())))
-    rows = [
-        [split, *(_number(values[name]) if name in values else "" for name in names)]
+    columns = {
+        split: [_number(values[name]) if name in values else "" for name in names]
         for split, values in scores.items()
-    ]
-    return table(title, ["", *map(metric_title, names)], rows)
+    }
+    return _scores_by_name(title, names, columns)
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> object:
-    """Make a rich table under its title: names to the left, numbers to the right.
+def _scores_by_name(
+    title: str, names: Sequence[str], columns: Mapping[str, Sequence[str]]
+) -> object:
+    """A row for each metric: there may be more of them than fit side by side."""
+    from graphmamba.studies.report import table
 
-    Where a row does not fit, rows and columns change places; columns that still do not fit follow
-    below. So no number is cut or broken while there is room for one beside its name.
-    """
-    return _FittingTable(title, columns, rows)
-
-
-@dataclass(frozen=True)
-class _FittingTable:
-    """A table that is laid out when it is printed, since only then the room is known."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    def __rich_console__(self, _console: object, options: Any) -> Iterable[object]:
-        from rich.text import Text
-
-        # a title of the table itself would be wrapped to its width
-        yield Text(self.title, style="bold")
-        lines, room = [self.columns, *self.rows], options.max_width
-        if _width(map(_needed, zip(*lines, strict=True))) <= room:
-            yield _drawn(lines, room)
-        else:
-            for place, part in enumerate(_parts(lines, room)):
-                turned = zip(*part, strict=True)
-                # what has no number is reported once
-                yield _drawn([line for line in turned if place == 0 or any(line[1:])], room)
-
-
-def _parts(columns: Sequence[Sequence[str]], room: int) -> list[list[Sequence[str]]]:
-    """Spread columns over as few tables as have room for them, each beginning with the first."""
-    names, *others = columns
-    parts = [[names]]
-    for column in others:
-        if len(parts[-1]) > 1 and _width(map(_needed, [*parts[-1], column])) > room:
-            parts.append([names])
-        parts[-1].append(column)
-    return parts
-
-
-def _drawn(lines: Sequence[Sequence[str]], room: int) -> object:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    head, *rows = lines
-    needed = [_needed(column) for column in zip(*lines, strict=True)]
-    if _width(max(len(name), width) for name, width in zip(head, needed, strict=True)) > room:
-        # left to rich, numbers would be wrapped as well
-        head = [fill(name, max(width, 1)) for name, width in zip(head, needed, strict=True)]
-    made = Table(box=box.SIMPLE_HEAD)
-    for place, name in enumerate(head):
-        # names are a user's own words, no markup
-        made.add_column(Text(name), justify="right" if place else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*map(Text, row))
-    return made
-
-
-def _needed(column: Sequence[str]) -> int:
-    """How wide a column is whose cells stay whole; its head may be wrapped between words."""
-    head, *cells = column
-    return max(map(len, [*head.split(), *cells]), default=0)
-
-
-def _width(columns: Iterable[int]) -> int:
-    return FRAME + sum(GAP + width for width in columns)
+    rows = zip(map(metric_title, names), *columns.values(), strict=True)
+    return table(title, ["", *columns], rows, words=1)
 
 
 def _over(values: Sequence[float]) -> str:

@@ -1,6 +1,6 @@
 """`graphmamba study ablation`: what each piece of a model is worth, over several seeds."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -123,9 +123,9 @@ def row_experiment(
 
 
 def row_experiments(
-    benchmark: str, table: TableName, rows: Iterable[str], overrides: Given | None = None
+    benchmark: str, table: TableName, overrides: Given | None = None
 ) -> dict[str, Experiment]:
-    """Make the experiments of some rows; one that is the same as an earlier one has no row.
+    """Make the experiments of all rows; one that is the same as an earlier one has no row.
 
     A piece that a model has in common with the paper's leaves nothing to exchange.
     """
@@ -134,7 +134,7 @@ def row_experiments(
         experiment = row_experiment(benchmark, table, row, overrides)
         if experiment not in made.values():
             made[row] = experiment
-    return {row: made[row] for row in rows if row in made}
+    return made
 
 
 @dataclass(frozen=True)
@@ -181,43 +181,39 @@ class Ablation:
 
     def run(self, tell: Callable[[str], object], measured: Callable[[Table], object]) -> Table:
         """Make the runs that are missing; `measured` gets the table whenever a run is done."""
+        opened: dict[tuple[str, str], GraphStore] = {}
         done: dict[tuple[str, str], Entry] = {}
         table: Table = []
-        for name, result in self._results(tell):
-            if not result.is_done:
-                raise UserError(
-                    f"stopped by {result.stop_reason} in '{result.run_dir}': "
-                    "the same command resumes"
-                )
-            before = done.get(name, Entry(*name, ()))
-            done[name] = replace(before, runs=(*before.runs, result))
-            # in the order of the experiments: the first seeds may be missing in some rows
-            table = [done[each] for each in self.experiments if each in done]
-            measured(table)
-        return table
-
-    def _results(
-        self, tell: Callable[[str], object]
-    ) -> Iterator[tuple[tuple[str, str], RunResult]]:
         # seed by seed, so that a study that is stopped has all rows of the seeds that it has
-        opened: dict[tuple[str, str], GraphStore] = {}
         for seed in self.seeds:
             for name, experiment in self.experiments.items():
                 benchmark, row = name
                 place = RunDir(self.run_dir / benchmark / row / f"seed-{seed}")
-                found = self._finished(place, experiment, seed)
-                missing = "" if found or self.is_complete else ": no finished run"
-                tell(f"{benchmark}, {ROWS[row].title}, seed {seed}{missing}")
-                if found:
-                    yield name, found
-                elif not missing:
+                result = self._finished(place, experiment, seed)
+                is_missing = result is None and not self.is_complete
+                told = ": no finished run" if is_missing else ""
+                tell(f"{benchmark}, {ROWS[row].title}, seed {seed}{told}")
+                if is_missing:
+                    continue
+                if result is None:
                     if name not in opened:
                         opened[name] = open_data(experiment, self.data_dir)[1]
                     options, goes_on = replace(self.options, seed=seed), place.config.exists()
-                    yield name, fit(
+                    result = fit(
                         experiment, opened[name], options, place.path, resume=goes_on,
                         progress=False,
                     )  # fmt: skip
+                if not result.is_done:
+                    raise UserError(
+                        f"stopped by {result.stop_reason} in '{result.run_dir}': "
+                        "the same command resumes"
+                    )
+                before = done.get(name, Entry(*name, ()))
+                done[name] = replace(before, runs=(*before.runs, result))
+                # in the order of the experiments: the first seeds may be missing in some rows
+                table = [done[each] for each in self.experiments if each in done]
+                measured(table)
+        return table
 
     def _finished(self, place: RunDir, experiment: Experiment, seed: int) -> RunResult | None:
         """Read a run that came to its end, from its own folder or from another's."""
@@ -236,7 +232,6 @@ def ablation(
     *,
     datasets: str = "peptides-func,pascalvoc-sp",
     table: TableName = "order",
-    rows: str = "all",
     seeds: str = "0,1,2",
     data_dir: Path | None = None,
     also: Path | None = None,
@@ -254,7 +249,6 @@ def ablation(
         datasets: Data sets, separated by commas.
         table: order: the five node orderings of the paper; plus: graph-mamba-plus with one
             component at a time removed or taken from the paper's model.
-        rows: Rows of the table, separated by commas.
         seeds: Seeds of each row, separated by commas.
         data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
         also: Directory of further runs DATASET/MODEL/seed-N; a run of the same experiment is read
@@ -268,22 +262,18 @@ def ablation(
 
     if "seed" in options:
         raise UserError(f"seeds must be given in the place of seed, got {options['seed']!r}")
-    _check_overrides(table, overrides)
+    for name, value in overrides.items():
+        if name == "dataset" or name.startswith("data."):
+            raise UserError(f"datasets must name the data sets, got {name}={value!r}")
+        if table == "order" and name.removeprefix("model.ordering.") in EXCHANGED:
+            raise UserError(f"the rows of the table are the orders, got {name}={value!r}")
     sets = words_among(datasets, CATALOG, "datasets")
     check_choice("table", table, tuple(TABLES))
-    known = tuple(TABLES[table][1])
-    chosen = known if rows == "all" else words_among(rows, known, "rows")
     experiments = {
         (name, row): experiment
         for name in sets
-        for row, experiment in row_experiments(name, table, chosen, overrides).items()
+        for row, experiment in row_experiments(name, table, overrides).items()
     }
-    missing = [(row, name) for name in sets for row in chosen if (name, row) not in experiments]
-    if missing and rows != "all":
-        row, name = missing[0]
-        raise UserError(
-            f"rows must exchange something, and '{row}' of {name} is the same as another"
-        )
     study = Ablation(
         experiments,
         seeds=numbers_in(seeds, "seeds"),
@@ -300,14 +290,6 @@ def ablation(
     for name in sets:
         write.page().print(ablation_table(name, found))
     say(f"Files: {place}")
-
-
-def _check_overrides(table: TableName, overrides: Given) -> None:
-    for name, value in overrides.items():
-        if name == "dataset" or name.startswith("data."):
-            raise UserError(f"datasets must name the data sets, got {name}={value!r}")
-        if table == "order" and name.removeprefix("model.ordering.") in EXCHANGED:
-            raise UserError(f"rows must name the orders, got {name}={value!r}")
 
 
 COLUMNS = ("model", "seeds", "mean", "std", "lowest", "highest", "paper, 1 run")

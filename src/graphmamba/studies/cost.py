@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -144,23 +144,23 @@ class Subject:
 
     def seconds(self, batch: Data, repeats: int) -> float:
         """Time of a step, the median of some; the steps before have warmed up."""
-        return median(self._once(batch) for _ in range(repeats))
+        taken = []
+        for _ in range(repeats):
+            self._wait()
+            start = time.perf_counter()
+            self.train(batch)
+            self._wait()
+            taken.append(time.perf_counter() - start)
+        return median(taken)
 
     def forget(self) -> None:
         """Give back all memory that is not needed between two steps."""
         self.optimizer.zero_grad()
         release(self.device)
 
-    def _once(self, batch: Data) -> float:
-        def wait() -> None:
-            if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)
-
-        wait()
-        start = time.perf_counter()
-        self.train(batch)
-        wait()
-        return time.perf_counter() - start
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
 
 def measure_cost(
@@ -266,11 +266,10 @@ class StudyGraphs:
     graphs: list[Data]
     source: str
 
-    def subsampled(self, fraction: float, seed: int = 0) -> "StudyGraphs":
+    def subsampled(self, fraction: float) -> list[Data]:
         """Keep a share of each graph's nodes, as `subsample` does."""
-        generator = torch.Generator().manual_seed(seed)
-        kept = [subsample(graph, fraction, generator) for graph in self.graphs]
-        return replace(self, graphs=kept)
+        generator = torch.Generator().manual_seed(0)
+        return [subsample(graph, fraction, generator) for graph in self.graphs]
 
 
 def study_graphs(
@@ -315,14 +314,12 @@ def _chosen(store: GraphStore, count: int, seed: int) -> StudyGraphs:
     order = torch.randperm(len(training), generator=generator)
     # a small set is gone through again
     ids = training[order[torch.arange(count) % len(training)]]
-    return StudyGraphs([_with_features(store[int(each)]) for each in ids], store.source)
-
-
-def _with_features(graph: Data) -> Data:
-    """Graphs without features have their local degree profile, that of the whole graph."""
-    if graph.x is None:
-        graph.x = local_degree_profile(graph.edge_index, int(graph.num_nodes or 0))
-    return graph
+    graphs = [store[int(each)] for each in ids]
+    for graph in graphs:
+        # graphs without features have their local degree profile, that of the whole graph
+        if graph.x is None:
+            graph.x = local_degree_profile(graph.edge_index, int(graph.num_nodes or 0))
+    return StudyGraphs(graphs, store.source)
 
 
 def subsample(graph: Data, fraction: float, generator: torch.Generator) -> Data:

@@ -3,14 +3,14 @@
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 
-from graphmamba.checks import check_choice, check_least
+from graphmamba.checks import check_least
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
@@ -30,14 +30,8 @@ from graphmamba.training.distributed import rounded_products
 from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
 from graphmamba.training.watch import StopSignals
 
-Part = Literal["all", "malnet", "models"]
 Figure = Literal["fractions", "models", "batches"]
 """Tables of the study, the most telling first."""
-PART_OF: dict[Figure, Part] = {
-    "fractions": "malnet",
-    "models": "models",
-    "batches": "malnet",
-}
 Sizing = Literal["published", "matched"]
 """`published`: each model's own config; `matched`: Graph-Mamba's config with the global model
 exchanged, so that width and depth are the same. The published baselines differ in both."""
@@ -97,16 +91,13 @@ QUICK = Plan(
 """Small graphs and few of them: a minute on a laptop."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What the paper says Graph-Mamba saves."""
+class Claim(NamedTuple):
+    """What the paper says Graph-Mamba saves: shares of a baseline's memory and operations."""
 
     benchmark: str
     baseline: str
     memory: float
-    """Share of the baseline's memory that is saved."""
     flops: float
-    """Share of its operations."""
 
 
 CLAIMS = (
@@ -183,21 +174,6 @@ def cells(plan: Plan) -> list[Cell]:
     ]
 
 
-def cells_by_worth(plan: Plan, part: Part) -> list[Cell]:
-    """List the measurements of a part so that a study that is cut off has the best of them.
-
-    Whole MalNet-Tiny graphs and ever smaller shares of them, then the sets that the paper makes
-    claims about, the others, and the largest batches, which take longest.
-    """
-    claimed = {claim.benchmark for claim in CLAIMS}
-
-    def rank(cell: Cell) -> tuple[int, float, bool]:
-        return get_args(Figure).index(cell.figure), -cell.fraction, cell.benchmark not in claimed
-
-    chosen = (cell for cell in cells(plan) if part in ("all", PART_OF[cell.figure]))
-    return sorted(chosen, key=rank)
-
-
 @dataclass(frozen=True)
 class Row:
     """One measurement that was made."""
@@ -225,7 +201,6 @@ class Findings:
     memory_cap: int
     environment: Mapping[str, object]
     rows: Mapping[Cell, Row] = field(default_factory=dict)
-    seed: int = 0
 
     def of(self, figure: Figure) -> list[Row]:
         """Rows of one table, in the order of the plan."""
@@ -237,10 +212,6 @@ class Findings:
         rows = self.of(figure)
         return [(row.cell, row.found) for row in rows if isinstance(row.found, Cost)]
 
-    def with_row(self, row: Row) -> "Findings":
-        """Add a row."""
-        return replace(self, rows={**self.rows, row.cell: row})
-
     def content(self) -> dict[str, object]:
         """All of it, as JSON can write it."""
         figures: tuple[Figure, ...] = ("fractions", "batches", "models")
@@ -249,7 +220,6 @@ class Findings:
             "memory_cap": self.memory_cap,
             "environment": dict(self.environment),
             **{figure: [row.content() for row in self.of(figure)] for figure in figures},
-            "seed": self.seed,
         }
 
 
@@ -263,65 +233,50 @@ def read_findings(folder: Path, begun: Findings) -> Findings:
     path = folder / FILE
     if not path.exists():
         return begun
+    rows: dict[Cell, Row] = {}
+    where = f"'{path}'"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        rows = [_read(figure, row, path) for figure in get_args(Figure) for row in content[figure]]
-        found = Findings(
-            plan=parse(Plan, content["plan"], f"'{path}': plan"),
-            memory_cap=content["memory_cap"],
-            environment=dict(content["environment"]),
-            rows={row.cell: row for row in rows},
-            seed=content.get("seed", 0),
-        )
+        for figure in get_args(Figure):
+            for row in content[figure]:
+                names = {name: row[name] for name in NAMES[figure]}
+                cell = parse(Cell, {"figure": figure, "benchmark": FIRST_SET, **names}, where)
+                found: Cost | LargestBatch
+                if figure == "batches":
+                    found = parse(LargestBatch, row["largest"], where)
+                else:
+                    found = parse(Cost, row["cost"], where)
+                rows[cell] = Row(cell, row["source"], found, row.get("held_bytes", 0))
+        there = asdict(parse(Plan, content["plan"], f"{where}: plan"))
+        there |= {"memory_cap": content["memory_cap"], **content["environment"]}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"'{path}' must be a file of this study: {error}") from error
-    _check_same(found, begun, folder)
-    return found
-
-
-def _read(figure: Figure, row: Mapping[str, Any], path: Path) -> Row:
-    where, names = f"'{path}'", {name: row[name] for name in NAMES[figure]}
-    cell = parse(Cell, {"figure": figure, "benchmark": FIRST_SET, **names}, where)
-    found: Cost | LargestBatch
-    if figure == "batches":
-        found = parse(LargestBatch, row["largest"], where)
-    else:
-        found = parse(Cost, row["cost"], where)
-    return Row(cell, row["source"], found, row.get("held_bytes", 0))
-
-
-def _check_same(found: Findings, begun: Findings, folder: Path) -> None:
-    """Reject to mix what was measured in different ways."""
-
-    def ways(each: Findings) -> dict[str, object]:
-        plan = {f"plan.{name}": value for name, value in asdict(each.plan).items()}
-        known = {name: each.environment.get(name) for name in begun.environment}
-        return {**plan, "memory_cap": each.memory_cap, "seed": each.seed, **known}
-
-    there = ways(found)
-    for name, here in ways(begun).items():
-        if there[name] != here and name not in MAY_DIFFER:
+        raise UserError(f"{where} must be a file of this study: {error}") from error
+    here = {**asdict(begun.plan), "memory_cap": begun.memory_cap, **begun.environment}
+    for name, value in here.items():
+        if there.get(name) != value and name not in MAY_DIFFER:
             raise UserError(
-                f"out_dir must hold a study with {name} {here!r}, and '{folder}' holds one with "
-                f"{there[name]!r}: name another out_dir"
+                f"out_dir must hold a study with {name} {value!r}, and '{folder}' holds one with "
+                f"{there.get(name)!r}: name another out_dir"
             )
+    return replace(begun, environment=content["environment"], rows=rows)
 
 
-@dataclass(frozen=True)
 class Bench:
-    """Where and on what is measured; graphs are chosen once for all cells that share them."""
+    """Where and on what is measured; graphs are chosen once for all cells that share them.
 
-    plan: Plan
-    device: torch.device
-    memory_cap: int
-    data_dir: Path | None = None
-    seed: int = 0
-    _graphs: dict[tuple[str, int], StudyGraphs] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-    _precomputed: dict[tuple[str, int, float], PrecomputedGraphs] = field(
-        default_factory=dict, compare=False, repr=False
-    )
+    Args:
+        plan: How much is measured.
+        device: Where.
+        memory_cap: Bytes that a step may take.
+        data_dir: Where data sets are; None for the default place.
+    """
+
+    def __init__(
+        self, plan: Plan, device: torch.device, memory_cap: int, data_dir: Path | None = None
+    ) -> None:
+        self.plan, self.device, self.memory_cap, self.data_dir = plan, device, memory_cap, data_dir
+        self._graphs: dict[tuple[str, int], StudyGraphs] = {}
+        self._precomputed: dict[tuple[str, int, float], PrecomputedGraphs] = {}
 
     def measure(self, cell: Cell) -> Row:
         """Make one measurement; running out of memory is an outcome as well.
@@ -330,36 +285,29 @@ class Bench:
             HeldMemoryError: Memory of earlier measurements is not given back.
         """
         source, held = self.source(cell), released_bytes(self.device)
+        size, plan, cap = self._batch_size(cell), self.plan, self.memory_cap
+        key = cell.benchmark, size, cell.fraction
+        if key not in self._precomputed:
+            chosen = self._graphs[cell.benchmark, size].subsampled(cell.fraction)
+            self._precomputed[key] = PrecomputedGraphs(chosen)
         experiment = experiment_of(cell.benchmark, cell.model, cell.sizing)
-        subject = Subject(experiment, self._subsampled(cell), self.device, self.seed)
-        plan, cap = self.plan, self.memory_cap
+        subject = Subject(experiment, self._precomputed[key], self.device)
         found: Cost | LargestBatch
         if cell.figure == "batches":
             found = largest_batch(subject, plan.largest, cap)
         else:
-            size = self._batch_size(cell)
             found = measure_cost(subject, size, plan.batches, cap, plan.repeats)
         return Row(cell, source, found, held)
 
     def source(self, cell: Cell) -> str:
         """Say where the graphs of a cell come from."""
-        return self._whole(cell).source
-
-    def _subsampled(self, cell: Cell) -> PrecomputedGraphs:
-        key = cell.benchmark, self._batch_size(cell), cell.fraction
-        if key not in self._precomputed:
-            chosen = self._whole(cell).subsampled(cell.fraction, self.seed)
-            self._precomputed[key] = PrecomputedGraphs(chosen.graphs, self.seed)
-        return self._precomputed[key]
-
-    def _whole(self, cell: Cell) -> StudyGraphs:
-        size = self._batch_size(cell)
-        key = cell.benchmark, size
+        key = cell.benchmark, self._batch_size(cell)
         if key not in self._graphs:
+            count = key[1] * self.plan.batches
             self._graphs[key] = study_graphs(
-                cell.benchmark, size * self.plan.batches, self.data_dir, self.seed, self.plan.scale
+                cell.benchmark, count, self.data_dir, scale=self.plan.scale
             )
-        return self._graphs[key]
+        return self._graphs[key].source
 
     def _batch_size(self, cell: Cell) -> int:
         """That of the plan in the first figure, that of Graph-Mamba's recipe in the second."""
@@ -374,10 +322,7 @@ def efficiency(
     device: str = "auto",
     memory_cap: str = "24GB",
     quick: bool = False,
-    part: Part = "all",
     data_dir: Path | None = None,
-    seed: int = 0,
-    commit: str | None = None,
     *,
     max_time: float = math.inf,
 ) -> None:
@@ -390,17 +335,13 @@ def efficiency(
         device: auto, cpu or cuda.
         memory_cap: Memory limit of a training step, such as 24GB; beyond it, the result is OOM.
         quick: Use a few small generated graphs.
-        part: malnet (memory and time by graph size), models (FLOPs against memory) or all.
         data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
-        seed: Random seed of graphs, kept nodes and weights.
-        commit: Commit to record, for a copy without a git history.
         max_time: Start no further measurement after this many seconds.
     """
     from rich.console import Console
 
     from graphmamba.studies.efficiency_report import print_findings, write_findings, write_rows
 
-    check_choice("part", part, get_args(Part))
     check_least("max_time", max_time, 0)
     if out_dir.exists() and not out_dir.is_dir():
         raise UserError(f"out_dir must be a directory, got the file '{out_dir}'")
@@ -409,29 +350,37 @@ def efficiency(
     if where.type == "cpu":
         # a GPU rejects by itself; a study on a CPU stays within half of the machine's memory
         cap = min(cap, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
-    bench = Bench(QUICK if quick else FULL, where, cap, data_dir, seed)
-    begun = Findings(bench.plan, cap, describe(where, commit), seed=seed)
-    findings = read_findings(out_dir, begun)
+    bench = Bench(QUICK if quick else FULL, where, cap, data_dir)
+    findings = read_findings(out_dir, Findings(bench.plan, cap, describe(where)))
     with (
         StopSignals(max_time, math.inf) as stops,
         Console(stderr=True).status("measuring") as status,
     ):
-        for found in run(bench, part, findings, status.update, stops):
+        for found in run(bench, findings, status.update, stops):
             # whatever ends the study later, what there is stays
             write_rows(found, out_dir)
             findings = found
     write_findings(findings, out_dir)
-    print_findings(findings, out_dir, page(), missing_in(findings, part))
+    print_findings(findings, out_dir, page(), missing_in(findings))
 
 
-def missing_in(findings: Findings, part: Part) -> Sequence[Cell]:
-    """List what was not measured yet, the most telling first."""
-    return [cell for cell in cells_by_worth(findings.plan, part) if cell not in findings.rows]
+def missing_in(findings: Findings) -> list[Cell]:
+    """List what was not measured yet so that a study that is cut off has the best of it.
+
+    Whole MalNet-Tiny graphs and ever smaller shares of them, then the sets that the paper makes
+    claims about, the others, and the largest batches, which take longest.
+    """
+    claimed = {claim.benchmark for claim in CLAIMS}
+
+    def rank(cell: Cell) -> tuple[int, float, bool]:
+        return get_args(Figure).index(cell.figure), -cell.fraction, cell.benchmark not in claimed
+
+    missing = (cell for cell in cells(findings.plan) if cell not in findings.rows)
+    return sorted(missing, key=rank)
 
 
 def run(
     bench: Bench,
-    part: Part,
     begun: Findings,
     tell: Callable[[str], object],
     stops: StopSignals | None = None,
@@ -440,7 +389,6 @@ def run(
 
     Args:
         bench: Where and on what is measured.
-        part: Which figures.
         begun: What there is already.
         tell: Gets a line for each row.
         stops: Says when to begin no further row; None goes on to the end.
@@ -451,11 +399,18 @@ def run(
         rounded_products(bench.device, RunOptions().tf32),
         capped(bench.device, bench.memory_cap),
     ):
-        for cell in missing_in(begun, part):
+        for cell in missing_in(begun):
             if stops is not None and (stops.is_over or stops.is_signalled):
                 return
-            _check_source(bench.source(cell), cell, begun)
-            begun = begun.with_row(_measured_before(cell, begun) or bench.measure(cell))
+            source = bench.source(cell)
+            for known, other in begun.rows.items():
+                if known.benchmark == cell.benchmark and other.source != source:
+                    raise UserError(
+                        f"data_dir must hold the graphs of '{cell.benchmark}' that out_dir was "
+                        f"begun with ({other.source}), got others ({source}): name another out_dir"
+                    )
+            row = _measured_before(cell, begun) or bench.measure(cell)
+            begun = replace(begun, rows={**begun.rows, cell: row})
             tell(f"measured {cell}")
             yield begun
 
@@ -472,13 +427,3 @@ def _measured_before(cell: Cell, begun: Findings) -> Row | None:
         ):
             return replace(row, cell=cell)
     return None
-
-
-def _check_source(source: str, cell: Cell, begun: Findings) -> None:
-    """Reject to set other graphs of a set beside those that were measured before."""
-    for known, row in begun.rows.items():
-        if known.benchmark == cell.benchmark and row.source != source:
-            raise UserError(
-                f"data_dir must hold the graphs of '{cell.benchmark}' that out_dir was begun with "
-                f"({row.source}), got others ({source}): name another out_dir"
-            )

@@ -1,6 +1,6 @@
 """The efficiency study as files, figures, and tables beside the paper's claims."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,8 @@ from graphmamba.studies.efficiency import (
     SIZINGS,
     TITLES,
     Cell,
-    Claim,
     Findings,
     Row,
-    Sizing,
 )
 from graphmamba.studies.report import (
     COLOURS,
@@ -74,39 +72,32 @@ def _cells(row: Row) -> dict[str, object]:
 
 def claims(findings: Findings) -> list[dict[str, object]]:
     """Set what the paper says is saved beside what was measured, for each way to size models."""
-    return [
-        found
-        for claim in CLAIMS
-        for sizing in SIZINGS
-        for found in _compared(findings, claim, sizing)
-    ]
-
-
-def _compared(findings: Findings, claim: Claim, sizing: Sizing) -> Iterator[dict[str, object]]:
-    cost = {
-        cell.model: cost
-        for cell, cost in findings.costs("models")
-        if (cell.benchmark, cell.sizing) == (claim.benchmark, sizing)
+    costs = {
+        (cell.benchmark, cell.sizing, cell.model): cost for cell, cost in findings.costs("models")
     }
-    if not {OURS, claim.baseline} <= cost.keys():
-        return
-    ours, baseline = cost[OURS], cost[claim.baseline]
-    yield {
-        "benchmark": claim.benchmark,
-        "baseline": claim.baseline,
-        "sizing": sizing,
-        "memory_saved": _saved(ours.bytes_per_graph, baseline.bytes_per_graph),
-        "memory_saved_in_the_paper": claim.memory,
-        "flops_saved": _saved(ours.forward_flops, baseline.forward_flops),
-        # by our code of the baseline's own, and by the code of the paper
-        "flops_saved_of_original": _saved(ours.forward_flops, baseline.original_flops),
-        "flops_saved_by_original": _saved(ours.original_flops, baseline.original_flops),
-        "flops_saved_in_the_paper": claim.flops,
-    }
-
-
-def _saved(ours: float | None, baseline: float | None) -> float | None:
-    return None if ours is None or baseline is None else 1 - ours / baseline
+    found: list[dict[str, object]] = []
+    for claim in CLAIMS:
+        for sizing in SIZINGS:
+            ours = costs.get((claim.benchmark, sizing, OURS))
+            baseline = costs.get((claim.benchmark, sizing, claim.baseline))
+            if ours is None or baseline is None:
+                continue
+            here, there = ours.bytes_per_graph, baseline.bytes_per_graph
+            found.append(
+                {
+                    "benchmark": claim.benchmark,
+                    "baseline": claim.baseline,
+                    "sizing": sizing,
+                    "memory_saved": 1 - here / there if here and there else None,
+                    "memory_saved_in_the_paper": claim.memory,
+                    "flops_saved": 1 - ours.forward_flops / baseline.forward_flops,
+                    # by our code of the baseline's own, and by the code of the paper
+                    "flops_saved_of_original": 1 - ours.forward_flops / baseline.original_flops,
+                    "flops_saved_by_original": 1 - ours.original_flops / baseline.original_flops,
+                    "flops_saved_in_the_paper": claim.flops,
+                }
+            )
+    return found
 
 
 COLUMNS = ("parameters", "batch", "nodes", "MFLOP", "counted", "original", "MB", "ms")
@@ -135,7 +126,11 @@ def print_findings(
     if rows:
         title = f"MalNet-Tiny, share of the nodes, on {device}, at most {cap}"
         console.print(table(title, ["share", "model", *COLUMNS], rows))
-    rows = list(_batch_rows(findings))
+    rows = []
+    for model, largest in _largest(findings):
+        peak = "" if largest.peak_bytes is None else f"{largest.peak_bytes / 1e9:.2f}"
+        ended = "limit" if largest.is_limit else OUT
+        rows.append([TITLES[model], ended, f"{largest.batch_size}", peak])
     if rows:
         title = f"Largest batch of whole MalNet-Tiny graphs in {cap} (paper: Graph-Mamba "
         columns = ["model", "ended by", "batch", "peak GB"]
@@ -180,17 +175,9 @@ def _shown(cost: Cost) -> list[str]:
     ]
 
 
-def _batch_rows(findings: Findings) -> Iterator[list[str]]:
-    for row in findings.of("batches"):
-        if isinstance(row.found, LargestBatch):
-            size, peak = row.found.batch_size, row.found.peak_bytes
-            ended, memory = "limit" if row.found.is_limit else OUT, (peak or 0) / 1e9
-            yield [
-                TITLES[row.cell.model],
-                ended,
-                f"{size}",
-                "" if peak is None else f"{memory:.2f}",
-            ]
+def _largest(findings: Findings) -> list[tuple[str, LargestBatch]]:
+    rows = ((row.cell.model, row.found) for row in findings.of("batches"))
+    return [(model, found) for model, found in rows if isinstance(found, LargestBatch)]
 
 
 def _claim_cells(claim: dict[str, object]) -> list[str]:
@@ -285,8 +272,7 @@ def _say(panel: Any, text: str) -> None:
 def _draw_largest(panel: Any, findings: Findings) -> None:
     """Draw a bar for each model."""
     panel.set_title("largest batch", fontsize=9, loc="left", color=INK)
-    rows = [(row.cell.model, row.found) for row in findings.of("batches")]
-    found = [(model, each) for model, each in rows if isinstance(each, LargestBatch)]
+    found = _largest(findings)
     if not found:
         panel.set_xticks([])
         _say(panel, NOT_YET)

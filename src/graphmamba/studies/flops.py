@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 import graphmamba.ops  # noqa: F401 - defines the operators that the tables name
 from graphmamba.data.batch import topology_of
 from graphmamba.errors import UserError
-from graphmamba.nn.attention import Attention
+from graphmamba.nn.attention import LEAST, Attention
 from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.encoders import (
     CategoryEncoder,
@@ -37,13 +37,19 @@ from graphmamba.nn.encoders import (
 )
 from graphmamba.nn.exphormer import ExphormerAttention, ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
-from graphmamba.nn.gps import GPSLayer
+from graphmamba.nn.gcn import GCN, GCNE
+from graphmamba.nn.gin import GINE
+from graphmamba.nn.gps import GPSLayer, ResidualLayer
 from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.heads import GraphHead, UnitLength
 from graphmamba.nn.mamba import MambaBlock, SelectivePath
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.norm import BatchNorm, Dropout, NodeNorm, NoNorm
 from graphmamba.nn.performer import Performer
+from graphmamba.nn.sage import SAGE
+from graphmamba.nn.spectral import SpectralFilter, SpectralLayer
+from graphmamba.nn.virtual_node import VirtualNode
+from graphmamba.ops.activation import activation_function
 
 aten, ours = torch.ops.aten, torch.ops.graphmamba
 
@@ -162,10 +168,6 @@ def _conv(x: Any, weight: Any, _bias: Any, _cu_seqlens: Any, order: Any, *_: Any
     return positions * x[1] * conv_position_flops(weight[1])
 
 
-def _attention_on_cpu(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    return 2 * prod(query[:3]) * key[-2] * (query[-1] + value[-1])
-
-
 SCANS: dict[Any, Formula] = {
     ours.selective_scan_cpu: _scan,
     ours.selective_scan_triton: _scan,
@@ -175,7 +177,9 @@ SCANS: dict[Any, Formula] = {
 PRODUCTS: dict[Any, Formula] = {
     # left out by torch's counter
     aten._addmm_activation: lambda _, x, matrix, **__: 2 * x[0] * x[1] * matrix[1],
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention_on_cpu,
+    aten._scaled_dot_product_flash_attention_for_cpu: lambda query, key, value, *_, **__: (
+        2 * prod(query[:3]) * key[-2] * (query[-1] + value[-1])
+    ),
 }
 
 
@@ -195,10 +199,6 @@ def _attend(nodes: Tensor, features: Tensor, edge_index: Tensor, *rest: Any) -> 
     return edge_index.shape[1] * (5 * channels + 4 * heads) + nodes.shape[0] * (channels + heads)
 
 
-def _neighbor_sum(rows: Tensor, others: Tensor, *_: Any) -> int:
-    return others.shape[0] * rows.shape[1]
-
-
 def _batch_norm_act(*call: Any) -> int:
     """From x, weight, bias, before, after, three places, three statistics and the settings."""
     activation, rates, _, is_training = call[11:15]
@@ -213,7 +213,7 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "segment_max_triton": _taken_in(),
     "segment_sum_triton": _taken_in(),
     "segment_take_triton": _taken_in(cost=0),
-    "neighbor_sum": _neighbor_sum,
+    "neighbor_sum": lambda rows, others, *_: others.shape[0] * rows.shape[1],
     "batch_norm_act_triton": _batch_norm_act,
 }
 """Our own operators whose work is element-wise, by name."""
@@ -255,29 +255,24 @@ FREE = {aten.clone, aten.masked_fill, aten.where, aten.nan_to_num}
 """Pointwise by name, but they only choose and copy."""
 
 
-@dataclass(frozen=True)
-class _OfTensors:
-    """A formula that takes the tensors of a call, for calls that return floats.
+def _of_tensors(formula: Formula | None, name: str = "") -> Formula:
+    """Make a formula that takes the tensors of a call, for calls that return floats.
 
     Args:
         formula: None counts the numbers that are returned.
+        name: Of an operator without a formula, which is rejected.
     """
 
-    formula: Formula | None
-    _get_raw: ClassVar[bool] = True  # read by torch's counter
-
-    def __call__(self, *call: Any, out_val: Any, **_: Any) -> int:
+    def count(*call: Any, out_val: Any, **_: Any) -> int:
+        if name:
+            raise NotImplementedError(f"{name} has no formula: only forward passes are counted")
         first = out_val[0] if isinstance(out_val, tuple | list) and out_val else out_val
         if not isinstance(first, Tensor) or not first.is_floating_point():
             return 0
-        return first.numel() if self.formula is None else self.formula(*call)
+        return first.numel() if formula is None else formula(*call)
 
-
-def _without_formula(name: str) -> Formula:
-    def reject(*_: Any, **__: Any) -> int:
-        raise NotImplementedError(f"{name} has no formula: only forward passes are counted")
-
-    return reject
+    cast(Any, count)._get_raw = True  # read by torch's counter
+    return count
 
 
 @cache
@@ -290,15 +285,15 @@ def _elementwise_formulas() -> dict[Any, Formula]:
         if namespace == "graphmamba":
             operator = getattr(ours, name)
             if name in OWN_ELEMENTWISE:
-                found[operator] = _OfTensors(OWN_ELEMENTWISE[name])
+                found[operator] = _of_tensors(OWN_ELEMENTWISE[name])
             elif operator not in SCANS and operator not in PRODUCTS:
-                found[operator] = _without_formula(full_name)
+                found[operator] = _of_tensors(None, full_name)
         elif namespace == "aten":
             operator = getattr(aten, name)
             tags = (getattr(operator, overload).tags for overload in operator.overloads())
             if operator not in FREE and any(torch.Tag.pointwise in each for each in tags):
-                found[operator] = _OfTensors(None)
-    return found | {operator: _OfTensors(formula) for operator, formula in ELEMENTWISE.items()}
+                found[operator] = _of_tensors(None)
+    return found | {operator: _of_tensors(formula) for operator, formula in ELEMENTWISE.items()}
 
 
 def count_flops(step: Callable[[], object]) -> Flops:
@@ -351,21 +346,35 @@ def forward_flops(model: GraphMamba, size: BatchSize, form: Form = "here") -> Fl
         size: The batch.
         form: Whose code runs it: ours, or that of its authors.
     """
-    encoder = cast(GraphEncoder, model.backbone.encoder)
+    backbone, head = model.backbone, cast(Any, model.head)
+    encoder = cast(GraphEncoder, backbone.encoder)
     flops = _in_turn(encoder.nodes, size.nodes)
     if encoder.edges is not None:
         flops += _part_flops(encoder.edges, size.edges)
     if encoder.gate is not None:
         flops += _part_flops(encoder.gate, size.nodes)
-    for layer in model.backbone.layers:
+    if backbone.reverse_edges is not None:
+        flops += _pointwise(size.edges * backbone.reverse_edges.reverse.shape[1])
+        size = replace(size, edges=2 * size.edges)
+    layers = list(backbone.layers)
+    if isinstance(layers[0], SpectralLayer):
+        flops += _spectral_basis_flops(layers[0].spectral_filter, size)
+    for layer in layers:
         # Edges of the last layer are read by nobody, and normalised in the original code alone.
-        is_finished = form == "original" or layer is not model.backbone.layers[-1]
+        is_finished = form == "original" or layer is not layers[-1]
         flops += layer_flops(layer, replace(size, wants_edges=is_finished), form)
-    head = cast(Any, model.head)
-    if not isinstance(head, GraphHead):
-        return flops + _in_turn(head.mlp, size.nodes)
+    for number, virtual_node in enumerate(backbone.virtual_nodes):
+        flops += _virtual_node_flops(cast(VirtualNode, virtual_node), size, is_first=not number)
     width = next(part.in_features for part in head.mlp if isinstance(part, nn.Linear))
-    return flops + _pointwise(size.nodes * width) + _in_turn(head.mlp, size.graphs)
+    if not isinstance(head, GraphHead):
+        kept = len(layers) * size.nodes * width if backbone.has_jumping_knowledge else 0
+        return flops + _pointwise(kept) + _in_turn(head.mlp, size.nodes)
+    channels = width // len(head.reductions)
+    if backbone.has_jumping_knowledge:
+        flops += _pointwise(len(layers) * size.nodes * channels)
+    # Sums and means are divided, by a number and by the nodes.
+    divided = size.graphs * channels * sum(name != "max" for name in head.reductions)
+    return flops + _pointwise(size.nodes * width, divided) + _in_turn(head.mlp, size.graphs)
 
 
 def layer_flops(layer: nn.Module, size: BatchSize, form: Form = "here") -> Flops:
@@ -455,7 +464,93 @@ def _gated_gcn_flops(local_model: GatedGCN, size: BatchSize, _: Form) -> Flops:
         flops += _linear(size.edges, first) + _linear(size.edges, last)
         # Squared distance, ReLU, sigmoid, product with the gate.
         flops += _pointwise(3 * edges, edges, size.edges, edges)
+    if local_model.is_centered:
+        # A mean is made a sum, centred, and the node's own row added again.
+        flops += _pointwise(3 * nodes) + _centered_sums(size, d)
     return flops
+
+
+def _centered_sums(size: BatchSize, channels: int) -> Flops:
+    """Sums over each graph and what is divided by them; three for each number of a node."""
+    of_nodes = size.nodes * (channels + 1) + 3 * size.nodes * channels
+    return _pointwise(of_nodes, size.graphs * (channels + 3))
+
+
+def _gcn_flops(local_model: GCN, size: BatchSize, _: Form) -> Flops:
+    d = local_model.linear.in_features
+    # Degrees and their roots; messages scaled at both ends, without self-loops, and summed.
+    degrees = _pointwise(size.edges, 2 * size.nodes)
+    return (
+        degrees
+        + _pointwise(2 * size.edges * d, 3 * size.nodes * d)
+        + _linear(size.nodes, local_model.linear)
+    )
+
+
+def _gcne_flops(local_model: GCNE, size: BatchSize, _: Form) -> Flops:
+    d = local_model.linear.in_features
+    # The edge's row, ReLU and sum; the bias.
+    flops = _linear(size.nodes, local_model.linear) + _pointwise(3 * size.edges * d, size.nodes * d)
+    return flops + (_centered_sums(size, d) if local_model.is_centered else Flops())
+
+
+def _gine_flops(local_model: GINE, size: BatchSize, _: Form) -> Flops:
+    d = local_model.first.in_features
+    flops = _linear(size.nodes, local_model.first) + _linear(size.nodes, local_model.second)
+    # GIN only sums; GINE adds the edge's row and has a ReLU. Then the node's own row and the
+    # activation.
+    flops += _pointwise((3 if local_model.reads_edges else 1) * size.edges * d, 2 * size.nodes * d)
+    flops += _dropped(size.nodes * d, local_model.dropout)
+    return flops + (_centered_sums(size, d) if local_model.is_centered else Flops())
+
+
+def _sage_flops(local_model: SAGE, size: BatchSize, _: Form) -> Flops:
+    d = local_model.own.in_features
+    flops = _linear(size.nodes, local_model.own) + _linear(size.nodes, local_model.neighbors)
+    return flops + _pointwise(size.edges * d, size.nodes * d)
+
+
+def _virtual_node_flops(part: VirtualNode, size: BatchSize, is_first: bool) -> Flops:
+    """What follows a layer: the sum over each graph, the state's update, a row for each node."""
+    d = part.fc1.in_features
+    flops = _linear(size.graphs, part.fc1) + _linear(size.graphs, part.fc2)
+    return flops + _pointwise(2 * size.nodes * d, (NORM + 1 + (not is_first)) * size.graphs * d)
+
+
+def _spectral_basis_flops(part: SpectralFilter, size: BatchSize) -> Flops:
+    """Window and Gaussians of each eigenvalue, found once for all layers."""
+    gaussians, values = part.config.gaussians, size.graphs * part.config.num_eigenvectors
+    return _pointwise(gaussians, 10 * values, 5 * values * gaussians)
+
+
+def _spectral_flops(part: SpectralFilter, size: BatchSize, _: Form) -> Flops:
+    """To the padded spectrum of each graph and back, the response of each eigenvalue, the gate."""
+    channels = cast(nn.Linear, part.filter[1]).out_features
+    values = size.graphs * part.config.num_eigenvectors
+    slots = size.graphs * max(size.longest, LEAST)
+    flops = Flops(products=4 * slots * part.config.num_eigenvectors * channels)
+    flops += _linear(values, part.filter[0]) + _linear(values, part.filter[1])
+    flops += _linear(size.nodes, part.gate[0]) + _linear(size.nodes, part.gate[1])
+    # The response meets window and spectrum, SiLU and rows the gate.
+    return flops + _pointwise(2 * values * channels, 2 * size.nodes * channels)
+
+
+def _spectral_layer_flops(layer: SpectralLayer, size: BatchSize, form: Form) -> Flops:
+    rows = size.nodes * cast(nn.Linear, layer.spectral_filter.filter[1]).out_features
+    flops = layer_flops(layer.layer, size, form) + layer_flops(layer.spectral_filter, size, form)
+    return flops + _pointwise(rows) + _dropped(rows, layer.dropout)
+
+
+def _residual_flops(layer: ResidualLayer, size: BatchSize, form: Form) -> Flops:
+    linear = next(part for part in layer.local_model.modules() if isinstance(part, nn.Linear))
+    rows = size.nodes * linear.in_features
+    flops = layer_flops(layer.local_model, size, form) + _norm(layer.norm, rows)
+    if layer.global_model is not None:
+        flops += layer_flops(layer.global_model, size, form) + _norm(layer.norm_global, rows)
+        flops += _pointwise(rows, rows * (layer.zero_gate is not None))
+    has_activation = layer.activation is not activation_function("none")
+    each = has_activation + layer.has_residual + LENGTH * layer.l2_normalize
+    return flops + _pointwise(each * rows) + _dropped(rows, layer.dropout)
 
 
 def _selective_path(path: SelectivePath, positions: int) -> Flops:
@@ -618,5 +713,12 @@ LAYERS: dict[type[nn.Module], Callable[[Any, BatchSize, Form], Flops]] = {
     BigBird: _big_bird_flops,
     ExphormerStack: _exphormer_flops,
     GPSLayer: _gps_flops,
+    GCN: _gcn_flops,
+    GCNE: _gcne_flops,
+    GINE: _gine_flops,
+    SAGE: _sage_flops,
+    ResidualLayer: _residual_flops,
+    SpectralFilter: _spectral_flops,
+    SpectralLayer: _spectral_layer_flops,
 }
 """What a layer or a part of it costs."""

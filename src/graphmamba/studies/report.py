@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -34,8 +34,8 @@ def page() -> Console:
 
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 2
-) -> Table:
-    """Lay out text in columns, light enough for a terminal of 80 characters.
+) -> Group:
+    """Lay out text in columns under a title, light enough for a terminal of 80 characters.
 
     Args:
         title: What stands above them.
@@ -43,20 +43,16 @@ def table(
         rows: A cell for each of them.
         words: How many come first that hold words; the others hold numbers.
     """
-    # titles and cells are taken as they stand, without markup
-    made = Table(
-        title=Text(title, style="table.title"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,
-    )
+    made = Table(box=box.SIMPLE_HEAD, collapse_padding=True)
     for place, column in enumerate(columns):
-        # where there is no room, names go on in the next line: nothing is cut off
+        # where there is no room, names go on in the next line: no number is cut or broken
         style: dict[str, Any] = {"no_wrap": True, "justify": "right"} if place >= words else {}
         made.add_column(Text(column), overflow="fold", **style)
     for row in rows:
+        # names are a user's own words, no markup
         made.add_row(*map(Text, row))
-    return made
+    # a title of the table itself would be wrapped to its width
+    return Group(Text(title, style="bold"), made)
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

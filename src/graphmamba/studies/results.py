@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -195,14 +195,10 @@ class Line:
         return sign * (self.mean - paper.mean) / paper.std
 
     @property
-    def is_short(self) -> bool:
-        """Whether it misses the paper by more than the rule allows."""
-        return self.shortfall is not None and self.shortfall > SHORT
-
-    @property
-    def is_above(self) -> bool:
-        """Whether it beats the paper by as much."""
-        return self.shortfall is not None and self.shortfall < -SHORT
+    def flag(self) -> str:
+        """Marks a row that misses or beats the paper by more than the rule allows."""
+        short = self.shortfall or 0.0
+        return FLAG if short > SHORT else ABOVE if short < -SHORT else ""
 
     @property
     def label(self) -> str:
@@ -236,8 +232,9 @@ class Collected(NamedTuple):
 def collect(folder: Path) -> Collected:
     """Read all runs under `BENCHMARK/MODEL/seed-N`.
 
-    Runs that were stopped before their last epoch make a row of their own, since they are not
-    what the others are.
+    Data sets come as in the catalogue; in each, Graph-Mamba and what grew of it come first. Runs
+    that were stopped before their last epoch make a row of their own, since they are not what the
+    others are.
 
     Args:
         folder: Where they are.
@@ -260,11 +257,6 @@ def collect(folder: Path) -> Collected:
     for benchmark, model, _ in runs:
         both = (runs.get((benchmark, model, done), []) for done in (True, False))
         check_same(f"{benchmark}/{model}", [run for own in both for run in own])
-    return Collected([Line(*key[:2], tuple(runs[key]), key[2]) for key in _sorted(runs)], scoreless)
-
-
-def _sorted(keys: Iterable[tuple[str, str, bool]]) -> list[tuple[str, str, bool]]:
-    """Data sets as in the catalogue; in each, Graph-Mamba and what grew of it come first."""
     sets, configs = list(CATALOG), config_names()
 
     def rank(key: tuple[str, str, bool]) -> tuple[object, ...]:
@@ -274,7 +266,8 @@ def _sorted(keys: Iterable[tuple[str, str, bool]]) -> list[tuple[str, str, bool]
         place = sets.index(benchmark) if is_shipped else len(sets)
         return place, is_shipped and not is_grown, benchmark, model, not is_done
 
-    return sorted(keys, key=rank)
+    ordered = sorted(runs, key=rank)
+    return Collected([Line(*key[:2], tuple(runs[key]), key[2]) for key in ordered], scoreless)
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -370,7 +363,6 @@ def results(
     out: Path = Path("docs/results.md"),
     keep: Path | None = None,
     curves: bool = True,
-    yardsticks: Path = Path("benchmarks/results"),
 ) -> None:
     """Collect runs into a page of results, beside the published scores.
 
@@ -381,8 +373,6 @@ def results(
         keep: First copy results.json, metrics.csv and config.yaml of the runs to this directory,
             and make the page of all runs in it.
         curves: Plot validation curves into a directory named as the page (needs the extra plots).
-        yardsticks: Directory with the records of the best possible scores on generated sets and of
-            trees on fingerprints; what is missing is left out of the page.
     """
     by_hand = _written_by_hand(out)
     if keep is not None:
@@ -390,14 +380,14 @@ def results(
         folder = keep
     found = collect(folder)
     pictures = draw_sets(found.lines, out.with_suffix("")) if curves else {}
-    write_text(out, f"{page(found, pictures, yardsticks)}\n{MARK}{by_hand}")
+    write_text(out, f"{page(found, pictures, YARDSTICKS)}\n{MARK}{by_hand}")
     runs = sum(len(line.runs) for line in found.lines)
     say(f"{len(found.lines)} rows of {runs} runs in {out}")
     for line in found.lines:
         if not line.is_done:
             epochs = ", ".join(run.epochs for run in line.runs)
             say(f"unfinished: {line.name}, {epochs} epochs")
-        if line.is_short:
+        if line.flag == FLAG:
             say(f"{FLAG} {line.name}: {line.mean:.4f} against {line.paper}")
     for why in found.scoreless:
         say(f"without a score: {why}")
@@ -437,6 +427,9 @@ rows more than {SHORT:g} published standard deviations worse, {ABOVE} rows as mu
 Many rows are a single seed: see the column "seeds"."""
 
 
+YARDSTICKS = Path("benchmarks/results")
+"""The best possible scores on generated sets, and those of trees on fingerprints; what is missing
+is left out of the page."""
 OPTIMUM, FINGERPRINTS = "optimum_cpu.json", "fingerprints_cpu.json"
 """Records by `benchmarks/optimum.py` and `benchmarks/fingerprints.py`."""
 
@@ -509,13 +502,14 @@ def page(found: Collected, pictures: Mapping[str, str], yardsticks: Path | None 
             f"- {line.title}: {line.mean:.4f} against {line.paper}, {line.shortfall:.1f} published "
             "standard deviations worse."
             for line in lines
-            if line.is_short
+            if line.flag == FLAG
         ],
         "Rows better than the paper": [
             f"- {line.title}: {line.mean:.4f} against {line.paper}, {-line.shortfall:.1f} "
-            f"published standard deviations better; data {line.note.word}, {_seeds(line)}."
+            f"published standard deviations better; data {line.note.word}, "
+            f"{'one seed' if len(line.runs) == 1 else f'{len(line.runs)} seeds'}."
             for line in lines
-            if line.is_above and line.shortfall is not None
+            if line.flag == ABOVE and line.shortfall is not None
         ],
         **({} if yardsticks is None else yardstick_sections(lines, yardsticks)),
         "Unfinished runs": [
@@ -545,10 +539,6 @@ def page(found: Collected, pictures: Mapping[str, str], yardsticks: Path | None 
     return "\n".join([*text, ""])
 
 
-def _seeds(line: Line) -> str:
-    return "one seed" if len(line.runs) == 1 else f"{len(line.runs)} seeds"
-
-
 def _cells(line: Line) -> list[str]:
     arrow = "↓" if line.metric in LOWER_IS_BETTER else "↑"
     found = [run.found for run in line.runs]
@@ -559,7 +549,7 @@ def _cells(line: Line) -> list[str]:
         f"{metric_title(line.metric)} {arrow}",
         line.label,
         reported if line.note.is_comparable or not reported else f"({reported})",
-        line.score + (f" {FLAG}" if line.is_short else f" {ABOVE}" if line.is_above else ""),
+        f"{line.score} {line.flag}".rstrip(),
         line.note.word,
         ", ".join(str(run.seed) for run in found),
         ", ".join(dict.fromkeys(run.epochs for run in line.runs)),

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from graphmamba.atomic import write_text
 from graphmamba.commands.printing import say
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
-from graphmamba.parse import words_among
 from graphmamba.studies.report import markdown_table
 from graphmamba.studies.results import DATA_NOTES, StoredRun, collect
 from graphmamba.training.console import bytes_of, metric_title, time_of
@@ -17,7 +17,7 @@ from graphmamba.training.experiment import changed_entries, config_names, load_e
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.results import Scores, deviation_of, json_numbers, mean_of, read_scores
 from graphmamba.training.run_dir import RunDir
-from graphmamba.training.weights import Weights, load_weights, read_tensors, write_tensors
+from graphmamba.training.weights import load_weights, read_tensors, write_tensors
 
 CARD = "README.md"
 MAIN = "graph-mamba"
@@ -33,19 +33,13 @@ OFF = {"ema_decay": 0.0, "recalibrate_batch_norm": 0}
 """Keys of `train` that change nothing at these values."""
 
 
-@dataclass(frozen=True)
-class Rescored:
+class Rescored(NamedTuple):
     """What one file of weights scored once more, by `benchmarks/scores.py`."""
 
     commit: str
     device: str
     scores: Mapping[str, Scores]
     """By split."""
-
-    def content(self) -> dict[str, object]:
-        """All of it, as JSON can write it."""
-        scores = {split: json_numbers(values) for split, values in self.scores.items()}
-        return {"commit": self.commit, "device": self.device, "scores": scores}
 
 
 def read_rescored(path: Path) -> dict[str, Rescored]:
@@ -65,25 +59,21 @@ def read_rescored(path: Path) -> dict[str, Rescored]:
     return {name: Rescored(commit, device, scores) for name, scores in splits.items()}
 
 
-def weights(
-    folder: Path, out: Path = Path("weights"), names: str = "all", scored: Path | None = None
-) -> None:
+def weights(folder: Path, out: Path = Path("weights"), scored: Path | None = None) -> None:
     """Export the weights of the best run of each model, by validation, with a model card.
 
     Args:
         folder: Directory of runs, DATASET/MODEL/seed-N, with their weights.
         out: Output directory; gets DATASET/MODEL/best.safetensors and a README.md for each.
-        names: Models to export, DATASET/MODEL, separated by commas.
         scored: Report the scores of this file, written by benchmarks/scores.py, in place of those
             of the runs.
     """
     found: dict[str, list[StoredRun]] = {}
     for line in collect(folder).lines:
         found.setdefault(line.name, []).extend(line.runs)
-    chosen = list(found) if names == "all" else words_among(names, found, "names")
     again = read_rescored(scored) if scored else {}
-    for name in chosen:
-        best = export(name, found[name], out, again.get(name))
+    for name, runs in found.items():
+        best = export(name, runs, out, again.get(name))
         told = f"seed {best.found.seed}, validation {best.found.validation:.4f}"
         say(f"{out / name}: {told}, test {best.found.test:.4f}")
     write_text(out / CARD, index(out))
@@ -115,7 +105,10 @@ def export(
     place = RunDir(out / name)
     # weights of an older run may not say how it computed
     known = {"options": best.options.content(), "environment": dict(best.found.environment)}
-    later = {"scored_again": again.content()} if again else {}
+    later: dict[str, object] = {}
+    if again:
+        scores = {split: json_numbers(values) for split, values in again.scores.items()}
+        later = {"scored_again": again._asdict() | {"scores": scores}}
     write_tensors(place.best, tensors, about | known | later)
     write_text(place.path / CARD, card(name, ranked, again))
     return best
@@ -135,8 +128,12 @@ def index(out: Path) -> str:
     }
     rows = []
     for place in sorted(found, key=lambda path: (order.index(path.parts[-2]), path)):
-        name = "/".join(place.parts[-2:])
-        rows.append([f"[{name}]({name}/{CARD})", *_index_scores(found[place])])
+        name, held = "/".join(place.parts[-2:]), found[place]
+        metric = held.experiment.dataset_info.task.metric
+        scores = [held.reported.get(split, {}).get(metric) for split in ("validation", "test")]
+        values = ["" if score is None else f"{score:.4f}" for score in scores]
+        licence = DATA_NOTES[held.experiment.dataset].licence
+        rows.append([f"[{name}]({name}/{CARD})", metric_title(metric), *values, licence])
     return "\n".join(
         [
             "# Trained weights",
@@ -150,13 +147,6 @@ def index(out: Path) -> str:
             "",
         ]
     )
-
-
-def _index_scores(held: Weights) -> list[str]:
-    metric = held.experiment.dataset_info.task.metric
-    scores = [held.reported.get(split, {}).get(metric) for split in ("validation", "test")]
-    values = ["" if score is None else f"{score:.4f}" for score in scores]
-    return [metric_title(metric), *values, DATA_NOTES[held.experiment.dataset].licence]
 
 
 def card(name: str, runs: Sequence[StoredRun], again: Rescored | None = None) -> str:

@@ -131,6 +131,11 @@ class RunState:
         """The model that is evaluated and kept: the average of the weights, if there is one."""
         return self.model if self.average is None else self.average.model
 
+    @property
+    def parameters(self) -> int:
+        """Numbers that are learned."""
+        return sum(each.numel() for each in self.model.parameters())
+
     def save(self, path: Path) -> None:
         """Write the state, whole or not at all; every process has to call it."""
         tensors, about = self._tensors(), self._about()

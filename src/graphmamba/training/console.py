@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 from graphmamba.training.experiment import LoggerName
 from graphmamba.training.predict import Predictions
 from graphmamba.training.reporter import (
+    LOGGERS,
     EpochRecord,
     Reporter,
-    Several,
-    Silent,
     StartRecord,
     StepRecord,
-    with_loggers,
 )
 from graphmamba.training.results import RunResult
 
@@ -44,28 +42,25 @@ METRIC_TITLES = {
 }
 
 
-def reporter_for() -> "Bars | Lines":
-    """Choose bars for a terminal and plain lines for everything else, notebooks too."""
-    return Bars() if sys.stdout.isatty() else Lines()
-
-
 @contextmanager
 def following(
     reporter: Reporter | None, progress: bool, loggers: Sequence[LoggerName]
-) -> Iterator[Reporter]:
-    """Join a user's reporter, progress and loggers; bars are taken away also after a failure."""
-    told = with_loggers(reporter, loggers)
+) -> Iterator[list[Reporter]]:
+    """List who follows a run: bars on a terminal, lines elsewhere, the user's own, and loggers."""
+    others = [*([reporter] if reporter else []), *(LOGGERS[name]() for name in loggers)]
     if not progress:
-        yield told
-        return
-    shown = reporter_for()
-    try:
-        yield Several([shown, told])
-    finally:
-        shown.close()
+        yield others
+    elif sys.stdout.isatty():
+        bars = Bars()
+        try:
+            yield [bars, *others]
+        finally:
+            bars.close()
+    else:
+        yield [Lines(), *others]
 
 
-class Bars(Silent):
+class Bars(Reporter):
     """Draws progress, and leaves one line an epoch behind."""
 
     def __init__(self) -> None:
@@ -148,7 +143,8 @@ class Bars(Silent):
             f"lr {record.learning_rate:.1e}",
             highlight=False,
         )
-        told = f"{left} left · best {_best(record)} · {bytes_of(record.memory)}"
+        best = "none" if record.best_epoch < 0 else f"epoch {record.best_epoch + 1}"
+        told = f"{left} left · best {best} · {bytes_of(record.memory)}"
         self._progress.update(self._epochs, completed=record.epoch + 1, told=told)
 
     def on_end(self, result: RunResult) -> None:
@@ -162,11 +158,7 @@ class Bars(Silent):
             self._progress.stop()
 
 
-def _best(record: EpochRecord) -> str:
-    return "none" if record.best_epoch < 0 else f"epoch {record.best_epoch + 1}"
-
-
-class Lines(Silent):
+class Lines(Reporter):
     """Writes a line when a run starts, one after each epoch, and one at the end."""
 
     def on_start(self, start: StartRecord) -> None:
@@ -198,9 +190,6 @@ class Lines(Silent):
     def on_end(self, result: RunResult) -> None:
         """Write the scores of the best epoch."""
         _write(_outcome(result))
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def _write(line: str) -> None:

@@ -113,7 +113,10 @@ def start_fabric(options: RunOptions) -> Any:
     from lightning.fabric import Fabric
 
     device = resolve_device(options.device)
-    devices, nodes = _processes(options)
+    devices, nodes = options.devices, options.nodes
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has decided both
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
     is_cuda = device.type == "cuda"
     available = torch.cuda.device_count() if is_cuda else os.cpu_count() or 1
     if devices > available:
@@ -212,11 +215,3 @@ def process_group_of(fabric: Any) -> ProcessGroup:
 
 def _have_met() -> bool:
     return distributed.is_available() and distributed.is_initialized()
-
-
-def _processes(options: RunOptions) -> tuple[int, int]:
-    """Processes on each machine, and machines; torchrun has decided both."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return options.devices, options.nodes
-    here = int(os.environ["LOCAL_WORLD_SIZE"])
-    return here, int(os.environ["WORLD_SIZE"]) // here

@@ -1,6 +1,5 @@
 """Scores of whole splits, to the last bit the same whatever the number of processes."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from graphmamba.training.cuda_graph import CapturedForward
 from graphmamba.training.distributed import ProcessGroup, rounded_products
 from graphmamba.training.experiment import Experiment, Precision
 from graphmamba.training.losses import Links, Objective, Target, check_fits, target_of
-from graphmamba.training.metrics import make_metrics
+from graphmamba.training.metrics import make_metrics, mean_loss
 
 
 def evaluate(
@@ -72,7 +71,7 @@ def evaluate(
     check_fits("loss", objective.loss, task)
     objective = objective.to(store.device)
     names = tuple(dict.fromkeys([task.metric, *metrics]))
-    collected, mean_loss = make_metrics(task, names), MeanLoss()
+    collected, losses = make_metrics(task, names), mean_loss()
     name_of_split = split if isinstance(split, str) else None
     counts = labels_per_graph(store, task.level, name_of_split)
     batches = list(enumerate(ids.cpu().split(batch_size)))[team.rank :: team.world]
@@ -91,16 +90,14 @@ def evaluate(
                     prediction = labelled_rows(model(graphs).float(), graphs)
             for metric in collected:
                 metric.update(objective.in_units(prediction), target)
-            mean_loss.update(objective.reported(prediction, target), int(counts[chosen].sum()))
+            losses.update(objective.reported(prediction, target), int(counts[chosen].sum()))
             if on_batch:
                 on_batch(done, len(batches))
     found: dict[str, float] = {}
-    for metric in collected:
+    for metric in (*collected, losses):
         metric.merge(team.gather(metric.state()))
         found |= metric.compute()
-    mean_loss.merge(team.gather(mean_loss.state()))
-    ordered = {name: found[name] for name in dict.fromkeys([*names, *found])}
-    return {"loss": mean_loss.compute(), **ordered}
+    return {name: found[name] for name in dict.fromkeys(["loss", *names, *found])}
 
 
 @contextmanager
@@ -173,36 +170,6 @@ class Scorer:
         if isinstance(split, str):
             self._forwards[split] = forward
         return forward
-
-
-class MeanLoss:
-    """Mean of the batches' losses, weighed by their labels; a metric like any other.
-
-    It is the loss of all graphs in one batch, unless the loss weighs classes by how often a batch
-    has them. Without any label it is NaN.
-    """
-
-    def __init__(self) -> None:
-        self._batches: list[Float[Tensor, "1 2"]] = []
-
-    def update(self, loss: Float[Tensor, ""], labels: int) -> None:
-        """Take in one batch."""
-        weighed = torch.stack([loss.detach(), torch.full_like(loss, labels)])
-        self._batches.append(weighed.double()[None])
-
-    def state(self) -> Float[Tensor, "batches 2"]:
-        """Loss and weight of each batch."""
-        return torch.cat(self._batches) if self._batches else torch.zeros(0, 2, dtype=torch.float64)
-
-    def merge(self, states: Sequence[Float[Tensor, "_ 2"]]) -> None:
-        """Take the batches of all states."""
-        self._batches = list(states)
-
-    def compute(self) -> float:
-        """Average over the batches, rounded once."""
-        losses, labels = self.state().cpu().T
-        total = math.fsum(labels.tolist())
-        return math.fsum((losses * labels).tolist()) / total if total else math.nan
 
 
 TABLES: dict[Level, str] = {"graph": "graphs", "node": "nodes", "link": PAIRS + LINKS}

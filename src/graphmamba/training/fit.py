@@ -19,7 +19,7 @@ from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
-from graphmamba.environment import describe, resolve_device
+from graphmamba.environment import resolve_device
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.norm import sync_norms
@@ -50,11 +50,11 @@ from graphmamba.training.experiment import (
     load_experiment,
 )
 from graphmamba.training.graphs import identity_of, in_parts, names_in, open_data, take_graphs
-from graphmamba.training.loop import Loop, forget_peak, peak_memory
+from graphmamba.training.loop import Loop
 from graphmamba.training.predict import Predictions, write_predictions
 from graphmamba.training.predictor import load
 from graphmamba.training.reporter import Reporter, StartRecord
-from graphmamba.training.results import FoldsResult, RunResult, SeedsResult, StopReason
+from graphmamba.training.results import FoldsResult, RunResult, SeedsResult
 from graphmamba.training.run_dir import (
     RunDir,
     can_draw,
@@ -106,18 +106,40 @@ def fit(
         >>> fit("pattern", options=RunOptions(seed=1))  # doctest: +SKIP
         >>> fit("peptides-func", graphs, run_dir="runs/mine")  # doctest: +SKIP
     """
-    options = options or RunOptions()
-    check_is("options", options, RunOptions)
-    check_run_dir(run_dir, resume)
-    with following(reporter, progress, options.loggers) as listener:
+    options = _checked(options, run_dir, resume)
+    with following(reporter, progress, options.loggers) as reporters:
         experiment, store = _resolve(experiment, graphs, data, size)
-        check_run(experiment, options)
-        fabric = start_fabric(options)
+        fabric, place = _launch(experiment, options, run_dir)
         if store is None:
             experiment, store = open_data(experiment)
-        group = process_group_of(fabric)
-        path = new_run_dir(experiment, group) if run_dir is None else Path(run_dir)
-        return run_fit(fabric, experiment, store, options, RunDir(path), listener, resume)
+        return run_fit(fabric, experiment, store, options, place, reporters, resume)
+
+
+def _checked(options: RunOptions | None, run_dir: Path | str | None, resume: bool) -> RunOptions:
+    """Return the options, the defaults for None; a folder without a name is rejected."""
+    check_is("options", options, RunOptions | None)
+    if run_dir == "":
+        raise UserError("run_dir must be a name, or None for a new one, got ''")
+    if resume and run_dir is None:
+        raise UserError("run_dir must be given to resume a run, got None")
+    return options or RunOptions()
+
+
+def _launch(
+    experiment: Experiment, options: RunOptions, run_dir: Path | str | None
+) -> tuple[Any, RunDir]:
+    """Start the processes and name the folder; what cannot run there is rejected before."""
+    if experiment.data is not None and experiment.split_sizes is not None:
+        raise UserError(
+            "split_sizes must be null for custom graphs, which are not generated, "
+            f"got {experiment.split_sizes}"
+        )
+    if experiment.model.global_model == "mamba":
+        device = resolve_device(options.device)
+        choose_backend(experiment.model.mamba.backend, device, "model.mamba.backend")
+    fabric = start_fabric(options)
+    named = new_run_dir(experiment, process_group_of(fabric)) if run_dir is None else Path(run_dir)
+    return fabric, RunDir(named)
 
 
 def _named(experiment: Experiment | str | Path | None, size: Size) -> Experiment | None:
@@ -181,19 +203,19 @@ def fit_seeds(
     Example:
         >>> result = fit_seeds("mnist", graphs, seeds=[0, 1, 2])  # doctest: +SKIP
     """
-    options = options or RunOptions()
-    check_is("options", options, RunOptions)
-    _check_seeds(seeds)
-    check_run_dir(run_dir, resume)
-    with following(reporter, progress, options.loggers) as listener:
+    options = _checked(options, run_dir, resume)
+    check_is("seeds", seeds, Sequence, "a list, such as [0, 1, 2]")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise UserError(f"seeds must be given, each once, got {list(seeds)}")
+    for seed in seeds:
+        RunOptions(seed=seed)
+    with following(reporter, progress, options.loggers) as reporters:
         begin = time.monotonic()
         experiment, store = _resolve(experiment, graphs, data, size)
-        check_run(experiment, options)
-        fabric = start_fabric(options)
+        fabric, whole = _launch(experiment, options, run_dir)
         if store is None:
             experiment, store = open_data(experiment)
         group = process_group_of(fabric)
-        whole = RunDir(new_run_dir(experiment, group) if run_dir is None else Path(run_dir))
         with whole.kept(group, resume, is_series=True):
             if resume:
                 seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
@@ -208,7 +230,7 @@ def fit_seeds(
                     store,
                     replace(options, seed=seed, max_time=left),
                     place,
-                    listener,
+                    reporters,
                     resume and place.config.exists(),
                     partial(write_config, whole.config, experiment, options, seeds),
                 )
@@ -259,17 +281,13 @@ def fit_folds(
         >>> result = fit_folds(graphs=graphs, folds=10)  # doctest: +SKIP
         >>> result.mean("test", result.best.metric)  # doctest: +SKIP
     """
-    options = options or RunOptions()
-    check_is("options", options, RunOptions)
-    check_run_dir(run_dir, resume)
-    with following(reporter, progress, options.loggers) as listener:
+    options = _checked(options, run_dir, resume)
+    with following(reporter, progress, options.loggers) as reporters:
         begin = time.monotonic()
         opened = _folds_of(experiment, graphs, data, folds, size, data_dir)
         first, _ = opened(0)
-        check_run(first, options)
-        fabric = start_fabric(options)
+        fabric, whole = _launch(first, options, run_dir)
         group = process_group_of(fabric)
-        whole = RunDir(new_run_dir(first, group) if run_dir is None else Path(run_dir))
         with whole.kept(group, resume, is_series=True, folds=folds):
             places = [RunDir(whole.path / f"fold-{number}") for number in range(folds)]
             found = [place.done() if resume else None for place in places]
@@ -281,7 +299,7 @@ def fit_folds(
                         *opened(number),
                         replace(options, max_time=left),
                         place,
-                        listener,
+                        reporters,
                         resume and place.config.exists(),
                         partial(write_config, whole.config, first, options, folds=folds),
                     )
@@ -366,7 +384,7 @@ def run_fit(
     store: GraphStore,
     options: RunOptions,
     run_dir: RunDir,
-    reporter: Reporter,
+    reporters: Sequence[Reporter],
     resume: bool,
     before: Callable[[], None] | None = None,
 ) -> RunResult:
@@ -389,8 +407,9 @@ def run_fit(
         run_dir.kept(team, resume) as check_folder_stays,
     ):
         # a run that was killed before its first state begins once more
-        is_resumed = resume and run_dir.has_state()
-        forget_peak(team.device)
+        is_resumed = resume and run_dir.state.exists()
+        if team.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(team.device)
         model = make_model(experiment, options, team)
         model.measure_inputs(store)
         team.share(model)
@@ -401,46 +420,31 @@ def run_fit(
         if is_resumed:
             state.load(run_dir.state)
         step = _step(state, store, fast)
-        if options.compile == "on":
-            _compile(state, step)
         watch = NonFiniteCheck(model, optimizer, team, run_dir.dump, state.about())
-        loop = Loop(state, store, step, watch, stops, run_dir, reporter, check_folder_stays, fast)
+        loop = Loop(state, store, step, watch, stops, run_dir, reporters, check_folder_stays, fast)
         # one that is done keeps its files: what it took, where and when
-        done = run_dir.done() if is_resumed else None
+        result = run_dir.done() if is_resumed else None
         if before is not None:
             team.rank_zero_first(before)
         if not is_resumed:
             loop.begin()
-        if done is None:
+        if result is None:
             loop.write_best()
         if team.is_first:
             cut_rows(run_dir.metrics, state.progress.epoch)
-            reporter.on_start(_start(state, store, run_dir))
-        result = done or _found(loop, state, run_dir)
+            start = _start(state, store, run_dir)
+            for reporter in reporters:
+                reporter.on_start(start)
+        if result is None:
+            result = loop.run()
         if team.is_first:
-            _draw(run_dir, experiment, result)
-            reporter.on_end(result)
+            # the rows of a run that is done may be lost
+            if run_dir.metrics.exists() and can_draw():
+                title = f"{experiment.dataset_info.title}, seed {result.seed}"
+                draw_curves(run_dir.metrics, run_dir.curves, title, result.metric)
+            for reporter in reporters:
+                reporter.on_end(result)
         return result
-
-
-def check_run(experiment: Experiment, options: RunOptions) -> None:
-    """Reject a backend that cannot run there: it would reject the first batch."""
-    if experiment.data is not None and experiment.split_sizes is not None:
-        raise UserError(
-            "split_sizes must be null for custom graphs, which are not generated, "
-            f"got {experiment.split_sizes}"
-        )
-    if experiment.model.global_model == "mamba":
-        device = resolve_device(options.device)
-        choose_backend(experiment.model.mamba.backend, device, "model.mamba.backend")
-
-
-def check_run_dir(run_dir: Path | str | None, resume: bool) -> None:
-    """Reject a folder without a name, and to go on with what is in none."""
-    if run_dir == "":
-        raise UserError("run_dir must be a name, or None for a new one, got ''")
-    if resume and run_dir is None:
-        raise UserError("run_dir must be given to resume a run, got None")
 
 
 def _check_splits(experiment: Experiment, store: GraphStore) -> None:
@@ -461,35 +465,8 @@ def _check_splits(experiment: Experiment, store: GraphStore) -> None:
             raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")
 
 
-def _check_seeds(seeds: Sequence[int]) -> None:
-    check_is("seeds", seeds, Sequence, "a list, such as [0, 1, 2]")
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise UserError(f"seeds must be given, each once, got {list(seeds)}")
-    for seed in seeds:
-        RunOptions(seed=seed)
-
-
-def _found(loop: Loop, state: RunState, run_dir: RunDir) -> RunResult:
-    """Train to the end, and write what was found."""
-    result = _result(state, run_dir, loop.run())
-    if state.team.is_first:
-        run_dir.write_results(result)
-    return result
-
-
-def _compile(state: RunState, step: TrainStep) -> None:
-    models = [state.model] if state.average is None else [state.model, state.average.model]
-    why_not = compile_now(models, step.warm_up)
-    if why_not is None:
-        return
-    if state.options.cuda_graph == "on":
-        raise UserError(
-            f"cuda_graph must be 'auto' or 'off', since torch.compile failed: {why_not}"
-        )
-    warnings.warn(f"torch.compile failed, and the run goes on without: {why_not}", stacklevel=2)
-
-
 def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:
+    """Make the step, compiled where that was decided."""
     parts = state.model, state.optimizer, store, state.experiment, state.team
     shared: dict[str, Any] = {
         "precision": state.options.precision,
@@ -497,43 +474,28 @@ def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:
         "taken": state.progress.taken,
         "average": state.average,
     }
+    is_required = state.options.cuda_graph == "on"
+    step: TrainStep
     if is_captured:
-        return CapturedStep(*parts, is_required=state.options.cuda_graph == "on", **shared)
-    return TrainStep(*parts, **shared)
-
-
-def _draw(run_dir: RunDir, experiment: Experiment, result: RunResult) -> None:
-    # the rows of a run that is done may be lost
-    if run_dir.metrics.exists() and can_draw():
-        title = f"{experiment.dataset_info.title}, seed {result.seed}"
-        draw_curves(run_dir.metrics, run_dir.curves, title, result.metric)
+        step = CapturedStep(*parts, is_required=is_required, **shared)
+    else:
+        step = TrainStep(*parts, **shared)
+    if state.options.compile == "on":
+        models = [state.model] if state.average is None else [state.model, state.average.model]
+        why_not = compile_now(models, step.warm_up)
+        if why_not is not None and is_required:
+            raise UserError(
+                f"cuda_graph must be 'auto' or 'off', since torch.compile failed: {why_not}"
+            )
+        if why_not is not None:
+            told = f"torch.compile failed, and the run goes on without: {why_not}"
+            warnings.warn(told, stacklevel=2)
+    return step
 
 
 def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
-    return StartRecord(
-        experiment=state.experiment,
-        options=state.options,
-        run_dir=run_dir.path,
-        metric=state.model.task.metric,
-        device=str(state.team.device),
-        processes=state.team.world,
-        parameters=_parameters(state.model),
-        graphs={split: store.split_size(split) for split in SPLITS},
-        unit=f"{state.model.task.level}s" if store.is_transductive else "graphs",
-        notes=(
-            *understood(state.experiment, store),
-            *state.experiment.chosen.splitlines(),
-            *_notes(store),
-        ),
-        epochs=state.experiment.train.epochs,
-        steps=len(state.sampler),
-        first_epoch=state.progress.epoch,
-    )
-
-
-def _notes(store: GraphStore) -> tuple[str, ...]:
-    """What was decided about the graphs, in words."""
-    notes = []
+    """Say what is run, how the task was understood, and what was decided about the graphs."""
+    notes = [*understood(state.experiment, store), *state.experiment.chosen.splitlines()]
     if store.is_transductive:
         notes.append(f"splits of one graph: {store.source}")
     if isinstance(store, NeighbourStore):
@@ -546,28 +508,21 @@ def _notes(store: GraphStore) -> tuple[str, ...]:
         notes.append(
             f"the graphs take {store.nbytes:,} bytes, too many for the GPU: batches are sent to it"
         )
-    return tuple(notes)
-
-
-def _result(state: RunState, run_dir: RunDir, stop_reason: StopReason) -> RunResult:
-    progress = state.progress
-    return RunResult(
+    return StartRecord(
+        experiment=state.experiment,
+        options=state.options,
         run_dir=run_dir.path,
-        seed=state.options.seed,
         metric=state.model.task.metric,
-        best_epoch=progress.best_epoch,
-        scores=progress.best.scores if progress.best else {},
-        epochs=progress.epoch,
-        stop_reason=stop_reason,
-        parameters=_parameters(state.model),
-        seconds=progress.seconds,
-        peak_memory=peak_memory(state.team.device),
-        environment=describe(state.team.device),
+        device=str(state.team.device),
+        processes=state.team.world,
+        parameters=state.parameters,
+        graphs={split: store.split_size(split) for split in SPLITS},
+        unit=f"{state.model.task.level}s" if store.is_transductive else "graphs",
+        notes=tuple(notes),
+        epochs=state.experiment.train.epochs,
+        steps=len(state.sampler),
+        first_epoch=state.progress.epoch,
     )
-
-
-def _parameters(model: GraphMamba) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 OPTIMIZERS: dict[OptimizerName, type[torch.optim.AdamW] | type[torch.optim.Adam]] = {
@@ -577,19 +532,12 @@ OPTIMIZERS: dict[OptimizerName, type[torch.optim.AdamW] | type[torch.optim.Adam]
 
 
 def make_model(experiment: Experiment, options: RunOptions, team: ProcessGroup) -> GraphMamba:
-    """Build the model as the options ask: BatchNorm over all processes, on the device, compiled."""
+    """Build the model on the device, its BatchNorm over all processes if that is asked for."""
     model = experiment.build(seed=options.seed)
     model.backbone.noise_seed.process = team.rank
     if options.sync_batchnorm and team.world > 1:
         sync_norms(model)
     return model.to(team.device)
-
-
-def make_average(model: GraphMamba, experiment: Experiment) -> MovingAverage | None:
-    """Begin the average of a model that lies on its device; None where `train.ema_decay` is 0."""
-    if not experiment.train.ema_decay:
-        return None
-    return MovingAverage(model, experiment.train.ema_decay)
 
 
 def make_optimizer(
@@ -630,7 +578,8 @@ def make_state(
     )
     progress = Progress(loss_sum=torch.zeros((), dtype=torch.float64, device=team.device))
     schedule = Schedule(experiment.optim, experiment.train.epochs)
-    average = make_average(model, experiment)
+    decay = experiment.train.ema_decay
+    average = MovingAverage(model, decay) if decay else None
     return RunState(
         experiment,
         options,

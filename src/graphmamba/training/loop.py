@@ -4,18 +4,19 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from graphmamba.data.store import GraphStore
+from graphmamba.environment import describe
 from graphmamba.training.checkpoint import Best, RunState
 from graphmamba.training.evaluate import Scorer, labels_per_graph
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.reporter import EpochRecord, Reporter, StepRecord
-from graphmamba.training.results import Scores, StopReason
+from graphmamba.training.results import RunResult, Scores, StopReason
 from graphmamba.training.run_dir import RunDir, append_row, write_config
 from graphmamba.training.schedule import set_rate
 from graphmamba.training.statistics import BatchNormRecalibration
@@ -37,7 +38,7 @@ class Loop:
     watch: NonFiniteCheck
     stops: StopSignals
     run_dir: RunDir
-    reporter: Reporter
+    reporters: Sequence[Reporter]
     check_folder_stays: Callable[[], None]
     """Every process has to call it."""
     is_captured: bool = False
@@ -53,22 +54,20 @@ class Loop:
             self.is_captured,
             state.team,
         )
-        self._statistics = self._fresh_statistics()
+        self._statistics = (
+            BatchNormRecalibration(
+                state.scored,
+                self.store,
+                state.experiment,
+                seed=state.options.seed,
+                precision=state.options.precision,
+                is_captured=self.is_captured,
+            )
+            if state.experiment.train.recalibrate_batch_norm
+            else None
+        )
         self._labels = labels_per_graph(self.store, state.model.task.level, "train")
         self._earlier = state.progress.seconds
-
-    def _fresh_statistics(self) -> BatchNormRecalibration | None:
-        state = self.state
-        if not state.experiment.train.recalibrate_batch_norm:
-            return None
-        return BatchNormRecalibration(
-            state.scored,
-            self.store,
-            state.experiment,
-            seed=state.options.seed,
-            precision=state.options.precision,
-            is_captured=self.is_captured,
-        )
 
     def begin(self) -> None:
         """Write what is run, and the state before the first step: from now on it can be resumed."""
@@ -76,25 +75,37 @@ class Loop:
         state.team.rank_zero_first(lambda: write_config(config, state.experiment, state.options))
         self._save()
 
-    def run(self) -> StopReason:
-        """Train until there is a reason to end; the state is saved then."""
-        progress, train = self.state.progress, self.state.experiment.train
+    def run(self) -> RunResult:
+        """Train until there is a reason to end; then the state and what was found are written."""
+        state, progress, train = self.state, self.state.progress, self.state.experiment.train
+        patience = state.options.early_stopping
+        if patience is None:
+            patience = train.early_stopping
         stop_reason: StopReason | None = None
         while stop_reason is None:
             if progress.epoch >= train.epochs:
                 stop_reason = "finished"
-            elif self._is_stale():
+            elif 0 < patience < progress.epoch - progress.best_epoch:
                 stop_reason = "early stopping"
             else:
                 stop_reason = self._train_epoch() or self._score_epoch()
         self._save()
-        return stop_reason
-
-    def _is_stale(self) -> bool:
-        progress, patience = self.state.progress, self.state.options.early_stopping
-        if patience is None:
-            patience = self.state.experiment.train.early_stopping
-        return 0 < patience < progress.epoch - progress.best_epoch
+        result = RunResult(
+            run_dir=self.run_dir.path,
+            seed=state.options.seed,
+            metric=state.model.task.metric,
+            best_epoch=progress.best_epoch,
+            scores=progress.best.scores if progress.best else {},
+            epochs=progress.epoch,
+            stop_reason=stop_reason,
+            parameters=state.parameters,
+            seconds=progress.seconds,
+            peak_memory=peak_memory(state.team.device),
+            environment=describe(state.team.device),
+        )
+        if state.team.is_first:
+            self.run_dir.write_results(result)
+        return result
 
     def _train_epoch(self) -> StopReason | None:
         """Make the steps that are left of this epoch; the stop reason where it was interrupted."""
@@ -113,7 +124,9 @@ class Loop:
             self.watch.saw(progress.taken, ids, loss)
             if self.state.team.is_first:
                 graphs = len(ids) * self.state.team.world
-                self.reporter.on_step(StepRecord(epoch, progress.step, steps, graphs, loss))
+                record = StepRecord(epoch, progress.step, steps, graphs, loss)
+                for reporter in self.reporters:
+                    reporter.on_step(record)
             # between the last step and the scores there is nothing that could be resumed
             if progress.step < steps and (stop_reason := self._interruption()):
                 return stop_reason
@@ -174,14 +187,16 @@ class Loop:
         if is_best:
             self._save()
         if state.team.is_first:
-            self.reporter.on_epoch(record)
+            for reporter in self.reporters:
+                reporter.on_epoch(record)
         return self._interruption() if progress.epoch < record.epochs else None
 
     def _scores(self, split: str) -> dict[str, float]:
-        is_first = self.state.team.is_first
-        return self._scorer.score(
-            split, partial(self.reporter.on_evaluate, split) if is_first else None
-        )
+        def tell(done: int, batches: int) -> None:
+            for reporter in self.reporters:
+                reporter.on_evaluate(split, done, batches)
+
+        return self._scorer.score(split, tell if self.state.team.is_first else None)
 
     def _choose(self, train_loss: float, validation: Scores, test: Scores) -> bool:
         """Keep the weights if this epoch has the best validation score so far."""
@@ -223,8 +238,6 @@ class Loop:
         self.state.progress.seconds = self._earlier + self.stops.seconds
         self.state.save(self.run_dir.state)
         self.stops.saved()
-        if self.state.team.is_first:
-            self.reporter.on_checkpoint(self.run_dir.state)
 
 
 def peak_memory(device: torch.device) -> int:
@@ -234,9 +247,3 @@ def peak_memory(device: torch.device) -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts in kibibytes, macOS in bytes
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def forget_peak(device: torch.device) -> None:
-    """Begin a new peak; that of a process without a GPU stays."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)

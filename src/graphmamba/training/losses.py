@@ -1,7 +1,7 @@
 """What training minimises; entries without a label (NaN, or a negative class) do not count."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -148,7 +148,8 @@ def weighted_cross_entropy(
     weight = balanced_weights(label, logits.shape[1], _exact(logits))
     # a batch of one class has no weight at all, and nothing to balance
     total = weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
-    return (weight * _cross_entropies(logits, label)).sum() / total
+    losses = functional.cross_entropy(logits, label.clamp_min(0), reduction="none")
+    return (weight * losses).sum() / total
 
 
 def weighted_binary_cross_entropy(
@@ -231,17 +232,14 @@ class Objective:
 
     def to(self, device: torch.device) -> "Objective":
         """The same with its tensors on a device."""
-        moved = [None if each is None else each.to(device) for each in self._tensors]
-        return Objective(self.loss, moved[0], self.smoothing, moved[1], moved[2])
+        tensors: dict[str, Any] = {name: getattr(self, name) for name in ("weights", "mean", "std")}
+        moved = {name: each.to(device) for name, each in tensors.items() if each is not None}
+        return replace(self, **moved)
 
     @property
     def is_standardized(self) -> bool:
         """Whether outputs have other units than the targets."""
         return self.mean is not None
-
-    @property
-    def _tensors(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        return self.weights, self.mean, self.std
 
     def _function(self) -> Callable[..., Scalar]:
         given = {"weights": self.weights, "smoothing": self.smoothing or None}
@@ -327,12 +325,6 @@ def _check_alike(prediction: Tensor, target: Tensor) -> None:
 def _exact(scores: Float[Tensor, "*shape"]) -> torch.dtype:
     """The type to add up in: that of the scores, float32 at least."""
     return torch.promote_types(scores.dtype, torch.float32)
-
-
-def _cross_entropies(
-    logits: Float[Tensor, "rows classes"], label: Int[Tensor, " rows"]
-) -> Float[Tensor, " rows"]:
-    return functional.cross_entropy(logits, label.clamp_min(0), reduction="none")
 
 
 def _mean(losses: Float[Tensor, "*shape"], counts: Tensor) -> Scalar:

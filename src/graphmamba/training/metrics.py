@@ -1,14 +1,14 @@
-"""What a split is scored by, as objects that collect batch after batch.
+"""What a split is scored by, collected batch after batch.
 
-A metric's `state` is one tensor. The states of several processes, given to `merge`, make the
-score of the whole split, to the last bit whatever the number of processes: counts are integers,
-and sums of numbers are rounded once (`math.fsum`), so that their order does not matter.
+The states of several processes together make the score of the whole split, to the last bit whatever
+the number of processes: counts are integers, and sums of numbers are rounded once (`math.fsum`), so
+that their order does not matter.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,60 +20,43 @@ from graphmamba.nn.heads import pair_scores
 from graphmamba.training.losses import Links
 
 
-@runtime_checkable
-class Metric(Protocol):
-    """What all metrics can do; several that need the same state are one."""
+class Metric:
+    """Scores that need the same of each batch.
+
+    Args:
+        rows: What to keep of a batch: from predictions and what `target_of` gives to rows.
+        score: From all rows, on the CPU, to scores by name.
+        empty: No rows, of their shape and type.
+    """
+
+    def __init__(
+        self,
+        rows: Callable[[Tensor, Any], Tensor],
+        score: Callable[[Tensor], dict[str, float]],
+        empty: Tensor,
+    ) -> None:
+        self._rows, self._score, self._empty = rows, score, empty
+        self._kept: list[Tensor] = []
 
     def update(self, prediction: Tensor, target: Any) -> None:
-        """Take in one batch; `target` is what `target_of` gives for the metric's task."""
+        """Take in one batch."""
+        self._kept.append(self._rows(prediction.detach(), target))
 
     def state(self) -> Tensor:
-        """Everything taken in so far, as one tensor."""
+        """All rows so far."""
+        return torch.cat(self._kept) if self._kept else self._empty
 
     def merge(self, states: Sequence[Tensor]) -> None:
-        """Replace what was taken in by these states together."""
+        """Take these rows in place of what was taken in."""
+        self._kept = list(states)
 
     def compute(self) -> dict[str, float]:
         """Score what was taken in."""
+        return self._score(self.state().cpu())
 
 
 Columns = Float[Tensor, "rows columns"]
 Classwise = Float[Tensor, " classes"]
-
-
-class _Rows:
-    """State of metrics that need every row: predictions and targets side by side."""
-
-    scores: ClassVar[Mapping[str, Callable[[Columns, Columns], float]]]
-
-    def __init__(self, task: Task, names: Sequence[str]) -> None:
-        self._names, self._outputs = names, task.outputs
-        self._rows: list[Float[Tensor, "_ both"]] = []
-
-    def update(self, prediction: Columns, target: Any) -> None:
-        """Take in one batch."""
-        self._rows.append(torch.cat([prediction.detach(), target], dim=1).double())
-
-    def state(self) -> Float[Tensor, "rows both"]:
-        """Predictions, then targets, of all rows."""
-        return (
-            torch.cat(self._rows)
-            if self._rows
-            else torch.zeros(0, 2 * self._outputs, dtype=torch.float64)
-        )
-
-    def merge(self, states: Sequence[Float[Tensor, "_ both"]]) -> None:
-        """Take the rows of all states."""
-        self._rows = list(states)
-
-    def compute(self) -> dict[str, float]:
-        """Score all rows."""
-        prediction, target = self._split()
-        return {name: self.scores[name](prediction, target) for name in self._names}
-
-    def _split(self) -> tuple[Columns, Columns]:
-        prediction, target = self.state().cpu().tensor_split(2, dim=1)
-        return prediction, target
 
 
 def average_precision(prediction: Columns, target: Columns) -> float:
@@ -150,16 +133,14 @@ def _answers_right(prediction: Columns, target: Columns) -> tuple[Classwise, Cla
     return (guess & is_positive).sum(dim=0).double(), both
 
 
-class Answers(_Rows):
-    """Yes-or-no answers, a column each."""
-
-    scores: ClassVar[Mapping[str, Callable[[Columns, Columns], float]]] = {
-        "average_precision": average_precision,
-        "roc_auc": roc_auc,
-        "macro_f1": macro_f1_of_answers,
-        "micro_f1": micro_f1_of_answers,
-        "log_loss": log_loss_of_answers,
-    }
+ANSWER_SCORES: dict[str, Callable[[Columns, Columns], float]] = {
+    "average_precision": average_precision,
+    "roc_auc": roc_auc,
+    "macro_f1": macro_f1_of_answers,
+    "micro_f1": micro_f1_of_answers,
+    "log_loss": log_loss_of_answers,
+}
+"""Of yes-or-no answers, a column each."""
 
 
 def mean_absolute_error(prediction: Columns, target: Columns) -> float:
@@ -223,15 +204,58 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
 
 
-class Targets(_Rows):
-    """Numbers, a column each."""
+TARGET_SCORES: dict[str, Callable[[Columns, Columns], float]] = {
+    "mean_absolute_error": mean_absolute_error,
+    "rmse": rmse,
+    "r2": r2,
+    "spearman": spearman,
+}
+"""Of numbers, a column each."""
+PAIR_SCORES: dict[str, Callable[[Columns, Columns], float]] = {
+    "roc_auc": roc_auc,
+    "average_precision": average_precision,
+}
+"""Of pairs of nodes: how well right ones are told from wrong ones."""
 
-    scores: ClassVar[Mapping[str, Callable[[Columns, Columns], float]]] = {
-        "mean_absolute_error": mean_absolute_error,
-        "rmse": rmse,
-        "r2": r2,
-        "spearman": spearman,
-    }
+
+def _column_metric(
+    rows: Callable[[Tensor, Any], Columns],
+    columns: int,
+    scores: Mapping[str, Callable[[Columns, Columns], float]],
+    names: Sequence[str],
+) -> Metric:
+    """Keep predictions and targets of all rows side by side, so many columns of each."""
+
+    def score(kept: Columns) -> dict[str, float]:
+        prediction, target = kept.tensor_split(2, dim=1)
+        return {name: scores[name](prediction, target) for name in names}
+
+    return Metric(
+        lambda prediction, target: rows(prediction, target).double(),
+        score,
+        torch.zeros(0, 2 * columns, dtype=torch.float64),
+    )
+
+
+def column_metric(task: Task, names: Sequence[str]) -> Metric:
+    """Make the metric of answers or numbers."""
+    scores = ANSWER_SCORES if task.kind == "multi-label" else TARGET_SCORES
+    return _column_metric(
+        lambda prediction, target: torch.cat([prediction, target], dim=1),
+        task.outputs,
+        scores,
+        names,
+    )
+
+
+def pair_metric(_: Task, names: Sequence[str]) -> Metric:
+    """Make the metric of labelled pairs; their scores are found from embeddings."""
+
+    def rows(embeddings: Float[Tensor, "nodes channels"], links: Links) -> Columns:
+        scores = pair_scores(embeddings, links.pairs)
+        return torch.stack([scores, links.label], dim=1)
+
+    return _column_metric(rows, 1, PAIR_SCORES, names)
 
 
 def predicted_class(prediction: Float[Tensor, "rows outputs"]) -> Int[Tensor, " rows"]:
@@ -266,37 +290,29 @@ def _one_against_rest(
     return logits.softmax(dim=1), is_class
 
 
-class ClassRows(_Rows):
-    """Classes, for metrics that need the probability of each."""
+CLASS_SCORES: dict[str, Callable[[Columns, Columns], float]] = {
+    "roc_auc": roc_auc_of_classes,
+    "average_precision": average_precision_of_classes,
+    "log_loss": log_loss_of_classes,
+}
+"""Of classes, by the probability of each."""
 
-    scores: ClassVar[Mapping[str, Callable[[Columns, Columns], float]]] = {
-        "roc_auc": roc_auc_of_classes,
-        "average_precision": average_precision_of_classes,
-        "log_loss": log_loss_of_classes,
-    }
 
-    def __init__(self, task: Task, names: Sequence[str]) -> None:
-        super().__init__(task, names)
-        self._classes = task.classes
+def class_metric(task: Task, names: Sequence[str]) -> Metric:
+    """Keep the logits and the class of all rows; a negative class is no label."""
 
-    def update(self, prediction: Columns, target: Int[Tensor, " rows"]) -> None:
-        """Take in one batch; rows with a negative class have no label."""
-        label = target[:, None].to(prediction.dtype)
-        self._rows.append(torch.cat([prediction.detach(), label], dim=1).double())
+    def rows(logits: Columns, label: Int[Tensor, " rows"]) -> Float[Tensor, "rows both"]:
+        return torch.cat([logits, label[:, None].to(logits.dtype)], dim=1).double()
 
-    def state(self) -> Float[Tensor, "rows both"]:
-        """Logits, then the class, of all rows."""
-        if self._rows:
-            return torch.cat(self._rows)
-        return torch.zeros(0, self._outputs + 1, dtype=torch.float64)
-
-    def _split(self) -> tuple[Columns, Columns]:
-        rows = self.state().cpu()
-        rows = rows[rows[:, -1] >= 0]
-        logits, label = rows[:, :-1], rows[:, -1].long()
+    def score(kept: Columns) -> dict[str, float]:
+        kept = kept[kept[:, -1] >= 0]
+        logits, label = kept[:, :-1], kept[:, -1].long()
         if logits.shape[1] == 1:
             logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
-        return logits, torch.nn.functional.one_hot(label, self._classes).double()
+        is_class = torch.nn.functional.one_hot(label, task.classes).double()
+        return {name: CLASS_SCORES[name](logits, is_class) for name in names}
+
+    return Metric(rows, score, torch.zeros(0, task.outputs + 1, dtype=torch.float64))
 
 
 def accuracy(right: Classwise, true: Classwise, guessed: Classwise) -> float:  # noqa: ARG001
@@ -342,50 +358,43 @@ def _mean_where(values: Classwise, counts: Bool[Tensor, " classes"]) -> float:
     return float(values[counts].mean())
 
 
-class Confusion:
-    """Classes, for metrics that count how often each (row) was taken for each.
+COUNT_SCORES: dict[str, Callable[[Classwise, Classwise, Classwise], float]] = {
+    "accuracy": accuracy,
+    "balanced_accuracy": balanced_accuracy,
+    "accuracy_sbm": balanced_accuracy,
+    "macro_f1": macro_f1,
+    "micro_f1": micro_f1,
+    "weighted_f1": weighted_f1,
+    "mcc": mcc,
+}
+"""Of classes, by how often each was found, occurs and was guessed."""
 
-    The last column counts rows that were taken for none, since the model found no number.
+
+def count_metric(task: Task, names: Sequence[str]) -> Metric:
+    """Count how often each class (row) was taken for each, in a table for each batch.
+
+    The last column counts rows that were taken for none, since the model found no number; a
+    negative class is no label.
     """
+    classes = task.classes
 
-    scores: ClassVar[Mapping[str, Callable[[Classwise, Classwise, Classwise], float]]] = {
-        "accuracy": accuracy,
-        "balanced_accuracy": balanced_accuracy,
-        "accuracy_sbm": balanced_accuracy,
-        "macro_f1": macro_f1,
-        "micro_f1": micro_f1,
-        "weighted_f1": weighted_f1,
-        "mcc": mcc,
-    }
-
-    def __init__(self, task: Task, names: Sequence[str]) -> None:
-        self._names, self._classes = names, task.classes
-        self._counts = torch.zeros(task.classes, task.classes + 1, dtype=torch.int64)
-
-    def update(
-        self, prediction: Float[Tensor, "rows outputs"], target: Int[Tensor, " rows"]
-    ) -> None:
-        """Take in one batch; rows with a negative class have no label and are skipped."""
-        self._counts = self._counts.to(prediction.device)
-        guess = predicted_class(prediction).where(~prediction.isnan().any(dim=1), self._classes)
+    def rows(
+        prediction: Float[Tensor, "rows outputs"], target: Int[Tensor, " rows"]
+    ) -> Int[Tensor, "1 classes guesses"]:
+        guess = predicted_class(prediction).where(~prediction.isnan().any(dim=1), classes)
         is_labelled = target >= 0
-        cell = (target * (self._classes + 1) + guess).masked_fill(~is_labelled, 0)
-        self._counts.view(-1).index_add_(0, cell, is_labelled.long())
+        cell = (target * (classes + 1) + guess).masked_fill(~is_labelled, 0)
+        counts = is_labelled.new_zeros(classes * (classes + 1), dtype=torch.int64)
+        counts.index_add_(0, cell, is_labelled.long())
+        return counts.view(1, classes, classes + 1)
 
-    def state(self) -> Int[Tensor, "classes guesses"]:
-        """The table of counts."""
-        return self._counts
-
-    def merge(self, states: Sequence[Int[Tensor, "classes guesses"]]) -> None:
-        """Add up the tables."""
-        self._counts = torch.stack([state.cpu() for state in states]).sum(dim=0)
-
-    def compute(self) -> dict[str, float]:
-        """Score the counts."""
-        counts = self._counts.cpu()
+    def score(kept: Int[Tensor, "batches classes guesses"]) -> dict[str, float]:
+        counts = kept.sum(dim=0)
         right, true = counts.diagonal().double(), counts.sum(dim=1).double()
-        guessed = counts.sum(dim=0)[: self._classes].double()
-        return {name: self.scores[name](right, true, guessed) for name in self._names}
+        guessed = counts.sum(dim=0)[:classes].double()
+        return {name: COUNT_SCORES[name](right, true, guessed) for name in names}
+
+    return Metric(rows, score, torch.zeros(0, classes, classes + 1, dtype=torch.int64))
 
 
 HITS = (1, 3, 10)
@@ -395,7 +404,7 @@ COLUMNS = tuple(
 )
 
 
-class LinkRanking:
+def ranking_metric(_task: Task, _names: Sequence[str]) -> Metric:
     """Mean reciprocal rank and hits@k of the right pairs, in three variants.
 
     The baselines of (i, j) are all nodes of the graph, i itself included (raw, the paper's number);
@@ -408,44 +417,47 @@ class LinkRanking:
     computed, whichever are asked for.
     """
 
-    scores: ClassVar[frozenset[str]] = frozenset(COLUMNS)
-
-    def __init__(self, task: Task, names: Sequence[str]) -> None:  # noqa: ARG002
-        self._batches: list[Float[Tensor, "1 columns"]] = []
-
-    def update(self, prediction: Float[Tensor, "nodes channels"], target: Links) -> None:
-        """Take in one batch."""
-        weight = (~target.label.isnan()).sum().double()[None]
-        target = _some_right(target)
-        is_right = (target.label > 0.5).double()  # noqa: PLR2004
-        scores = _reciprocals_and_hits(
-            ranks(prediction.detach().float(), target)
-        )  # [columns, pairs]
-        graph = target.batch[target.pairs[0]]
-        sums = scores.new_zeros(len(COLUMNS) + 1, target.num_graphs)
+    def rows(embeddings: Float[Tensor, "nodes channels"], links: Links) -> Columns:
+        weight = (~links.label.isnan()).sum().double()[None]
+        links = _some_right(links)
+        is_right = (links.label > 0.5).double()  # noqa: PLR2004
+        found = ranks(embeddings.float(), links)
+        columns = [
+            column
+            for rank in found
+            for column in (1.0 / rank.double(), *((rank <= k).double() for k in HITS))
+        ]
+        scores = torch.stack(columns)  # [columns, pairs]
+        graph = links.batch[links.pairs[0]]
+        sums = scores.new_zeros(len(COLUMNS) + 1, links.num_graphs)
         sums.index_add_(1, graph, torch.cat([scores * is_right, is_right[None]]))
         means = (sums[:-1] / sums[-1].clamp_min(1.0)).mean(dim=1)
-        self._batches.append(torch.cat([weight, means])[None])
+        return torch.cat([weight, means])[None]
 
-    def state(self) -> Float[Tensor, "batches columns"]:
-        """Weight and scores of each batch."""
-        if not self._batches:
-            return torch.zeros(0, len(COLUMNS) + 1, dtype=torch.float64)
-        return torch.cat(self._batches)
+    def score(kept: Columns) -> dict[str, float]:
+        means = (_weighed_mean(column, kept[:, 0]) for column in kept[:, 1:].T)
+        return dict(zip(COLUMNS, means, strict=True))
 
-    def merge(self, states: Sequence[Float[Tensor, "_ columns"]]) -> None:
-        """Take the batches of all states."""
-        self._batches = list(states)
+    return Metric(rows, score, torch.zeros(0, len(COLUMNS) + 1, dtype=torch.float64))
 
-    def compute(self) -> dict[str, float]:
-        """Average over the batches."""
-        rows = self.state().cpu()
-        weight = rows[:, 0]
-        total = math.fsum(weight.tolist())
-        if not total:
-            return dict.fromkeys(COLUMNS, math.nan)
-        sums = (math.fsum((weight * column).tolist()) for column in rows[:, 1:].T)
-        return {name: value / total for name, value in zip(COLUMNS, sums, strict=True)}
+
+def _weighed_mean(values: Float[Tensor, " batches"], weights: Float[Tensor, " batches"]) -> float:
+    """Mean of the batches, rounded once; NaN where none has weight."""
+    total = math.fsum(weights.tolist())
+    return math.fsum((values * weights).tolist()) / total if total else math.nan
+
+
+def mean_loss() -> Metric:
+    """Mean of the batches' losses, weighed by their labels, which are the target.
+
+    It is the loss of all graphs in one batch, unless the loss weighs classes by how often a batch
+    has them. Without any label it is NaN.
+    """
+    return Metric(
+        lambda loss, labels: torch.stack([loss, torch.full_like(loss, labels)]).double()[None],
+        lambda kept: {"loss": _weighed_mean(kept[:, 0], kept[:, 1])},
+        torch.zeros(0, 2, dtype=torch.float64),
+    )
 
 
 def ranks(
@@ -540,47 +552,24 @@ def _within_graphs(
     return graph, head, tail
 
 
-def _reciprocals_and_hits(
-    rank: Int[Tensor, "variants pairs"],
-) -> Float[Tensor, "columns pairs"]:
-    columns = [[1.0 / row.double(), *((row <= k).double() for k in HITS)] for row in rank]
-    return torch.stack([column for variant in columns for column in variant])
-
-
-class PairRows(_Rows):
-    """Pairs of nodes, for metrics that ask how well right ones are separated from wrong ones."""
-
-    scores: ClassVar[Mapping[str, Callable[[Columns, Columns], float]]] = {
-        "roc_auc": roc_auc,
-        "average_precision": average_precision,
-    }
-
-    def __init__(self, task: Task, names: Sequence[str]) -> None:
-        super().__init__(task, names)
-        self._outputs = 1
-
-    def update(self, prediction: Float[Tensor, "nodes channels"], target: Links) -> None:
-        """Take in one batch."""
-        scores = pair_scores(prediction.detach(), target.pairs)[:, None]
-        super().update(scores, target.label[:, None])
-
-
-PARTS: dict[PredictionKind, tuple[Any, ...]] = {
-    "classes": (Confusion, ClassRows),
-    "multi-label": (Answers,),
-    "regression": (Targets,),
-    "link": (LinkRanking, PairRows),
+MAKERS: dict[
+    PredictionKind, tuple[tuple[Collection[str], Callable[[Task, Sequence[str]], Metric]], ...]
+] = {
+    "classes": ((COUNT_SCORES, count_metric), (CLASS_SCORES, class_metric)),
+    "multi-label": ((ANSWER_SCORES, column_metric),),
+    "regression": ((TARGET_SCORES, column_metric),),
+    "link": ((COLUMNS, ranking_metric), (PAIR_SCORES, pair_metric)),
 }
 LOWER_IS_BETTER: frozenset[str] = frozenset({"mean_absolute_error", "rmse", "log_loss"})
 
 
 def make_metrics(task: Task, names: Sequence[MetricName] = ()) -> list[Metric]:
-    """Make metrics by their names, those that need the same state as one.
+    """Make metrics by their names, those that need the same of each batch as one.
 
     Args:
         task: What is scored.
         names: Which of its metrics; none for the one that models are chosen by.
     """
     names = names or (task.metric,)
-    found = [(part, [name for name in names if name in part.scores]) for part in PARTS[task.kind]]
-    return [part(task, own) for part, own in found if own]
+    found = [(make, [name for name in names if name in known]) for known, make in MAKERS[task.kind]]
+    return [make(task, own) for make, own in found if own]

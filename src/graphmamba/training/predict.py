@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +15,7 @@ from torch_geometric.data import Batch
 from graphmamba.atomic import atomic_write
 from graphmamba.checks import check_least
 from graphmamba.data.batch import column
-from graphmamba.data.catalog import LossName, PredictionKind, Task
+from graphmamba.data.catalog import LossName, PredictionKind
 from graphmamba.data.neighbours import SEEDS, NeighbourStore
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
@@ -26,6 +27,9 @@ from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.random import draw_bits
 from graphmamba.training.evaluate import evaluating
 from graphmamba.training.losses import Objective
+
+COLUMNS = ("graph", "node", "pair", "outputs", "std")
+"""Those of predictions that have a row for each."""
 
 
 @dataclass(frozen=True)
@@ -75,33 +79,19 @@ class Predictions:
     def by_graph(self) -> "Predictions":
         """Return the rows in the order of the graphs."""
         order = self.graph.argsort(stable=True)
-        columns = {
-            name: None if getattr(self, name) is None else getattr(self, name)[order]
-            for name in ("graph", "node", "pair", "outputs", "std")
-        }
-        return replace(self, **columns)  # type: ignore[arg-type]
+        columns: dict[str, Any] = {name: getattr(self, name) for name in COLUMNS}
+        return replace(
+            self, **{name: each[order] for name, each in columns.items() if each is not None}
+        )
 
-    @classmethod
-    def cat(cls, parts: Sequence["Predictions"]) -> "Predictions":
+    @staticmethod
+    def cat(parts: Sequence["Predictions"]) -> "Predictions":
         """Put parts end to end."""
-        first = parts[0]
-
-        def joined(name: str) -> Tensor | None:
-            if getattr(first, name) is None:
-                return None
-            return torch.cat([getattr(part, name) for part in parts])
-
-        columns = {name: joined(name) for name in ("graph", "node", "pair", "outputs", "std")}
-        return cls(kind=first.kind, names=first.names, **columns)  # type: ignore[arg-type]
-
-
-def names_of(task: Task, given: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """What the columns are called; numbers where nobody has named them."""
-    if task.level == "link":
-        return ("score",)
-    if given:
-        return given
-    return tuple(map(str, range(task.classes or task.outputs)))
+        columns = {name: [getattr(part, name) for part in parts] for name in COLUMNS}
+        joined: dict[str, Any] = {
+            name: torch.cat(each) for name, each in columns.items() if each[0] is not None
+        }
+        return replace(parts[0], **joined)
 
 
 def values_of(
@@ -125,17 +115,6 @@ NODES = 512
 """Nodes of a batch where neighbours are drawn."""
 BUDGET = 200_000
 """Nodes and edges of a batch: some hundred megabytes at the widths of the paper."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Where the rows of a prediction belong."""
-
-    graph: Int[Tensor, " rows"]
-    node: Int[Tensor, " rows"] | None = None
-    pair: Int[Tensor, "rows 2"] | None = None
-    joined: Int[Tensor, "2 rows"] | None = None
-    """Pairs by the numbers of their nodes in the batch."""
 
 
 def stream_predictions(
@@ -168,35 +147,51 @@ def stream_predictions(
     if not len(ids):
         return
     task, device = model.task, next(model.parameters()).device
-    kind, columns = task.kind, names_of(task, names)
+    kind, level = task.kind, task.level
+    if level == "link":
+        names = ("score",)
+    names = names or tuple(map(str, range(task.classes or task.outputs)))
     objective = (objective or Objective(task.loss)).to(device)
     single = single_order(model) if has_std else None
+    is_sampled = isinstance(store, NeighbourStore)
 
     def predict(chosen: Int[Tensor, " graphs"]) -> Predictions:
         graphs = store.batch(chosen, by_source=True).to(device)
-        rows = _rows(graphs, chosen, task.level)
-        first, *others = (
-            values_of(objective.in_units(output), kind, objective.loss).double().cpu()
-            for output in _outputs(model, single, graphs, rows)
-        )
-        return Predictions(kind, columns, rows.graph, rows.node, rows.pair, first, _std(others))
+        node, pair, joined = None, None, None
+        if is_sampled:
+            graph, node = torch.zeros_like(chosen), chosen
+        elif level == "graph":
+            graph = chosen
+        else:
+            batch, ptr = graphs.batch.cpu(), graphs.ptr.cpu()
+            graph, node = chosen[batch], torch.arange(len(batch)) - ptr[batch]
+            if level == "link":
+                asked = column(graphs, LINKS)
+                joined = _all_pairs(ptr) if asked is None else asked.cpu()
+                owner = batch[joined[0]]
+                graph, node, pair = chosen[owner], None, (joined - ptr[owner]).T.contiguous()
+                joined = joined.to(device)
+        outputs = []
+        for output in _outputs(model, single, graphs):
+            rows = output[graphs[SEEDS]] if is_sampled else output
+            rows = rows if joined is None else pair_scores(rows, joined)[:, None]
+            rows = values_of(objective.in_units(rows), kind, objective.loss)
+            outputs.append(rows.double().cpu())
+        first, *others = outputs
+        std = None
+        if others:
+            # without rows, such as pairs of lone nodes, torch complains of too few node orders
+            std = torch.stack(others).std(dim=0, correction=0) if len(first) else first
+        return Predictions(kind, names, graph, node, pair, first, std)
 
-    def predict_nodes(chosen: Int[Tensor, " nodes"]) -> Predictions:
-        graphs = store.batch(chosen, by_source=True).to(device)
-        rows = Rows(torch.zeros_like(chosen), node=chosen)
-        first, *others = (
-            values_of(objective.in_units(output[graphs[SEEDS]]), kind, objective.loss)
-            .double()
-            .cpu()
-            for output in _outputs(model, single, graphs, rows)
+    batches: Iterable[Int[Tensor, " graphs"]] = ids.split(NODES)
+    if not is_sampled:
+        nodes, edges = (
+            torch.from_numpy(store.tables[each].ptr).diff() for each in ("nodes", "edges")
         )
-        return Predictions(kind, columns, rows.graph, chosen, None, first, _std(others))
-
+        batches = BatchSampler(ids, is_shuffled=False, costs=(nodes + edges)[ids], budget=budget)
     with evaluating(model):
-        if isinstance(store, NeighbourStore):
-            yield from map(predict_nodes, ids.split(NODES))
-            return
-        for chosen in BatchSampler(ids, is_shuffled=False, costs=_costs(store)[ids], budget=budget):
+        for chosen in batches:
             yield from _in_pieces(predict, chosen)
 
 
@@ -232,7 +227,7 @@ def single_order(model: GraphMamba) -> GraphMamba | None:
 
 @torch.no_grad()
 def _outputs(
-    model: GraphMamba, single: GraphMamba | None, graphs: Batch, rows: Rows
+    model: GraphMamba, single: GraphMamba | None, graphs: Batch
 ) -> list[Float[Tensor, "rows outputs"]]:
     """The model's own output, then one for each single node order."""
     outputs = [model(graphs, check=True)]
@@ -246,39 +241,7 @@ def _outputs(
         for sample in range(samples):
             single.backbone.noise_seed.seed.copy_(draw_bits(seed, sample))
             outputs.append(single(graphs, check=False))
-    if rows.joined is None:
-        return outputs
-    return [pair_scores(output, rows.joined)[:, None] for output in outputs]
-
-
-def _std(
-    values: list[Float[Tensor, "rows columns"]],
-) -> Float[Tensor, "rows columns"] | None:
-    """Standard deviation over the node orders; None where there are none."""
-    if not values:
-        return None
-    # without rows, such as pairs of lone nodes, torch complains of too few node orders
-    return torch.stack(values).std(dim=0, correction=0) if len(values[0]) else values[0]
-
-
-def _costs(store: GraphStore) -> Int[Tensor, " graphs"]:
-    """Nodes and edges of each graph: rows of both go through every layer."""
-    nodes, edges = (torch.from_numpy(store.tables[kind].ptr).diff() for kind in ("nodes", "edges"))
-    return nodes + edges
-
-
-def _rows(graphs: Batch, chosen: Int[Tensor, " graphs"], level: str) -> Rows:
-    if level == "graph":
-        return Rows(chosen)
-    batch, ptr = graphs.batch.cpu(), graphs.ptr.cpu()
-    if level == "node":
-        return Rows(chosen[batch], node=torch.arange(len(batch)) - ptr[batch])
-    asked = column(graphs, LINKS)
-    joined = _all_pairs(ptr) if asked is None else asked.cpu()
-    owner = batch[joined[0]]
-    return Rows(
-        chosen[owner], pair=(joined - ptr[owner]).T.contiguous(), joined=joined.to(graphs.x.device)
-    )
+    return outputs
 
 
 MOST_PAIRS = 20_000_000
@@ -363,16 +326,11 @@ def header_of(part: Predictions) -> list[str]:
     """Names of the columns of the file."""
     place = ["node"] if part.node is not None else []
     place = ["source", "target"] if part.pair is not None else place
-    has_std = part.std is not None
-    if part.kind == "classes":
-        values = ["class", *(f"p_{name}" for name in part.names)]
-        return ["graph", *place, *values, *(["std"] if has_std else [])]
-    prefix = "p_" if part.kind == "multi-label" else ""
-    values = [f"{prefix}{name}" for name in part.names]
-    if not has_std:
-        return ["graph", *place, *values]
-    alone = len(part.names) == 1
-    return ["graph", *place, *values, *("std" if alone else f"std_{n}" for n in part.names)]
+    is_classes = part.kind == "classes"
+    prefix = "p_" if is_classes or part.kind == "multi-label" else ""
+    values = [*(["class"] if is_classes else []), *(f"{prefix}{name}" for name in part.names)]
+    stds = ["std"] if is_classes or len(part.names) == 1 else [f"std_{n}" for n in part.names]
+    return ["graph", *place, *values, *(stds if part.std is not None else [])]
 
 
 def _lines(

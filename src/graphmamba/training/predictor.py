@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -25,7 +24,7 @@ from graphmamba.nn.model import GraphMamba
 from graphmamba.parse import suggest
 from graphmamba.training.compile import compile_parts, is_captured
 from graphmamba.training.evaluate import Scorer
-from graphmamba.training.experiment import Experiment, Precision, RunOptions
+from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.graphs import in_parts
 from graphmamba.training.predict import BUDGET, Predictions, stream_predictions
 from graphmamba.training.results import Scores
@@ -105,7 +104,10 @@ class Predictor:
             budget: As in `predict`.
         """
         store = graphs if isinstance(graphs, GraphStore) else self._store_of(graphs)
-        store = with_read_columns(store, self.model, has_profiles=self._has_profiles)
+        name, own = self.experiment.dataset, self.experiment.data
+        # nodes of a set without features have their degrees
+        has_profiles = own is None and not SOURCES[name].has_features
+        store = with_read_columns(store, self.model, has_profiles=has_profiles)
         drawn = self.experiment.train.neighbours
         if drawn and len(store) == 1:
             # as it was learned; the nodes are the items of this store
@@ -133,12 +135,6 @@ class Predictor:
             [_as_trained(graph, number, kinds) for number, graph in enumerate(graphs)],
             exclude=found - READ,
         )
-
-    @property
-    def _has_profiles(self) -> bool:
-        """Whether nodes had their degrees for features, since the set has none."""
-        experiment = self.experiment
-        return experiment.data is None and not SOURCES[experiment.dataset].has_features
 
 
 def _as_trained(graph: Data, number: int, kinds: Mapping[str, str]) -> Data:
@@ -219,14 +215,7 @@ def with_read_columns(
     return store.with_columns(nodes=made.nodes, pairs=made.pairs)
 
 
-def scorer_of(
-    trained: Predictor,
-    store: GraphStore,
-    device: torch.device,
-    *,
-    batch_size: int | None = None,
-    precision: Precision | None = None,
-) -> Scorer:
+def scorer_of(trained: Predictor, store: GraphStore, device: torch.device) -> Scorer:
     """Make a scorer that computes as the run of a trained model did.
 
     Whatever the graphs are, the model's own task and loss say how it is scored.
@@ -235,20 +224,15 @@ def scorer_of(
         trained: The model, which is moved to the device.
         store: Graphs with the columns that it reads.
         device: Where to compute.
-        batch_size: Graphs at a time; None for that of training.
-        precision: None for that of training.
     """
     experiment, options = trained.experiment, trained.options
-    if batch_size is not None:
-        train = replace(experiment.train, batch_size=batch_size)
-        experiment = replace(experiment, train=train)
     if options.compile == "on" and device.type == resolve_device(options.device).type:
         compile_parts(trained.model)
     return Scorer(
         trained.model.to(device),
         in_parts(experiment, store, device)[1],
         experiment,
-        precision or options.precision,
+        options.precision,
         is_captured(options, device, options.devices * options.nodes, store),
         tf32=options.tf32,
     )
@@ -261,12 +245,6 @@ CLONED = Path(__file__).parents[3] / "weights"
 SUFFIX = ".safetensors"
 MAIN = "/graph-mamba"
 """What the name of a benchmark alone leaves out."""
-
-
-def weights_folder(folder: Path | str | None = None) -> Path:
-    """Where weights are: the folder given, or $GRAPHMAMBA_WEIGHTS, or those of this copy."""
-    own = PACKAGED if PACKAGED.is_dir() else CLONED
-    return Path(folder or os.environ.get("GRAPHMAMBA_WEIGHTS") or own)
 
 
 def load_pretrained(name: str, folder: Path | str | None = None) -> Predictor:
@@ -284,10 +262,12 @@ def find_pretrained(name: str, folder: Path | str | None = None) -> Path:
 
     Args:
         name: `BENCHMARK/MODEL`, or `BENCHMARK` alone for Graph-Mamba on it.
-        folder: Where `NAME/best.safetensors` or `NAME.safetensors` is; None for the default place.
+        folder: Where `NAME/best.safetensors` or `NAME.safetensors` is; None for
+            $GRAPHMAMBA_WEIGHTS, or else the weights of this copy.
     """
     check_is("name", name, str)
-    where = weights_folder(folder)
+    own = PACKAGED if PACKAGED.is_dir() else CLONED
+    where = Path(folder or os.environ.get("GRAPHMAMBA_WEIGHTS") or own)
     for full in (name, f"{name}{MAIN}"):
         for place in (RunDir(where / full).best, where / f"{full}{SUFFIX}"):
             if place.is_file():

@@ -1,9 +1,9 @@
 """What a run tells while it goes on, and who listens: reporters, TensorBoard, Weights & Biases."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch import Tensor
 
@@ -94,8 +94,7 @@ class EpochRecord:
         }
 
 
-@runtime_checkable
-class Reporter(Protocol):
+class Reporter:
     """Whoever follows a run; of several processes only the first one reports."""
 
     def on_start(self, start: StartRecord) -> None:
@@ -110,36 +109,11 @@ class Reporter(Protocol):
     def on_epoch(self, record: EpochRecord) -> None:
         """Hear of an epoch that was trained and evaluated."""
 
-    def on_checkpoint(self, path: Path) -> None:
-        """Hear of a state that was saved."""
-
     def on_end(self, result: RunResult) -> None:
         """Hear of the end; not called where the run fails."""
 
 
-class Silent:
-    """A reporter that keeps everything to itself; others may start from it."""
-
-    def on_start(self, start: StartRecord) -> None:
-        """Say nothing."""
-
-    def on_step(self, record: StepRecord) -> None:
-        """Say nothing."""
-
-    def on_evaluate(self, split: str, done: int, batches: int) -> None:
-        """Say nothing."""
-
-    def on_epoch(self, record: EpochRecord) -> None:
-        """Say nothing."""
-
-    def on_checkpoint(self, path: Path) -> None:
-        """Say nothing."""
-
-    def on_end(self, result: RunResult) -> None:
-        """Say nothing."""
-
-
-class TensorBoardLog(Silent):
+class TensorBoardLog(Reporter):
     """Writes all numbers of an epoch to `tensorboard/` in the run's folder."""
 
     def __init__(self) -> None:
@@ -166,7 +140,7 @@ class TensorBoardLog(Silent):
         self._writer.close()
 
 
-class WandbLog(Silent):
+class WandbLog(Reporter):
     """Sends all numbers of an epoch to Weights & Biases, whose own settings say where."""
 
     def __init__(self) -> None:
@@ -204,54 +178,6 @@ LOGGERS: dict[LoggerName, Callable[[], Reporter]] = {
     "tensorboard": TensorBoardLog,
     "wandb": WandbLog,
 }
-
-
-class Several:
-    """Tells several reporters the same.
-
-    Args:
-        reporters: Called one after another.
-    """
-
-    def __init__(self, reporters: Sequence[Reporter]) -> None:
-        self._reporters = tuple(reporters)
-
-    def on_start(self, start: StartRecord) -> None:
-        """Tell all of them."""
-        for each in self._reporters:
-            each.on_start(start)
-
-    def on_step(self, record: StepRecord) -> None:
-        """Tell all of them."""
-        for each in self._reporters:
-            each.on_step(record)
-
-    def on_evaluate(self, split: str, done: int, batches: int) -> None:
-        """Tell all of them."""
-        for each in self._reporters:
-            each.on_evaluate(split, done, batches)
-
-    def on_epoch(self, record: EpochRecord) -> None:
-        """Tell all of them."""
-        for each in self._reporters:
-            each.on_epoch(record)
-
-    def on_checkpoint(self, path: Path) -> None:
-        """Tell all of them."""
-        for each in self._reporters:
-            each.on_checkpoint(path)
-
-    def on_end(self, result: RunResult) -> None:
-        """Tell all of them."""
-        for each in self._reporters:
-            each.on_end(result)
-
-
-def with_loggers(reporter: Reporter | None, names: Sequence[LoggerName]) -> Reporter:
-    """Add loggers by their names to a reporter; a library that is missing is named."""
-    loggers = [LOGGERS[name]() for name in names]
-    found = [*([reporter] if reporter else []), *loggers]
-    return found[0] if len(found) == 1 else Several(found)
 
 
 def _missing(library: str, extra: str) -> UserError:

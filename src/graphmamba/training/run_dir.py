@@ -9,7 +9,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -44,46 +43,24 @@ def new_run_dir(experiment: Experiment, team: ProcessGroup) -> Path:
     return RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S', moment)}"
 
 
-@dataclass(frozen=True)
 class RunDir:
     """The files of a run."""
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
         """Experiment and options, all defaults included."""
-        return self.path / "config.yaml"
-
-    @property
-    def metrics(self) -> Path:
+        self.metrics = path / "metrics.csv"
         """One row an epoch."""
-        return self.path / "metrics.csv"
-
-    @property
-    def curves(self) -> Path:
+        self.curves = path / "curves.png"
         """A picture of the epochs, where there is matplotlib."""
-        return self.path / "curves.png"
-
-    @property
-    def results(self) -> Path:
+        self.results = path / "results.json"
         """What the run found."""
-        return self.path / "results.json"
-
-    @property
-    def best(self) -> Path:
+        self.best = path / "best.safetensors"
         """Weights of the chosen epoch."""
-        return self.path / "best.safetensors"
-
-    @property
-    def state(self) -> Path:
+        self.state = path / "last" / "state.safetensors"
         """All that it takes to go on."""
-        return self.path / "last" / "state.safetensors"
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """All that a run which goes well writes."""
-        return self.config, self.metrics, self.curves, self.results, self.best, self.state
+        self.files = self.config, self.metrics, self.curves, self.results, self.best, self.state
 
     def dump(self, step: int) -> Path:
         """State before a step that failed."""
@@ -158,10 +135,6 @@ class RunDir:
                 f"'{self.state}' is missing, so the run in '{self.path}' cannot be resumed; its "
                 f"{', '.join(written)} stay as they are: start another run in a new folder"
             )
-
-    def has_state(self) -> bool:
-        """Whether there is something to go on with; a run that was killed too early has none."""
-        return self.state.exists()
 
     def done(self) -> RunResult | None:
         """What the run found, if it came to its end."""

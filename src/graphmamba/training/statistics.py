@@ -53,7 +53,7 @@ class BatchNormRecalibration:
         self._level = experiment.dataset_info.task.level
         self._is_mixed = precision == "bf16-mixed"
         self._norms = norms_of(model)
-        self._taken = [_Taken(*_statistics_of(norm)) for norm in self._norms]
+        self._taken = [_Taken(norm) for norm in self._norms]
         self._counters = [each for each in model.buffers() if not each.is_floating_point()]
         self.batches = _drawn(
             store, experiment.train.batch_size, experiment.train.recalibrate_batch_norm, seed
@@ -122,7 +122,10 @@ class _Taken:
     which is normalised with it, but to where no variance is found by chance.
     """
 
-    def __init__(self, mean: Tensor, variance: Tensor) -> None:
+    def __init__(self, norm: torch.nn.BatchNorm1d) -> None:
+        mean, variance = norm.running_mean, norm.running_var
+        assert mean is not None
+        assert variance is not None
         self._own = mean, variance
         self._kept = torch.zeros_like(mean), torch.zeros_like(variance)
         self._sums = torch.zeros_like(mean), torch.zeros_like(variance)
@@ -149,13 +152,6 @@ class _Taken:
     def end(self) -> None:
         for own, kept, total in zip(self._own, self._kept, self._sums, strict=True):
             own.copy_(torch.where(self._count > 0, total / self._count, kept))
-
-
-def _statistics_of(norm: torch.nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
-    mean, variance = norm.running_mean, norm.running_var
-    assert mean is not None
-    assert variance is not None
-    return mean, variance
 
 
 def _drawn(store: GraphStore, size: int, count: int, seed: int) -> Sequence[Ids]:

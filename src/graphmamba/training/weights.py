@@ -156,7 +156,7 @@ def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
     seed: Any = weights.metadata.get("seed", 0)
     check_seed(f"'{where}': seed", seed)
     model = weights.experiment.build(seed)
-    load_state(model, weights.state, where)
+    model.load_state_dict(weights.state)
     return model.eval()
 
 
