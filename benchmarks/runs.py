@@ -58,8 +58,8 @@ RESULTS = Path(__file__).parents[1] / "results"
 """What is kept of finished runs, in folders of the same names."""
 LEAST = 30.0
 """Seconds that must be left for a run to begin: less are spent before its first epoch."""
-PACKING = 15.0
-"""Seconds kept back for the packing."""
+PACKING, KEEPING = 15.0, 60.0
+"""Seconds kept back for the packing, and from one to the next."""
 MOST_BYTES, MOST_FILES = 15 << 20, 8
 """Of a file that is packed, and files."""
 SETS = ("peptides-func", "pascalvoc-sp", "malnet-tiny", "cifar10", "mnist", "cluster", "pattern")
@@ -254,11 +254,11 @@ def show(jobs: Sequence[Job], run_dir: Path) -> None:
     sys.stdout.write(f"{sum(left.values()):.0f} minutes of runs are left: {groups}\n")
 
 
-def pack(jobs: Sequence[Job], run_dir: Path, out: Path, began: float) -> None:
-    """Lay what runs have written since then into a few archives.
+def pack(jobs: Sequence[Job], run_dir: Path, out: Path, began: float, first: int) -> None:
+    """Lay what runs have written since then into a few archives, numbered from `first` on.
 
     Results come first, then weights of finished runs, then states of those that can go on; what
-    has no more room is named. Archives that are there already stay.
+    has no more room is named.
     """
     kinds: tuple[list[Path], list[Path], list[Path]] = ([], [], [])
     for job in jobs:
@@ -282,11 +282,14 @@ def pack(jobs: Sequence[Job], run_dir: Path, out: Path, began: float) -> None:
         volumes[-1].append(path)
         filled += size
     out.mkdir(parents=True, exist_ok=True)
-    first = len(archives_in(out))
     for number, volume in enumerate(volumes[:MOST_FILES] if files else [], start=first):
-        with tarfile.open(out / f"runs-{number:03d}.tar", "w") as archive:
+        partial = out / f"runs-{number:03d}.partial"
+        with tarfile.open(partial, "w") as archive:
             for path in volume:
-                archive.add(path, path.relative_to(run_dir))
+                # a state that is just being replaced is there again the next time
+                with suppress(FileNotFoundError):
+                    archive.add(path, path.relative_to(run_dir))
+        partial.replace(partial.with_suffix(".tar"))
     for volume in volumes[MOST_FILES:]:
         _say(f"no room for {', '.join(str(path.relative_to(run_dir)) for path in volume)}")
 
@@ -393,11 +396,19 @@ def train(
     return result.stop_reason
 
 
-def _wait(worker: BaseProcess) -> None:
-    """Wait for a process; Ctrl-C reaches it as well, and it saves its run before it ends."""
-    while worker.is_alive():
+def _wait(workers: Sequence[BaseProcess], keep: Callable[[], None]) -> None:
+    """Wait for all processes, and keep what there is now and then: a lent machine may go away.
+
+    Ctrl-C reaches them as well, and they save their runs before they end.
+    """
+    is_done = False
+    while not is_done:
         with suppress(KeyboardInterrupt):
-            worker.join()
+            ended = time.time() + KEEPING
+            for worker in workers:
+                worker.join(max(0.0, ended - time.time()))
+            is_done = not any(worker.is_alive() for worker in workers)
+            keep()
 
 
 def _say(text: str) -> None:
@@ -449,14 +460,17 @@ def main() -> None:
     end = began + options.seconds - (PACKING if options.out else 0.0)
     given = (jobs, failed, options.run_dir, options.data_dir, options.device, end)
     workers = [context.Process(target=work, args=given) for _ in range(options.workers)]
+    first = len(archives_in(options.out)) if options.out else 0
+
+    def keep() -> None:
+        if options.out:
+            pack(wanted, options.run_dir, options.out, began, first)
+
     for worker in workers:
         worker.start()
-    for worker in workers:
-        _wait(worker)
+    _wait(workers, keep)
     done = sum(RunDir(options.run_dir / job.place).done() is not None for job in wanted)
     _say(f"{done} of {len(wanted)} runs are finished in {options.run_dir}")
-    if options.out:
-        pack(wanted, options.run_dir, options.out, began)
     # jobs that nobody took must not keep this process
     jobs.cancel_join_thread()
     if not failed.empty() or any(worker.exitcode for worker in workers):

@@ -8,7 +8,7 @@ import pytest
 import graphmamba
 
 OPTIONAL = (
-    "docstring_parser", "matplotlib", "networkx", "numba", "rich", "scipy", "sklearn",
+    "matplotlib", "networkx", "numba", "rich", "scipy", "sklearn",
     "torchmetrics", "triton",
 )  # fmt: skip
 

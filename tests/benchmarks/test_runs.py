@@ -135,7 +135,7 @@ def test_what_has_no_room_is_named(
     monkeypatch.setattr(study, "MOST_BYTES", 10)
     monkeypatch.setattr(study, "MOST_FILES", 1)
     write_run(tmp_path / "runs", PATTERN, seed=0, score=0.5)
-    study.pack([study.Job(PATTERN)], tmp_path / "runs", tmp_path / "out", began=0.0)
+    study.pack([study.Job(PATTERN)], tmp_path / "runs", tmp_path / "out", began=0.0, first=0)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs-000.tar"]
     assert "no room for pattern/graph-mamba/seed-0/" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"begin-with must hold runs-000\.tar"):

@@ -56,14 +56,9 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, prog: str, function: Callable[..., None], first: str = "") -> None:
-        import docstring_parser
-
-        docs = docstring_parser.parse(inspect.getdoc(function) or "")
-        super().__init__(
-            prog, description=docs.short_description, allow_abbrev=False, exit_on_error=False
-        )
+        description, abouts = _described(inspect.getdoc(function) or "")
+        super().__init__(prog, description=description, allow_abbrev=False, exit_on_error=False)
         self._hints: dict[tuple[str, str], object] = {}
-        abouts = {each.arg_name: " ".join((each.description or "").split()) for each in docs.params}
         hints = get_type_hints(function, include_extras=True)
         for each in inspect.signature(function).parameters.values():
             hint, about = hints[each.name], abouts.get(each.name, "")
@@ -202,6 +197,18 @@ def _dataclass_in(hint: object) -> type | None:
         if isinstance(part, type) and dataclasses.is_dataclass(part):
             return part
     return None
+
+
+def _described(text: str) -> tuple[str, dict[str, str]]:
+    """Read what a docstring says of a function and, under `Args:`, of its parameters."""
+    first, _, rest = text.partition("\n\n")
+    _, _, listed = rest.partition("Args:\n")
+    listed = re.split(r"^\S", listed, maxsplit=1, flags=re.MULTILINE)[0]
+    parts = re.split(r"^    (\w+): ", listed, flags=re.MULTILINE)[1:]
+    abouts = {
+        name: " ".join(each.split()) for name, each in zip(parts[::2], parts[1::2], strict=True)
+    }
+    return " ".join(first.split()), abouts
 
 
 def _abouts(kind: type) -> dict[str, str]:
