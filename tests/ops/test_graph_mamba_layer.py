@@ -14,7 +14,7 @@ from graphmamba.nn.layer_operator import has_operator, runs_operator
 from graphmamba.nn.mamba import MambaConfig
 from graphmamba.ordering.permutation import order_nodes
 from graphmamba.ordering.policy import OrderPolicy
-from tests.helpers.agreement import Results, assert_as_exact, assert_bit_equal
+from tests.helpers.agreement import Results, assert_as_exact, assert_bit_equal, max_error
 from tests.helpers.graphs import moved_to, random_rows, random_topology
 
 CHANNELS = 24
@@ -152,6 +152,23 @@ def check(case: Case, device: str) -> Results:
 def check_interpreted() -> None:
     for case in INTERPRETED.values():
         check(case, "cpu")
+    # programs that hold the matrix, and those that take it in pieces, as it lies and transposed
+    for inward, out in ((38, 96), (96, 38), (384, 96), (96, 384)):
+        check_products(inward, out)
+
+
+def check_products(inward: int, out: int) -> None:
+    from graphmamba.ops.graph_mamba_layer.linear import linear, relu_grad, rows_grad
+
+    x, grad = torch.randn(70, inward), torch.randn(70, out)
+    weight, bias, other = torch.randn(out, inward), torch.randn(out), torch.randn(70, inward)
+    y = x.double() @ weight.double().t() + bias
+    d = grad.double() @ weight.double()
+    ours = linear(x, weight, bias), linear(x, weight, bias, is_relu=True)
+    ours += rows_grad(grad, weight, other), relu_grad(grad, weight, other)
+    expected = y, y.relu(), d + other, torch.where(other > 0, d, 0.0)
+    for found, truth in zip(ours, expected, strict=True):
+        assert max_error(found, truth) <= 1e-5 * float(truth.abs().max())
 
 
 @pytest.mark.gpu
