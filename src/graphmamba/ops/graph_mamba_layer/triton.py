@@ -168,6 +168,7 @@ def forward(
     if options.is_centered:
         own = maps[:, : x.shape[1]]
         x_hat = own + Centering.of(graphs).center(x_hat - own)
+    del maps, edges
     near, node_kept = norm(node_norm, x_hat, None, x)
     local, local_kept = norm(norm_local, near, None, None)
     e_new = edge_kept = None
