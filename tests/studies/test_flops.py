@@ -149,7 +149,10 @@ X, E = random_rows(TOPOLOGY, D)
 M = len(E)
 TASK = Task("graph", outputs=3, loss="cross_entropy", metric="accuracy", classes=3)
 EIGEN, GAUSSIANS = SpectralConfig(num_eigenvectors=4, gaussians=6), 6
-SPECTRA = replace(TOPOLOGY, laplacian_vectors=torch.randn(N, 4), laplacian_values=torch.rand(N, 4))
+SPECTRA = replace(
+    TOPOLOGY,
+    columns={"laplacian_vectors": torch.randn(N, 4), "laplacian_values": torch.rand(N, 4)},
+)
 MODULES: dict[str, tuple[Callable[[], object], Flops]] = {
     # sums of rows and degrees, quotients and roots, then three for each number
     "centred sums": (
