@@ -12,7 +12,6 @@ from torch import Tensor
 from graphmamba.data.tables import Boundaries, GraphColumns, owner_of
 
 Item = TypeVar("Item")
-CPU = torch.device("cpu")
 ROWS = 1 << 19
 """Rows of one span: what is computed from them stays in the cache of a core."""
 
@@ -28,23 +27,20 @@ def track(items: Iterable[Item], title: str, total: int | None) -> Iterator[Item
     )
 
 
-def run_all(
-    work: Callable[[Item], None], items: Sequence[Item], title: str, device: torch.device = CPU
-) -> None:
+def run_all(work: Callable[[Item], None], items: Sequence[Item], title: str) -> None:
     """Call `work` once for each item.
 
-    On the CPU as many items at once as torch has threads, and each on one thread: several threads
-    inside one small matrix gain nothing, and those of NumPy's library, which has a pool of its own,
-    would wait for one another. The results do not depend on who is done first, as long as every
-    item writes rows of its own.
+    As many items at once as torch has threads, and each on one thread: several threads inside one
+    small matrix gain nothing, and those of NumPy's library, which has a pool of its own, would wait
+    for one another. The results do not depend on who is done first, as long as every item writes
+    rows of its own.
     """
     from threadpoolctl import threadpool_limits
 
     threads = torch.get_num_threads()
-    count = threads if device.type == "cpu" else 1
     with (
         threadpool_limits(1, user_api="blas"),
-        ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
         try:
             for _ in track(pool.map(work, items), title, len(items)):
@@ -132,22 +128,30 @@ def simple_columns(columns: GraphColumns, has_loops: bool = False) -> GraphColum
 
 
 def blocks(
-    columns: GraphColumns, entries: int, width: int | None = None, largest: int | None = None
-) -> Iterator[Block]:
+    columns: GraphColumns, entries: int, largest: int, width: int | None = None
+) -> tuple[list[Block], list[Block]]:
     """Cut the set into blocks of graphs of similar size, the smallest first.
 
     Args:
         columns: The set.
         entries: Numbers in memory for one block, where a node takes as many as its graph has nodes.
+        largest: Nodes beyond which a graph is a block by itself.
         width: The most numbers that a node takes; without it graphs of a block are of one size.
-        largest: Leave out graphs of more nodes.
+
+    Returns:
+        The blocks of small graphs, and those of a large one each.
     """
     counts = node_counts(columns)
     order = counts.argsort(stable=True)
     order = order[counts[order] > 0]
-    if largest is not None:
-        order = order[counts[order] <= largest]
-    sizes, first = counts[order].tolist(), 0
+    small, large = order[counts[order] <= largest], order[counts[order] > largest]
+
+    def block(graphs: Int[Tensor, " graphs"]) -> Block:
+        starts = columns.node_ptr[graphs]
+        place, nodes = _ranges(starts, counts[graphs])
+        return Block(graphs, int(counts[graphs].max()), nodes, place, nodes - starts[place])
+
+    sizes, first, found = counts[small].tolist(), 0, []
     while first < len(sizes):
         end, used = first, 0
         while end < len(sizes):
@@ -156,11 +160,9 @@ def blocks(
             if is_full and end > first:
                 break
             end += 1
-        graphs = order[first:end]
-        starts = columns.node_ptr[graphs]
-        place, nodes = _ranges(starts, counts[graphs])
-        yield Block(graphs, int(counts[graphs].max()), nodes, place, nodes - starts[place])
+        found.append(block(small[first:end]))
         first = end
+    return found, [block(graph) for graph in large.split(1)] if len(large) else []
 
 
 def edges_of(columns: GraphColumns, block: Block) -> Int[Tensor, "3 edges"]:

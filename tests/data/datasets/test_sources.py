@@ -22,7 +22,7 @@ from graphmamba.data.datasets.sources import (
 from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms import precompute
-from graphmamba.data.transforms.degree_profile import local_degree_profile
+from graphmamba.data.transforms.degree_profile import degree_profiles
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import load_experiment
@@ -260,7 +260,7 @@ def test_call_graphs_get_their_degrees_as_features(tmp_path: Path) -> None:
     store = open_with_columns("malnet-tiny", Precompute(walk_length=2), tmp_path)
     graph = store[0]
     assert set(graph.keys()) == {"x", "edge_index", "y", "random_walk"}
-    assert torch.allclose(graph.x, local_degree_profile(graph.edge_index, graph.x.shape[0]))
+    assert torch.allclose(graph.x, degree_profiles(columns_of([graph])))
 
 
 def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
