@@ -63,14 +63,6 @@ class BatchShape:
     spread: float = 0.5
     """Standard deviation of the logarithm of the lengths."""
 
-    def __post_init__(self) -> None:
-        rest, others = self.tokens - self.longest, self.sequences - 1
-        if not others <= rest <= others * self.longest:
-            raise ValueError(
-                f"{self.sequences} sequences, the longest of {self.longest}, cannot hold "
-                f"exactly {self.tokens} tokens"
-            )
-
 
 BATCHES = {
     shape.name: shape

@@ -86,13 +86,7 @@ OTHER_VALUES = {
 
 
 def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Config:
-    """Make a dataclass from the entries of a mapping; what is missing keeps its default.
-
-    Args:
-        kind: The dataclass.
-        content: Its entries; nested mappings for nested dataclasses.
-        where: What a message calls the mapping.
-    """
+    """Make a dataclass from the entries of a mapping; what is missing keeps its default."""
     hints = get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     for key in content:
@@ -110,13 +104,7 @@ def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Conf
 
 
 def suggest(word: str, words: Collection[str], otherwise: str | None = None) -> str:
-    """Say which word may have been meant; where none is similar, which there are.
-
-    Args:
-        word: What was typed.
-        words: What could have been typed.
-        otherwise: What to say instead of all the words where they are many.
-    """
+    """Say which word may have been meant; where none is similar, which there are."""
     closest = similar(word, words)
     if closest is not None:
         return f"did you mean '{closest}'?"
@@ -163,12 +151,7 @@ def _ratio(word: str, other: str) -> float:
 
 
 def words_in(text: str, where: str) -> list[str]:
-    """Take several words from one line: `a,b` or, as YAML has it, `[a, b]`; words stay as typed.
-
-    Args:
-        text: The line.
-        where: What a message calls it.
-    """
+    """Take several words from one line: `a,b` or, as YAML has it, `[a, b]`; words stay as typed."""
     import yaml
 
     if not (text.startswith("[") and text.endswith("]")):
@@ -184,13 +167,7 @@ def words_in(text: str, where: str) -> list[str]:
 
 
 def words_among(text: str, words: Collection[str], where: str) -> list[str]:
-    """Take several words from one line, each one of those that there are.
-
-    Args:
-        text: The line, as `words_in` takes it.
-        words: What there is.
-        where: What a message calls the line.
-    """
+    """Take several words from one line, each one of those that there are."""
     found = words_in(text, where)
     for word in found:
         if word not in words:
@@ -204,12 +181,7 @@ def words_among(text: str, words: Collection[str], where: str) -> list[str]:
 
 
 def numbers_in(text: str, where: str) -> list[int]:
-    """Take several whole numbers from one line, each once, such as seeds: `0,1,2`.
-
-    Args:
-        text: The line, as `words_in` takes it.
-        where: What a message calls it.
-    """
+    """Take several whole numbers from one line, each once, such as seeds: `0,1,2`."""
     words = words_in(text, where)
     # Python reads no number of thousands of digits, and no seed has more than these
     numbers = [int(word) for word in words if word.isdecimal() and len(word) <= DIGITS]
@@ -222,12 +194,7 @@ def numbers_in(text: str, where: str) -> list[int]:
 
 
 def read_yaml(text: str, where: str) -> object:
-    """Read YAML without what is no plain data: aliases, dates, keys that are given twice.
-
-    Args:
-        text: What is read.
-        where: What a message calls it.
-    """
+    """Read YAML without what is no plain data: aliases, dates, keys that are given twice."""
     import yaml
 
     try:

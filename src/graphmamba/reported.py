@@ -134,12 +134,7 @@ PUBLISHED: dict[str, Score] = {
 
 
 def published(benchmark: str, model: str) -> Score | None:
-    """Find what is reported for a model on a data set; None where nothing is.
-
-    Args:
-        benchmark: Name of the data set in the catalogue.
-        model: Name of the config without its folder.
-    """
+    """Find what is reported for a model on a data set; None where nothing is."""
     return PUBLISHED.get(f"{benchmark}/{SAME_ROW.get(model, model)}")
 
 

@@ -70,13 +70,7 @@ def open_or_build(
 def open_or_repair(
     folder: Path | str, recipe: Mapping[str, Any], build: Callable[[], GraphColumns]
 ) -> GraphStore:
-    """Do what `open_or_build` does, and build again what is damaged: all that it takes is at hand.
-
-    Args:
-        folder: As there.
-        recipe: As there.
-        build: As there.
-    """
+    """Do what `open_or_build` does, and build again what is damaged: all that it takes is at hand."""
     try:
         return open_or_build(folder, recipe, build)
     except DamagedError:
@@ -144,12 +138,7 @@ def _move(partial: Path, place: Path) -> None:
 
 
 def open_store(place: Path, digest: str | None = None) -> GraphStore:
-    """Map a set into memory; reject what is damaged or something else.
-
-    Args:
-        place: Its folder.
-        digest: Hash of the recipe that it has to be made by; None takes any.
-    """
+    """Map a set into memory; reject what is damaged or something else."""
     try:
         return _open(place, digest)
     except DamagedError:
@@ -188,14 +177,7 @@ def _open(place: Path, digest: str | None) -> GraphStore:
 
 
 def verify_store(place: Path) -> int:
-    """Compare a set's content with the hash that was written with it, and remember that it fits.
-
-    Args:
-        place: Its folder.
-
-    Returns:
-        How many bytes it has.
-    """
+    """Compare a set's content with the hash that was written with it, and remember that it fits."""
     wanted, path = _read_about(place / ABOUT)["content"], place / COLUMNS
     note = _note_of(path)
     found = file_hash(path)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphmamba.data.tables import Boundaries, GraphColumns, owner_of
 
-Item = TypeVar("Item")
+Item, Made = TypeVar("Item"), TypeVar("Made")
 ROWS = 1 << 19
 """Rows of one span: what is computed from them stays in the cache of a core."""
 
@@ -27,8 +27,8 @@ def track(items: Iterable[Item], title: str, total: int | None) -> Iterator[Item
     )
 
 
-def run_all(work: Callable[[Item], None], items: Sequence[Item], title: str) -> None:
-    """Call `work` once for each item.
+def run_all(work: Callable[[Item], Made], items: Sequence[Item], title: str) -> list[Made]:
+    """Call `work` once for each item, and list what it returns.
 
     As many items at once as torch has threads, and each on one thread: several threads inside one
     small matrix gain nothing, and those of NumPy's library, which has a pool of its own, would wait
@@ -43,8 +43,7 @@ def run_all(work: Callable[[Item], None], items: Sequence[Item], title: str) -> 
         ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
         try:
-            for _ in track(pool.map(work, items), title, len(items)):
-                pass
+            return list(track(pool.map(work, items), title, len(items)))
         finally:
             # after an error or Ctrl-C nothing new is begun
             pool.shutdown(cancel_futures=True)
@@ -62,13 +61,7 @@ class Span:
 
 
 def for_each_span(ptr: Boundaries, work: Callable[[Span], None], title: str) -> None:
-    """Call `work` with every span of graphs, several at once; each must write rows of its own.
-
-    Args:
-        ptr: First row of each graph, and the number of all rows.
-        work: What is done with a span.
-        title: What a bar on the terminal says, where there is more than one span.
-    """
+    """Call `work` with every span of graphs, several at once; each must write rows of its own."""
     cuts = torch.searchsorted(ptr, torch.arange(0, int(ptr[-1]), ROWS)[1:])
     ends = sorted({0, *cuts.tolist(), len(ptr) - 1})
 

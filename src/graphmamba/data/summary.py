@@ -57,13 +57,7 @@ class Summary:
 
 
 def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[str] = ()) -> Summary:
-    """Compute the figures of a set.
-
-    Args:
-        columns: The set.
-        sample: Graphs that are measured for their diameter.
-        names: Classes or targets in order; without them they are numbered.
-    """
+    """Compute the figures of a set."""
     graphs = len(columns.node_ptr) - 1
     links = columns.pairs.get(LINKS)
     split, unit = columns.split, "graphs"

@@ -114,13 +114,7 @@ class Labels:
 
 
 def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) -> Labels:
-    """Read label columns as they stand in a file; an empty cell is no label.
-
-    Args:
-        columns: Cells of each label column by its name.
-        rule: What the user states.
-        where: What a message calls a row.
-    """
+    """Read label columns as they stand in a file; an empty cell is no label."""
     stated = rule.classes if isinstance(rule.classes, tuple) else ()
     columns = {name: _without_missing(cells, stated) for name, cells in columns.items()}
     if len(columns) > 1 and rule.task in (None, "multi-label"):
@@ -453,13 +447,7 @@ class LabelStatistics:
 
 
 def label_statistics(y: Tensor, task: Task, *, standardizes: bool = True) -> LabelStatistics | None:
-    """Count, or measure, the labels of the training split; links have none.
-
-    Args:
-        y: Classes [rows], or answers or targets [rows, columns].
-        task: What they are.
-        standardizes: Whether targets are standardised.
-    """
+    """Count, or measure, the labels of the training split; links have none."""
     if task.kind == "classes":
         return LabelStatistics(counts=tuple(y[y >= 0].bincount(minlength=task.classes).tolist()))
     if task.kind == "multi-label":

@@ -24,11 +24,6 @@ def split_links(columns: GraphColumns, ratios: SplitRatios, seed: int) -> GraphC
     edges that are not asked for, whatever the split that is scored; self-loops stay among them. To
     each right pair of validation and test comes a wrong one with the same first node; training
     draws new ones at each step.
-
-    Args:
-        columns: One graph without pairs.
-        ratios: Shares of training, validation and test.
-        seed: What splits and wrong pairs are drawn from.
     """
     nodes, index = int(columns.node_ptr[-1]), columns.edge_index
     if len(columns.node_ptr) != 2:  # noqa: PLR2004

@@ -71,13 +71,7 @@ def _upright(name: str, mask: Tensor, nodes: int, source: str) -> Tensor:
 
 
 def draw_node_split(y: Tensor, ratios: SplitRatios, seed: int) -> Int[Tensor, " nodes"]:
-    """Draw the split of each labelled node, with the same shares of every class.
-
-    Args:
-        y: Classes, -1 for none; or answers and targets, NaN for none.
-        ratios: Shares of training, validation and test.
-        seed: What the draw follows.
-    """
+    """Draw the split of each labelled node, with the same shares of every class."""
     if y.is_floating_point():
         known = ~y.reshape(len(y), -1).isnan().all(dim=1)
         strata = torch.zeros(len(y), dtype=torch.int64)

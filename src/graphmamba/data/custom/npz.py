@@ -321,12 +321,7 @@ def read_npz(
 
 
 def load_arrays(path: Path, wanted: Collection[str] = KNOWN) -> Arrays:
-    """Read the arrays of a file by their names; those that name columns must name each once.
-
-    Args:
-        path: The file.
-        wanted: Which of the arrays that it may hold to read; others may be anything.
-    """
+    """Read the arrays of a file by their names; those that name columns must name each once."""
     arrays = _load(path, (*wanted, *NAMES))
     tensors = {
         name: _tensor(path, name, values) for name, values in arrays.items() if name in wanted

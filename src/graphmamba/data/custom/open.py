@@ -187,16 +187,7 @@ def _warn_once(message: str) -> None:
 def inspect_custom(
     path: Path | str, options: DataOptions | None = None, data_dir: Path | None = None
 ) -> tuple[CustomStore, bool]:
-    """Open custom graphs for a look, in memory alone where nothing can be kept.
-
-    Args:
-        path: As in `open_custom`.
-        options: As there.
-        data_dir: As there.
-
-    Returns:
-        The graphs, and whether they are kept in the data directory.
-    """
+    """Open custom graphs for a look, in memory alone where nothing can be kept."""
     try:
         return open_custom(path, options, data_dir), True
     except UnwritableError:
@@ -273,15 +264,7 @@ def with_split(
     read_key: Callable[[], Key],
     where: str,
 ) -> GraphStore:
-    """Split graphs, or the nodes or edges of a single one: as options say, or files, or by chance.
-
-    Args:
-        store: Graphs, with the split that they say themselves, if any.
-        task: What is predicted of them.
-        options: How they are split.
-        read_key: Reads what graphs are split by, where that is asked for.
-        where: What a message calls the graphs.
-    """
+    """Split graphs, or the nodes or edges of a single one: as options say, or files, or by chance."""
     is_alone = len(store) == 1 and task.level == "node" and store.split is None
     draws_links = task.level == "link" and PAIRS + LINKS not in store.tables
     if (store.is_transductive or is_alone or draws_links) and (options.split or options.folds):
@@ -311,13 +294,7 @@ def with_split(
 
 
 def read_graphs(graphs: Graphs, options: DataOptions) -> CustomData:
-    """Take over graphs from Python, split.
-
-    Args:
-        graphs: Of PyG, in a list, a data set, a `DataLoader` or a `Batch`, or one by itself; or of
-            networkx.
-        options: What their labels are, and how they are split.
-    """
+    """Take over graphs from Python, split."""
     each: Sequence[Any]
     if (listed := networkx_graphs(graphs)) is not None:
         each = listed

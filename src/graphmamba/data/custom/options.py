@@ -169,13 +169,7 @@ def format_of(path: Path) -> Format | None:
 
 
 def check_read(options: DataOptions, kind: Format, where: str) -> None:
-    """Reject options that say something which nobody reads.
-
-    Args:
-        options: What was given; defaults say nothing.
-        kind: How the graphs come.
-        where: What a message calls them.
-    """
+    """Reject options that say something which nobody reads."""
     if options.split in KEYED and kind in OWN and kind not in READ_FOR["split_column"]:
         raise UserError(
             f"split must be 'random' or 'stratified' for {where}, got {options.split!r}"
@@ -230,13 +224,7 @@ def feature_names(path: Path, label: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_names(path: Path, label: tuple[str, ...], known: tuple[str, ...]) -> None:
-    """Reject files whose feature columns are not those that a model knows, in their order.
-
-    Args:
-        path: As in `feature_names`.
-        label: Columns that are no features.
-        known: What `feature_names` gave in training; nothing takes any.
-    """
+    """Reject files whose feature columns are not those that a model knows, in their order."""
     if not known:
         return
     found = feature_names(path, label)

@@ -51,16 +51,7 @@ def read_smiles_csv(
 def read_molecules(
     table: CsvTable, smiles: str, on_error: Literal["skip", "raise"]
 ) -> tuple[GraphColumns, list[int], tuple[Skipped, ...]]:
-    """Read the molecules of a table, and say which of its rows they are.
-
-    Args:
-        table: The table.
-        smiles: Its column of SMILES.
-        on_error: Whether SMILES that RDKit rejects are left out, or raise.
-
-    Returns:
-        The graphs, their rows, and the rows that were left out.
-    """
+    """Read the molecules of a table, and say which of its rows they are."""
     is_strict = on_error == "raise"
     molecules = table.filled(smiles) if is_strict else table.cells(smiles)
     rejected: list[int] = []

@@ -82,13 +82,7 @@ def read_tu(
 def read_tu_unlabelled(
     path: Path, target: Sequence[str], known: tuple[str, ...]
 ) -> tuple[GraphColumns, tuple[str, ...], tuple[str, ...]]:
-    """Read graphs to predict, with the numbers that their files give to graphs and nodes.
-
-    Args:
-        path: As in `read_tu`.
-        target: What is predicted, and no feature.
-        known: The features of the training; none takes those that are found.
-    """
+    """Read graphs to predict, with the numbers that their files give to graphs and nodes."""
     columns, order, _ = _columns(_Files.of(path), target[0] if target else "", known)
     graphs = tuple(str(1 + number) for number in range(len(columns.node_ptr) - 1))
     return columns, graphs, tuple(str(1 + node) for node in order.tolist())

@@ -79,15 +79,9 @@ def read_coco(folder: Path, fractions: tuple[float, float] = FRACTIONS) -> Graph
     parts = np.concatenate([drawn, np.full(len(testing.images), 2)])
     images = [(part, number) for part in (training, testing) for number in range(len(part.images))]
     items = [image for image, part in zip(images, parts, strict=True) if part >= 0]
-    graphs: dict[int, RegionGraph] = {}
-
-    def work(place: int) -> None:
-        part, number = items[place]
-        graphs[place] = regions_of(part, number)
-
-    run_all(work, range(len(items)), "Regions")
+    graphs = run_all(lambda item: _regions_of(*item), items, "Regions")
     return replace(
-        columns_of_regions([graphs[place] for place in range(len(items))]),
+        columns_of_regions(graphs),
         split=torch.from_numpy(parts[parts >= 0]),
         source=f"built from {TRAINING} and {TESTING}",
     )
@@ -131,7 +125,7 @@ def read_instances(folder: Path, part: str) -> Photographs:
     return Photographs(path, folder / part, images, objects, classes)
 
 
-def regions_of(photographs: Photographs, number: int) -> RegionGraph:
+def _regions_of(photographs: Photographs, number: int) -> RegionGraph:
     """Regions of one image, with the classes that its objects give them."""
     image = photographs.images[number]
     pixels = read_picture(photographs.folder / image["file_name"])

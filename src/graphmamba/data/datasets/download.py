@@ -113,12 +113,7 @@ class _Unneeded:
 
 
 def read_fetched(name: str, folder: Path) -> GraphColumns:
-    """Read a benchmark from PyG's raw files, their archive, or the processed files.
-
-    Args:
-        name: Its name in the catalogue.
-        folder: Holds these files, or the folders that PyG's class makes for them.
-    """
+    """Read a benchmark from PyG's raw files, their archive, or the processed files."""
     fetched = FETCHED[name]
     paths = fetched.find(folder)
     if paths is not None:

@@ -1,13 +1,9 @@
 """MalNet-Tiny: call graphs of programs, from edge lists (https://arxiv.org/abs/2011.07682).
 
-An edge list has five lines of header, then two node numbers a line. These have gaps. Three readings
-of them are in use:
-
-* as read: the nodes that an edge names, self-loops included; the header counts just these;
-* isolated nodes removed: also without nodes whose only edge is a self-loop. The published scores
-  come from this one, so that it is the default; 56 of 7 million nodes differ, and the average
-  sizes agree with the published ones in all digits either way;
-* PyG 2.2 and later count up to the largest number, which adds a lone node for every gap.
+An edge list has five lines of header, then two node numbers a line. These have gaps. As for the
+published scores, the nodes are those that an edge names, but for nodes whose only edge is a
+self-loop: 56 of 7 million. PyG 2.2 and later count up to the largest number instead, which adds a
+lone node for every gap.
 """
 
 from dataclasses import replace
@@ -15,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data.catalog import MALWARE
@@ -87,17 +83,12 @@ def _shown(line: bytes) -> str:
     return repr(line.strip()[:40].decode(errors="backslashreplace"))
 
 
-def read_malnet(folder: Path, keep_isolated: bool = False) -> GraphColumns:
-    """Read all call graphs; node features are left to the local degree profile.
-
-    Args:
-        folder: Holds `malnet_tiny.npz.xz` or `malnet_tiny.npz`, or else the published edge lists.
-        keep_isolated: Keep nodes whose only edge is a self-loop.
-    """
+def read_malnet(folder: Path) -> GraphColumns:
+    """Read all call graphs; node features are left to the local degree profile."""
     # PyG's class puts them into a folder of its own.
     for place in (folder, folder / "raw"):
         if (place / EDGE_LISTS).is_dir():
-            return read_edge_lists(place, keep_isolated)
+            return read_edge_lists(place)
     if not any((folder / name).is_file() for name in (FILE, f"{FILE}.xz")):
         raise UserError(f"folder {folder} must hold {FILES}, got none of them")
     path = find_file(folder, f"{FILE}.xz", FILE)
@@ -105,19 +96,16 @@ def read_malnet(folder: Path, keep_isolated: bool = False) -> GraphColumns:
     _check(path, arrays)
     edge_index = torch.from_numpy(arrays["edge"].astype(np.int64))
     edge_counts = torch.from_numpy(np.diff(arrays["edge_ptr"]).astype(np.int64))
-    graphs = name_compactly(edge_index, edge_counts, keep_isolated)
-    found = graphs.node_ptr.diff().numpy()
-    if keep_isolated and not np.array_equal(found, arrays["num_nodes"]):
-        raise UserError(f"{path}: num_nodes must count the nodes that edges name, got other counts")
+    graphs = name_compactly(edge_index, edge_counts)
     return replace(
         graphs,
         graphs={"y": torch.from_numpy(arrays["label"].astype(np.int64))},
         split=torch.from_numpy(arrays["split"].astype(np.int64)),
-        source=_source(path.name, keep_isolated),
+        source=f"built from {path.name}, isolated nodes removed",
     )
 
 
-def read_edge_lists(folder: Path, keep_isolated: bool = False) -> GraphColumns:
+def read_edge_lists(folder: Path) -> GraphColumns:
     """Read the files as published: `KIND/FAMILY/NAME.edgelist`, five lines of header in each."""
     names: list[str] = []
     split: list[int] = []
@@ -136,10 +124,10 @@ def read_edge_lists(folder: Path, keep_isolated: bool = False) -> GraphColumns:
     edges = [read_edge_list(folder / EDGE_LISTS / f"{name}.edgelist") for name in names]
     counts = torch.tensor([edge.shape[1] for edge in edges])
     return replace(
-        name_compactly(torch.cat(edges, dim=1), counts, keep_isolated),
+        name_compactly(torch.cat(edges, dim=1), counts),
         graphs={"y": torch.tensor([MALWARE.index(kind) for kind in kinds])},
         split=torch.tensor(split),
-        source=_source(EDGE_LISTS, keep_isolated),
+        source=f"built from {EDGE_LISTS}, isolated nodes removed",
     )
 
 
@@ -150,14 +138,9 @@ def _read_list(path: Path) -> list[str]:
         raise UserError(f"{path} must be a list of names in UTF-8: {error}") from error
 
 
-def _source(file: str, keep_isolated: bool) -> str:
-    return f"built from {file}, isolated nodes {'kept' if keep_isolated else 'removed'}"
-
-
 def name_compactly(
     edge_index: Int[Tensor, "2 edges"],
     edge_counts: Int[Tensor, " graphs"],
-    keep_isolated: bool,
 ) -> GraphColumns:
     """Number the nodes of each graph without gaps, in the order of their numbers."""
     edge_ptr = boundaries(edge_counts)
@@ -169,7 +152,8 @@ def name_compactly(
     def name(span: Span) -> None:
         rows = span.owner * names + edge_index[:, span.rows]  # [2, edges]
         graphs = span.graphs.stop - span.graphs.start
-        is_node = _nodes(rows, graphs * names, keep_isolated)
+        is_node = torch.zeros(graphs * names, dtype=torch.bool)
+        is_node[rows[:, rows[0] != rows[1]].flatten()] = True
         by_graph = is_node.view(graphs, names)
         number = by_graph.cumsum(dim=1, dtype=torch.int32) - 1
         local[:, span.rows] = number.flatten()[rows].long()
@@ -183,14 +167,6 @@ def name_compactly(
         edge_ptr=boundaries(torch.bincount(graph, minlength=len(edge_counts))),
         edge_index=local[:, stays],
     )
-
-
-def _nodes(rows: Int[Tensor, "2 edges"], names: int, keep_isolated: bool) -> Bool[Tensor, " names"]:
-    """Say of each possible name whether it is a node."""
-    ends = rows if keep_isolated else rows[:, rows[0] != rows[1]]
-    is_node = torch.zeros(names, dtype=torch.bool)
-    is_node[ends.flatten()] = True
-    return is_node
 
 
 def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -59,12 +59,7 @@ def read_smiles(
 def columns_of_molecules(
     molecules: Iterable[Any], names: Callable[[int], str] = "molecule {}".format
 ) -> GraphColumns:
-    """Lay molecules of RDKit end to end, atoms as they are, each bond both ways.
-
-    Args:
-        molecules: What RDKit has read.
-        names: What a message calls the molecule of a number, from 0.
-    """
+    """Lay molecules of RDKit end to end, atoms as they are, each bond both ways."""
     chem = import_rdkit()
     sizes: list[int] = []
     bond_counts: list[int] = []

@@ -147,12 +147,7 @@ def _read_some_structures(folder: Path, follow: Follow) -> GraphColumns:
 def standardise(
     targets: Float[Tensor, "graphs targets"], origin: str = "the graphs"
 ) -> Float[Tensor, "graphs targets"]:
-    """Give each target mean 0 and sample standard deviation 1.
-
-    Args:
-        targets: Those of Peptides-struct.
-        origin: What messages call the place that they came from.
-    """
+    """Give each target mean 0 and sample standard deviation 1."""
     exact = targets.double()
     if len(exact) < LEAST:
         raise UserError(

@@ -84,24 +84,18 @@ def generate_cluster(sizes: Sizes = (10_000, 1_000, 1_000), seed: int = 0) -> Gr
     return _draw_all(draw, sizes, f"CLUSTER, drawn by its recipe with seed {seed}")
 
 
-def generate_pattern(
-    sizes: Sizes = (10_000, 2_000, 2_000), seed: int = 0, patterns: int = PATTERNS
-) -> GraphColumns:
-    """Five communities and a pattern that is the same in many graphs; the label says who is in it.
+def generate_pattern(sizes: Sizes = (10_000, 2_000, 2_000), seed: int = 0) -> GraphColumns:
+    """Five communities and a pattern that many graphs share; the label says who is in it.
 
-    Args:
-        sizes: Graphs of each split. Patterns take turns, so that all splits have all of them.
-        seed: Of everything random.
-        patterns: How many patterns there are.
+    Patterns take turns, so that all splits have all of them.
     """
-    check_least("patterns", patterns, 1)
     generator = torch.Generator().manual_seed(seed)
-    known = _draw_patterns(patterns, generator)
+    known = _draw_patterns(generator)
     chance = _chances(PATTERN_COMMUNITIES + 1, PATTERN_INSIDE, PATTERN_BETWEEN)
     chance[PATTERN_COMMUNITIES, :-1] = chance[:-1, PATTERN_COMMUNITIES] = PATTERN_EDGE
 
     def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], _Drawn]:
-        which = numbers % patterns
+        which = numbers % PATTERNS
         community = _draw_sizes((len(numbers), PATTERN_COMMUNITIES), generator)
         blocks = assign_blocks(torch.cat([community, known.sizes[which, None]], dim=1), generator)
         luck = _draw_luck(blocks, generator)
@@ -156,13 +150,13 @@ def _join(
     return edges | edges.mT
 
 
-def _draw_patterns(patterns: int, generator: torch.Generator) -> Patterns:
-    joined = torch.rand((patterns, LARGEST, LARGEST), generator=generator) < PATTERN_EDGE
+def _draw_patterns(generator: torch.Generator) -> Patterns:
+    joined = torch.rand((PATTERNS, LARGEST, LARGEST), generator=generator) < PATTERN_EDGE
     joined = joined.triu_(1)
     return Patterns(
-        sizes=_draw_sizes((patterns,), generator),
+        sizes=_draw_sizes((PATTERNS,), generator),
         joined=joined | joined.mT,
-        signal=torch.randint(SIGNALS, (patterns, LARGEST), generator=generator),
+        signal=torch.randint(SIGNALS, (PATTERNS, LARGEST), generator=generator),
     )
 
 
@@ -204,28 +198,21 @@ def _flatten(
 def _draw_all(
     draw: Callable[[Int[Tensor, " graphs"]], Callable[[], _Drawn]], sizes: Sizes, source: str
 ) -> GraphColumns:
-    """Draw graphs in chunks and lay them end to end.
-
-    Args:
-        draw: Draws the random numbers of some graphs, and returns what makes graphs of them.
-        sizes: Graphs of each split.
-        source: Where the graphs come from, in words.
-    """
+    """Draw graphs in chunks and lay them end to end."""
     for name, size in zip(("training", "validation", "test"), sizes, strict=True):
         check_least(f"sizes ({name})", size, 0)
     check_least("sum of sizes", sum(sizes), 1)
     chunks = torch.cat([torch.arange(size) for size in sizes]).split(CHUNK)
-    made: dict[int, _Drawn] = {}
     following, turn = enumerate(chunks), Lock()
 
-    def draw_next(_: int) -> None:
+    def draw_next(_: int) -> tuple[int, _Drawn]:
         # random numbers come in turn, whoever draws them; all else is done side by side
         with turn:
             place, numbers = next(following)
             make = draw(numbers)
-        made[place] = make()
+        return place, make()
 
-    run_all(draw_next, range(len(chunks)), "Drawing graphs")
+    made = dict(run_all(draw_next, range(len(chunks)), "Drawing graphs"))
     drawn = [made[place] for place in range(len(chunks))]
     return GraphColumns(
         node_ptr=boundaries(torch.cat([each.counts for each in drawn])),

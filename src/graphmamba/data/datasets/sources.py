@@ -222,12 +222,7 @@ def _files_of(name: str) -> str:
 
 
 def how_to_get(name: str, data_dir: Path | None = None) -> str:
-    """Say in a line how a set that is missing is made.
-
-    Args:
-        name: Its name in the catalogue.
-        data_dir: Where it is looked for; None for the default place.
-    """
+    """Say in a line how a set that is missing is made."""
     source = SOURCES[name]
     verb = "generate it by its recipe" if source.generate else "download it"
     place = "" if data_dir in (None, default_data_dir()) else f" --data_dir {quote(str(data_dir))}"
@@ -247,13 +242,6 @@ def open_with_columns(
     Columns are computed when they are first asked for, which a bar on the terminal follows, and
     kept beside the set by what its graphs are: a set that is built again from other files has its
     columns computed again. Graphs without features get their local degree profile as `x`.
-
-    Args:
-        name: The benchmark's name in the catalogue.
-        asked: What the model reads: `GraphMamba.precompute`.
-        data_dir: Where sets are kept; None for the default place.
-        seed: Of a set that is generated.
-        sizes: Graphs of the three splits of a set that is generated; None for the published sizes.
     """
     data_dir = data_dir or default_data_dir()
     store = open_benchmark(name, data_dir, seed, sizes)
@@ -269,14 +257,7 @@ def open_with_columns(
 def check_benchmark(
     columns: GraphColumns, benchmark: Benchmark, origin: str, *, has_features: bool = True
 ) -> None:
-    """Reject the graphs of another set before they are kept under a name that is not theirs.
-
-    Args:
-        columns: What was read, downloaded or generated.
-        benchmark: What it has to be.
-        origin: What messages call the place that it came from.
-        has_features: Whether nodes come with features; those of call graphs are computed later.
-    """
+    """Reject the graphs of another set before they are kept under a name that is not theirs."""
     labels = _labels(columns, benchmark.task)
     broken = next(chain(_features(columns, benchmark, has_features), labels), None)
     if broken is not None:

@@ -237,15 +237,13 @@ def superpixels_of(
     source: str,
 ) -> GraphColumns:
     """Find the superpixels of all images and join them; the last `test` images are for testing."""
-    starts = range(0, len(images), BLOCK)
-    found: dict[int, list[Float[np.ndarray, "nodes columns"]]] = {}
 
-    def work(start: int) -> None:
+    def work(start: int) -> list[Float[np.ndarray, "nodes columns"]]:
         numbers = range(start, min(start + BLOCK, len(images)))
-        found[start] = [shuffled_nodes(images[number], recipe, number) for number in numbers]
+        return [shuffled_nodes(images[number], recipe, number) for number in numbers]
 
-    run_all(work, starts, "Superpixels")
-    nodes = [each for start in starts for each in found[start]]
+    blocks = run_all(work, range(0, len(images), BLOCK), "Superpixels")
+    nodes = [each for block in blocks for each in block]
     counts: Int[Tensor, " images"] = torch.tensor([len(each) for each in nodes])
     x = torch.from_numpy(np.concatenate(nodes)).float()
     columns = join_superpixels(x[:, :-2], x[:, -2:], boundaries(counts))

@@ -56,11 +56,10 @@ def louvain_communities(
 def all_communities(columns: GraphColumns) -> Int[Tensor, " nodes"]:
     """`louvain_communities` of every graph, laid end to end."""
     edges = columns.edge_index.split(columns.edge_ptr.diff().tolist(), dim=1)
-    found = torch.empty(int(columns.node_ptr[-1]), dtype=torch.int64)
-    parts = found.split(node_counts(columns).tolist())
+    counts = node_counts(columns).tolist()
 
-    def work(graph: int) -> None:
-        parts[graph][:] = louvain_communities(edges[graph], len(parts[graph]))
+    def work(graph: int) -> Int[Tensor, " nodes"]:
+        return louvain_communities(edges[graph], counts[graph])
 
-    run_all(work, range(len(edges)), "Communities")
-    return found
+    found = run_all(work, range(len(edges)), "Communities")
+    return torch.cat([torch.empty(0, dtype=torch.int64), *found])

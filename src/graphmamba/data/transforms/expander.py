@@ -94,13 +94,12 @@ def all_expanders(columns: GraphColumns, degree: int, seed: int = 0) -> Pairs:
     """`expander_edges` of every graph; a graph's draw depends on its number alone."""
     counts = node_counts(columns)
     seeds: list[int] = draw_bits(torch.tensor(seed), torch.arange(len(counts))).tolist()
-    found = [torch.empty(2, 0, dtype=torch.int64)] * len(seeds)
 
-    def draw(graph: int) -> None:
+    def draw(graph: int) -> Int[Tensor, "2 expanders"]:
         generator = torch.Generator().manual_seed(seeds[graph])
-        found[graph] = expander_edges(int(counts[graph]), degree, generator)
+        return expander_edges(int(counts[graph]), degree, generator)
 
-    run_all(draw, range(len(seeds)), "Expander graphs")
+    found = run_all(draw, range(len(seeds)), "Expander graphs")
     index = torch.cat([torch.empty(2, 0, dtype=torch.int64), *found], dim=1)
     widths = torch.tensor([edges.shape[1] for edges in found], dtype=torch.int64)
     return Pairs(boundaries(widths), index)
