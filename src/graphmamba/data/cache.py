@@ -70,7 +70,7 @@ def open_or_build(
 def open_or_repair(
     folder: Path | str, recipe: Mapping[str, Any], build: Callable[[], GraphColumns]
 ) -> GraphStore:
-    """Do what `open_or_build` does, and build again what is damaged: all that it takes is at hand."""
+    """Do what `open_or_build` does, and build again what is damaged."""
     try:
         return open_or_build(folder, recipe, build)
     except DamagedError:

@@ -61,12 +61,15 @@ def split_sizes(graphs: int, fractions: SplitRatios) -> Int[Tensor, " splits"]:
     return sizes
 
 
-def split_of_words(cells: Sequence[str], where: Callable[[int], str]) -> Int[Tensor, " graphs"]:
-    """Number the split of each row by its word."""
-    found = [SPLIT_WORDS.get(cell.strip().lower(), -1) for cell in cells]
+def split_of_words(
+    cells: Sequence[str], where: Callable[[int], str], empty: int | None = None
+) -> Int[Tensor, " graphs"]:
+    """Number the split of each row by its word; `empty` is that of a cell without one."""
+    words = SPLIT_WORDS if empty is None else {**SPLIT_WORDS, "": empty}
+    found = [words.get(cell.strip().lower(), -1) for cell in cells]
     if -1 in found:
-        row = found.index(-1)
+        row, others = found.index(-1), "" if empty is None else " or empty"
         raise UserError(
-            f"{where(row)}: split must be one of {', '.join(SPLITS)}, got {cells[row]!r}"
+            f"{where(row)}: split must be one of {', '.join(SPLITS)}{others}, got {cells[row]!r}"
         )
     return torch.tensor(found, dtype=torch.int64)

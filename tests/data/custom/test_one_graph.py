@@ -42,7 +42,7 @@ def test_published_names_and_ours_make_the_same_graph(tmp_path: Path) -> None:
     graph = Data(x=torch.tensor(x), y=torch.tensor(y), edge_index=torch.tensor(both), **upright)
     for taken in (
         from_graphs(graph, split_index=1),
-        read_graphs(graph, DataOptions(split_index=1)),
+        read_graphs(graph, DataOptions(split_index=1))[0],
     ):
         assert taken.task.level == "node"
         assert taken.columns.nodes["node_split"].tolist() == SPLIT

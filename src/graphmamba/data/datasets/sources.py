@@ -1,7 +1,7 @@
 """Open and build the ten benchmarks: read from files, downloaded, or generated."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -23,7 +23,6 @@ from graphmamba.data.datasets.download import (
     read_fetched,
 )
 from graphmamba.data.datasets.sbm import Sizes, generate_cluster, generate_pattern
-from graphmamba.data.parallel import track
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.data.transforms.precompute import Precompute, with_precomputed
@@ -53,24 +52,15 @@ class Source:
     """Counts changes in how the graphs are made; what is kept then becomes stale."""
 
 
-def _molecules(smiles: Sequence[str]) -> Iterable[str]:
-    return track(smiles, "Molecules", len(smiles))
-
-
-def _rows(rows: Iterable[pcqm_contact.Row]) -> Iterable[pcqm_contact.Row]:
-    # How many there are is known at the end of the file only.
-    return track(rows, "Molecules", None)
-
-
 SOURCES: dict[str, Source] = {
     "peptides-func": Source(
         download=partial(download_lrgb, "peptides-func"),
-        read=partial(peptides.read_peptides_func, follow=_molecules),
+        read=peptides.read_peptides_func,
         files=f"{peptides.LABELLED}[.gz] and {peptides.SPLIT_FILES}",
     ),
     "peptides-struct": Source(
         download=partial(download_lrgb, "peptides-struct"),
-        read=partial(peptides.read_peptides_struct, follow=_molecules),
+        read=peptides.read_peptides_struct,
         files=f"{peptides.STRUCTURES[0]}[.gz] and {peptides.SPLIT_FILES}, "
         f"or {peptides.LABELLED}[.gz], {peptides.MEASURED} (targets of some peptides) "
         f"and {peptides.SPLIT_FILES}",
@@ -88,7 +78,7 @@ SOURCES: dict[str, Source] = {
     ),
     "pcqm-contact": Source(
         download=partial(download_lrgb, "pcqm-contact"),
-        read=partial(pcqm_contact.read_pcqm_contact, follow=_rows),
+        read=pcqm_contact.read_pcqm_contact,
         files=f"{pcqm_contact.FILE}[.gz]",
     ),
     "malnet-tiny": Source(
