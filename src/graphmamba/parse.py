@@ -6,6 +6,7 @@ import re
 import types
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -246,19 +247,36 @@ def _loader() -> Any:
 
 def convert(value: object, hint: object, where: str) -> object:
     """Check a value against a type; numbers may be written in any way that YAML knows."""
-    if get_origin(hint) in {Union, types.UnionType}:
-        return _convert_optional(value, hint, where)
-    if get_origin(hint) is Literal:
-        return _convert_choice(value, get_args(hint), where)
-    if get_origin(hint) is tuple:
-        return _convert_tuple(value, hint, where)
+    kind, choices = get_origin(hint), get_args(hint)
+    if kind in {Union, types.UnionType}:
+        if value is None and types.NoneType in choices:
+            return None
+        # the first kind that fits; what fits none is told about the last
+        *others, last = [each for each in choices if each is not types.NoneType]
+        for each in others:
+            with suppress(UserError):
+                return convert(value, each, where)
+        return convert(value, last, where)
+    if kind is Literal:
+        return _convert_choice(value, choices, where)
+    if kind is tuple:
+        return _convert_tuple(value, choices, where)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, Mapping):
             raise UserError(f"{where} must hold keys and values, got {value!r}")
         return parse(hint, value, where)
-    if hint is float and not isinstance(value, bool):
-        return _convert_float(value, where)
-    return _convert_plain(value, hint, where)
+    if hint is float:
+        # YAML 1.1 reads 1e-3 as a word, since it has no point
+        with suppress(ValueError, OverflowError):
+            if isinstance(value, int | float | str) and not isinstance(value, bool):
+                return float(value)
+        raise UserError(f"{where} must be a number, got {value!r}")
+    # True is an int to Python, but never what a person means by a number
+    if type(value) is not (kind or hint):
+        raise UserError(f"{where} must be {getattr(hint, '__name__', hint)}, got {value!r}")
+    if hint is int and isinstance(value, int) and abs(value) >> BITS:
+        raise UserError(f"{where} must be within 2**{BITS}, got a number that is not")
+    return value
 
 
 def _convert_choice(value: object, choices: tuple[object, ...], where: str) -> object:
@@ -276,31 +294,8 @@ def _convert_choice(value: object, choices: tuple[object, ...], where: str) -> o
     return value
 
 
-def _convert_plain(value: object, hint: object, where: str) -> object:
-    # True is an int to Python, but never what a person means by a number
-    if type(value) is not (get_origin(hint) or hint):
-        raise UserError(f"{where} must be {getattr(hint, '__name__', hint)}, got {value!r}")
-    if hint is int and isinstance(value, int) and abs(value) >> BITS:
-        raise UserError(f"{where} must be within 2**{BITS}, got a number that is not")
-    return value
-
-
-def _convert_optional(value: object, hint: object, where: str) -> object:
-    """Take the first kind that fits; what fits none is told about the last."""
-    if value is None and types.NoneType in get_args(hint):
-        return None
-    *others, last = [kind for kind in get_args(hint) if kind is not types.NoneType]
-    for kind in others:
-        try:
-            return convert(value, kind, where)
-        except UserError:
-            continue
-    return convert(value, last, where)
-
-
-def _convert_tuple(value: object, hint: object, where: str) -> tuple[object, ...]:
+def _convert_tuple(value: object, kinds: tuple[Any, ...], where: str) -> tuple[object, ...]:
     """A list, or on one line: words with commas between them, in brackets or not."""
-    kinds = get_args(hint)
     if isinstance(value, str):
         words = words_in(value, where)
         value = words if kinds[0] is str else [read_yaml(word, where) for word in words]
@@ -314,13 +309,3 @@ def _convert_tuple(value: object, hint: object, where: str) -> tuple[object, ...
     return tuple(
         convert(str(entry) if kind is str else entry, kind, where) for entry, kind in pairs
     )
-
-
-def _convert_float(value: object, where: str) -> float:
-    # YAML 1.1 reads 1e-3 as a word, since it has no point
-    if isinstance(value, int | float | str):
-        try:
-            return float(value)
-        except (ValueError, OverflowError):
-            pass
-    raise UserError(f"{where} must be a number, got {value!r}")

@@ -181,7 +181,15 @@ def _place_labels(
         if name not in arrays:
             raise UserError(f"{source}: array {name!r} must be there for level={level!r}, got none")
     if level == "link":
-        return _place_links(arrays, columns, rule, source)
+        if rule != LabelRule():
+            raise UserError(f"pairs have one label of 0 and 1, got {rule}")
+        ptr, index = assemble_pairs(arrays, columns, source)
+        label, wanted = arrays["edge_label"], [index.shape[1]]
+        if list(label.shape) != wanted or label.is_complex():
+            raise UserError(f"{source}: edge_label must have shape {wanted}, got {_kind(label)}")
+        labels = number_labels(label, LabelRule("multi-label"), _row_namer(source, ptr))
+        columns.pairs[LINKS] = Pairs(ptr, index, {"edge_label": labels.values[:, 0]})
+        return labels
     node_ptr = columns.node_ptr
     row_ptr = torch.arange(len(node_ptr)) if level == "graph" else node_ptr
     y, rows = arrays["y"], int(row_ptr[-1])
@@ -189,21 +197,6 @@ def _place_labels(
         raise UserError(f"{source}: y must have shape [{rows}] or [{rows}, labels], got {_kind(y)}")
     labels = number_labels(y, rule, _row_namer(source, row_ptr))
     (columns.graphs if level == "graph" else columns.nodes)["y"] = labels.values
-    return labels
-
-
-def _place_links(arrays: Arrays, columns: GraphColumns, rule: LabelRule, source: str) -> Labels:
-    if rule != LabelRule():
-        raise UserError(f"pairs have one label of 0 and 1, got {rule}")
-    ptr, index = assemble_pairs(arrays, columns, source)
-    label = arrays["edge_label"]
-    if label.shape != index.shape[1:] or label.is_complex():
-        raise UserError(
-            f"{source}: edge_label must have shape {[index.shape[1]]}, got {_kind(label)}"
-        )
-    labels = number_labels(label, LabelRule("multi-label"), _row_namer(source, ptr))
-    answers = {"edge_label": labels.values[:, 0]}
-    columns.pairs[LINKS] = Pairs(ptr, index, answers)
     return labels
 
 

@@ -106,11 +106,7 @@ class DataOptions:
             )
         check_seed("split_seed", self.split_seed)
         check_least("split_index", self.split_index, 0)
-        self._check_split()
         LabelRule(self.task, self.classes)
-
-    def _check_split(self) -> None:
-        """Reject a way to split that contradicts itself, or says what nobody reads."""
         if self.split == "time" and not self.split_column:
             raise UserError("split_column must name the column of times for split='time', got ''")
         if self.split_column and self.split not in COLUMN_SPLITS:

@@ -49,6 +49,10 @@ def split_graphs(
     With folds, one of them is the test set, and the others are shared out between training and
     validation.
     """
+    if options.split == "stratified" and classes is None:
+        raise UserError(
+            "split='stratified' needs one class for each graph; split='random' does not"
+        )
     if not options.folds:
         return torch.from_numpy(_assigned(options, options.split_ratios, graphs, classes, key))
     if graphs < options.folds:
@@ -83,10 +87,6 @@ def _assigned(
         return split
     if key is not None:
         return _by_scaffold(key, sizes)
-    if options.split == "stratified" and classes is None:
-        raise UserError(
-            "split='stratified' needs one class for each graph; split='random' does not"
-        )
     if classes is not None and options.split != "random":
         try:
             strata = _strata(options, classes.numpy(), len(sizes))
@@ -150,10 +150,6 @@ def _folds(
     """Number the fold of each graph."""
     from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 
-    if options.split == "stratified" and classes is None:
-        raise UserError(
-            "split='stratified' needs one class for each graph; split='random' does not"
-        )
     drawn = {
         "shuffle": True,
         "random_state": np.random.RandomState(np.random.MT19937(options.split_seed)),

@@ -248,10 +248,8 @@ def check_benchmark(
     columns: GraphColumns, benchmark: Benchmark, origin: str, *, has_features: bool = True
 ) -> None:
     """Reject the graphs of another set before they are kept under a name that is not theirs."""
-    labels = _labels(columns, benchmark.task)
-    broken = next(chain(_features(columns, benchmark, has_features), labels), None)
-    if broken is not None:
-        rule, got = broken
+    rules = chain(_features(columns, benchmark, has_features), _labels(columns, benchmark.task))
+    for rule, got in rules:
         read = f" ({columns.source})" if columns.source else ""
         raise UserError(f"{origin} must hold graphs of {benchmark.title}: {rule}, got {got}{read}")
 
@@ -286,15 +284,11 @@ def _labels(columns: GraphColumns, task: Task) -> Iterator[tuple[str, str]]:
             yield f"{LINKS} must be there", "none"
         return
     among: dict[Level, Mapping[str, Tensor]] = {"graph": columns.graphs, "node": columns.nodes}
-    if "y" not in among[task.level]:
+    y = among[task.level].get("y")
+    if y is None:
         others = [f"y of each {level}" for level, table in among.items() if "y" in table]
         yield f"y must be of each {task.level}", " and ".join(others) or "none"
-    else:
-        yield from _values(among[task.level]["y"], task)
-
-
-def _values(y: Tensor, task: Task) -> Iterator[tuple[str, str]]:
-    if not task.classes:
+    elif not task.classes:
         if y.shape[1:] != (task.outputs,) or not y.is_floating_point():
             yield f"y must have {task.outputs} columns of floating-point numbers", _shape(y)
     elif y.dim() != 1 or y.is_floating_point():
