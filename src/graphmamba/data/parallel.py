@@ -11,7 +11,8 @@ from torch import Tensor
 
 from graphmamba.data.tables import Boundaries, GraphColumns, owner_of
 
-Item, Made = TypeVar("Item"), TypeVar("Made")
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 ROWS = 1 << 19
 """Rows of one span: what is computed from them stays in the cache of a core."""
 

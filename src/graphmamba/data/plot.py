@@ -180,8 +180,6 @@ def whole_bins(
     """Ends of at most `BINS` bins of whole numbers, equally wide, or on a logarithmic axis."""
     low, high = int(counts.min()), int(counts.max())
     if is_log:
-        ends = np.unique(np.geomspace(low, high + 1, BINS + 1).round())
-    else:
-        step = math.ceil((high - low + 1) / BINS)
-        ends = np.arange(low, high + 1 + step, step)
-    return ends - 0.5
+        return np.unique(np.geomspace(low, high + 1, BINS + 1).round()) - 0.5
+    step = math.ceil((high - low + 1) / BINS)
+    return np.arange(low, high + 1 + step, step) - 0.5

@@ -426,10 +426,3 @@ def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with_precomputed(STORE, Precompute(num_eigenvectors=4), tmp_path, KEPT_AS)
     with_precomputed(STORE, Precompute(num_eigenvectors=3), tmp_path, {"set": "five others"})
     assert computed[3:] == ["laplacian", "laplacian"]
-
-
-def test_batches_have_the_columns(tmp_path: Path) -> None:
-    done = with_precomputed(STORE, Precompute(2, 0, 2), tmp_path, KEPT_AS)
-    batch = done.batch(torch.tensor([3, 1]))
-    assert batch.laplacian_vectors.shape == (batch.num_nodes, 2)
-    assert batch.expander_index.max() == batch.num_nodes - 1

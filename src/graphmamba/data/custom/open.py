@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -352,10 +351,13 @@ def _key(found: CustomStore, path: Path, options: DataOptions) -> Key:
         table = table.rows([row for row in range(len(table.lines)) if row not in left_out])
         key = split_key(options.split, table.filled(name), table.where)
     if options.split == "scaffold":
+
+        def write(place: Path) -> None:
+            with place.open("wb") as opened:
+                np.save(opened, key)
+
         with suppress(UnwritableError):
-            content = BytesIO()
-            np.save(content, key)
-            atomic_write(file, lambda place: place.write_bytes(content.getvalue()))
+            atomic_write(file, write)
     return key
 
 
