@@ -36,6 +36,11 @@ class DamagedError(UserError):
     """What is kept on disk cannot be opened."""
 
 
+def default_data_dir() -> Path:
+    """Where sets are kept by default: $GRAPHMAMBA_DATA_DIR, or a cache in the home folder."""
+    return Path(os.environ.get("GRAPHMAMBA_DATA_DIR") or Path.home() / ".cache" / "graphmamba")
+
+
 def open_or_build(
     folder: Path | str,
     recipe: Mapping[str, Any],
@@ -204,8 +209,6 @@ def _note_of(path: Path) -> str:
 
 def _notes_of(path: Path) -> Path:
     """Where it is noted that a file is whole: folders of sets may be shared, or read-only."""
-    from graphmamba.data.datasets.sources import default_data_dir
-
     name = sha256(f"{platform.node()} {path.resolve()}".encode()).hexdigest()[:16]
     return default_data_dir() / "verified" / name
 

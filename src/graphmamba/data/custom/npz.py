@@ -23,7 +23,7 @@ from graphmamba.data.custom.labels import (
     numbers_of,
     task_of,
 )
-from graphmamba.data.custom.masks import MASKS, read_masks
+from graphmamba.data.custom.one_graph import MASKS, read_masks
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.tables import LINKS, NODE_SPLIT, GraphColumns, Pairs
 from graphmamba.errors import UserError

@@ -14,7 +14,13 @@ import numpy as np
 
 from graphmamba.atomic import atomic_write, cannot_read, write_json
 from graphmamba.checks import check_is
-from graphmamba.data.cache import DamagedError, file_hash, open_or_build, recipe_hash
+from graphmamba.data.cache import (
+    DamagedError,
+    default_data_dir,
+    file_hash,
+    open_or_build,
+    recipe_hash,
+)
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.custom.csv import (
     FILES,
@@ -30,8 +36,6 @@ from graphmamba.data.custom.csv import (
     table_in,
 )
 from graphmamba.data.custom.labels import CustomData, Skipped
-from graphmamba.data.custom.links import split_links
-from graphmamba.data.custom.masks import MASKS, draw_node_split
 from graphmamba.data.custom.networkx import (
     Graphs,
     attribute_of,
@@ -49,6 +53,7 @@ from graphmamba.data.custom.npz import (
     load_arrays,
     read_npz,
 )
+from graphmamba.data.custom.one_graph import MASKS, draw_node_split, split_links
 from graphmamba.data.custom.options import (
     KINDS_OF_FILES,
     DataOptions,
@@ -60,7 +65,6 @@ from graphmamba.data.custom.pyg import from_graphs, list_of
 from graphmamba.data.custom.smiles import read_molecules, read_smiles_csv
 from graphmamba.data.custom.split import Key, choose_split, split_key
 from graphmamba.data.custom.tu import read_tu, read_tu_unlabelled, tu_files
-from graphmamba.data.datasets.sources import default_data_dir
 from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.splits import SPLITS, split_numbers, split_of_words
 from graphmamba.data.store import PAIRS, GraphStore
@@ -106,7 +110,6 @@ def open_custom(
     options: DataOptions | None = None,
     data_dir: Path | None = None,
     *,
-    rebuild: bool = False,
     draws_split: bool = True,
 ) -> CustomStore:
     """Open a folder of tables, a table of molecules, arrays, a TUDataset or GraphML.
@@ -119,7 +122,6 @@ def open_custom(
         path: The folder or the file.
         options: What the files do not say themselves, such as which column is the label.
         data_dir: Where sets are kept; None for the default place.
-        rebuild: Whether to read again what is kept, such as a damaged file.
         draws_split: Whether graphs get a split where the files do not say which.
     """
     path, options = Path(path), options or DataOptions()
@@ -143,7 +145,7 @@ def open_custom(
         return CustomStore(store, features, task, names, recipe, folder, skipped)
 
     try:
-        found = opened(rebuild)
+        found = opened(False)
     except DamagedError:
         # the files are at hand
         found = opened(True)

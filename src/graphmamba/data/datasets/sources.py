@@ -1,6 +1,5 @@
 """Open and build the ten benchmarks: read from files, downloaded, or generated."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphmamba.checks import check_choice, check_seed
-from graphmamba.data.cache import is_kept, open_or_build, open_store, recipe_hash
+from graphmamba.data.cache import default_data_dir, is_kept, open_or_build, open_store, recipe_hash
 from graphmamba.data.catalog import CATALOG, Benchmark, Level, Task
 from graphmamba.data.datasets import coco, malnet, pcqm_contact, peptides, superpixels, voc
 from graphmamba.data.datasets.download import (
@@ -102,11 +101,6 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def default_data_dir() -> Path:
-    """Where sets are kept by default: $GRAPHMAMBA_DATA_DIR, or a cache in the home folder."""
-    return Path(os.environ.get("GRAPHMAMBA_DATA_DIR") or Path.home() / ".cache" / "graphmamba")
-
-
 def open_benchmark(
     name: str, data_dir: Path | None = None, seed: int = 0, sizes: Sizes | None = None
 ) -> GraphStore:
@@ -167,11 +161,9 @@ def build_benchmark(
     return open_or_build(data_dir / name, recipe, build, rebuild=True)
 
 
-def place_of(
-    name: str, data_dir: Path | None = None, seed: int = 0, sizes: Sizes | None = None
-) -> Path:
-    """Folder of a set, whether it is there or not; arguments as of `open_benchmark`."""
-    return (data_dir or default_data_dir()) / name / recipe_hash(recipe_of(name, seed, sizes))[:16]
+def place_of(name: str, data_dir: Path | None = None, seed: int = 0) -> Path:
+    """Folder of a set, whether it is there or not."""
+    return (data_dir or default_data_dir()) / name / recipe_hash(recipe_of(name, seed))[:16]
 
 
 def recipe_of(name: str, seed: int = 0, sizes: Sizes | None = None) -> dict[str, object]:
@@ -224,7 +216,6 @@ def open_with_columns(
     name: str,
     asked: Precompute | None = None,
     data_dir: Path | None = None,
-    seed: int = 0,
     sizes: Sizes | None = None,
 ) -> GraphStore:
     """Open a benchmark with the pre-computed columns that a model reads, and no others.
@@ -234,7 +225,7 @@ def open_with_columns(
     columns computed again. Graphs without features get their local degree profile as `x`.
     """
     data_dir = data_dir or default_data_dir()
-    store = open_benchmark(name, data_dir, seed, sizes)
+    store = open_benchmark(name, data_dir, 0, sizes)
     # not read from the place again: another set may be there by now
     recipe = {"content": store.content}
     folder = data_dir / name / COMPUTED

@@ -48,7 +48,7 @@ def return_probabilities(columns: GraphColumns, walk_length: int) -> Float[Tenso
 
 
 def estimated_return_probabilities(
-    edge_index: Int[Tensor, "2 edges"], nodes: int, walk_length: int, probes: int = PROBES
+    edge_index: Int[Tensor, "2 edges"], nodes: int, walk_length: int
 ) -> Float[Tensor, "nodes steps"]:
     """`return_probabilities` in time and memory linear in the edges, by random signs z.
 
@@ -64,8 +64,8 @@ def estimated_return_probabilities(
     forward = csr_matrix((chance[source], (source, target)), shape=(nodes, nodes))
     backward = forward.T.tocsr()
     returns, signs = np.zeros((nodes, walk_length)), np.random.default_rng(nodes)
-    for first in range(0, probes, WIDTH):
-        width = min(WIDTH, probes - first)
+    for first in range(0, PROBES, WIDTH):
+        width = min(WIDTH, PROBES - first)
         there = back = signs.choice([-1.0, 1.0], size=(nodes, width))
         for step in range(walk_length):
             if step % 2:
@@ -73,7 +73,7 @@ def estimated_return_probabilities(
             else:
                 there = forward @ there
             returns[:, step] += (there * back).sum(axis=1)
-    returns = np.clip(returns / probes, 0.0, 1.0)
+    returns = np.clip(returns / PROBES, 0.0, 1.0)
     exact = [forward.diagonal(), forward.multiply(backward).sum(axis=1).A1]
     for step, values in enumerate(exact[:walk_length]):
         returns[:, step] = values
