@@ -249,6 +249,8 @@ def test_spectra_are_those_of_each_graph(
         networkx.disjoint_union(networkx.star_graph(300), networkx.path_graph(290)),
         networkx.barabasi_albert_graph(350, 1, seed=0),
         networkx.empty_graph(70),
+        # twelve paths that hang on one node, of whose copies ARPACK misses some
+        networkx.from_edgelist((max(0, node - 12), node) for node in range(1, 613)),
     ],
     ids=[
         "star",
@@ -261,6 +263,7 @@ def test_spectra_are_those_of_each_graph(
         "two parts",
         "hubs",
         "no edges",
+        "paths",
     ],
 )
 def test_the_sparse_solver_finds_every_copy_of_an_eigenvalue(

@@ -1,7 +1,6 @@
 """Laplacian spectra of all graphs: dense for small graphs, sparse for large ones."""
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,21 +15,18 @@ DENSE_UP_TO = 512
 """Nodes up to which all eigenvectors at once cost less than the few asked for, one by one."""
 ENTRIES = 1 << 20
 """Matrix entries in one call: what stays in the cache of a core."""
-SHIFT = 1e-5
-"""Added to the diagonal, so that the singular Laplacian can be inverted."""
 SPARE = 4
 """Vectors iterated beside those asked for: the next eigenvalues limit the speed of convergence."""
-DEPTH = 10
-"""Blocks of a Krylov space before it is cut down to its best block."""
 FACTORS_UP_TO = 20_000
 """Nodes of a connected part up to which it is factored, which takes memory beyond its edges."""
-MATRIX_UP_TO = 2_000
-"""Nodes up to which one that an iteration does not solve is made a dense matrix."""
-STEPS, RESIDUAL = 200, 1e-4
-"""Most steps of the iteration on larger ones; the residual that it ends at, times the degree."""
-ROUNDS = 30
-TOLERANCE = 1e-10
-ROUNDING = 1e-13
+SHIFT = 1e-5
+"""Added to the diagonal, so that the singular Laplacian can be factored."""
+TOLERANCE, FACTORED_STEPS = 1e-10, 60
+"""Residual that an iteration with factors ends at, times the highest degree, and most steps."""
+RESIDUAL, STEPS = 1e-4, 200
+"""The same of one without factors, times the mean degree."""
+MATRIX_UP_TO, LARGEST_RESIDUAL = 2_000, 1e-7
+"""Nodes up to which one that ends beyond this residual, times the highest degree, is made dense."""
 
 
 def laplacian_spectra(
@@ -111,109 +107,43 @@ def smallest_eigenpairs(
 def _solve_part(
     laplacian: Any, members: Int[np.ndarray, " members"], count: int
 ) -> tuple[Float[np.ndarray, " count"], Float[np.ndarray, "members count"]]:
+    """Solve a connected part by LOBPCG beside its constant vector, or as a dense matrix.
+
+    A block and not a single vector as by ARPACK, since call graphs and molecules have the same
+    eigenvalue many times over. The inverse as preconditioner takes few steps. Without it time and
+    memory are linear in the edges: vectors are orthonormal and values Rayleigh quotients, but where
+    eigenvalues lie close together, as in a large random graph, they need not be the smallest ones.
+    """
+    from scipy.sparse import diags, identity
+    from scipy.sparse.linalg import LinearOperator, lobpcg, splu
+
     size = len(members)
+    constant = np.full((size, 1), size**-0.5)
     if count == 1:
-        return np.zeros(1), np.full((size, 1), size**-0.5)
+        return np.zeros(1), constant
     part = laplacian[members][:, members]
-    # the iteration needs room for its basis
-    is_dense = size <= max(DENSE_UP_TO, 2 * DEPTH * (count + SPARE))
-    found = None
-    if not is_dense and size <= FACTORS_UP_TO:
-        found = _iterate(part, count)
-    if found is None and not is_dense and size > MATRIX_UP_TO:
-        found = _approximate(part, count)
-    if found is None:
-        every_value, every_vector = np.linalg.eigh(part.toarray())
-        found = every_value[:count], every_vector[:, :count]
-    return found
-
-
-def _approximate(
-    laplacian: Any, count: int
-) -> tuple[Float[np.ndarray, " count"], Float[np.ndarray, "nodes count"]]:
-    """Smooth vectors of a large connected part by LOBPCG, in time and memory linear in its edges.
-
-    They are orthonormal and their values are Rayleigh quotients, but where eigenvalues lie close
-    together, as in a large random graph, they need not be those of the smallest ones.
-    """
-    from scipy.sparse import diags
-    from scipy.sparse.linalg import lobpcg
-
-    nodes, degrees = laplacian.shape[0], laplacian.diagonal()
-    constant = np.full((nodes, 1), nodes**-0.5)
-    start = np.random.default_rng(0).standard_normal((nodes, count - 1 + SPARE))
-    with warnings.catch_warnings():
-        # it says so where it ends before the residual is small
-        warnings.simplefilter("ignore", UserWarning)
-        values, vectors = lobpcg(
-            laplacian, start, M=diags(1.0 / degrees), Y=constant, largest=False, maxiter=STEPS,
-            tol=RESIDUAL * degrees.mean(),
-        )  # fmt: skip
-    order = np.argsort(values, kind="stable")[: count - 1]
-    return np.append(0.0, values[order]), np.append(constant, vectors[:, order], axis=1)
-
-
-def _iterate(
-    laplacian: Any, count: int
-) -> tuple[Float[np.ndarray, " count"], Float[np.ndarray, "nodes count"]] | None:
-    """Block Lanczos on the inverse of a connected part; None if it does not converge.
-
-    A block and not a single vector, since call graphs and molecules have the same eigenvalue many
-    times over and a single vector sees each of them once.
-    """
-    from scipy.sparse import identity
-    from scipy.sparse.linalg import splu
-
-    nodes = laplacian.shape[0]
-    shifted = (laplacian + SHIFT * identity(nodes)).tocsc()
-    invert = splu(shifted, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}).solve
-
-    def solve(block: Float[np.ndarray, "nodes width"]) -> Float[np.ndarray, "nodes width"]:
-        found = invert(block)
-        return found - found.mean(axis=0)
-
-    # The constant vector, known already, is kept out: beside it all else would be rounding.
-    wanted = count - 1
-    block = np.random.default_rng(0).standard_normal((nodes, wanted + SPARE))
-    allowed = TOLERANCE * max(1.0, laplacian.diagonal().max())
-    for _ in range(ROUNDS):
-        basis = _krylov(solve, block)
-        product = laplacian @ basis
-        values, mix = np.linalg.eigh(basis.T @ product)
-        values, mix = values[: block.shape[1]], mix[:, : block.shape[1]]
-        block = basis @ mix
-        errors = np.linalg.norm(product @ mix - block * values, axis=0)
-        if errors[:wanted].max() <= allowed:
-            constant = np.full((nodes, 1), nodes**-0.5)
-            return np.append(0.0, values[:wanted]), np.append(constant, block[:, :wanted], axis=1)
-    return None
-
-
-def _krylov(
-    solve: Callable[[np.ndarray], np.ndarray], block: Float[np.ndarray, "nodes width"]
-) -> Float[np.ndarray, "nodes basis"]:
-    """An orthonormal basis of the block and its images, the constant vector left out."""
-    basis = np.full((len(block), 1), len(block) ** -0.5)
-    last = block
-    for depth in range(DEPTH):
-        last = _beside(basis, solve(last) if depth else last)
-        if not last.shape[1]:
-            # few different eigenvalues, as in a star: the basis holds all images already
-            break
-        basis = np.concatenate([basis, last], axis=1)
-    return basis[:, 1:]
-
-
-def _beside(
-    basis: Float[np.ndarray, "nodes basis"], block: Float[np.ndarray, "nodes width"]
-) -> Float[np.ndarray, "nodes found"]:
-    """Orthonormal directions that the block adds to the basis; those of mere rounding are none."""
-    least = ROUNDING * float(np.linalg.norm(block))
-    # the second pass removes what rounding leaves of the first
-    for _ in range(2):
-        directions, lengths, _ = np.linalg.svd(
-            block - basis @ (basis.T @ block), full_matrices=False
-        )
-        block = directions[:, lengths > least]
-        least = 0.5
-    return block
+    if size > max(DENSE_UP_TO, 10 * (count + SPARE)):
+        degrees, is_factored = part.diagonal(), size <= FACTORS_UP_TO
+        if is_factored:
+            shifted = (part + SHIFT * identity(size)).tocsc()
+            invert = splu(
+                shifted, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}
+            ).solve
+            inverse = LinearOperator(part.shape, matvec=invert, matmat=invert, dtype=float)
+            steps, allowed = FACTORED_STEPS, TOLERANCE * degrees.max()
+        else:
+            inverse, steps, allowed = diags(1.0 / degrees), STEPS, RESIDUAL * degrees.mean()
+        start = np.random.default_rng(0).standard_normal((size, count - 1 + SPARE))
+        with warnings.catch_warnings():
+            # it says so where it ends before the residual is small
+            warnings.simplefilter("ignore", UserWarning)
+            values, vectors = lobpcg(
+                part, start, M=inverse, Y=constant, largest=False, maxiter=steps, tol=allowed
+            )
+        order = np.argsort(values, kind="stable")[: count - 1]
+        values, vectors = values[order], vectors[:, order]
+        errors = np.linalg.norm(part @ vectors - vectors * values, axis=0)
+        if size > MATRIX_UP_TO or errors.max() <= LARGEST_RESIDUAL * degrees.max():
+            return np.append(0.0, values), np.append(constant, vectors, axis=1)
+    every_value, every_vector = np.linalg.eigh(part.toarray())
+    return every_value[:count], every_vector[:, :count]

@@ -25,7 +25,7 @@ from graphmamba.errors import UserError
 from graphmamba.ops.checks import check_membership
 
 RECIPE_VERSIONS = {
-    "laplacian": 1,
+    "laplacian": 2,
     "random_walk": 1,
     "expander_index": 2,
     "centrality": 2,
