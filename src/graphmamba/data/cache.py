@@ -101,7 +101,16 @@ def write_store(store: GraphStore, place: Path, recipe: Mapping[str, Any]) -> No
         partial.mkdir()
         try:
             _write(store, partial, recipe)
-            _move(partial, place)
+            old = partial.with_name(partial.name + OLD)
+            if place.exists():
+                # whoever has the old files open keeps them until he closes them
+                place.rename(old)
+            try:
+                partial.rename(place)
+            except OSError:
+                if old.exists():
+                    old.rename(place)
+                raise
         finally:
             _remove_leftovers(place)
     except (OSError, SafetensorError) as error:
@@ -127,19 +136,6 @@ def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
     (folder / COLUMNS).chmod((folder / ABOUT).stat().st_mode)
     for name in (COLUMNS, ABOUT):
         flush(folder / name)
-
-
-def _move(partial: Path, place: Path) -> None:
-    old = partial.with_name(partial.name + OLD)
-    if place.exists():
-        # Whoever has the old files open keeps them until he closes them.
-        place.rename(old)
-    try:
-        partial.rename(place)
-    except OSError:
-        if old.exists():
-            old.rename(place)
-        raise
 
 
 def open_store(place: Path, digest: str | None = None) -> GraphStore:

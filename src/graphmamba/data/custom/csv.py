@@ -257,20 +257,16 @@ class Roster:
         return graph, torch.stack(ends)
 
 
-def list_graphs(graphs: CsvTable | None, nodes: CsvTable) -> dict[str, int]:
-    """Number the graphs in the order of `graphs.csv`, or of their first nodes."""
-    if graphs is None:
-        return {name: place for place, name in enumerate(dict.fromkeys(nodes.filled("graph")))}
-    names = graphs.filled("graph")
-    _check_different(graphs, "graph", names, names)
-    return {name: place for place, name in enumerate(names)}
-
-
-def list_nodes(nodes: CsvTable, graph_number: dict[str, int], graphs: CsvTable | None) -> Roster:
-    """Number the nodes of each graph in the order of `nodes.csv`."""
+def list_nodes(nodes: CsvTable, graphs: CsvTable | None) -> Roster:
+    """Number graphs in the order of `graphs.csv`, or of their first nodes; nodes by `nodes.csv`."""
     names, own = nodes.filled("graph"), nodes.filled("node")
     if not names:
         raise UserError(f"{nodes.path} must list a node, got none")
+    listed = list(dict.fromkeys(names))
+    if graphs is not None:
+        listed = graphs.filled("graph")
+        _check_different(graphs, "graph", listed, listed)
+    graph_number = {name: place for place, name in enumerate(listed)}
     keys = list(zip(names, own, strict=True))
     _check_different(nodes, "node", keys, own)
     graph = _look_up(nodes, "graph", names, names, graph_number, "graph of graphs.csv")
@@ -365,7 +361,7 @@ def read_folder(
     nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
     if level == "link" and "pairs.csv" not in tables:
         # the edges of one graph, which are split before it is learned
-        roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
+        roster = list_nodes(nodes, graphs)
         if roster.graphs > 1:
             raise UserError(
                 f"{folder}: level='link' needs pairs.csv where there are several graphs, got none "
@@ -386,7 +382,7 @@ def read_folder(
             raise UserError(f"pairs have one label of 0 and 1, got {rule} for {[*cells]}")
         rule = LabelRule(task="multi-label")
     labels = read_labels(cells, rule, table.where)
-    roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
+    roster = list_nodes(nodes, graphs)
     columns = columns_of_tables(tables, roster, label, undirected)
     if level == "graph":
         columns.graphs["y"] = labels.values

@@ -27,7 +27,6 @@ from graphmamba.data.custom.csv import (
     check_regular,
     columns_of_tables,
     lay_pairs,
-    list_graphs,
     list_nodes,
     read_csv,
     read_folder,
@@ -437,7 +436,7 @@ def read_unlabelled(
     if kind == "folder":
         tables = read_tables(path)
         nodes, listed = tables["nodes.csv"], tables.get("graphs.csv")
-        roster = list_nodes(nodes, list_graphs(listed, nodes), listed)
+        roster = list_nodes(nodes, listed)
         found = columns_of_tables(tables, roster, label, options.undirected)
         if "pairs.csv" in tables:
             found.pairs[LINKS] = lay_pairs(tables["pairs.csv"], roster)
