@@ -198,6 +198,8 @@ def test_an_empty_root_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", "")
     assert default_data_dir() == tmp_path / ".cache" / "graphmamba"
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path))
+    assert default_data_dir() == tmp_path
 
 
 def test_files_and_a_download_are_not_asked_for_together(tmp_path: Path) -> None:
@@ -232,11 +234,6 @@ def test_sizes_and_seeds_are_for_drawn_sets(tmp_path: Path) -> None:
             UserError, match="seed must be 0 for mnist, which is not generated, got 7"
         ):
             door("mnist", data_dir=tmp_path, seed=7)
-
-
-def test_the_place_of_sets_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path))
-    assert sources.default_data_dir() == tmp_path
 
 
 @pytest.mark.parametrize(
