@@ -103,8 +103,6 @@ def with_masks(
 def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
     """Check all arrays but the labels; without boundaries there is one graph."""
     arrays = _as_one_graph(arrays)
-    if unknown := [name for name in arrays if name not in KNOWN]:
-        raise UserError(f"{source}: arrays must be among {', '.join(KNOWN)}, got {unknown[0]!r}")
     if missing := [name for name in REQUIRED if name not in arrays]:
         found = ", ".join(f"{name} {_kind(values)}" for name, values in arrays.items())
         raise UserError(

@@ -165,7 +165,13 @@ def draw_object(
             raise ValueError(f"size must be {[height, width]}, got {outline['size']}")
         counts = outline["counts"]
         runs = unpack_runs(counts) if isinstance(counts, str) else counts
-        return _expand(runs, height, width)
+        lengths = np.asarray(runs, np.int64)
+        if lengths.ndim != 1 or (lengths < 0).any() or int(lengths.sum()) != height * width:
+            total = int(lengths.sum())
+            raise ValueError(f"runs must add up to {height * width} pixels, got {total}")
+        # odd ones are the object's
+        is_inside = np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
+        return is_inside.reshape(width, height).T
     except (ValueError, TypeError, LookupError) as error:
         raise UserError(
             f"annotation {annotation['id']}: segmentation must be polygons or run lengths: {error}"
@@ -194,15 +200,6 @@ def unpack_runs(packed: str) -> list[int]:
     if shift:
         raise ValueError("packed runs must end with a number that is whole")
     return runs
-
-
-def _expand(runs: Sequence[Any], height: int, width: int) -> Bool[np.ndarray, "height width"]:
-    lengths = np.asarray(runs, np.int64)
-    if lengths.ndim != 1 or (lengths < 0).any() or int(lengths.sum()) != height * width:
-        raise ValueError(f"runs must add up to {height * width} pixels, got {int(lengths.sum())}")
-    # odd ones are the object's
-    is_inside = np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
-    return is_inside.reshape(width, height).T
 
 
 def _fill(polygons: Sequence[Any], height: int, width: int) -> Bool[np.ndarray, "height width"]:

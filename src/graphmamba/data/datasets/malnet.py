@@ -15,7 +15,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data.catalog import MALWARE
-from graphmamba.data.datasets.files import check_integers, check_pointers, find_file, read_arrays
+from graphmamba.data.datasets.files import (
+    check_integers,
+    check_pointers,
+    find_file,
+    read_arrays,
+    read_names,
+)
 from graphmamba.data.parallel import Span, for_each_span
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.tables import GraphColumns, boundaries, owner_of
@@ -110,7 +116,7 @@ def read_edge_lists(folder: Path) -> GraphColumns:
     names: list[str] = []
     split: list[int] = []
     for part, file in enumerate(("train.txt", "val.txt", "test.txt")):
-        listed = _read_list(find_file(folder / LISTS, file))
+        listed = read_names(find_file(folder / LISTS, file))
         names += listed
         split += [part] * len(listed)
     if not names:
@@ -129,13 +135,6 @@ def read_edge_lists(folder: Path) -> GraphColumns:
         split=torch.tensor(split),
         source=f"built from {EDGE_LISTS}, isolated nodes removed",
     )
-
-
-def _read_list(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").split()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} must be a list of names in UTF-8: {error}") from error
 
 
 def name_compactly(

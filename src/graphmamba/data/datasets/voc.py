@@ -23,6 +23,7 @@ from graphmamba.data.datasets.files import (
     find_file,
     read_arrays,
     read_class_mask,
+    read_names,
     read_picture,
 )
 from graphmamba.data.datasets.slic import RegionGraph, columns_of_regions, find_regions
@@ -178,7 +179,10 @@ def read_voc_images(folder: Path, layout: Layout) -> GraphColumns:
     parts = [find_file(lists, "train.txt"), find_file(lists, "val.txt")]
     if (lists / "test.txt").is_file():
         parts.append(lists / "test.txt")
-    listed = [read_list(path) for path in parts]
+    listed = [read_names(path) for path in parts]
+    if not all(listed):
+        empty = parts[listed.index([])]
+        raise UserError(f"{empty} must name at least one image, got none")
     names = [name for each in listed for name in each]
 
     def work(name: str) -> RegionGraph:
@@ -197,14 +201,6 @@ def read_voc_images(folder: Path, layout: Layout) -> GraphColumns:
         split=torch.from_numpy(split),
         source=f"built from {layout.images} and {layout.masks}",
     )
-
-
-def read_list(path: Path) -> list[str]:
-    """Names of images, one a line."""
-    names = path.read_text(encoding="utf-8").split()
-    if not names:
-        raise UserError(f"{path} must name at least one image, got none")
-    return names
 
 
 def read_mask(path: Path) -> UInt8[np.ndarray, "height width"]:
