@@ -46,7 +46,15 @@ def read_edge_list(path: Path) -> Int[Tensor, "2 edges"]:
     lines = path.read_bytes().split(b"\n", HEADER_LINES)
     # What follows the last end of a line is a line only where there is something.
     rows = lines.pop() if len(lines) > HEADER_LINES or not lines[-1] else b""
-    _check_header(path, lines)
+    if len(lines) < HEADER_LINES:
+        raise UserError(f"{path} must begin with {HEADER_LINES} lines of header, got {len(lines)}")
+    for number, header in enumerate(lines, 1):
+        words = header.split()
+        if len(words) == PAIR and all(word.isdigit() for word in words):
+            raise UserError(
+                f"{path}, line {number}: the first {HEADER_LINES} lines must be a header, "
+                f"got the edge {_shown(header)}"
+            )
     letters = np.frombuffer(rows, np.uint8)
     is_blank, line = IS_BLANK[letters], np.cumsum(letters == NEWLINE)
     is_first = ~is_blank
@@ -55,24 +63,12 @@ def read_edge_list(path: Path) -> Int[Tensor, "2 edges"]:
     if not len(line_of):
         return torch.empty(2, 0, dtype=torch.int64)
     _reject(path, rows, line[~is_blank & ~IS_DIGIT[letters]])
-    words = np.bincount(line_of)
-    _reject(path, rows, np.flatnonzero((words != 0) & (words != PAIR)))
+    counts = np.bincount(line_of)
+    _reject(path, rows, np.flatnonzero((counts != 0) & (counts != PAIR)))
     # What does not fit into 64 bits is read as the largest number that does.
     numbers = np.fromstring(rows, np.int64, sep=" ")
     _reject(path, rows, line_of[numbers >= MOST_NODES])
     return torch.from_numpy(numbers.reshape(-1, PAIR).T.copy())
-
-
-def _check_header(path: Path, header: list[bytes]) -> None:
-    if len(header) < HEADER_LINES:
-        raise UserError(f"{path} must begin with {HEADER_LINES} lines of header, got {len(header)}")
-    for number, line in enumerate(header, 1):
-        words = line.split()
-        if len(words) == PAIR and all(word.isdigit() for word in words):
-            raise UserError(
-                f"{path}, line {number}: the first {HEADER_LINES} lines must be a header, "
-                f"got the edge {_shown(line)}"
-            )
 
 
 def _reject(path: Path, rows: bytes, lines: np.ndarray) -> None:

@@ -109,37 +109,26 @@ def read_peptides_struct(folder: Path) -> GraphColumns:
     Targets are standardised over the peptides that are there, test split included, as the published
     ones are over all. Fewer peptides give other units, hence scores of their own.
     """
-    names = [f"{name}{ending}" for name in STRUCTURES for ending in (".gz", "")]
-    for name in names:
+    for name in [f"{name}{ending}" for name in STRUCTURES for ending in (".gz", "")]:
         if (folder / name).is_file():
-            return _read_all_structures(folder, folder / name)
-    return _read_some_structures(folder)
-
-
-def _read_all_structures(folder: Path, path: Path) -> GraphColumns:
-    rows = _read_rows(path, ["smiles", *TARGETS])
-    split = read_split(folder, len(rows))
-    targets = standardise(
-        torch.tensor(_read_target_rows(path, rows), dtype=torch.float64), str(path)
-    )
-    graphs = read_smiles([row["smiles"] for row in rows], _line_of(path, range(len(rows))))
-    source = f"built from {path.name}: all {len(rows):,} peptides"
-    return replace(graphs, graphs={"y": targets}, split=split, source=source)
-
-
-def _read_some_structures(folder: Path) -> GraphColumns:
-    path, rows = _read_peptides(folder)
-    measured = find_file(folder, MEASURED)
-    numbers, raw = _read_targets(measured, len(rows))
-    targets = standardise(raw, str(measured))
-    split = read_split(folder, len(rows))[numbers]
-    chosen = numbers.tolist()
+            path = origin = folder / name
+            rows = _read_rows(path, ["smiles", *TARGETS])
+            raw = torch.tensor(_read_target_rows(path, rows), dtype=torch.float64)
+            split, chosen = read_split(folder, len(rows)), list(range(len(rows)))
+            source = f"built from {path.name}: all {len(rows):,} peptides"
+            break
+    else:
+        path, rows = _read_peptides(folder)
+        origin = find_file(folder, MEASURED)
+        numbers, raw = _read_targets(origin, len(rows))
+        split, chosen = read_split(folder, len(rows))[numbers], numbers.tolist()
+        source = (
+            f"built from {path.name} and {origin.name}: {len(chosen):,} of {len(rows):,} peptides. "
+            f"All {len(TARGETS)} targets are partial, in units of their own: scores are not "
+            "comparable with published ones"
+        )
+    targets = standardise(raw, str(origin))
     graphs = read_smiles([rows[i]["smiles"] for i in chosen], _line_of(path, chosen))
-    source = (
-        f"built from {path.name} and {measured.name}: {len(chosen):,} of {len(rows):,} peptides. "
-        f"All {len(TARGETS)} targets are partial, in units of their own: scores are not comparable "
-        "with published ones"
-    )
     return replace(graphs, graphs={"y": targets}, split=split, source=source)
 
 

@@ -44,15 +44,6 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Patterns:
-    """The patterns that all graphs share."""
-
-    sizes: Int[Tensor, " patterns"]
-    joined: Bool[Tensor, "patterns nodes nodes"]
-    signal: Int[Tensor, "patterns nodes"]
-
-
-@dataclass(frozen=True)
 class _Drawn:
     """Some graphs; edges sorted by graph and target."""
 
@@ -90,21 +81,30 @@ def generate_pattern(sizes: Sizes = (10_000, 2_000, 2_000), seed: int = 0) -> Gr
     Patterns take turns, so that all splits have all of them.
     """
     generator = torch.Generator().manual_seed(seed)
-    known = _draw_patterns(generator)
+    known = torch.rand((PATTERNS, LARGEST, LARGEST), generator=generator) < PATTERN_EDGE
+    known = known.triu_(1)
+    known = known | known.mT  # [patterns, nodes, nodes]
+    pattern_sizes = _draw_sizes((PATTERNS,), generator)
+    known_signal = torch.randint(SIGNALS, (PATTERNS, LARGEST), generator=generator)
     chance = _chances(PATTERN_COMMUNITIES + 1, PATTERN_INSIDE, PATTERN_BETWEEN)
     chance[PATTERN_COMMUNITIES, :-1] = chance[:-1, PATTERN_COMMUNITIES] = PATTERN_EDGE
 
     def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], _Drawn]:
         which = numbers % PATTERNS
         community = _draw_sizes((len(numbers), PATTERN_COMMUNITIES), generator)
-        blocks = assign_blocks(torch.cat([community, known.sizes[which, None]], dim=1), generator)
+        blocks = assign_blocks(torch.cat([community, pattern_sizes[which, None]], dim=1), generator)
         luck = _draw_luck(blocks, generator)
         signal = torch.randint(SIGNALS, tuple(blocks.block.shape), generator=generator)
 
         def make() -> _Drawn:
             edges = _join(blocks.block, chance, luck)
-            _put_patterns(edges, signal, blocks, known, which)
-            return _flatten(blocks, edges, signal, SIGNALS, blocks.block == PATTERN_COMMUNITIES)
+            # edges and signals of the patterns take the place of those drawn for their nodes
+            member = blocks.block == PATTERN_COMMUNITIES
+            graph, node = member.nonzero(as_tuple=True)
+            signal[graph, node] = known_signal[which[graph], blocks.rank[graph, node]]
+            graph, i, j = (member[:, :, None] & member[:, None, :]).nonzero(as_tuple=True)
+            edges[graph, i, j] = known[which[graph], blocks.rank[graph, i], blocks.rank[graph, j]]
+            return _flatten(blocks, edges, signal, SIGNALS, member)
 
         return make
 
@@ -148,32 +148,6 @@ def _join(
     pair = block[:, :, None] * len(chance) + block[:, None, :]  # [graphs, nodes, nodes]
     edges = (luck < chance.flatten()[pair]).triu_(1)
     return edges | edges.mT
-
-
-def _draw_patterns(generator: torch.Generator) -> Patterns:
-    joined = torch.rand((PATTERNS, LARGEST, LARGEST), generator=generator) < PATTERN_EDGE
-    joined = joined.triu_(1)
-    return Patterns(
-        sizes=_draw_sizes((PATTERNS,), generator),
-        joined=joined | joined.mT,
-        signal=torch.randint(SIGNALS, (PATTERNS, LARGEST), generator=generator),
-    )
-
-
-def _put_patterns(
-    edges: Bool[Tensor, "graphs nodes nodes"],
-    signal: Int[Tensor, "graphs nodes"],
-    blocks: Blocks,
-    known: Patterns,
-    which: Int[Tensor, " graphs"],
-) -> None:
-    """Write the known edges and signals over those drawn for the nodes of the patterns."""
-    member = blocks.block == PATTERN_COMMUNITIES
-    graph, node = member.nonzero(as_tuple=True)
-    signal[graph, node] = known.signal[which[graph], blocks.rank[graph, node]]
-    graph, i, j = (member[:, :, None] & member[:, None, :]).nonzero(as_tuple=True)
-    ranks = blocks.rank[graph, i], blocks.rank[graph, j]
-    edges[graph, i, j] = known.joined[which[graph], ranks[0], ranks[1]]
 
 
 def _flatten(
