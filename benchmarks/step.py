@@ -117,7 +117,7 @@ def draw_store(shape: StepShape, batch_size: int, seed: int = 0) -> tuple[Experi
     store = GraphStore.from_pyg(sized_graphs(experiment.dataset_info, sizes, seed), split)
     asked = columns_read(experiment.model, experiment.encoder)
     for part in asked.parts().values():
-        made = precomputed(store.columns(), part, "cpu")
+        made = precomputed(store.columns(), part)
         store = store.with_columns(nodes=made.nodes, pairs=made.pairs)
     return experiment, store
 

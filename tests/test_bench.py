@@ -184,12 +184,6 @@ def test_lengths_add_up_exactly(shape: BatchShape) -> None:
     assert 1 <= min(lengths) <= max(lengths) == shape.longest
 
 
-@pytest.mark.parametrize(("sequences", "tokens", "longest"), [(4, 41, 10), (4, 12, 10), (1, 3, 2)])
-def test_batches_that_cannot_be_are_rejected(sequences: int, tokens: int, longest: int) -> None:
-    with pytest.raises(ValueError, match=f"exactly {tokens} tokens"):
-        BatchShape("impossible", sequences, tokens, longest, inner=1)
-
-
 def test_inputs_are_those_of_a_fresh_block_and_follow_from_the_seed() -> None:
     one, same, other = (scan_inputs(BATCHES["voc"], CPU, seed=seed) for seed in (4, 4, 5))
     assert all(torch.equal(one.leaves[name], same.leaves[name]) for name in one.leaves)

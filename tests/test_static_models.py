@@ -77,8 +77,7 @@ def small_store(experiment: Experiment, model: GraphMamba, dtype: torch.dtype) -
     """Graphs with what the model reads, in its type; one of them has one node."""
     drawn = synthetic_graphs(experiment.dataset_info, 4, nodes=(6, 12))
     drawn[2] = synthetic_graphs(experiment.dataset_info, 1, nodes=(1, 1))[0]
-    generator = torch.Generator().manual_seed(0)
-    graphs = [add_columns(graph, model.precompute, generator) for graph in drawn]
+    graphs = [add_columns(graph, model.precompute) for graph in drawn]
     for graph in graphs:
         for key, value in graph.to_dict().items():
             if isinstance(value, Tensor) and value.is_floating_point():

@@ -55,14 +55,7 @@ def check_divides(argument: str, value: int, name: str, total: int) -> None:
 
 
 def check_is(argument: str, value: object, kind: type | types.UnionType, hint: str = "") -> None:
-    """Reject a value of another class.
-
-    Args:
-        argument: What a message calls the value.
-        value: What was given.
-        kind: The class that it must be of, or several of them.
-        hint: What to do about it, at the end of the message.
-    """
+    """Reject a value of another class."""
     if not _fits(value, kind):
         shown = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
         names = " or ".join(map(_name, get_args(kind) or (kind,)))
@@ -70,12 +63,7 @@ def check_is(argument: str, value: object, kind: type | types.UnionType, hint: s
 
 
 def check_types(config: Any, prefix: str = "") -> None:
-    """Reject entries of a dataclass that are not of the types that it declares.
-
-    Args:
-        config: A dataclass, made in Python by whoever likes to.
-        prefix: What a message puts before the name of an entry.
-    """
+    """Reject entries of a dataclass that are not of the types that it declares."""
     kind: Any = type(config)
     for name, hint in _entries(kind).items():
         _check_type(prefix + name, getattr(config, name), hint)

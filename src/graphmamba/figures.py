@@ -20,12 +20,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def write_figure(figure: Any, path: Path) -> None:
-    """Write a figure whole or not at all; the same numbers make the same file.
-
-    Args:
-        figure: What `new_figure` made.
-        path: Its ending says which format.
-    """
+    """Write a figure whole or not at all; the same numbers make the same file."""
     from matplotlib import rc_context
 
     ending = path.suffix[1:].lower()

@@ -6,6 +6,7 @@ import re
 import types
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -86,13 +87,7 @@ OTHER_VALUES = {
 
 
 def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Config:
-    """Make a dataclass from the entries of a mapping; what is missing keeps its default.
-
-    Args:
-        kind: The dataclass.
-        content: Its entries; nested mappings for nested dataclasses.
-        where: What a message calls the mapping.
-    """
+    """Make a dataclass from the entries of a mapping; what is missing keeps its default."""
     hints = get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     for key in content:
@@ -110,13 +105,7 @@ def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Conf
 
 
 def suggest(word: str, words: Collection[str], otherwise: str | None = None) -> str:
-    """Say which word may have been meant; where none is similar, which there are.
-
-    Args:
-        word: What was typed.
-        words: What could have been typed.
-        otherwise: What to say instead of all the words where they are many.
-    """
+    """Say which word may have been meant; where none is similar, which there are."""
     closest = similar(word, words)
     if closest is not None:
         return f"did you mean '{closest}'?"
@@ -163,12 +152,7 @@ def _ratio(word: str, other: str) -> float:
 
 
 def words_in(text: str, where: str) -> list[str]:
-    """Take several words from one line: `a,b` or, as YAML has it, `[a, b]`; words stay as typed.
-
-    Args:
-        text: The line.
-        where: What a message calls it.
-    """
+    """Take several words from one line: `a,b` or, as YAML has it, `[a, b]`; words stay as typed."""
     import yaml
 
     if not (text.startswith("[") and text.endswith("]")):
@@ -184,13 +168,7 @@ def words_in(text: str, where: str) -> list[str]:
 
 
 def words_among(text: str, words: Collection[str], where: str) -> list[str]:
-    """Take several words from one line, each one of those that there are.
-
-    Args:
-        text: The line, as `words_in` takes it.
-        words: What there is.
-        where: What a message calls the line.
-    """
+    """Take several words from one line, each one of those that there are."""
     found = words_in(text, where)
     for word in found:
         if word not in words:
@@ -204,12 +182,7 @@ def words_among(text: str, words: Collection[str], where: str) -> list[str]:
 
 
 def numbers_in(text: str, where: str) -> list[int]:
-    """Take several whole numbers from one line, each once, such as seeds: `0,1,2`.
-
-    Args:
-        text: The line, as `words_in` takes it.
-        where: What a message calls it.
-    """
+    """Take several whole numbers from one line, each once, such as seeds: `0,1,2`."""
     words = words_in(text, where)
     # Python reads no number of thousands of digits, and no seed has more than these
     numbers = [int(word) for word in words if word.isdecimal() and len(word) <= DIGITS]
@@ -222,12 +195,7 @@ def numbers_in(text: str, where: str) -> list[int]:
 
 
 def read_yaml(text: str, where: str) -> object:
-    """Read YAML without what is no plain data: aliases, dates, keys that are given twice.
-
-    Args:
-        text: What is read.
-        where: What a message calls it.
-    """
+    """Read YAML without what is no plain data: aliases, dates, keys that are given twice."""
     import yaml
 
     try:
@@ -279,19 +247,36 @@ def _loader() -> Any:
 
 def convert(value: object, hint: object, where: str) -> object:
     """Check a value against a type; numbers may be written in any way that YAML knows."""
-    if get_origin(hint) in {Union, types.UnionType}:
-        return _convert_optional(value, hint, where)
-    if get_origin(hint) is Literal:
-        return _convert_choice(value, get_args(hint), where)
-    if get_origin(hint) is tuple:
-        return _convert_tuple(value, hint, where)
+    kind, choices = get_origin(hint), get_args(hint)
+    if kind in {Union, types.UnionType}:
+        if value is None and types.NoneType in choices:
+            return None
+        # the first kind that fits; what fits none is told about the last
+        *others, last = [each for each in choices if each is not types.NoneType]
+        for each in others:
+            with suppress(UserError):
+                return convert(value, each, where)
+        return convert(value, last, where)
+    if kind is Literal:
+        return _convert_choice(value, choices, where)
+    if kind is tuple:
+        return _convert_tuple(value, choices, where)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, Mapping):
             raise UserError(f"{where} must hold keys and values, got {value!r}")
         return parse(hint, value, where)
-    if hint is float and not isinstance(value, bool):
-        return _convert_float(value, where)
-    return _convert_plain(value, hint, where)
+    if hint is float:
+        # YAML 1.1 reads 1e-3 as a word, since it has no point
+        with suppress(ValueError, OverflowError):
+            if isinstance(value, int | float | str) and not isinstance(value, bool):
+                return float(value)
+        raise UserError(f"{where} must be a number, got {value!r}")
+    # True is an int to Python, but never what a person means by a number
+    if type(value) is not (kind or hint):
+        raise UserError(f"{where} must be {getattr(hint, '__name__', hint)}, got {value!r}")
+    if hint is int and isinstance(value, int) and abs(value) >> BITS:
+        raise UserError(f"{where} must be within 2**{BITS}, got a number that is not")
+    return value
 
 
 def _convert_choice(value: object, choices: tuple[object, ...], where: str) -> object:
@@ -309,31 +294,8 @@ def _convert_choice(value: object, choices: tuple[object, ...], where: str) -> o
     return value
 
 
-def _convert_plain(value: object, hint: object, where: str) -> object:
-    # True is an int to Python, but never what a person means by a number
-    if type(value) is not (get_origin(hint) or hint):
-        raise UserError(f"{where} must be {getattr(hint, '__name__', hint)}, got {value!r}")
-    if hint is int and isinstance(value, int) and abs(value) >> BITS:
-        raise UserError(f"{where} must be within 2**{BITS}, got a number that is not")
-    return value
-
-
-def _convert_optional(value: object, hint: object, where: str) -> object:
-    """Take the first kind that fits; the error of what fits none is that of the last."""
-    if value is None and types.NoneType in get_args(hint):
-        return None
-    *others, last = [kind for kind in get_args(hint) if kind is not types.NoneType]
-    for kind in others:
-        try:
-            return convert(value, kind, where)
-        except UserError:
-            continue
-    return convert(value, last, where)
-
-
-def _convert_tuple(value: object, hint: object, where: str) -> tuple[object, ...]:
+def _convert_tuple(value: object, kinds: tuple[Any, ...], where: str) -> tuple[object, ...]:
     """A list, or on one line: words with commas between them, in brackets or not."""
-    kinds = get_args(hint)
     if isinstance(value, str):
         words = words_in(value, where)
         value = words if kinds[0] is str else [read_yaml(word, where) for word in words]
@@ -347,13 +309,3 @@ def _convert_tuple(value: object, hint: object, where: str) -> tuple[object, ...
     return tuple(
         convert(str(entry) if kind is str else entry, kind, where) for entry, kind in pairs
     )
-
-
-def _convert_float(value: object, where: str) -> float:
-    # YAML 1.1 reads 1e-3 as a word, since it has no point
-    if isinstance(value, int | float | str):
-        try:
-            return float(value)
-        except (ValueError, OverflowError):
-            pass
-    raise UserError(f"{where} must be a number, got {value!r}")

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import safetensors
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -166,16 +165,6 @@ def test_opening_maps_the_file_and_reads_nothing(tmp_path: Path) -> None:
     assert not mapped_at(torch.ones(1000).data_ptr()).endswith("columns.safetensors")
 
 
-def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    def fail() -> GraphColumns:
-        raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError, match="no more"):
-        open_or_build(tmp_path, RECIPE, fail)
-    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
-    assert len(open_or_build(tmp_path, RECIPE, make_rings)) == 20
-
-
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
     """Have the system reject longer files, as it does on a disk that is full."""
@@ -307,11 +296,6 @@ def test_what_the_description_says_must_hold(
         open_or_build(tmp_path, RECIPE, reject_to_build)
 
 
-def test_a_set_can_be_opened_without_its_recipe(tmp_path: Path) -> None:
-    open_or_build(tmp_path, RECIPE, make_rings)
-    assert len(open_store(entry(tmp_path))) == 20
-
-
 @pytest.mark.parametrize("moment", ["_read_about", "_read_tensors", "_counts"])
 def test_a_set_that_is_replaced_while_it_is_opened_is_opened_whole(
     moment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -351,16 +335,6 @@ def test_a_set_that_is_between_two_names_is_waited_for(
     monkeypatch.setattr(cache, "lock_of", wait_for_the_builder)
     assert look(place)
     assert place.exists()
-
-
-def test_what_torch_cannot_map_is_damaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def reject(*_: object, **__: object) -> None:
-        raise RuntimeError("file <columns> size <1> is smaller than the required mapping size <2>")
-
-    open_or_build(tmp_path, RECIPE, make_rings)
-    monkeypatch.setattr(safetensors, "safe_open", reject)
-    with pytest.raises(DamagedError, match="must be a safetensors file: file <columns> size <1>"):
-        open_or_build(tmp_path, RECIPE, reject_to_build)
 
 
 def test_a_damaged_set_that_nobody_may_lock_is_reported(tmp_path: Path) -> None:
@@ -443,11 +417,3 @@ def test_of_two_processes_one_builds(tmp_path: Path) -> None:
     assert [process.wait(timeout=120) for process in processes] == [0, 0]
     assert len(list(tmp_path.glob("built-*"))) == 1
     assert len(open_or_build(tmp_path, RECIPE, reject_to_build)) == 20
-
-
-def test_two_who_write_at_once_without_a_lock_leave_one_whole_set(tmp_path: Path) -> None:
-    store, place = GraphStore(make_rings()), tmp_path / "set"
-    for _ in range(2):
-        cache.write_store(store, place, RECIPE)
-    assert_same(open_store(place, recipe_hash(RECIPE)), store)
-    assert list(tmp_path.iterdir()) == [place]

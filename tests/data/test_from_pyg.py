@@ -87,7 +87,3 @@ def test_several_graphs_that_are_called_one_are_rejected() -> None:
     graph.batch = torch.tensor([0, 1, 1])
     with pytest.raises(UserError, match=r"graphs\[0\] must be one graph, .* batch tells several"):
         from_graphs([graph])
-
-
-def test_a_single_graph_needs_no_list() -> None:
-    assert len(GraphStore.from_pyg(paths(1)[0])) == 1

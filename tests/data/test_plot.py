@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphmamba.data.plot import BINS, draw_summary, even_bins, log_bins, plot_summary
+from graphmamba.data.plot import BINS, draw_summary, plot_summary, whole_bins
 from graphmamba.data.summary import summarise
 from graphmamba.data.tables import GraphColumns, Pairs
 from graphmamba.errors import UserError
@@ -139,20 +139,10 @@ def test_links_have_their_pairs_counted() -> None:
     assert heights == [1, 2]
 
 
-def test_bins_hold_as_many_numbers_each() -> None:
-    assert even_bins(torch.tensor([3, 5, 4])) == [2.5, 3.5, 4.5, 5.5]
-    assert even_bins(torch.tensor([7])) == [6.5, 7.5]
-    eights = torch.arange(320, 601, 8)
-    counts = torch.histogram(eights.double(), torch.tensor(even_bins(eights)).double()).hist
-    assert counts.unique().tolist() == [1]
-
-
-def test_logarithmic_bins_hold_all_and_grow() -> None:
-    sizes = torch.arange(8, 1000, 2)
-    ends = torch.tensor(log_bins(sizes)).double()
-    widths = ends.diff()
-    assert ends[0] < 8
-    assert ends[-1] > 998
-    assert BINS / 2 < len(widths) <= BINS * 1.2
-    assert bool((widths % 2 == 0).all())
-    assert bool((widths.diff() >= 0).all())
+@pytest.mark.parametrize("is_log", [False, True])
+def test_bins_hold_all_whole_numbers(is_log: bool) -> None:
+    for numbers in ([7], [3, 5, 4], [8, 1000], [1, 100_000]):
+        ends = whole_bins(torch.tensor(numbers), is_log=is_log)
+        assert len(ends) <= BINS + 2
+        assert ends[0] < min(numbers) <= max(numbers) < ends[-1]
+        assert all((end - 0.5).is_integer() for end in ends.tolist())

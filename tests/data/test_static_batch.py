@@ -30,8 +30,7 @@ CASES = {
 
 def store_of(name: str) -> GraphStore:
     graphs = synthetic_graphs(CATALOG[name], 6, nodes=(1, 12))
-    generator = torch.Generator().manual_seed(0)
-    return GraphStore.from_pyg([add_columns(graph, EVERYTHING, generator) for graph in graphs])
+    return GraphStore.from_pyg([add_columns(graph, EVERYTHING) for graph in graphs])
 
 
 def size_for(store: GraphStore, size: StaticSize) -> StaticSize:

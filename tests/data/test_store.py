@@ -191,8 +191,7 @@ def test_the_columns_come_back_as_they_went_in() -> None:
 
 def test_columns_can_be_added_later() -> None:
     plain = synthetic_graphs(CATALOG["peptides-func"], 4)
-    generator = torch.Generator().manual_seed(0)
-    full = [add_columns(graph, EVERYTHING, generator) for graph in plain]
+    full = [add_columns(graph, EVERYTHING) for graph in plain]
     whole = GraphStore.from_pyg(full).columns()
     added = {name: values for name, values in whole.nodes.items() if name != "x"}
     store = GraphStore.from_pyg(plain).with_columns(nodes=added, pairs=whole.pairs)
@@ -238,9 +237,8 @@ def test_models_see_no_difference(name: str) -> None:
     experiment = small_experiment(name)
     torch.manual_seed(0)
     model = experiment.build().eval()
-    generator = torch.Generator().manual_seed(0)
     graphs = [
-        add_columns(graph, model.precompute, generator)
+        add_columns(graph, model.precompute)
         for graph in synthetic_graphs(experiment.dataset_info, 5)
     ]
     ours = GraphStore.from_pyg(graphs).batch(torch.tensor([3, 0, 4]))

@@ -193,15 +193,6 @@ def test_several_labels_are_spelt_as_in_training(
     assert "target:\n  - bitter\n  - hot\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("classes", ["sour,sweet,no", "[sour, sweet, no]"])
-def test_classes_are_spelt_like_labels(
-    classes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [str(write_rings(tmp_path / "rings")), "--target=taste", f"--classes={classes}"]
-    main(["data", "info", *words, "--data_dir", str(tmp_path / "root")])
-    assert "label no " in capsys.readouterr().out
-
-
 def test_shares_are_of_the_graphs_that_have_an_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

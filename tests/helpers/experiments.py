@@ -23,8 +23,7 @@ def small_experiment(name: str, **overrides: object) -> Experiment:
 
 def batch_of(graphs: Sequence[Data], precompute: Precompute) -> Batch:
     """Graphs with the columns that a model reads, numbered by their place."""
-    generator = torch.Generator().manual_seed(0)
-    done = [add_columns(graph, precompute, generator) for graph in graphs]
+    done = [add_columns(graph, precompute) for graph in graphs]
     for number, graph in enumerate(done):
         graph.graph_key = torch.tensor([number])
     return Batch.from_data_list(done)

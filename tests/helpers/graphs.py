@@ -8,12 +8,21 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.data.batch import Topology
+from graphmamba.data.tables import GraphColumns, boundaries
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 
 ODD_SIZES = (7, 1, 12, 0, 3)
 """A one-node graph and an empty one among the others."""
 FREQUENCIES = 5
 """Eigenvectors of each graph."""
+
+
+def graph_columns(*graphs: tuple[Tensor, int]) -> GraphColumns:
+    """Graphs of these edges and numbers of nodes, laid end to end."""
+    nodes = torch.tensor([nodes for _, nodes in graphs], dtype=torch.int64)
+    edges = torch.tensor([index.shape[1] for index, _ in graphs], dtype=torch.int64)
+    index = [torch.empty(2, 0, dtype=torch.int64), *(index for index, _ in graphs)]
+    return GraphColumns(boundaries(nodes), boundaries(edges), torch.cat(index, dim=1))
 
 
 def random_topology(

@@ -12,8 +12,9 @@ from torch_geometric.loader import DataLoader
 
 from graphmamba.data.custom.options import DataSource
 from graphmamba.data.datasets.sources import SOURCES
+from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.store import GraphStore
-from graphmamba.data.transforms.degree_profile import local_degree_profile
+from graphmamba.data.transforms.degree_profile import degree_profiles
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.predict import Predictions, as_text, write_predictions
@@ -245,7 +246,8 @@ def test_nodes_have_their_degrees_where_their_source_has_no_features(
     with pytest.raises(UserError, match="x must have 5 columns, as in training, got no x"):
         model.predict([graph])
     monkeypatch.setitem(SOURCES, "cifar10", replace(SOURCES["cifar10"], has_features=False))
-    given = Data(x=local_degree_profile(ring, 3), edge_index=ring, edge_attr=graph.edge_attr)
+    profile = degree_profiles(columns_of([graph]))
+    given = Data(x=profile, edge_index=ring, edge_attr=graph.edge_attr)
     assert torch.equal(model.predict([graph]).outputs, model.predict([given]).outputs)
 
 

@@ -7,11 +7,11 @@ import torch
 
 from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
-from graphmamba.data.cache import ABOUT, PARTIAL, DamagedError, verify_store
+from graphmamba.data.cache import ABOUT, PARTIAL, DamagedError, default_data_dir, verify_store
 from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKind, TaskKind
 from graphmamba.data.custom.open import OWN, CustomStore, inspect_custom, is_custom
 from graphmamba.data.custom.options import DataOptions, check_read, names_given
-from graphmamba.data.datasets.sources import build_benchmark, default_data_dir, open_benchmark
+from graphmamba.data.datasets.sources import build_benchmark, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.summary import Summary, summarise
 from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns, Pairs

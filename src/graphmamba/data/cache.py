@@ -36,6 +36,11 @@ class DamagedError(UserError):
     """What is kept on disk cannot be opened."""
 
 
+def default_data_dir() -> Path:
+    """Where sets are kept by default: $GRAPHMAMBA_DATA_DIR, or a cache in the home folder."""
+    return Path(os.environ.get("GRAPHMAMBA_DATA_DIR") or Path.home() / ".cache" / "graphmamba")
+
+
 def open_or_build(
     folder: Path | str,
     recipe: Mapping[str, Any],
@@ -70,13 +75,7 @@ def open_or_build(
 def open_or_repair(
     folder: Path | str, recipe: Mapping[str, Any], build: Callable[[], GraphColumns]
 ) -> GraphStore:
-    """Do what `open_or_build` does, and build again what is damaged: all that it takes is at hand.
-
-    Args:
-        folder: As there.
-        recipe: As there.
-        build: As there.
-    """
+    """Do what `open_or_build` does, and build again what is damaged."""
     try:
         return open_or_build(folder, recipe, build)
     except DamagedError:
@@ -102,7 +101,16 @@ def write_store(store: GraphStore, place: Path, recipe: Mapping[str, Any]) -> No
         partial.mkdir()
         try:
             _write(store, partial, recipe)
-            _move(partial, place)
+            old = partial.with_name(partial.name + OLD)
+            if place.exists():
+                # whoever has the old files open keeps them until he closes them
+                place.rename(old)
+            try:
+                partial.rename(place)
+            except OSError:
+                if old.exists():
+                    old.rename(place)
+                raise
         finally:
             _remove_leftovers(place)
     except (OSError, SafetensorError) as error:
@@ -130,26 +138,8 @@ def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
         flush(folder / name)
 
 
-def _move(partial: Path, place: Path) -> None:
-    old = partial.with_name(partial.name + OLD)
-    if place.exists():
-        # Whoever has the old files open keeps them until he closes them.
-        place.rename(old)
-    try:
-        partial.rename(place)
-    except OSError:
-        if old.exists():
-            old.rename(place)
-        raise
-
-
 def open_store(place: Path, digest: str | None = None) -> GraphStore:
-    """Map a set into memory; reject what is damaged or something else.
-
-    Args:
-        place: Its folder.
-        digest: Hash of the recipe that it has to be made by; None takes any.
-    """
+    """Map a set into memory; reject what is damaged or something else."""
     try:
         return _open(place, digest)
     except DamagedError:
@@ -188,14 +178,7 @@ def _open(place: Path, digest: str | None) -> GraphStore:
 
 
 def verify_store(place: Path) -> int:
-    """Compare a set's content with the hash that was written with it, and remember that it fits.
-
-    Args:
-        place: Its folder.
-
-    Returns:
-        How many bytes it has.
-    """
+    """Compare a set's content with the hash that was written with it, and remember that it fits."""
     wanted, path = _read_about(place / ABOUT)["content"], place / COLUMNS
     note = _note_of(path)
     found = file_hash(path)
@@ -222,8 +205,6 @@ def _note_of(path: Path) -> str:
 
 def _notes_of(path: Path) -> Path:
     """Where it is noted that a file is whole: folders of sets may be shared, or read-only."""
-    from graphmamba.data.datasets.sources import default_data_dir
-
     name = sha256(f"{platform.node()} {path.resolve()}".encode()).hexdigest()[:16]
     return default_data_dir() / "verified" / name
 

@@ -28,26 +28,29 @@ def take_apart(graphs: Graphs) -> Iterator[Data]:
     """
     is_alone = isinstance(graphs, BaseData)
     for place, graph in enumerate([graphs] if is_alone else graphs):
-        _check_kind(graph, place)
+        is_mixed = isinstance(graph, Batch) and "HeteroData" in str(graph)
+        if isinstance(graph, HeteroData) or is_mixed:
+            raise UserError(
+                f"graphs[{place}] must have one kind of nodes and of edges, got a heterogeneous "
+                "graph; to_homogeneous() of PyG makes one, with the kinds to add to x and "
+                "edge_attr as numbers"
+            )
+        if isinstance(graph, TemporalData):
+            raise UserError(
+                f"graphs[{place}] must be a graph that stays as it is, got a temporal one; give "
+                "the graph at one time, or one for each time, with times in edge_attr"
+            )
         if isinstance(graph, Batch):
             yield from _graphs_in(graph, place)
-        else:
-            _check_single(graph, place)
-            yield graph
-
-
-def _check_kind(graph: object, place: int) -> None:
-    """Reject graphs of several kinds of nodes, and edges that come and go."""
-    if isinstance(graph, HeteroData) or (isinstance(graph, Batch) and "HeteroData" in str(graph)):
-        raise UserError(
-            f"graphs[{place}] must have one kind of nodes and of edges, got a heterogeneous graph; "
-            "to_homogeneous() of PyG makes one, with the kinds to add to x and edge_attr as numbers"
-        )
-    if isinstance(graph, TemporalData):
-        raise UserError(
-            f"graphs[{place}] must be a graph that stays as it is, got a temporal one; give the "
-            "graph at one time, or one for each time, with times in edge_attr where they matter"
-        )
+            continue
+        # several graphs that are not even called a batch
+        batch = graph.get("batch") if isinstance(graph, Data) else None
+        if isinstance(batch, Tensor) and bool((batch != 0).any()):
+            raise UserError(
+                f"graphs[{place}] must be one graph, got one whose column batch tells several "
+                f"apart; {REMEDY}"
+            )
+        yield graph
 
 
 def _graphs_in(batch: Batch, place: int) -> list[Data]:
@@ -70,16 +73,6 @@ def _graphs_in(batch: Batch, place: int) -> list[Data]:
                 f"was changed since it was made; {REMEDY}"
             )
     return graphs
-
-
-def _check_single(graph: object, place: int) -> None:
-    """Reject several graphs that are not even called a batch."""
-    batch = graph.get("batch") if isinstance(graph, Data) else None
-    if isinstance(batch, Tensor) and bool((batch != 0).any()):
-        raise UserError(
-            f"graphs[{place}] must be one graph, got one whose column batch tells several apart; "
-            f"{REMEDY}"
-        )
 
 
 def columns_of(

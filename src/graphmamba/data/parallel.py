@@ -12,7 +12,7 @@ from torch import Tensor
 from graphmamba.data.tables import Boundaries, GraphColumns, owner_of
 
 Item = TypeVar("Item")
-CPU = torch.device("cpu")
+Made = TypeVar("Made")
 ROWS = 1 << 19
 """Rows of one span: what is computed from them stays in the cache of a core."""
 
@@ -28,27 +28,23 @@ def track(items: Iterable[Item], title: str, total: int | None) -> Iterator[Item
     )
 
 
-def run_all(
-    work: Callable[[Item], None], items: Sequence[Item], title: str, device: torch.device = CPU
-) -> None:
-    """Call `work` once for each item.
+def run_all(work: Callable[[Item], Made], items: Sequence[Item], title: str) -> list[Made]:
+    """Call `work` once for each item, and list what it returns.
 
-    On the CPU as many items at once as torch has threads, and each on one thread: several threads
-    inside one small matrix gain nothing, and those of NumPy's library, which has a pool of its own,
-    would wait for one another. The results do not depend on who is done first, as long as every
-    item writes rows of its own.
+    As many items at once as torch has threads, and each on one thread: several threads inside one
+    small matrix gain nothing, and those of NumPy's library, which has a pool of its own, would wait
+    for one another. The results do not depend on who is done first, as long as every item writes
+    rows of its own.
     """
     from threadpoolctl import threadpool_limits
 
     threads = torch.get_num_threads()
-    count = threads if device.type == "cpu" else 1
     with (
         threadpool_limits(1, user_api="blas"),
-        ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+        ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
     ):
         try:
-            for _ in track(pool.map(work, items), title, len(items)):
-                pass
+            return list(track(pool.map(work, items), title, len(items)))
         finally:
             # after an error or Ctrl-C nothing new is begun
             pool.shutdown(cancel_futures=True)
@@ -66,13 +62,7 @@ class Span:
 
 
 def for_each_span(ptr: Boundaries, work: Callable[[Span], None], title: str) -> None:
-    """Call `work` with every span of graphs, several at once; each must write rows of its own.
-
-    Args:
-        ptr: First row of each graph, and the number of all rows.
-        work: What is done with a span.
-        title: What a bar on the terminal says, where there is more than one span.
-    """
+    """Call `work` with every span of graphs, several at once; each must write rows of its own."""
     cuts = torch.searchsorted(ptr, torch.arange(0, int(ptr[-1]), ROWS)[1:])
     ends = sorted({0, *cuts.tolist(), len(ptr) - 1})
 
@@ -132,22 +122,30 @@ def simple_columns(columns: GraphColumns, has_loops: bool = False) -> GraphColum
 
 
 def blocks(
-    columns: GraphColumns, entries: int, width: int | None = None, largest: int | None = None
-) -> Iterator[Block]:
+    columns: GraphColumns, entries: int, largest: int, width: int | None = None
+) -> tuple[list[Block], list[Block]]:
     """Cut the set into blocks of graphs of similar size, the smallest first.
 
     Args:
         columns: The set.
         entries: Numbers in memory for one block, where a node takes as many as its graph has nodes.
+        largest: Nodes beyond which a graph is a block by itself.
         width: The most numbers that a node takes; without it graphs of a block are of one size.
-        largest: Leave out graphs of more nodes.
+
+    Returns:
+        The blocks of small graphs, and those of a large one each.
     """
     counts = node_counts(columns)
     order = counts.argsort(stable=True)
     order = order[counts[order] > 0]
-    if largest is not None:
-        order = order[counts[order] <= largest]
-    sizes, first = counts[order].tolist(), 0
+    small, large = order[counts[order] <= largest], order[counts[order] > largest]
+
+    def block(graphs: Int[Tensor, " graphs"]) -> Block:
+        starts = columns.node_ptr[graphs]
+        place, nodes = _ranges(starts, counts[graphs])
+        return Block(graphs, int(counts[graphs].max()), nodes, place, nodes - starts[place])
+
+    sizes, first, found = counts[small].tolist(), 0, []
     while first < len(sizes):
         end, used = first, 0
         while end < len(sizes):
@@ -156,11 +154,9 @@ def blocks(
             if is_full and end > first:
                 break
             end += 1
-        graphs = order[first:end]
-        starts = columns.node_ptr[graphs]
-        place, nodes = _ranges(starts, counts[graphs])
-        yield Block(graphs, int(counts[graphs].max()), nodes, place, nodes - starts[place])
+        found.append(block(small[first:end]))
         first = end
+    return found, [block(graph) for graph in large.split(1)] if len(large) else []
 
 
 def edges_of(columns: GraphColumns, block: Block) -> Int[Tensor, "3 edges"]:

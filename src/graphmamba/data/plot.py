@@ -1,11 +1,10 @@
-"""A picture of a data set: sizes, degrees, labels, diameters (needs the extra `plots`)."""
+"""A figure of a data set: sizes, degrees, labels, diameters (needs the extra `plots`)."""
 
 import math
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -16,20 +15,13 @@ from graphmamba.figures import new_figure, write_figure
 FIRST, SECOND = "#4477aa", "#ee8866"
 """Colours that also people who confuse red and green can tell apart."""
 RULE = "#e6e6e6"
-SPAN = 10
-"""Times that the largest number is the smallest where the axis of sizes becomes logarithmic."""
-STEEP = 100
-"""Times that the largest count is the smallest where their axis becomes logarithmic."""
-DECADES = 2.6
-"""Powers of ten that a logarithmic axis spans where numbers between them no longer fit."""
-FEW = 20
-"""Bars that stand apart."""
+LOG_SIZES, LOG_COUNTS = 10, 100
+"""Times that the largest number is the smallest where its axis becomes logarithmic."""
 MOST_NAMES = 22
 """Classes or targets that are named in a panel."""
 LONGEST = 24
 """Letters of a name."""
 BINS = 60
-"""About how many there are at most."""
 
 
 def plot_summary(summary: Summary, title: str, path: Path) -> None:
@@ -42,32 +34,27 @@ def draw_summary(summary: Summary, title: str) -> Any:
     figure = new_figure(10.0, 7.0)
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-    draws = list(_panels(summary))
-    panels = figure.subplots(2, 2).flat
-    for panel in panels[len(draws) :]:
-        panel.remove()
-    for panel, draw in zip(panels, draws, strict=False):
+    panels = list(figure.subplots(2, 2).flat)
+    for panel in panels:
         _tidy(panel)
-        draw(panel)
-    return figure
-
-
-def _panels(summary: Summary) -> Iterator[Callable[[Any], None]]:
-    yield partial(_draw_sizes, summary=summary)
-    yield partial(_draw_degrees, counts=summary.degrees)
+    _draw_sizes(panels.pop(0), summary)
+    _draw_degrees(panels.pop(0), summary.degrees)
     if summary.labels:
-        yield partial(_draw_labels, labels=summary.labels)
+        _draw_labels(panels.pop(0), summary.labels)
     elif len(summary.values) == 1:
         ((name, values),) = summary.values.items()
-        yield partial(_draw_target, name=name, values=values)
+        _draw_target(panels.pop(0), name, values)
     elif summary.values:
-        yield partial(_draw_targets, summary=summary)
+        _draw_targets(panels.pop(0), summary)
     elif summary.pairs is not None:
-        yield partial(_draw_counts, title="labelled pairs of a graph", counts=summary.pairs)
+        _draw_counts(panels.pop(0), "labelled pairs of a graph", summary.pairs)
     if measured := len(summary.diameters):
         bounds = "" if summary.has_exact_diameters else " (lower bounds)"
-        title = f"diameter of a graph, {measured:,} measured{bounds}"
-        yield partial(_draw_counts, title=title, counts=summary.diameters)
+        label = f"diameter of a graph, {measured:,} measured{bounds}"
+        _draw_counts(panels.pop(0), label, summary.diameters)
+    for panel in panels:
+        panel.remove()
+    return figure
 
 
 def _draw_sizes(panel: Any, summary: Summary) -> None:
@@ -80,13 +67,13 @@ def _draw_sizes(panel: Any, summary: Summary) -> None:
         ("nodes", summary.nodes, FIRST),
         ("directed edges", summary.edges, SECOND),
     ):
-        shown = sizes.clamp_min(1) if span >= SPAN else sizes
-        is_wide = span >= SPAN and bool(shown.max() >= SPAN * shown.min())
-        bins = log_bins(shown) if is_wide else even_bins(shown)
+        shown = sizes.clamp_min(1) if span >= LOG_SIZES else sizes
+        bins = whole_bins(shown, is_log=span >= LOG_SIZES)
         panel.hist(shown.numpy(), bins, color=colour, alpha=0.35)
         panel.hist(shown.numpy(), bins, color=colour, histtype="step", label=name, linewidth=1.2)
-    if span >= SPAN:
-        _log_axis(panel, "x", subs=(1, 2, 5) if math.log10(span) < DECADES else (1,))
+    if span >= LOG_SIZES:
+        # over many powers of ten the numbers between them no longer fit
+        _log_axis(panel, "x", subs=(1, 2, 5) if math.log10(span) < 2.6 else (1,))  # noqa: PLR2004
     # above the panel, where it covers nothing
     panel.legend(
         frameon=False, fontsize=9, ncols=2, loc="lower right", bbox_to_anchor=(1, 0.99), borderpad=0
@@ -97,22 +84,21 @@ def _draw_degrees(panel: Any, counts: Int[Tensor, " degrees"]) -> None:
     panel.set_title("outgoing edges of a node", loc="left", fontsize=10)
     panel.set_ylabel("nodes", fontsize=9)
     degrees = torch.arange(len(counts))
-    heights = _draw_bars(panel, degrees, weights=counts.numpy())
-    low, high = heights[heights > 0].min(), heights.max()
-    if high >= STEEP * low:
+    heights = panel.hist(degrees, whole_bins(degrees), color=FIRST, weights=counts.numpy())[0]
+    if heights.max() >= LOG_COUNTS * heights[heights > 0].min():
         _log_axis(panel, "y", subs=(1,))
         panel.set_ylim(bottom=0.7)
 
 
 def _draw_labels(panel: Any, labels: dict[str, int]) -> None:
-    most = sorted(labels, key=lambda name: -labels[name])[:MOST_NAMES]
-    names = [name for name in labels if name in set(most)]
-    counts = [labels[name] for name in names]
-    panel.set_title(_of_all("labels", len(names), len(labels)), loc="left", fontsize=10)
-    bars = panel.barh(range(len(names)), counts, color=FIRST)
-    panel.bar_label(bars, [f"{count:,}" for count in counts], padding=3, fontsize=7)
-    panel.set_xlim(0, max(1, *counts) * 1.16)
-    _name_rows(panel, names)
+    most = set(sorted(labels, key=lambda name: -labels[name])[:MOST_NAMES])
+    shown = {name: count for name, count in labels.items() if name in most}
+    title = "labels" if len(shown) == len(labels) else f"labels, {len(shown)} of {len(labels):,}"
+    panel.set_title(title, loc="left", fontsize=10)
+    bars = panel.barh(range(len(shown)), list(shown.values()), color=FIRST)
+    panel.bar_label(bars, [f"{count:,}" for count in shown.values()], padding=3, fontsize=7)
+    panel.set_xlim(0, max(1, *shown.values()) * 1.16)
+    _name_rows(panel, list(shown))
 
 
 def _draw_target(panel: Any, name: str, values: Float[Tensor, " known"]) -> None:
@@ -121,13 +107,14 @@ def _draw_target(panel: Any, name: str, values: Float[Tensor, " known"]) -> None
     panel.xaxis.get_major_locator().set_params(integer=False)
     panel.xaxis.set_major_formatter("{x:g}")
     bins = min(BINS, math.ceil(2 * math.sqrt(max(len(values), 1))))
-    panel.hist(values.double().numpy(), bins, color=FIRST, rwidth=_share(bins))
+    panel.hist(values.double().numpy(), bins, color=FIRST)
 
 
 def _draw_targets(panel: Any, summary: Summary) -> None:
     """Draw boxes on one scale, since targets have units of their own."""
-    names = list(summary.values)[:MOST_NAMES]
-    panel.set_title(_of_all("targets", len(names), len(summary.values)), loc="left", fontsize=10)
+    names, count = list(summary.values)[:MOST_NAMES], len(summary.values)
+    title = "targets" if len(names) == count else f"targets, {len(names)} of {count:,}"
+    panel.set_title(title, loc="left", fontsize=10)
     panel.set_xlabel("deviations from the mean (quartiles; lines from 5% to 95%)", fontsize=9)
     boxes = []
     for name in names:
@@ -139,11 +126,7 @@ def _draw_targets(panel: Any, summary: Summary) -> None:
         orientation="horizontal",
         whis=(5, 95),
         showfliers=False,
-        patch_artist=True,
-        boxprops={"facecolor": FIRST, "edgecolor": FIRST, "alpha": 0.5},
-        whiskerprops={"color": FIRST},
-        capprops={"color": FIRST},
-        medianprops={"color": SECOND, "linewidth": 1.8},
+        medianprops={"color": SECOND},
         manage_ticks=False,
     )
     _name_rows(panel, names)
@@ -152,19 +135,7 @@ def _draw_targets(panel: Any, summary: Summary) -> None:
 def _draw_counts(panel: Any, title: str, counts: Int[Tensor, " graphs"]) -> None:
     panel.set_title(title, loc="left", fontsize=10)
     panel.set_ylabel("graphs", fontsize=9)
-    _draw_bars(panel, counts)
-
-
-def _draw_bars(panel: Any, counts: Int[Tensor, " counts"], **options: Any) -> Any:
-    """Draw a histogram of whole numbers and return its heights."""
-    bins = even_bins(counts)
-    share = _share(len(bins) - 1)
-    return panel.hist(counts.numpy(), bins, color=FIRST, rwidth=share, **options)[0]
-
-
-def _share(bars: int) -> float:
-    """How much of its place a bar fills."""
-    return 0.9 if bars <= FEW else 1.0
+    panel.hist(counts.numpy(), whole_bins(counts), color=FIRST)
 
 
 def _name_rows(panel: Any, names: list[str]) -> None:
@@ -172,10 +143,6 @@ def _name_rows(panel: Any, names: list[str]) -> None:
     panel.set_ylim(len(names) - 0.4, -0.6)
     panel.grid(visible=False, axis="y")
     panel.grid(axis="x", color=RULE, linewidth=0.8)
-
-
-def _of_all(what: str, shown: int, total: int) -> str:
-    return what if shown == total else f"{what}, {shown:,} of {total:,}"
 
 
 def _short(name: str) -> str:
@@ -207,33 +174,12 @@ def _tidy(panel: Any) -> None:
     panel.tick_params(labelsize=8)
 
 
-def even_bins(counts: Int[Tensor, " counts"]) -> list[float]:
-    """Ends of equal bins, each of which holds as many of the numbers that there may be."""
+def whole_bins(
+    counts: Int[Tensor, " counts"], *, is_log: bool = False
+) -> Float[np.ndarray, " ends"]:
+    """Ends of at most `BINS` bins of whole numbers, equally wide, or on a logarithmic axis."""
     low, high = int(counts.min()), int(counts.max())
+    if is_log:
+        return np.unique(np.geomspace(low, high + 1, BINS + 1).round()) - 0.5
     step = math.ceil((high - low + 1) / BINS)
-    unit = _unit(counts)
-    if step > 1 and unit <= 2 * step:
-        step = math.ceil(step / unit) * unit
-    return [low - 0.5 + step * place for place in range((high - low) // step + 2)]
-
-
-def log_bins(counts: Int[Tensor, " counts"]) -> list[float]:
-    """Ends of bins that are as wide on a logarithmic axis, as far as whole numbers allow.
-
-    None is narrower than the one before, so that neighbours do not take turns in what they hold.
-
-    Args:
-        counts: Whole numbers from 1.
-    """
-    low, high = int(counts.min()), int(counts.max())
-    growth = (high / low) ** (1 / BINS) - 1
-    unit = _unit(counts) if _unit(counts) <= low else 1
-    ends = [low - 0.5]
-    while ends[-1] < high:
-        ends.append(ends[-1] + unit * max(1, round(ends[-1] * growth / unit)))
-    return ends
-
-
-def _unit(counts: Int[Tensor, " counts"]) -> int:
-    """What all differ by a multiple of, such as 2 where edges go both ways."""
-    return math.gcd(*(counts - counts.min()).unique().tolist()) or 1
+    return np.arange(low, high + 1 + step, step) - 0.5

@@ -39,13 +39,7 @@ def split_numbers(split: Split | None, graphs: int) -> Int[Tensor, " graphs"] | 
 
 
 def random_split(graphs: int, fractions: SplitRatios, seed: int = 0) -> Int[Tensor, " graphs"]:
-    """Assign graphs to training (0), validation (1) and test (2) at random.
-
-    Args:
-        graphs: How many there are.
-        fractions: Share of each split.
-        seed: What the draw follows.
-    """
+    """Assign graphs to training (0), validation (1) and test (2) at random."""
     split = torch.repeat_interleave(torch.arange(len(fractions)), split_sizes(graphs, fractions))
     order = draw_bits(torch.tensor(seed), torch.arange(graphs)).argsort(stable=True)
     return torch.empty_like(split).index_copy_(0, order, split)
@@ -67,17 +61,15 @@ def split_sizes(graphs: int, fractions: SplitRatios) -> Int[Tensor, " splits"]:
     return sizes
 
 
-def split_of_words(cells: Sequence[str], where: Callable[[int], str]) -> Int[Tensor, " graphs"]:
-    """Number the split of each row by its word.
-
-    Args:
-        cells: A word for each row.
-        where: What a message calls a row.
-    """
-    found = [SPLIT_WORDS.get(cell.strip().lower(), -1) for cell in cells]
+def split_of_words(
+    cells: Sequence[str], where: Callable[[int], str], empty: int | None = None
+) -> Int[Tensor, " graphs"]:
+    """Number the split of each row by its word; `empty` is that of a cell without one."""
+    words = SPLIT_WORDS if empty is None else {**SPLIT_WORDS, "": empty}
+    found = [words.get(cell.strip().lower(), -1) for cell in cells]
     if -1 in found:
-        row = found.index(-1)
+        row, others = found.index(-1), "" if empty is None else " or empty"
         raise UserError(
-            f"{where(row)}: split must be one of {', '.join(SPLITS)}, got {cells[row]!r}"
+            f"{where(row)}: split must be one of {', '.join(SPLITS)}{others}, got {cells[row]!r}"
         )
     return torch.tensor(found, dtype=torch.int64)

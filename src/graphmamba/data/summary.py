@@ -1,17 +1,17 @@
 """What the graphs of a set look like: sizes, degrees, labels, diameters."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import nan
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.parallel import track
+from graphmamba.data.parallel import global_edges, track
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns
 from graphmamba.errors import UserError
@@ -40,10 +40,8 @@ class Summary:
     """How often each class occurs; empty where labels are no classes."""
     answers: dict[str, int]
     """Out of how many: all labels, or, of several labels at once, where this one is known."""
-    targets: dict[str, tuple[float, float]]
-    """Mean and deviation of each target; empty where labels are classes."""
     values: dict[str, Float[Tensor, " known"]]
-    """What is known of each target."""
+    """What is known of each target; empty where labels are classes."""
     unlabelled: int
     """Labels that are not there."""
     pairs: Int[Tensor, " graphs"] | None
@@ -54,15 +52,14 @@ class Summary:
     has_exact_diameters: bool
     """Whether none of these is a lower bound, as that of a large graph is."""
 
+    @property
+    def targets(self) -> dict[str, tuple[float, float]]:
+        """Mean and deviation of each target."""
+        return {name: _spread(values) for name, values in self.values.items()}
+
 
 def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[str] = ()) -> Summary:
-    """Compute the figures of a set.
-
-    Args:
-        columns: The set.
-        sample: Graphs that are measured for their diameter.
-        names: Classes or targets in order; without them they are numbered.
-    """
+    """Compute the figures of a set."""
     graphs = len(columns.node_ptr) - 1
     links = columns.pairs.get(LINKS)
     split, unit = columns.split, "graphs"
@@ -72,7 +69,6 @@ def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[st
         split, unit = columns.nodes[NODE_SPLIT], "nodes"
     elif links is not None and PAIR_SPLIT in links.columns:
         split, unit = links.columns[PAIR_SPLIT], "pairs"
-    labels = _labels(columns, names)
     chosen = torch.linspace(0, graphs - 1, min(sample, graphs)).round().long().tolist()
     return Summary(
         source=columns.source,
@@ -80,53 +76,37 @@ def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[st
         split_unit=unit,
         nodes=columns.node_ptr.diff(),
         edges=columns.edge_ptr.diff(),
-        degrees=_degrees(columns),
-        labels=labels.counts,
-        answers=labels.answers,
-        targets={name: _spread(values) for name, values in labels.values.items()},
-        values=labels.values,
-        unlabelled=labels.missing,
+        degrees=global_edges(columns)[0].bincount(minlength=int(columns.node_ptr[-1])).bincount(),
         pairs=None if links is None else links.ptr.diff(),
         diameters=torch.tensor(
             [_diameter(columns, graph) for graph in track(chosen, "Diameters", len(chosen))],
             dtype=torch.int64,
         ),
         has_exact_diameters=bool((columns.node_ptr.diff()[chosen] <= EXACT_UP_TO).all()),
+        **_labels(columns, names),
     )
 
 
-def _degrees(columns: GraphColumns) -> Int[Tensor, " degrees"]:
-    first = torch.repeat_interleave(columns.node_ptr[:-1], columns.edge_ptr.diff())
-    total = int(columns.node_ptr[-1])
-    return torch.bincount(columns.edge_index[0] + first, minlength=total).bincount()
-
-
-@dataclass(frozen=True)
-class _Labels:
-    counts: dict[str, int] = field(default_factory=dict)
-    answers: dict[str, int] = field(default_factory=dict)
-    values: dict[str, Float[Tensor, " known"]] = field(default_factory=dict)
-    missing: int = 0
-
-
-def _labels(columns: GraphColumns, names: Sequence[str]) -> _Labels:
+def _labels(columns: GraphColumns, names: Sequence[str]) -> dict[str, Any]:
     """Count classes, or take the values of targets; count labels that are missing apart."""
     y = columns.nodes.get("y", columns.graphs.get("y"))
+    found: dict[str, Any] = {"labels": {}, "answers": {}, "values": {}, "unlabelled": 0}
     if y is None:
-        return _Labels()
+        return found
     if not y.is_floating_point():
         known = y[y >= 0]
         counts = _named(known.bincount(minlength=len(names)).tolist(), names)
-        answers = dict.fromkeys(counts, known.numel())
-        return _Labels(counts, answers, missing=y.numel() - known.numel())
-    rows, missing = y.reshape(len(y), -1), int(y.isnan().sum())
+        answers, missing = dict.fromkeys(counts, known.numel()), y.numel() - known.numel()
+        return found | {"labels": counts, "answers": answers, "unlabelled": missing}
+    rows = y.reshape(len(y), -1)
+    found["unlabelled"] = int(y.isnan().sum())
     if bool(((rows == 0) | (rows == 1) | rows.isnan()).all()):
         # of several labels at once: how often each of them is set
         counts = _named(rows.nansum(dim=0).long().tolist(), names)
-        answers = _named((~rows.isnan()).sum(dim=0).tolist(), names)
-        return _Labels(counts, answers, missing=missing)
-    values = [column[~column.isnan()] for column in rows.T]
-    return _Labels(values=_named(values, names), missing=missing)
+        return found | {
+            "labels": counts, "answers": _named((~rows.isnan()).sum(dim=0).tolist(), names),
+        }  # fmt: skip
+    return found | {"values": _named([column[~column.isnan()] for column in rows.T], names)}
 
 
 def _spread(values: Float[Tensor, " known"]) -> tuple[float, float]:

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,9 +21,10 @@ from graphmamba.data.batch import topology_of
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.datasets.sources import SOURCES, open_benchmark, place_of
 from graphmamba.data.datasets.synthetic import sized_graphs
+from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.store import GraphStore
-from graphmamba.data.transforms.degree_profile import local_degree_profile
-from graphmamba.data.transforms.precompute import Precompute, add_columns
+from graphmamba.data.transforms.degree_profile import degree_profiles
+from graphmamba.data.transforms.precompute import Precompute, add_precomputed
 from graphmamba.errors import UserError
 from graphmamba.studies.flops import BatchSize, Flops, Form, count_flops, forward_flops
 from graphmamba.studies.memory import MEASURES, OUT_OF_MEMORY, peak_bytes, release
@@ -83,9 +84,10 @@ class PrecomputedGraphs:
     def store(self, asked: Precompute) -> GraphStore:
         """Return the graphs with just these columns."""
         if asked not in self._stores:
-            generator = torch.Generator().manual_seed(self._seed)
-            read = [add_columns(graph, asked, generator) for graph in self._graphs]
-            self._stores[asked] = GraphStore.from_pyg(read)
+            asked_by_seed = replace(asked, seed=self._seed)
+            self._stores[asked] = GraphStore(
+                add_precomputed(columns_of(self._graphs), asked_by_seed)
+            )
         return self._stores[asked]
 
 
@@ -314,12 +316,14 @@ def _chosen(store: GraphStore, count: int, seed: int) -> StudyGraphs:
     order = torch.randperm(len(training), generator=generator)
     # a small set is gone through again
     ids = training[order[torch.arange(count) % len(training)]]
-    graphs = [store[int(each)] for each in ids]
-    for graph in graphs:
-        # graphs without features have their local degree profile, that of the whole graph
-        if graph.x is None:
-            graph.x = local_degree_profile(graph.edge_index, int(graph.num_nodes or 0))
-    return StudyGraphs(graphs, store.source)
+    return StudyGraphs([_with_features(store[int(each)]) for each in ids], store.source)
+
+
+def _with_features(graph: Data) -> Data:
+    """Graphs without features have their local degree profile, that of the whole graph."""
+    if graph.x is None:
+        graph.x = degree_profiles(columns_of([graph]))
+    return graph
 
 
 def subsample(graph: Data, fraction: float, generator: torch.Generator) -> Data:

@@ -19,7 +19,7 @@ from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT
-from graphmamba.data.transforms.precompute import add_precomputed
+from graphmamba.data.transforms.precompute import Precompute, precomputed
 from graphmamba.errors import UserError
 from graphmamba.nn.model import columns_read
 from graphmamba.training.defaults import Size, default_experiment
@@ -107,15 +107,18 @@ def take_graphs(
     if experiment is not None:
         check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     check_is("options", options, DataOptions)
-    found = read_graphs(graphs, options)
+    found, store = read_graphs(graphs, options)
     data = DataSource.of(options).described(found.features, found.task, found.class_names)
-    data, store = replace(data, columns=found.feature_names), GraphStore(found.columns)
+    data = replace(data, columns=found.feature_names)
     if experiment is None:
         experiment = default_experiment(data, store, size)
     experiment = with_statistics(replace(experiment, data=data, split_sizes=None), store)
     experiment.check_loss()
     asked = columns_read(experiment.model, experiment.encoder)
-    return experiment, GraphStore(add_precomputed(found.columns, asked))
+    if asked != Precompute(seed=asked.seed):
+        made = precomputed(store.columns(), asked)
+        store = store.with_columns(nodes=made.nodes, pairs=made.pairs)
+    return experiment, store
 
 
 def names_in(experiment: Experiment) -> Unlabelled | None:

@@ -137,11 +137,11 @@ class Lazy(Dataset):
 
 @pytest.mark.parametrize("graphs", [Memory(), Lazy(), GRAPHS], ids=["memory", "lazy", "list"])
 def test_data_sets_of_pyg_are_read(graphs: object) -> None:
-    found = read_graphs(graphs, DataOptions())  # type: ignore[arg-type]
+    found, store = read_graphs(graphs, DataOptions())  # type: ignore[arg-type]
     assert found.columns.graphs["y"].tolist() == [0, 1] * 5
-    assert found.columns.split is not None
+    assert store.split is not None
     sizes = [6, 2, 2] if isinstance(graphs, Memory) else [8, 1, 1]
-    assert found.columns.split.bincount().tolist() == sizes
-    stated = read_graphs(graphs, DataOptions(split="random"))  # type: ignore[arg-type]
-    assert stated.columns.split is not None
-    assert stated.columns.split.bincount().tolist() == [8, 1, 1]
+    assert store.split.bincount().tolist() == sizes
+    _, stated = read_graphs(graphs, DataOptions(split="random"))  # type: ignore[arg-type]
+    assert stated.split is not None
+    assert stated.split.bincount().tolist() == [8, 1, 1]

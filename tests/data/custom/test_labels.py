@@ -70,13 +70,6 @@ def test_a_number_is_the_same_class_with_decimals() -> None:
     assert mixed.names == ("1", "1.0", "b")
 
 
-def test_answers_of_any_spelling_are_0_and_1() -> None:
-    for no, yes in (("-1", "1"), ("no", "YES"), ("False", "True"), ("0.0", "1.0")):
-        labels = read_labels({"a": [no, yes, ""], "b": [yes, no, no]}, LabelRule(), where)
-        assert torch.equal(labels.values[:2], torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
-        assert labels.values[2].isnan().tolist() == [True, False]
-
-
 @pytest.mark.parametrize("cells", [["300.0", "310.0", ""], [f"{n}.0" for n in range(0, 63, 3)]])
 def test_what_whole_numbers_are_can_be_stated(cells: list[str]) -> None:
     assert read_labels({"y": cells}, LabelRule("regression"), where).kind == "regression"

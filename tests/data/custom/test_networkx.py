@@ -98,9 +98,9 @@ def test_files_of_graphml_are_read_and_predicted(tmp_path: Path) -> None:
 def test_graphs_from_python_are_split_by_their_attributes() -> None:
     graphs = [molecule(2, "ab"[n % 2], year=2000 - n) for n in range(10)]
     options = DataOptions(target="kind", split="time", split_column="year")
-    split = read_graphs(graphs, options).columns.split
+    split = read_graphs(graphs, options)[1].split
     assert split is not None
     assert split.tolist() == [2, 1] + [0] * 8
     year = DataOptions(target="year", task="regression")
-    alone, among = (read_graphs(each, year).columns.nodes["x"] for each in (graphs[0], graphs))
+    alone, among = (read_graphs(each, year)[0].columns.nodes["x"] for each in (graphs[0], graphs))
     assert torch.equal(alone, among[:2])

@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphmamba.data.custom import DataOptions, from_graphs, open_custom, read_folder, read_npz
-from graphmamba.data.custom.masks import draw_node_split, read_masks
+from graphmamba.data.custom.one_graph import draw_node_split, read_masks
 from graphmamba.data.custom.open import read_graphs
 from graphmamba.errors import UserError
 from tests.helpers.own_files import write_rows
@@ -42,7 +42,7 @@ def test_published_names_and_ours_make_the_same_graph(tmp_path: Path) -> None:
     graph = Data(x=torch.tensor(x), y=torch.tensor(y), edge_index=torch.tensor(both), **upright)
     for taken in (
         from_graphs(graph, split_index=1),
-        read_graphs(graph, DataOptions(split_index=1)),
+        read_graphs(graph, DataOptions(split_index=1))[0],
     ):
         assert taken.task.level == "node"
         assert taken.columns.nodes["node_split"].tolist() == SPLIT

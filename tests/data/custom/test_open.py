@@ -1,6 +1,5 @@
 """Custom graphs by their path: opened, kept, opened again; those to predict without labels."""
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from graphmamba import atomic
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.custom import CustomData, DataOptions, open_custom
 from graphmamba.data.custom import open as own_open
@@ -88,17 +86,6 @@ def test_what_is_kept_is_opened_without_reading(
         assert torch.equal(again.store[2].y, before.store[2].y)
 
 
-def test_a_single_class_that_was_kept_is_read_anew(tmp_path: Path) -> None:
-    """As programs did that saw nothing wrong in it."""
-    folder = write_folder(tmp_path / "fruit")
-    own = open_custom(folder, TASTE, tmp_path / "sets")
-    (about,) = [each for each in own.folder.glob("*.json") if "task" in each.read_text()]
-    content = json.loads(about.read_text())
-    content["task"] |= {"outputs": 1, "classes": 1}
-    about.write_text(json.dumps(content))
-    assert open_custom(folder, TASTE, tmp_path / "sets").task == own.task
-
-
 def test_other_content_or_options_are_read_anew(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "fruit")
     open_custom(folder, TASTE, tmp_path)
@@ -146,21 +133,6 @@ def test_an_error_in_a_file_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not [
         path for path in (tmp_path / "sets").rglob("*") if path.suffix != ".lock" and path.is_file()
     ]
-
-
-def test_a_full_disk_leaves_nothing_that_would_be_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device", str(path))
-
-    path = write_npz(tmp_path / "three.npz")
-    monkeypatch.setattr(atomic, "flush", full)
-    with pytest.raises(UserError, match=r"json' cannot be written .*No space left on device"):
-        open_custom(path, data_dir=tmp_path)
-    assert [each.suffix for each in (tmp_path / "own").iterdir()] == [".lock"]
-    monkeypatch.undo()
-    assert open_custom(path, data_dir=tmp_path).task.loss == "l1"
 
 
 @pytest.mark.parametrize(
@@ -317,16 +289,6 @@ def test_pairs_of_arrays_are_checked(tmp_path: Path) -> None:
     np.savez(path, **arrays, **pairs)
     found = read_unlabelled(path, DataOptions()).columns.pairs["edge_label_index"]
     assert found.index.tolist() == [[0, 2], [1, 1]]
-
-
-def test_molecules(tmp_path: Path) -> None:
-    pytest.importorskip("rdkit")
-    write_rows(tmp_path / "new.csv", ["smiles"], [["CCO"], ["C"]])
-    assert read_unlabelled(tmp_path / "new.csv", DataOptions()).columns.node_ptr.tolist() == [
-        0,
-        3,
-        4,
-    ]
 
 
 def test_features_in_another_order_are_rejected(tmp_path: Path) -> None:

@@ -43,12 +43,6 @@ def test_graphs_of_every_benchmark_are_understood(name: str) -> None:
         assert torch.equal(table["y"], torch.cat([each.y for each in graphs]))
 
 
-def test_a_number_by_itself_is_the_label_of_its_graph() -> None:
-    own = from_graphs([graph(y=torch.tensor(2)), graph(y=torch.tensor(0))])
-    assert own.columns.graphs["y"].tolist() == [2, 0]
-    assert own.task == Task("graph", 3, "cross_entropy", "accuracy", classes=3)
-
-
 def test_labels_may_be_plain_numbers() -> None:
     own = from_graphs([graph(y=2), graph(y=0), graph(y=np.int64(1))])
     assert own.columns.graphs["y"].tolist() == [2, 0, 1]
@@ -119,12 +113,6 @@ def test_several_labels_of_a_graph_are_a_row_of_it(level: Level | None) -> None:
     vectors = [graph(x=torch.ones(3, 1), y=torch.ones(4))] * 2
     with pytest.raises(UserError, match=r"got shape \[4\]; 4 labels of one graph .* \[1, 4\]"):
         from_graphs(vectors, level=level)
-
-
-def test_whole_numbers_with_gaps_are_classes_where_they_repeat() -> None:
-    graphs = [graph(y=torch.tensor(value)) for value in (0, 100, 200, 300)]
-    assert from_graphs(graphs).task.kind == "regression"
-    assert from_graphs(graphs * 2).class_names == ("0", "100", "200", "300")
 
 
 def test_labels_of_two_kinds_need_a_level() -> None:

@@ -48,11 +48,6 @@ def test_regions_have_the_classes_of_the_objects_there(tmp_path: Path) -> None:
     assert columns.source == "built from train2017 and val2017"
 
 
-def test_images_without_objects_are_background(tmp_path: Path) -> None:
-    write_coco(tmp_path, image_id=12_345)
-    assert not read_coco(tmp_path, FRACTIONS).nodes["y"].any()
-
-
 def test_the_draw_is_the_same_each_time(tmp_path: Path) -> None:
     write_coco(tmp_path, train=6)
     one, again = (read_coco(tmp_path, FRACTIONS) for _ in range(2))
@@ -60,14 +55,6 @@ def test_the_draw_is_the_same_each_time(tmp_path: Path) -> None:
     assert again.split is not None
     assert torch.equal(one.split, again.split)
     assert one.split.bincount().tolist() == [4, 2, 1]
-
-
-def test_images_that_the_fractions_leave_are_left_out(tmp_path: Path) -> None:
-    write_coco(tmp_path, train=6)
-    columns = read_coco(tmp_path, (0.5, 0.34))
-    assert columns.split is not None
-    assert columns.split.bincount().tolist() == [3, 2, 1]
-    assert len(columns.node_ptr) == 7
 
 
 def test_a_small_set_cannot_spare_its_validation_images(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Files of PyG's classes: read whatever their form, fetched whole; nothing is downloaded here."""
 
 import io
-import os
 import pickle
 import zipfile
 from collections.abc import Callable, Mapping
@@ -22,10 +21,7 @@ from graphmamba.data.datasets.download import (
     renumber,
 )
 from graphmamba.data.datasets.malnet import read_malnet
-from graphmamba.data.datasets.pcqm_contact import with_negatives
-from graphmamba.data.datasets.safe_pickle import read_tensor_pickle
 from graphmamba.data.datasets.sources import build_benchmark
-from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 from tests.helpers.raw_files import cut, spoil
@@ -126,14 +122,6 @@ def test_superpixels_of_pyg_are_built_by_name(is_processed: bool, tmp_path: Path
     assert [int(store[i].y) for i in range(6)] == [3, 4, 5, 6, 7, 8]
     assert torch.equal(store[3].x[:, 3:], graphs[1][1]["pos"])
     assert store[3].edge_attr.shape == (4, 1)
-
-
-def test_drawn_sets_may_come_from_files_too(tmp_path: Path) -> None:
-    graph = {"x": torch.eye(3), "edge_index": EDGES, "y": torch.tensor([1, 0, 1])}
-    torch.save([[graph], [graph], [graph]], tmp_path / "PATTERN_v2.pt")
-    store = build_benchmark("pattern", tmp_path, tmp_path / "sets")
-    assert len(store) == 3
-    assert store.source == "built from PATTERN_v2.pt"
 
 
 def test_coco_is_numbered_as_pyg_numbers_it() -> None:
@@ -238,21 +226,6 @@ def test_struct_targets_are_standardised_over_all_parts(tmp_path: Path) -> None:
     assert columns.node_ptr.tolist() == [0, 3, 6, 9]
 
 
-def test_contacts_keep_true_pairs_alone(tmp_path: Path) -> None:
-    folder = raw_folder(tmp_path, "pcqm-contact")
-    pairs, label = torch.tensor([[0, 2, 0, 1], [2, 0, 1, 1]]), torch.tensor([1, 1, 0, 0])
-    for part in PARTS:
-        torch.save([(*molecule(label)[:3], pairs, label)] * 2, folder / f"{part}.pt")
-    columns = download_lrgb("pcqm-contact", tmp_path)
-    kept = columns.pairs["edge_label_index"]
-    assert kept.ptr.tolist() == [0, 2, 4, 6, 8, 10, 12]
-    assert kept.index[:, :2].tolist() == [[0, 2], [2, 0]]
-    assert not kept.columns
-    batch = GraphStore(columns).batch(torch.tensor([3, 0]))
-    pairs, label = with_negatives(batch.edge_label_index, batch.ptr, torch.tensor(0))
-    assert pairs[:, label == 1].tolist() == [[0, 2, 3, 5], [2, 0, 5, 3]]
-
-
 def test_coco_labels_lose_their_gaps(tmp_path: Path) -> None:
     folder = raw_folder(tmp_path, "coco-sp")
     labels = {"train": [0, 13, 90], "val": torch.tensor([1, 2, 3]), "test": np.array([11, 0, 14])}
@@ -264,23 +237,6 @@ def test_coco_labels_lose_their_gaps(tmp_path: Path) -> None:
     assert columns.nodes["x"].dtype == columns.edges["edge_attr"].dtype == torch.float32
 
 
-def test_colours_and_places_are_put_side_by_side(tmp_path: Path) -> None:
-    graph = {
-        "x": torch.rand(3, 1),
-        "pos": torch.rand(3, 2),
-        "edge_index": EDGES,
-        "edge_attr": torch.rand(4),
-        "y": torch.tensor([7]),
-    }
-    torch.save([[graph, graph], [graph], [graph]], raw_folder(tmp_path, "MNIST") / "MNIST_v2.pt")
-    columns = download_gnn_benchmark("mnist", tmp_path)
-    assert torch.equal(columns.nodes["x"][:3], torch.cat([graph["x"], graph["pos"]], dim=1))
-    assert columns.edges["edge_attr"].shape == (16, 1)
-    assert columns.graphs["y"].tolist() == [7] * 4
-    assert columns.split is not None
-    assert columns.split.tolist() == [0, 0, 1, 2]
-
-
 def test_node_labels_stay_with_their_nodes(tmp_path: Path) -> None:
     graph = {"x": torch.eye(3), "edge_index": EDGES, "y": torch.tensor([1, 0, 1])}
     graph["edge_attr"] = torch.ones(4)
@@ -288,17 +244,6 @@ def test_node_labels_stay_with_their_nodes(tmp_path: Path) -> None:
     columns = download_gnn_benchmark("pattern", tmp_path)
     assert columns.nodes["y"].tolist() == [1, 0, 1] * 3
     assert not columns.edges
-
-
-def test_a_pickle_that_asks_for_code_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "a.pickle").write_bytes(pickle.dumps([os.getcwd]))
-    with pytest.raises(UserError, match=r"a\.pickle must hold tensors alone: it asks for"):
-        read_tensor_pickle(tmp_path / "a.pickle")
-    folder = raw_folder(tmp_path, "peptides-func")
-    for part in PARTS:
-        torch.save([os.getcwd], folder / f"{part}.pt")
-    with pytest.raises(UserError, match=r"train\.pt must be a whole file of tensors"):
-        download_lrgb("peptides-func", tmp_path)
 
 
 def zipped(path: Path, folder: str, files: Mapping[str, object]) -> Path:

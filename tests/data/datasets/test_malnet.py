@@ -29,14 +29,6 @@ def test_isolated_nodes_are_removed_with_their_loops(
     assert columns.graphs["y"].tolist() == [1, 0, 4]
 
 
-def test_as_read_every_named_node_stays(tmp_path: Path) -> None:
-    write_malnet(tmp_path)
-    columns = read_malnet(tmp_path, keep_isolated=True)
-    assert columns.node_ptr.diff().tolist() == [4, 3, 2]
-    assert columns.edge_ptr.diff().tolist() == [4, 2, 1]
-    assert columns.edge_index[:, 3].tolist() == [3, 3]
-
-
 def write_lists(folder: Path) -> Path:
     """The graphs of `write_malnet` as published; returns the file of the last one."""
     edges = np.array([[0, 7, 2, 9, 1, 3, 0], [7, 2, 2, 9, 0, 1, 1]]).T

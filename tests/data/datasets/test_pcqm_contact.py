@@ -169,12 +169,6 @@ def test_tails_are_uniform_over_what_is_left() -> None:
     assert (share[[0, 2, 3, 4]] - 0.25).abs().max() < 0.06
 
 
-def test_labels_say_which_pairs_are_true() -> None:
-    pairs, label = with_negatives(POSITIVES, NODE_PTR, torch.tensor(0))
-    assert torch.equal(pairs[:, label == 1], POSITIVES)
-    assert (label == 0).sum() == 12
-
-
 def test_pairs_of_a_padding_graph_do_not_count_and_change_no_other() -> None:
     pairs, label = with_negatives(POSITIVES, NODE_PTR, torch.tensor(5))
     padded = torch.cat([POSITIVES, torch.tensor([[60, 61], [60, 61]])], dim=1)

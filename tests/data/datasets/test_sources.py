@@ -22,7 +22,7 @@ from graphmamba.data.datasets.sources import (
 from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms import precompute
-from graphmamba.data.transforms.degree_profile import local_degree_profile
+from graphmamba.data.transforms.degree_profile import degree_profiles
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import load_experiment
@@ -200,6 +200,8 @@ def test_an_empty_root_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", "")
     assert default_data_dir() == tmp_path / ".cache" / "graphmamba"
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path))
+    assert default_data_dir() == tmp_path
 
 
 def test_files_and_a_download_are_not_asked_for_together(tmp_path: Path) -> None:
@@ -236,11 +238,6 @@ def test_sizes_and_seeds_are_for_drawn_sets(tmp_path: Path) -> None:
             open_("mnist", data_dir=tmp_path, seed=7)
 
 
-def test_the_place_of_sets_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path))
-    assert sources.default_data_dir() == tmp_path
-
-
 @pytest.mark.parametrize(
     "name", ["pattern/graph-mamba", "cluster/exphormer", "pattern/gps-transformer"]
 )
@@ -262,7 +259,7 @@ def test_call_graphs_get_their_degrees_as_features(tmp_path: Path) -> None:
     store = open_with_columns("malnet-tiny", Precompute(walk_length=2), tmp_path)
     graph = store[0]
     assert set(graph.keys()) == {"x", "edge_index", "y", "random_walk"}
-    assert torch.allclose(graph.x, local_degree_profile(graph.edge_index, graph.x.shape[0]))
+    assert torch.allclose(graph.x, degree_profiles(columns_of([graph])))
 
 
 def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

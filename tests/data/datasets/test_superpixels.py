@@ -25,7 +25,6 @@ from graphmamba.data.datasets.superpixels import (
 from graphmamba.errors import UserError
 from tests.helpers.image_files import (
     photographs,
-    quarters,
     smooth_noise,
     write_cifar_folder,
     write_idx,
@@ -102,13 +101,6 @@ def test_columns_and_out_degrees(tmp_path: Path, colours: int) -> None:
     assert columns.edge_index[:, 168:174].max() == 2
 
 
-def test_fewer_images_are_the_first_ones(tmp_path: Path) -> None:
-    write_superpixels(tmp_path / "a.npz", 1)
-    every, some = (read_superpixels(tmp_path, "a.npz", 1, images) for images in (None, 2))
-    assert torch.equal(some.edge_index, every.edge_index[:, :168])
-    assert some.graphs["y"].tolist() == [3, 0]
-
-
 def test_split_takes_validation_from_the_front() -> None:
     split = split_of(60_000)
     assert split.bincount().tolist() == [45_000, 5_000, 10_000]
@@ -157,18 +149,6 @@ def assert_same_rows(rows: np.ndarray, expected: np.ndarray, off: float = 1e-9) 
     distance = np.abs(rows[:, None] - expected[None]).max(axis=2)
     assert sorted(distance.argmin(axis=1)) == list(range(len(rows)))
     assert distance.min(axis=1).max() <= off
-
-
-def test_four_quarters_are_four_nodes_in_some_order() -> None:
-    nodes = shuffled_nodes(quarters(20, 24), SlicRecipe(4, 4, 1.0), number=0)
-    full = 200 / 255
-    expected = [
-        [full, 0, 0, 4.5 / 20, 5.5 / 24],
-        [0, full, 0, 4.5 / 20, 17.5 / 24],
-        [0, 0, full, 14.5 / 20, 5.5 / 24],
-        [full, full, 0, 14.5 / 20, 17.5 / 24],
-    ]
-    assert_same_rows(nodes, np.array(expected))
 
 
 def test_the_order_is_random_and_the_same_each_time() -> None:

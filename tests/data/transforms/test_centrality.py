@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmamba.data.transforms.centrality import eigenvector_centrality, leading_vector
+from graphmamba.data.transforms.centrality import eigenvector_centralities, leading_vector
+from tests.helpers.graphs import graph_columns
 
 SMALL_WORLD = networkx.connected_watts_strogatz_graph(150, 4, 0.3, seed=0)
 GRAPHS = {
@@ -26,6 +27,10 @@ GRAPHS = {
     "two ends": networkx.barbell_graph(20, 60),
     "a loop": networkx.Graph([(0, 1), (1, 1), (1, 2)]),
 }
+
+
+def eigenvector_centrality(edges: Tensor, nodes: int) -> Tensor:
+    return eigenvector_centralities(graph_columns((edges, nodes)))
 
 
 def ring_of(nodes: int, start: int = 0) -> Tensor:

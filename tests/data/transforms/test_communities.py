@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphmamba.data.transforms.communities import louvain_communities
-from graphmamba.errors import UserError
 
 
 def of_networkx(edges: Tensor, nodes: int, seed: int) -> list[int]:
@@ -49,12 +48,6 @@ def test_they_are_the_dense_parts() -> None:
 def test_without_edges_each_node_is_its_own(nodes: int) -> None:
     edges = torch.empty(2, 0, dtype=torch.int64)
     assert louvain_communities(edges, nodes).tolist() == list(range(nodes))
-
-
-@pytest.mark.parametrize("node", [-1, 3])
-def test_nodes_that_do_not_exist_are_rejected(node: int) -> None:
-    with pytest.raises(UserError, match=f"edge_index must hold numbers of the 3 nodes.*got {node}"):
-        louvain_communities(torch.tensor([[0], [node]]), 3)
 
 
 def test_directions_and_repeats_do_not_matter() -> None:

@@ -3,7 +3,8 @@
 import torch
 from torch_geometric.data import Data
 
-from graphmamba.data.transforms.degree_profile import local_degree_profile
+from graphmamba.data.transforms.degree_profile import degree_profiles
+from tests.helpers.graphs import graph_columns
 
 
 def test_degree_profile_by_hand() -> None:
@@ -15,7 +16,7 @@ def test_degree_profile_by_hand() -> None:
         [0, 0, 0, 0, 0],
         [0, 0, 0, 0, 0],
     ]
-    assert torch.allclose(local_degree_profile(edges, nodes=4), torch.tensor(expected))
+    assert torch.allclose(degree_profiles(graph_columns((edges, 4))), torch.tensor(expected))
 
 
 def test_biased_degree_profile_is_that_of_pyg() -> None:
@@ -23,5 +24,5 @@ def test_biased_degree_profile_is_that_of_pyg() -> None:
 
     edges = torch.randint(9, (2, 30), generator=torch.Generator().manual_seed(0))
     theirs = LocalDegreeProfile()(Data(edge_index=edges, num_nodes=9)).x
-    ours = local_degree_profile(edges, nodes=9, is_unbiased=False)
+    ours = degree_profiles(graph_columns((edges, 9)), is_unbiased=False)
     assert torch.allclose(ours, theirs, atol=1e-5)

@@ -4,18 +4,15 @@ import pytest
 import torch
 from torch_geometric.utils import to_undirected
 
-from graphmamba.data.tables import GraphColumns
 from graphmamba.data.transforms import random_walk
-from graphmamba.data.transforms.random_walk import (
-    all_return_probabilities,
-    return_probabilities,
-)
+from graphmamba.data.transforms.random_walk import return_probabilities
+from tests.helpers.graphs import graph_columns
 
 PATH = to_undirected(torch.tensor([[0, 1], [1, 2]]))
 
 
 def test_return_probabilities_of_a_path() -> None:
-    returns = return_probabilities(PATH, nodes=3, walk_length=4)
+    returns = return_probabilities(graph_columns((PATH, 3)), walk_length=4)
     expected = torch.tensor([[0, 0.5, 0, 0.5], [0, 1, 0, 1], [0, 0.5, 0, 0.5]])
     assert torch.allclose(returns, expected)
 
@@ -29,13 +26,14 @@ def test_return_probabilities_are_those_of_dense_powers(nodes: int) -> None:
     transition = adjacency / adjacency.sum(dim=1, keepdim=True).clamp_min(1.0)
     powers = [torch.linalg.matrix_power(transition, step) for step in (1, 2, 3, 4)]
     expected = torch.stack([power.diagonal() for power in powers], dim=1).float()
-    assert torch.allclose(return_probabilities(edges, nodes, 4), expected, rtol=1e-5, atol=1e-9)
+    found = return_probabilities(graph_columns((edges, nodes)), 4)
+    assert torch.allclose(found, expected, rtol=1e-5, atol=1e-9)
 
 
 def test_return_probabilities_of_loops_and_dead_ends() -> None:
     edges = torch.tensor([[0, 1], [0, 2]])
     expected = torch.tensor([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
-    assert torch.equal(return_probabilities(edges, nodes=3, walk_length=2), expected)
+    assert torch.equal(return_probabilities(graph_columns((edges, 3)), walk_length=2), expected)
 
 
 def test_a_large_graph_has_estimates_without_a_walk_from_each_node(
@@ -44,13 +42,10 @@ def test_a_large_graph_has_estimates_without_a_walk_from_each_node(
     generator = torch.Generator().manual_seed(0)
     edges = torch.randint(300, (2, 900), generator=generator)
     edges = torch.cat([edges, edges.flip(0)], dim=1)
-    exact = return_probabilities(edges, 300, 12)
+    columns = graph_columns((edges, 300))
+    exact = return_probabilities(columns, 12)
     monkeypatch.setattr(random_walk, "EXACT_UP_TO", 200)
-    monkeypatch.setattr(random_walk, "walk_back", None)
-    found = return_probabilities(edges, 300, 12)
+    monkeypatch.setattr(random_walk, "_walk_back", None)
+    found = return_probabilities(columns, 12)
     torch.testing.assert_close(found[:, :2], exact[:, :2])
     assert float((found - exact).abs().mean()) < 0.005
-    # a set may have both
-    node_ptr, edge_ptr = torch.tensor([0, 300]), torch.tensor([0, edges.shape[1]])
-    columns = GraphColumns(node_ptr, edge_ptr, edges)
-    assert torch.equal(all_return_probabilities(columns, 12), found)

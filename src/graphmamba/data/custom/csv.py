@@ -20,13 +20,12 @@ from graphmamba.data.custom.labels import (
     LINK_TASK,
     CustomData,
     LabelRule,
-    Labels,
     numbers_of,
     parse_number,
     read_labels,
     task_of,
 )
-from graphmamba.data.splits import SPLIT_WORDS, SPLITS, split_of_words
+from graphmamba.data.splits import SPLITS, split_of_words
 from graphmamba.data.tables import LINKS, NO_SPLIT, NODE_SPLIT, GraphColumns, Pairs, boundaries
 from graphmamba.errors import UserError
 
@@ -38,7 +37,6 @@ FILES = ("nodes.csv", "edges.csv", "graphs.csv", "pairs.csv")
 """What the tables of a folder are called; each may be packed, or parquet."""
 KEYS_OF = {"nodes.csv": {"graph", "node", "split"}, "edges.csv": {"graph", "source", "target"}}
 """Columns that name rows, and are no features."""
-ANSWERS = LabelRule(task="multi-label")
 ANSWER = {"true": 1, "false": 0}
 """How a column of answers is written by pandas."""
 
@@ -259,20 +257,16 @@ class Roster:
         return graph, torch.stack(ends)
 
 
-def list_graphs(graphs: CsvTable | None, nodes: CsvTable) -> dict[str, int]:
-    """Number the graphs in the order of `graphs.csv`, or of their first nodes."""
-    if graphs is None:
-        return {name: place for place, name in enumerate(dict.fromkeys(nodes.filled("graph")))}
-    names = graphs.filled("graph")
-    _check_different(graphs, "graph", names, names)
-    return {name: place for place, name in enumerate(names)}
-
-
-def list_nodes(nodes: CsvTable, graph_number: dict[str, int], graphs: CsvTable | None) -> Roster:
-    """Number the nodes of each graph in the order of `nodes.csv`."""
+def list_nodes(nodes: CsvTable, graphs: CsvTable | None) -> Roster:
+    """Number graphs in the order of `graphs.csv`, or of their first nodes; nodes by `nodes.csv`."""
     names, own = nodes.filled("graph"), nodes.filled("node")
     if not names:
         raise UserError(f"{nodes.path} must list a node, got none")
+    listed = list(dict.fromkeys(names))
+    if graphs is not None:
+        listed = graphs.filled("graph")
+        _check_different(graphs, "graph", listed, listed)
+    graph_number = {name: place for place, name in enumerate(listed)}
     keys = list(zip(names, own, strict=True))
     _check_different(nodes, "node", keys, own)
     graph = _look_up(nodes, "graph", names, names, graph_number, "graph of graphs.csv")
@@ -318,36 +312,19 @@ def _check_different(
         seen[key] = row
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a user says about a folder or file."""
-
-    label: tuple[str, ...]
-    level: Level | None
-    rule: LabelRule
-
-    @classmethod
-    def of(
-        cls,
-        target: str | Sequence[str],
-        level: Level | None,
-        rule: LabelRule,
-        tables: Iterable[CsvTable],
-    ) -> "Request":
-        """Check what was said; `tables` are those that may hold labels."""
-        names = (target,) if isinstance(target, str) else target
-        check_is("target", names, Sequence, "the name of a column, or several in a list")
-        names = tuple(names)
-        check_choice("level", level, (None, *LEVEL_FILES))
-        check_is("rule", rule, LabelRule)
-        if not names or len(set(names)) < len(names):
-            raise UserError(
-                "target (--target, or --data.target where a model is trained) must name one column "
-                f"or several different ones, got {', '.join(names) or 'none'}; {_listed(tables)}"
-            )
-        if wrong := [name for name in names if name in KEYS]:
-            raise UserError(f"target must be none of {sorted(KEYS)}, got {wrong[0]!r}")
-        return cls(names, level, rule)
+def check_target(target: str | Sequence[str], tables: Iterable[CsvTable]) -> tuple[str, ...]:
+    """Name the target columns; `tables` are those that may hold them."""
+    names = (target,) if isinstance(target, str) else target
+    check_is("target", names, Sequence, "the name of a column, or several in a list")
+    names = tuple(names)
+    if not names or len(set(names)) < len(names):
+        raise UserError(
+            "target (--target, or --data.target where a model is trained) must name one column "
+            f"or several different ones, got {', '.join(names) or 'none'}; {_listed(tables)}"
+        )
+    if wrong := [name for name in names if name in KEYS]:
+        raise UserError(f"target must be none of {sorted(KEYS)}, got {wrong[0]!r}")
+    return names
 
 
 def _listed(tables: Iterable[CsvTable]) -> str:
@@ -376,12 +353,15 @@ def read_folder(
         level: What is labelled, where the file that has the target column should not decide.
         undirected: Whether each edge is written once and goes both ways.
     """
+    rule = LabelRule() if rule is None else rule
     check_is("undirected", undirected, bool)
+    check_choice("level", level, (None, *LEVEL_FILES))
+    check_is("rule", rule, LabelRule)
     tables = read_tables(Path(folder))
+    nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
     if level == "link" and "pairs.csv" not in tables:
         # the edges of one graph, which are split before it is learned
-        nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
-        roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
+        roster = list_nodes(nodes, graphs)
         if roster.graphs > 1:
             raise UserError(
                 f"{folder}: level='link' needs pairs.csv where there are several graphs, got none "
@@ -390,19 +370,31 @@ def read_folder(
         names = (target,) if isinstance(target, str) else tuple(target)
         columns = columns_of_tables(tables, roster, names, undirected)
         return CustomData(columns, numbers_of(columns), LINK_TASK)
-    request = Request.of(target, level, rule or LabelRule(), _that_may_hold_labels(tables))
-    level = _find_level(tables, request)
-    labels = _read_labels(tables[LEVEL_FILES[level]], request, level)
-    graphs, nodes = tables.get("graphs.csv"), tables["nodes.csv"]
-    roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
-    columns = columns_of_tables(tables, roster, request.label, undirected)
-    _place_labels(columns, tables, roster, level, labels)
+    may_hold = [tables[file] for file in LEVEL_FILES.values() if file in tables]
+    label = check_target(target, may_hold)
+    level = level or _find_level(tables, label[0], may_hold)
+    if LEVEL_FILES[level] not in tables:
+        raise UserError(f"level={level!r} needs {LEVEL_FILES[level]}, got none")
+    table = tables[LEVEL_FILES[level]]
+    cells = {name: table.cells(name) for name in label}
+    if level == "link":
+        if rule != LabelRule() or len(cells) > 1:
+            raise UserError(f"pairs have one label of 0 and 1, got {rule} for {[*cells]}")
+        rule = LabelRule(task="multi-label")
+    labels = read_labels(cells, rule, table.where)
+    roster = list_nodes(nodes, graphs)
+    columns = columns_of_tables(tables, roster, label, undirected)
+    if level == "graph":
+        columns.graphs["y"] = labels.values
+    elif level == "node":
+        columns.nodes["y"] = labels.values[roster.order]
+    else:
+        columns.pairs[LINKS] = lay_pairs(table, roster, labels.values[:, 0])
     names = () if level == "link" else labels.names
     columns = replace(columns, split=read_split(graphs))
     if "split" in nodes.columns:
-        columns.nodes[NODE_SPLIT] = _node_split(nodes, level, columns.split is not None)[
-            roster.order
-        ]
+        has_split = columns.split is not None
+        columns.nodes[NODE_SPLIT] = _node_split(nodes, level, has_split)[roster.order]
     return CustomData(columns, numbers_of(columns), task_of(level, labels), names)
 
 
@@ -437,17 +429,8 @@ def _nodes_of(edges: CsvTable) -> CsvTable:
     return CsvTable(edges.path, columns, range(len(keys)), "node")
 
 
-def _that_may_hold_labels(tables: dict[str, CsvTable]) -> list[CsvTable]:
-    return [tables[file] for file in LEVEL_FILES.values() if file in tables]
-
-
-def _find_level(tables: dict[str, CsvTable], request: Request) -> Level:
+def _find_level(tables: dict[str, CsvTable], name: str, may_hold: list[CsvTable]) -> Level:
     """Labels are of whatever the file that has the first label column lists."""
-    if request.level is not None:
-        if LEVEL_FILES[request.level] not in tables:
-            raise UserError(f"level={request.level!r} needs {LEVEL_FILES[request.level]}, got none")
-        return request.level
-    name = request.label[0]
     found: list[Level] = [
         level
         for level, file in LEVEL_FILES.items()
@@ -455,7 +438,6 @@ def _find_level(tables: dict[str, CsvTable], request: Request) -> Level:
     ]
     folder = tables["nodes.csv"].path.parent
     if not found:
-        may_hold = _that_may_hold_labels(tables)
         listed = ", ".join(table.path.name for table in may_hold)
         raise UserError(
             f"{folder}: target (--target, or --data.target where a model is trained) must be a "
@@ -465,15 +447,6 @@ def _find_level(tables: dict[str, CsvTable], request: Request) -> Level:
         files = [LEVEL_FILES[level] for level in found]
         raise UserError(f"{folder}: column {name!r} is in {files}; level must say which is meant")
     return found[0]
-
-
-def _read_labels(table: CsvTable, request: Request, level: Level) -> Labels:
-    cells = {name: table.cells(name) for name in request.label}
-    if level != "link":
-        return read_labels(cells, request.rule, table.where)
-    if request.rule != LabelRule() or len(cells) > 1:
-        raise UserError(f"pairs have one label of 0 and 1, got {request.rule} for {[*cells]}")
-    return read_labels(cells, ANSWERS, table.where)
 
 
 def columns_of_tables(
@@ -500,22 +473,6 @@ def columns_of_tables(
         edges={"edge_attr": attributes[order]} if attributes.shape[1] else {},
         source=f"read from {nodes.path.parent.name}",
     )
-
-
-def _place_labels(
-    columns: GraphColumns,
-    tables: dict[str, CsvTable],
-    roster: Roster,
-    level: Level,
-    labels: Labels,
-) -> None:
-    if level == "graph":
-        columns.graphs["y"] = labels.values
-    elif level == "node":
-        columns.nodes["y"] = labels.values[roster.order]
-    else:
-        answers = labels.values[:, 0]
-        columns.pairs[LINKS] = lay_pairs(tables["pairs.csv"], roster, answers)
 
 
 def lay_pairs(
@@ -549,18 +506,10 @@ def _node_split(nodes: CsvTable, level: Level, has_split: bool) -> Int[Tensor, "
     if level != "node" or has_split:
         why = f"level={level!r}" if level != "node" else "graphs that graphs.csv splits"
         raise UserError(f"{nodes.path}, line 1: column 'split' must be left out for {why}")
-    words = {**SPLIT_WORDS, "": NO_SPLIT}
-    cells = nodes.cells("split")
-    found = [words.get(cell.strip().lower(), -1) for cell in cells]
-    if -1 in found:
-        row = found.index(-1)
-        raise UserError(
-            f"{nodes.where(row)}: split must be one of {', '.join(SPLITS)} or empty, "
-            f"got {cells[row]!r}"
-        )
-    if missing := [name for name, number in SPLITS.items() if number not in found]:
+    found = split_of_words(nodes.cells("split"), nodes.where, empty=NO_SPLIT)
+    if missing := [name for name, number in SPLITS.items() if not bool((found == number).any())]:
         raise UserError(f"{nodes.path}: split must name a node for {missing[0]}, got none")
-    return torch.tensor(found, dtype=torch.int64)
+    return found
 
 
 def read_split(table: CsvTable | None, column: str = "split") -> Int[Tensor, " graphs"] | None:

@@ -114,13 +114,7 @@ class Labels:
 
 
 def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) -> Labels:
-    """Read label columns as they stand in a file; an empty cell is no label.
-
-    Args:
-        columns: Cells of each label column by its name.
-        rule: What the user states.
-        where: What a message calls a row.
-    """
+    """Read label columns as they stand in a file; an empty cell is no label."""
     stated = rule.classes if isinstance(rule.classes, tuple) else ()
     columns = {name: _without_missing(cells, stated) for name, cells in columns.items()}
     if len(columns) > 1 and rule.task in (None, "multi-label"):
@@ -131,7 +125,11 @@ def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) ->
         if kind == "multi-label":
             if _are_signed(values):
                 values = (values + 1) / 2
-            _check_answers(tuple(columns), values, where)
+            wrong = ~(np.isnan(values) | (values == 0) | (values == 1))
+            if wrong.any():
+                row, column = np.argwhere(wrong)[0].tolist()
+                name, got = [*columns][column], values[row, column]
+                raise UserError(f"{where(row)}: {name} must be 0 or 1, got {got}")
         is_empty = np.isnan(values).all(axis=0)
         if values.size and (is_empty.all() or (rule.task is None and is_empty.any())):
             names = tuple(name for name, empty in zip(columns, is_empty, strict=True) if empty)
@@ -202,18 +200,13 @@ def _class_names(name: str, cells: list[str], rule: LabelRule, where: Where) -> 
     if not is_whole:
         return tuple(sorted(found))
     names = tuple(sorted(found, key=lambda text: (int(text), text)))
-    _check_spelling(name, names, lambda text: where(cells.index(text)))
-    return names
-
-
-def _check_spelling(name: str, names: tuple[str, ...], where: Callable[[str], str]) -> None:
-    """Reject the same number in two spellings."""
     for one, other in itertools.pairwise(names):
         if int(one) == int(other):
             raise UserError(
-                f"{where(other)}: {name} must be spelt in one way, got {other!r} beside {one!r}; "
-                "state the names of the classes if these are two"
+                f"{where(cells.index(other))}: {name} must be spelt in one way, got {other!r} "
+                f"beside {one!r}; state the names of the classes if these are two"
             )
+    return names
 
 
 def _without_missing(cells: list[str], stated: tuple[str, ...]) -> list[str]:
@@ -262,15 +255,6 @@ def _floats(name: str, cells: list[str], where: Where) -> Float[np.ndarray, " ro
     return values
 
 
-def _check_answers(
-    names: tuple[str, ...], values: Float[np.ndarray, "rows columns"], where: Where
-) -> None:
-    wrong = ~(np.isnan(values) | (values == 0) | (values == 1))
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0].tolist()
-        raise UserError(f"{where(row)}: {names[column]} must be 0 or 1, got {values[row, column]}")
-
-
 def _listed(names: tuple[str, ...], most: int = 6) -> str:
     shown = ", ".join(repr(name) for name in names[:most])
     return shown + (", ..." if len(names) > most else "")
@@ -305,8 +289,9 @@ def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
     number = _whole(values[:, 0], where)
     if rule.classes is None:
         return _read_classes(number, is_bool=is_bool, is_float=values.is_floating_point())
-    names = _stated_names(rule.classes)
-    if not _are_places(names) and all(map(_is_whole, names)):
+    stated = rule.classes
+    names = stated if isinstance(stated, tuple) else tuple(map(str, range(stated)))
+    if names != tuple(map(str, range(len(names)))) and all(map(_is_whole, names)):
         # classes that are numbers other than 0, 1, 2, ... are known by these
         places = {int(name): place for place, name in enumerate(names)}
         known = {**places, NOTHING: NOTHING} | ({} if -1 in places else {-1: NOTHING})
@@ -321,14 +306,6 @@ def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
         row = int(is_wrong.nonzero()[0])
         raise UserError(f"{where(row)}: y must be {rule_told}, got {int(number[row])}")
     return Labels("classes", place, names)
-
-
-def _stated_names(classes: int | tuple[str, ...]) -> tuple[str, ...]:
-    return classes if isinstance(classes, tuple) else tuple(map(str, range(classes)))
-
-
-def _are_places(names: tuple[str, ...]) -> bool:
-    return names == tuple(map(str, range(len(names))))
 
 
 def _read_classes(number: Int[Tensor, " rows"], *, is_bool: bool, is_float: bool) -> Labels:
@@ -453,13 +430,7 @@ class LabelStatistics:
 
 
 def label_statistics(y: Tensor, task: Task, *, standardizes: bool = True) -> LabelStatistics | None:
-    """Count, or measure, the labels of the training split; links have none.
-
-    Args:
-        y: Classes [rows], or answers or targets [rows, columns].
-        task: What they are.
-        standardizes: Whether targets are standardised.
-    """
+    """Count, or measure, the labels of the training split; links have none."""
     if task.kind == "classes":
         return LabelStatistics(counts=tuple(y[y >= 0].bincount(minlength=task.classes).tolist()))
     if task.kind == "multi-label":

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import CustomData, LabelRule
-from graphmamba.data.custom.masks import MASKS
+from graphmamba.data.custom.one_graph import MASKS
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.errors import UserError
 
@@ -80,7 +80,6 @@ def convert(
     known: Sequence[str] = (),
     *,
     needs_target: bool = False,
-    classes: Sequence[str] = (),
 ) -> Converted:
     """Turn attributes of nodes and edges into features.
 
@@ -92,7 +91,6 @@ def convert(
         target: Attributes that are no features; of graphs, or else of nodes, they are the labels.
         known: The features of the training; none takes those that are found.
         needs_target: Whether to reject graphs without the target.
-        classes: The classes of the training, where labels are words.
     """
     import networkx as nx
 
@@ -118,7 +116,7 @@ def convert(
             if name in nodes[place][0]:
                 data[name] = torch.tensor([bool(row.get(name)) for row in nodes[place]])
         made.append(data)
-    found = _labels(each, nodes, target, classes) if target else None
+    found = _labels(each, nodes, target) if target else None
     if found is None and needs_target:
         told = sorted({str(name) for graph in each for name in graph.graph} | set(nodes[0][0]))
         raise UserError(
@@ -268,7 +266,6 @@ def _labels(
     graphs: Sequence[Any],
     nodes: list[list[Mapping[Any, Any]]],
     target: Sequence[str],
-    classes: Sequence[str],
 ) -> tuple[Level, list[Tensor], tuple[str, ...] | None] | None:
     """Labels of the graphs, or else of their nodes; None where there are none."""
     level: Level = "graph"
@@ -284,10 +281,8 @@ def _labels(
     if any(isinstance(cell, str) for cell in flat):
         if len(target) > 1 or not all(isinstance(cell, str) for cell in flat):
             raise UserError(f"{', '.join(target)} must be all numbers, or one column of words")
-        names = tuple(classes) or tuple(sorted(set(flat)))
+        names = tuple(sorted(set(flat)))
         number = {name: place for place, name in enumerate(names)}
-        if strange := [cell for cell in flat if cell not in number]:
-            raise UserError(f"{target[0]} must be one of {', '.join(names)}, got {strange[0]!r}")
         y = torch.tensor([-1 if row[0] in MISSING else number[row[0]] for row in cells])
     else:
         if wrong := [cell for cell in flat if not isinstance(cell, Real)]:

@@ -23,7 +23,7 @@ from graphmamba.data.custom.labels import (
     numbers_of,
     task_of,
 )
-from graphmamba.data.custom.masks import MASKS, read_masks
+from graphmamba.data.custom.one_graph import MASKS, read_masks
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.tables import LINKS, NODE_SPLIT, GraphColumns, Pairs
 from graphmamba.errors import UserError
@@ -103,8 +103,6 @@ def with_masks(
 def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
     """Check all arrays but the labels; without boundaries there is one graph."""
     arrays = _as_one_graph(arrays)
-    if unknown := [name for name in arrays if name not in KNOWN]:
-        raise UserError(f"{source}: arrays must be among {', '.join(KNOWN)}, got {unknown[0]!r}")
     if missing := [name for name in REQUIRED if name not in arrays]:
         found = ", ".join(f"{name} {_kind(values)}" for name, values in arrays.items())
         raise UserError(
@@ -181,7 +179,15 @@ def _place_labels(
         if name not in arrays:
             raise UserError(f"{source}: array {name!r} must be there for level={level!r}, got none")
     if level == "link":
-        return _place_links(arrays, columns, rule, source)
+        if rule != LabelRule():
+            raise UserError(f"pairs have one label of 0 and 1, got {rule}")
+        ptr, index = assemble_pairs(arrays, columns, source)
+        label, wanted = arrays["edge_label"], [index.shape[1]]
+        if list(label.shape) != wanted or label.is_complex():
+            raise UserError(f"{source}: edge_label must have shape {wanted}, got {_kind(label)}")
+        labels = number_labels(label, LabelRule("multi-label"), _row_namer(source, ptr))
+        columns.pairs[LINKS] = Pairs(ptr, index, {"edge_label": labels.values[:, 0]})
+        return labels
     node_ptr = columns.node_ptr
     row_ptr = torch.arange(len(node_ptr)) if level == "graph" else node_ptr
     y, rows = arrays["y"], int(row_ptr[-1])
@@ -189,21 +195,6 @@ def _place_labels(
         raise UserError(f"{source}: y must have shape [{rows}] or [{rows}, labels], got {_kind(y)}")
     labels = number_labels(y, rule, _row_namer(source, row_ptr))
     (columns.graphs if level == "graph" else columns.nodes)["y"] = labels.values
-    return labels
-
-
-def _place_links(arrays: Arrays, columns: GraphColumns, rule: LabelRule, source: str) -> Labels:
-    if rule != LabelRule():
-        raise UserError(f"pairs have one label of 0 and 1, got {rule}")
-    ptr, index = assemble_pairs(arrays, columns, source)
-    label = arrays["edge_label"]
-    if label.shape != index.shape[1:] or label.is_complex():
-        raise UserError(
-            f"{source}: edge_label must have shape {[index.shape[1]]}, got {_kind(label)}"
-        )
-    labels = number_labels(label, LabelRule("multi-label"), _row_namer(source, ptr))
-    answers = {"edge_label": labels.values[:, 0]}
-    columns.pairs[LINKS] = Pairs(ptr, index, answers)
     return labels
 
 
@@ -321,12 +312,7 @@ def read_npz(
 
 
 def load_arrays(path: Path, wanted: Collection[str] = KNOWN) -> Arrays:
-    """Read the arrays of a file by their names; those that name columns must name each once.
-
-    Args:
-        path: The file.
-        wanted: Which of the arrays that it may hold to read; others may be anything.
-    """
+    """Read the arrays of a file by their names; those that name columns must name each once."""
     arrays = _load(path, (*wanted, *NAMES))
     tensors = {
         name: _tensor(path, name, values) for name, values in arrays.items() if name in wanted

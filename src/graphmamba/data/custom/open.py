@@ -14,14 +14,19 @@ import numpy as np
 
 from graphmamba.atomic import atomic_write, cannot_read, write_json
 from graphmamba.checks import check_is
-from graphmamba.data.cache import DamagedError, file_hash, open_or_build, recipe_hash
+from graphmamba.data.cache import (
+    DamagedError,
+    default_data_dir,
+    file_hash,
+    open_or_build,
+    recipe_hash,
+)
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.custom.csv import (
     FILES,
     check_regular,
     columns_of_tables,
     lay_pairs,
-    list_graphs,
     list_nodes,
     read_csv,
     read_folder,
@@ -30,8 +35,6 @@ from graphmamba.data.custom.csv import (
     table_in,
 )
 from graphmamba.data.custom.labels import CustomData, Skipped
-from graphmamba.data.custom.links import split_links
-from graphmamba.data.custom.masks import MASKS, draw_node_split
 from graphmamba.data.custom.networkx import (
     Graphs,
     attribute_of,
@@ -49,10 +52,10 @@ from graphmamba.data.custom.npz import (
     load_arrays,
     read_npz,
 )
+from graphmamba.data.custom.one_graph import MASKS, draw_node_split, split_links
 from graphmamba.data.custom.options import (
     KINDS_OF_FILES,
     DataOptions,
-    Format,
     check_names,
     check_read,
     format_of,
@@ -61,7 +64,6 @@ from graphmamba.data.custom.pyg import from_graphs, list_of
 from graphmamba.data.custom.smiles import read_molecules, read_smiles_csv
 from graphmamba.data.custom.split import Key, choose_split, split_key
 from graphmamba.data.custom.tu import read_tu, read_tu_unlabelled, tu_files
-from graphmamba.data.datasets.sources import default_data_dir
 from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.splits import SPLITS, split_numbers, split_of_words
 from graphmamba.data.store import PAIRS, GraphStore
@@ -107,7 +109,6 @@ def open_custom(
     options: DataOptions | None = None,
     data_dir: Path | None = None,
     *,
-    rebuild: bool = False,
     draws_split: bool = True,
 ) -> CustomStore:
     """Open a folder of tables, a table of molecules, arrays, a TUDataset or GraphML.
@@ -120,7 +121,6 @@ def open_custom(
         path: The folder or the file.
         options: What the files do not say themselves, such as which column is the label.
         data_dir: Where sets are kept; None for the default place.
-        rebuild: Whether to read again what is kept, such as a damaged file.
         draws_split: Whether graphs get a split where the files do not say which.
     """
     path, options = Path(path), options or DataOptions()
@@ -144,20 +144,23 @@ def open_custom(
         return CustomStore(store, features, task, names, recipe, folder, skipped)
 
     try:
-        found = opened(rebuild)
+        found = opened(False)
     except DamagedError:
         # the files are at hand
         found = opened(True)
     if found.skipped:
         _list_skipped(found, about.with_suffix(".skipped.csv"))
-    if draws_split or options.split == "column":
-        key = partial(_key, found, path, options)
-        store = with_split(found.store, found.task, options, key, str(path))
-        if found.task.level == "link" and store.is_transductive:
-            # what is computed of the edges that carry messages is not that of all edges
-            recipe = recipe | {"links": [*options.split_ratios, options.split_seed]}
-        found = replace(found, store=store, recipe=recipe)
-    return found
+    return _split(found, path, options) if draws_split or options.split == "column" else found
+
+
+def _split(found: CustomStore, path: Path, options: DataOptions) -> CustomStore:
+    read_key = partial(_key, found, path, options)
+    store = with_split(found.store, found.task, options, read_key, str(path))
+    recipe = found.recipe
+    if found.task.level == "link" and store.is_transductive:
+        # what is computed of the edges that carry messages is not that of all edges
+        recipe = recipe | {"links": [*options.split_ratios, options.split_seed]}
+    return replace(found, store=store, recipe=recipe)
 
 
 def _list_skipped(found: CustomStore, path: Path) -> None:
@@ -187,15 +190,9 @@ def _warn_once(message: str) -> None:
 def inspect_custom(
     path: Path | str, options: DataOptions | None = None, data_dir: Path | None = None
 ) -> tuple[CustomStore, bool]:
-    """Open custom graphs for a look, in memory alone where nothing can be kept.
+    """Open custom graphs for a look; says whether they are kept, or in memory alone.
 
-    Args:
-        path: As in `open_custom`.
-        options: As there.
-        data_dir: As there.
-
-    Returns:
-        The graphs, and whether they are kept in the data directory.
+    They are in memory alone where nothing can be written to the data directory.
     """
     try:
         return open_custom(path, options, data_dir), True
@@ -203,19 +200,16 @@ def inspect_custom(
         path, options = Path(path), options or DataOptions()
         read, files = _reader_of(path, options)
         own, folder = read(), (data_dir or default_data_dir()) / OWN
-        recipe = _recipe(path, options, files)
         found = CustomStore(
             GraphStore(own.columns),
             own.features,
             own.task,
             own.class_names,
-            recipe,
+            _recipe(path, options, files),
             folder,
             own.skipped,
         )
-        key = partial(_key, found, path, options)
-        store = with_split(found.store, own.task, options, key, str(path))
-        return replace(found, store=store), False
+        return _split(found, path, options), False
 
 
 def is_custom(path: Path | str) -> bool:
@@ -258,11 +252,17 @@ def _reader_of(path: Path, options: DataOptions) -> tuple[Callable[[], CustomDat
 
 
 def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str, Any]:
+    # the split and its statistics are made anew each time: what is computed stays valid
+    left_out = {
+        *("split_ratios", "split_seed", "split", "split_column", "folds", "fold"),
+        "standardize_targets",
+    }
+    kept = {name: value for name, value in asdict(options).items() if name not in left_out}
     return {
         "own": path.name,
         "reading": READING,
         "files": {file.name: file_hash(file) for file in files},
-        "options": _options_that_matter(options),
+        "options": kept | {"target": options.targets},
     }
 
 
@@ -273,15 +273,7 @@ def with_split(
     read_key: Callable[[], Key],
     where: str,
 ) -> GraphStore:
-    """Split graphs, or the nodes or edges of a single one: as options say, or files, or by chance.
-
-    Args:
-        store: Graphs, with the split that they say themselves, if any.
-        task: What is predicted of them.
-        options: How they are split.
-        read_key: Reads what graphs are split by, where that is asked for.
-        where: What a message calls the graphs.
-    """
+    """Split graphs, or the nodes or edges of one: as options say, or files, or by chance."""
     is_alone = len(store) == 1 and task.level == "node" and store.split is None
     draws_links = task.level == "link" and PAIRS + LINKS not in store.tables
     if (store.is_transductive or is_alone or draws_links) and (options.split or options.folds):
@@ -310,14 +302,8 @@ def with_split(
     return GraphStore.from_tables(store.tables, split, store.source)
 
 
-def read_graphs(graphs: Graphs, options: DataOptions) -> CustomData:
-    """Take over graphs from Python, split.
-
-    Args:
-        graphs: Of PyG, in a list, a data set, a `DataLoader` or a `Batch`, or one by itself; or of
-            networkx.
-        options: What their labels are, and how they are split.
-    """
+def read_graphs(graphs: Graphs, options: DataOptions) -> tuple[CustomData, GraphStore]:
+    """Take over graphs of PyG or networkx from Python; the store has them split."""
     each: Sequence[Any]
     if (listed := networkx_graphs(graphs)) is not None:
         each = listed
@@ -341,8 +327,8 @@ def read_graphs(graphs: Graphs, options: DataOptions) -> CustomData:
         assert options.split is not None
         return split_key(options.split, cells, lambda row: f"graph {row}: {name}")
 
-    store = with_split(GraphStore(found.columns), found.task, options, read_key, "a graph")
-    return replace(found, columns=store.columns())
+    store = GraphStore(found.columns)
+    return found, with_split(store, found.task, options, read_key, "a graph")
 
 
 def _key(found: CustomStore, path: Path, options: DataOptions) -> Key:
@@ -366,29 +352,19 @@ def _key(found: CustomStore, path: Path, options: DataOptions) -> Key:
         table = table.rows([row for row in range(len(table.lines)) if row not in left_out])
         key = split_key(options.split, table.filled(name), table.where)
     if options.split == "scaffold":
+
+        def write(place: Path) -> None:
+            with place.open("wb") as opened:
+                np.save(opened, key)
+
         with suppress(UnwritableError):
-            atomic_write(file, partial(_save, key))
+            atomic_write(file, write)
     return key
-
-
-def _save(values: Key, path: Path) -> None:
-    with path.open("wb") as file:
-        np.save(file, values)
 
 
 def column_of(options: DataOptions) -> str:
     """The column that graphs are split by."""
     return options.smiles if options.split == "scaffold" else options.split_column or "split"
-
-
-def _options_that_matter(options: DataOptions) -> dict[str, Any]:
-    """All but the split and its statistics, made anew each time: what is computed stays valid."""
-    left_out = {
-        *("split_ratios", "split_seed", "split", "split_column", "folds", "fold"),
-        "standardize_targets",
-    }
-    kept = {name: value for name, value in asdict(options).items() if name not in left_out}
-    return kept | {"target": options.targets}
 
 
 def _read(path: Path) -> tuple[Features, Task, tuple[str, ...], tuple[Skipped, ...]]:
@@ -440,83 +416,48 @@ def read_unlabelled(
         has_split: Whether to read which split each graph is in, where the files say so; where
             nobody asks, `split` may hold anything.
     """
-    path = Path(path)
-    kind = format_of(path)
+    path, label = Path(path), options.targets
+    kind, column = format_of(path), column_of(options)
     if not path.exists() or kind is None:
         told = f"'{path}'" if path.exists() else f"no '{path}'"
         raise UserError(f"graphs to predict must be {KINDS_OF_FILES}, got {told}")
-    if kind not in BY_VALUES:
-        check_names(path, options.targets, columns)
-    known = columns if kind in BY_VALUES else ()
-    return READERS[kind](path, options, has_split, known)
-
-
-def _read_folder(
-    path: Path, options: DataOptions, has_split: bool, _known: tuple[str, ...]
-) -> Unlabelled:
-    tables = read_tables(path)
-    nodes, graphs = tables["nodes.csv"], tables.get("graphs.csv")
-    roster = list_nodes(nodes, list_graphs(graphs, nodes), graphs)
-    columns = columns_of_tables(tables, roster, options.targets, options.undirected)
-    if "pairs.csv" in tables:
-        columns.pairs[LINKS] = lay_pairs(tables["pairs.csv"], roster)
-    names = nodes.filled("node")
-    return Unlabelled(
-        replace(columns, split=read_split(graphs, column_of(options)) if has_split else None),
-        tuple(roster.graph_number),
-        tuple(names[row] for row in roster.order.tolist()),
-    )
-
-
-def _read_npz(
-    path: Path, _options: DataOptions, has_split: bool, _known: tuple[str, ...]
-) -> Unlabelled:
-    arrays = load_arrays(path, UNLABELLED if has_split else UNLABELLED - {"split"})
-    columns = assemble_unlabelled(arrays, str(path))
-    if ("pair_ptr" in arrays) != (LINKS in arrays):
-        raise UserError(f"{path} must hold both pair_ptr and {LINKS}, or none, got one of them")
-    if "pair_ptr" in arrays:
-        ptr, index = assemble_pairs(arrays, columns, str(path))
-        columns.pairs[LINKS] = Pairs(ptr, index, {})
-    return Unlabelled(columns)
-
-
-def _read_smiles(
-    path: Path, options: DataOptions, has_split: bool, _known: tuple[str, ...]
-) -> Unlabelled:
+    # words become a column for each, so that those of the training have to be known
+    if kind == "TUDataset":
+        return Unlabelled(*read_tu_unlabelled(path, label, columns))
+    if kind == "GraphML":
+        graphs, names = read_graphml(path)
+        made = convert(graphs, label or ("y",), columns).graphs
+        found, split = columns_of(made, exclude={"y", "split", *MASKS}), None
+        if has_split and all(column in graph.graph for graph in graphs):
+            cells = [attribute_of(graph, column) for graph in graphs]
+            split = split_of_words(cells, lambda row: f"{path}, graph {names[row]}")
+        return Unlabelled(replace(found, split=split), tuple(names), names_of_nodes(graphs))
+    check_names(path, label, columns)
+    if kind == "folder":
+        tables = read_tables(path)
+        nodes, listed = tables["nodes.csv"], tables.get("graphs.csv")
+        roster = list_nodes(nodes, listed)
+        found = columns_of_tables(tables, roster, label, options.undirected)
+        if "pairs.csv" in tables:
+            found.pairs[LINKS] = lay_pairs(tables["pairs.csv"], roster)
+        split = read_split(listed, column) if has_split else None
+        of_nodes = nodes.filled("node")
+        return Unlabelled(
+            replace(found, split=split),
+            tuple(roster.graph_number),
+            tuple(of_nodes[row] for row in roster.order.tolist()),
+        )
+    if kind == ".npz":
+        arrays = load_arrays(path, UNLABELLED if has_split else UNLABELLED - {"split"})
+        found = assemble_unlabelled(arrays, str(path))
+        if ("pair_ptr" in arrays) != (LINKS in arrays):
+            raise UserError(f"{path} must hold both pair_ptr and {LINKS}, or none, got one of them")
+        if "pair_ptr" in arrays:
+            found.pairs[LINKS] = Pairs(*assemble_pairs(arrays, found, str(path)), {})
+        return Unlabelled(found)
     table = read_csv(path)
     table.cells(options.smiles)
-    split = read_split(table, column_of(options)) if has_split else None
-    columns, kept, skipped = read_molecules(table, options.smiles, options.on_error)
+    split = read_split(table, column) if has_split else None
+    found, kept, skipped = read_molecules(table, options.smiles, options.on_error)
     split = None if split is None else split[kept]
-    return Unlabelled(replace(columns, split=split), tuple(map(str, kept)), skipped=skipped)
-
-
-def _read_tu(
-    path: Path, options: DataOptions, _has_split: bool, known: tuple[str, ...]
-) -> Unlabelled:
-    return Unlabelled(*read_tu_unlabelled(path, options.targets, known))
-
-
-def _read_graphml(
-    path: Path, options: DataOptions, has_split: bool, known: tuple[str, ...]
-) -> Unlabelled:
-    graphs, names = read_graphml(path)
-    made = convert(graphs, options.targets or ("y",), known).graphs
-    columns = columns_of(made, exclude={"y", "split", *MASKS})
-    split = None
-    if has_split and all(column_of(options) in graph.graph for graph in graphs):
-        cells = [attribute_of(graph, column_of(options)) for graph in graphs]
-        split = split_of_words(cells, lambda row: f"{path}, graph {names[row]}")
-    return Unlabelled(replace(columns, split=split), tuple(names), names_of_nodes(graphs))
-
-
-BY_VALUES: tuple[Format, ...] = ("TUDataset", "GraphML")
-"""Formats whose words become a column for each, so that those of the training have to be known."""
-READERS: dict[Format, Callable[[Path, DataOptions, bool, tuple[str, ...]], Unlabelled]] = {
-    "folder": _read_folder,
-    ".npz": _read_npz,
-    ".csv": _read_smiles,
-    "TUDataset": _read_tu,
-    "GraphML": _read_graphml,
-}
+    return Unlabelled(replace(found, split=split), tuple(map(str, kept)), skipped=skipped)

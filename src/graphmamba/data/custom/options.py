@@ -106,11 +106,7 @@ class DataOptions:
             )
         check_seed("split_seed", self.split_seed)
         check_least("split_index", self.split_index, 0)
-        self._check_split()
         LabelRule(self.task, self.classes)
-
-    def _check_split(self) -> None:
-        """Reject a way to split that contradicts itself, or says what nobody reads."""
         if self.split == "time" and not self.split_column:
             raise UserError("split_column must name the column of times for split='time', got ''")
         if self.split_column and self.split not in COLUMN_SPLITS:
@@ -169,13 +165,7 @@ def format_of(path: Path) -> Format | None:
 
 
 def check_read(options: DataOptions, kind: Format, where: str) -> None:
-    """Reject options that say something which nobody reads.
-
-    Args:
-        options: What was given; defaults say nothing.
-        kind: How the graphs come.
-        where: What a message calls them.
-    """
+    """Reject options that say something which nobody reads."""
     if options.split in KEYED and kind in OWN and kind not in READ_FOR["split_column"]:
         raise UserError(
             f"split must be 'random' or 'stratified' for {where}, got {options.split!r}"
@@ -230,13 +220,7 @@ def feature_names(path: Path, label: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_names(path: Path, label: tuple[str, ...], known: tuple[str, ...]) -> None:
-    """Reject files whose feature columns are not those that a model knows, in their order.
-
-    Args:
-        path: As in `feature_names`.
-        label: Columns that are no features.
-        known: What `feature_names` gave in training; nothing takes any.
-    """
+    """Reject files whose feature columns are not those that a model knows, in their order."""
     if not known:
         return
     found = feature_names(path, label)

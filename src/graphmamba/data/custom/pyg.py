@@ -9,8 +9,8 @@ from torch_geometric.data import Data
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import CustomData, LabelRule
-from graphmamba.data.custom.masks import MASKS
 from graphmamba.data.custom.npz import Arrays, assemble
+from graphmamba.data.custom.one_graph import MASKS
 from graphmamba.data.from_pyg import Graphs, take_apart
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.tables import LINKS, boundaries

@@ -5,12 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from graphmamba.checks import check_choice
+from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import MOLECULES
-from graphmamba.data.custom.csv import CsvTable, Request, read_csv, read_split
+from graphmamba.data.custom.csv import CsvTable, check_target, read_csv, read_split
 from graphmamba.data.custom.labels import CustomData, LabelRule, Skipped, read_labels, task_of
 from graphmamba.data.datasets.molecules import read_smiles
-from graphmamba.data.parallel import track
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
@@ -33,10 +32,11 @@ def read_smiles_csv(
     """
     check_choice("on_error", on_error, ("skip", "raise"))
     table = read_csv(Path(path))
-    request = Request.of(target, "graph", rule or LabelRule(), [table])
+    label = check_target(target, [table])
+    check_is("rule", rule or LabelRule(), LabelRule)
     table.cells(smiles)
-    cells = {name: table.cells(name) for name in request.label}
-    labels = read_labels(cells, request.rule, table.where)
+    cells = {name: table.cells(name) for name in label}
+    labels = read_labels(cells, rule or LabelRule(), table.where)
     split = read_split(table)
     columns, kept, skipped = read_molecules(table, smiles, on_error)
     columns = replace(
@@ -51,25 +51,11 @@ def read_smiles_csv(
 def read_molecules(
     table: CsvTable, smiles: str, on_error: Literal["skip", "raise"]
 ) -> tuple[GraphColumns, list[int], tuple[Skipped, ...]]:
-    """Read the molecules of a table, and say which of its rows they are.
-
-    Args:
-        table: The table.
-        smiles: Its column of SMILES.
-        on_error: Whether SMILES that RDKit rejects are left out, or raise.
-
-    Returns:
-        The graphs, their rows, and the rows that were left out.
-    """
+    """Read the molecules of a table; the rows they are, and those that were left out."""
     is_strict = on_error == "raise"
     molecules = table.filled(smiles) if is_strict else table.cells(smiles)
     rejected: list[int] = []
-    columns = read_smiles(
-        molecules,
-        table.where,
-        lambda texts: track(texts, "Molecules", len(texts)),
-        None if is_strict else rejected,
-    )
+    columns = read_smiles(molecules, table.where, None if is_strict else rejected)
     if not len(molecules) > len(rejected):
         raise UserError(
             f"{table.path}: {smiles} must name a molecule somewhere, got {len(rejected)} rows that "

@@ -26,16 +26,7 @@ def choose_split(
     read_key: Callable[[], Key],
     where: str,
 ) -> Int[Tensor, " graphs"]:
-    """Split graphs as the options say, or else as they say themselves, or else by chance.
-
-    Args:
-        options: How.
-        given: What the graphs say; None where they do not.
-        graphs: As in `split_graphs`.
-        classes: As there.
-        read_key: Reads what graphs are split by, where that is asked for.
-        where: What a message calls the graphs.
-    """
+    """Split graphs as the options say, or else as they say themselves, or else by chance."""
     if given is None or options.split is not None:
         key = read_key() if options.split in KEYED else None
         return split_graphs(options, graphs, classes, key)
@@ -57,13 +48,11 @@ def split_graphs(
 
     With folds, one of them is the test set, and the others are shared out between training and
     validation.
-
-    Args:
-        options: How.
-        graphs: How many there are.
-        classes: Class of each graph, -1 for none; None where their labels are no classes.
-        key: What `split_key` read, where they are split by scaffold, column or time.
     """
+    if options.split == "stratified" and classes is None:
+        raise UserError(
+            "split='stratified' needs one class for each graph; split='random' does not"
+        )
     if not options.folds:
         return torch.from_numpy(_assigned(options, options.split_ratios, graphs, classes, key))
     if graphs < options.folds:
@@ -98,10 +87,6 @@ def _assigned(
         return split
     if key is not None:
         return _by_scaffold(key, sizes)
-    if options.split == "stratified" and classes is None:
-        raise UserError(
-            "split='stratified' needs one class for each graph; split='random' does not"
-        )
     if classes is not None and options.split != "random":
         try:
             strata = _strata(options, classes.numpy(), len(sizes))
@@ -165,10 +150,6 @@ def _folds(
     """Number the fold of each graph."""
     from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 
-    if options.split == "stratified" and classes is None:
-        raise UserError(
-            "split='stratified' needs one class for each graph; split='random' does not"
-        )
     drawn = {
         "shuffle": True,
         "random_state": np.random.RandomState(np.random.MT19937(options.split_seed)),
@@ -192,13 +173,7 @@ def _folds(
 
 
 def split_key(name: SplitName, cells: Sequence[str], where: Where) -> Key:
-    """Read what graphs are split by.
-
-    Args:
-        name: Whether the cells are SMILES, words for splits, or times.
-        cells: One for each graph.
-        where: What a message calls a row.
-    """
+    """Read what graphs are split by."""
     if name == "scaffold":
         return _scaffolds(cells, where)
     return _times(cells, where) if name == "time" else split_of_words(cells, where).numpy()

@@ -7,6 +7,7 @@ graphs, `DS_graph_indicator.txt` the graph of each node, both counted from 1.
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -65,30 +66,31 @@ def read_tu(
     columns, order, _ = _columns(files, target, ())
     rule, values = rule or LabelRule(), files.read(target)
     names = [target] if values.shape[1] == 1 else [f"{target}.{n}" for n in range(values.shape[1])]
-    cells = [_cells(column) for column in values.T]
-    if rule == LabelRule():
-        rule = _rule_of(target, cells)
+    # as a table has them: whole ones without decimals, and nothing where there is none
+    cells = [
+        ["" if isnan(value) else str(int(value)) if value.is_integer() else repr(value)
+         for value in column.tolist()] for column in values.T
+    ]  # fmt: skip
+    if rule == LabelRule() and target.endswith("attributes"):
+        rule = LabelRule(task="regression")
+    elif rule == LabelRule() and len(cells) == 1:
+        # labels are classes by their value, whichever numbers they have
+        found = sorted(set(cells[0]) - {""}, key=float)
+        rule = LabelRule(task="classes", classes=tuple(found) if len(found) > 1 else None)
     labels = read_labels(dict(zip(names, cells, strict=True)), rule, files.where(target))
-    if TARGETS[target] == "graph":
-        _check_rows(files, target, len(values), len(columns.node_ptr) - 1)
+    is_graph = TARGETS[target] == "graph"
+    _check_rows(files, target, len(values), len(columns.node_ptr) - 1 if is_graph else len(order))
+    if is_graph:
         columns.graphs["y"] = labels.values
     else:
-        _check_rows(files, target, len(values), len(order))
         columns.nodes["y"] = labels.values[order]
-    task = task_of(TARGETS[target], labels)
-    return CustomData(columns, numbers_of(columns), task, labels.names)
+    return CustomData(columns, numbers_of(columns), task_of(TARGETS[target], labels), labels.names)
 
 
 def read_tu_unlabelled(
     path: Path, target: Sequence[str], known: tuple[str, ...]
 ) -> tuple[GraphColumns, tuple[str, ...], tuple[str, ...]]:
-    """Read graphs to predict, with the numbers that their files give to graphs and nodes.
-
-    Args:
-        path: As in `read_tu`.
-        target: What is predicted, and no feature.
-        known: The features of the training; none takes those that are found.
-    """
+    """Read graphs to predict, with the numbers that their files give to graphs and nodes."""
     columns, order, _ = _columns(_Files.of(path), target[0] if target else "", known)
     graphs = tuple(str(1 + number) for number in range(len(columns.node_ptr) - 1))
     return columns, graphs, tuple(str(1 + node) for node in order.tolist())
@@ -285,21 +287,3 @@ def _check_rows(files: _Files, part: str, found: int, wanted: int) -> None:
     if found != wanted:
         name = files.names[part].name
         raise UserError(f"{files.path}: {name} must have {wanted} lines, got {found}")
-
-
-def _cells(values: Float[np.ndarray, " rows"]) -> list[str]:
-    """Numbers as a table has them; whole ones without decimals, and nothing where there is none."""
-    return [
-        "" if value != value else str(int(value)) if value.is_integer() else repr(value)  # noqa: PLR0124
-        for value in values.tolist()
-    ]
-
-
-def _rule_of(target: str, cells: list[list[str]]) -> LabelRule:
-    """Labels are classes by their value, whichever numbers they have; attributes are targets."""
-    if target.endswith("attributes"):
-        return LabelRule(task="regression")
-    if len(cells) > 1:
-        return LabelRule()
-    found = sorted(set(cells[0]) - {""}, key=float)
-    return LabelRule(task="classes", classes=tuple(found) if len(found) > 1 else None)

@@ -79,15 +79,9 @@ def read_coco(folder: Path, fractions: tuple[float, float] = FRACTIONS) -> Graph
     parts = np.concatenate([drawn, np.full(len(testing.images), 2)])
     images = [(part, number) for part in (training, testing) for number in range(len(part.images))]
     items = [image for image, part in zip(images, parts, strict=True) if part >= 0]
-    graphs: dict[int, RegionGraph] = {}
-
-    def work(place: int) -> None:
-        part, number = items[place]
-        graphs[place] = regions_of(part, number)
-
-    run_all(work, range(len(items)), "Regions")
+    graphs = run_all(lambda item: _regions_of(*item), items, "Regions")
     return replace(
-        columns_of_regions([graphs[place] for place in range(len(items))]),
+        columns_of_regions(graphs),
         split=torch.from_numpy(parts[parts >= 0]),
         source=f"built from {TRAINING} and {TESTING}",
     )
@@ -131,7 +125,7 @@ def read_instances(folder: Path, part: str) -> Photographs:
     return Photographs(path, folder / part, images, objects, classes)
 
 
-def regions_of(photographs: Photographs, number: int) -> RegionGraph:
+def _regions_of(photographs: Photographs, number: int) -> RegionGraph:
     """Regions of one image, with the classes that its objects give them."""
     image = photographs.images[number]
     pixels = read_picture(photographs.folder / image["file_name"])
@@ -171,7 +165,13 @@ def draw_object(
             raise ValueError(f"size must be {[height, width]}, got {outline['size']}")
         counts = outline["counts"]
         runs = unpack_runs(counts) if isinstance(counts, str) else counts
-        return _expand(runs, height, width)
+        lengths = np.asarray(runs, np.int64)
+        if lengths.ndim != 1 or (lengths < 0).any() or int(lengths.sum()) != height * width:
+            total = int(lengths.sum())
+            raise ValueError(f"runs must add up to {height * width} pixels, got {total}")
+        # odd ones are the object's
+        is_inside = np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
+        return is_inside.reshape(width, height).T
     except (ValueError, TypeError, LookupError) as error:
         raise UserError(
             f"annotation {annotation['id']}: segmentation must be polygons or run lengths: {error}"
@@ -200,15 +200,6 @@ def unpack_runs(packed: str) -> list[int]:
     if shift:
         raise ValueError("packed runs must end with a number that is whole")
     return runs
-
-
-def _expand(runs: Sequence[Any], height: int, width: int) -> Bool[np.ndarray, "height width"]:
-    lengths = np.asarray(runs, np.int64)
-    if lengths.ndim != 1 or (lengths < 0).any() or int(lengths.sum()) != height * width:
-        raise ValueError(f"runs must add up to {height * width} pixels, got {int(lengths.sum())}")
-    # odd ones are the object's
-    is_inside = np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
-    return is_inside.reshape(width, height).T
 
 
 def _fill(polygons: Sequence[Any], height: int, width: int) -> Bool[np.ndarray, "height width"]:

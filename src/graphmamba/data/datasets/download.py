@@ -10,7 +10,7 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -75,31 +75,27 @@ class Fetched:
         return self.find(folder) is not None or self.find_archive(folder) is not None
 
 
-def _each_part(ending: str) -> tuple[str, ...]:
-    return tuple(f"{part}{ending}" for part in SPLIT_NAMES)
-
-
-def _molecule_files(name: str, archive: str) -> Fetched:
-    return Fetched(name, (_each_part(".pt"),), (f"{archive}.zip",))
-
-
-def _region_files(name: str, archives: Sequence[str]) -> Fetched:
-    packed = tuple(f"{archive}.zip" for archive in archives)
-    return Fetched(name, (_each_part(".pickle"), _each_part(".pt")), packed)
+def _fetched(folder: str, ending: str, *archives: str) -> Fetched:
+    """A set whose raw or processed files are one for each split."""
+    files = [
+        tuple(f"{part}{end}" for part in SPLIT_NAMES) for end in dict.fromkeys((ending, ".pt"))
+    ]
+    return Fetched(folder, tuple(files), tuple(f"{name}.zip" for name in archives))
 
 
 def _benchmark_files(name: str) -> Fetched:
-    return Fetched(name, ((f"{name}_v2.pt",), _each_part("_data.pt")), (f"{name}_v2.zip",))
+    processed = tuple(f"{part}_data.pt" for part in SPLIT_NAMES)
+    return Fetched(name, ((f"{name}_v2.pt",), processed), (f"{name}_v2.zip",))
 
 
 FETCHED: dict[str, Fetched] = {
-    "peptides-func": _molecule_files("peptides-func", "peptidesfunc"),
-    "peptides-struct": _molecule_files("peptides-struct", "peptidesstruct"),
-    "pcqm-contact": _molecule_files("pcqm-contact", "pcqmcontact"),
-    "pascalvoc-sp": _region_files(
-        "pascalvoc-sp", ("pascalvocsp", "voc_superpixels_edge_wt_region_boundary")
+    "peptides-func": _fetched("peptides-func", ".pt", "peptidesfunc"),
+    "peptides-struct": _fetched("peptides-struct", ".pt", "peptidesstruct"),
+    "pcqm-contact": _fetched("pcqm-contact", ".pt", "pcqmcontact"),
+    "pascalvoc-sp": _fetched(
+        "pascalvoc-sp", ".pickle", "pascalvocsp", "voc_superpixels_edge_wt_region_boundary"
     ),
-    "coco-sp": _region_files("coco-sp", ("cocosp", "coco_superpixels_edge_wt_region_boundary")),
+    "coco-sp": _fetched("coco-sp", ".pickle", "cocosp", "coco_superpixels_edge_wt_region_boundary"),
     "mnist": _benchmark_files("MNIST"),
     "cifar10": _benchmark_files("CIFAR10"),
     "cluster": _benchmark_files("CLUSTER"),
@@ -113,12 +109,7 @@ class _Unneeded:
 
 
 def read_fetched(name: str, folder: Path) -> GraphColumns:
-    """Read a benchmark from PyG's raw files, their archive, or the processed files.
-
-    Args:
-        name: Its name in the catalogue.
-        folder: Holds these files, or the folders that PyG's class makes for them.
-    """
+    """Read a benchmark from PyG's raw files, their archive, or the processed files."""
     fetched = FETCHED[name]
     paths = fetched.find(folder)
     if paths is not None:
@@ -128,7 +119,10 @@ def read_fetched(name: str, folder: Path) -> GraphColumns:
         listed = " or ".join(" and ".join(names) for names in fetched.files)
         raise UserError(f"folder {folder} must hold {listed}, got none of them")
     with TemporaryDirectory() as place:
-        _unpack(archive, Path(place), {file for names in fetched.files for file in names})
+        for member, content in _members(
+            archive, {file for names in fetched.files for file in names}
+        ):
+            (Path(place) / member).write_bytes(content)
         paths = fetched.find(Path(place))
         if paths is None:
             raise UserError(f"{archive} must hold {' and '.join(fetched.files[0])}, got others")
@@ -143,11 +137,6 @@ def read_tensors(path: Path) -> Any:
     except Exception as error:
         first = str(error).partition("\n")[0]
         raise UserError(f"{path} must be a whole file of tensors: {first}") from error
-
-
-def _unpack(archive: Path, place: Path, wanted: set[str]) -> None:
-    for name, content in _members(archive, wanted):
-        (place / name).write_bytes(content)
 
 
 def _members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
@@ -166,9 +155,8 @@ def _read_files(name: str, paths: Sequence[Path]) -> GraphColumns:
             for path in paths]  # fmt: skip
     # One file alone holds all three splits.
     parts = held if len(paths) > 1 else held[0]
-    make = MAKE.get(name, _molecule)
     try:
-        graphs = [[make(graph) for graph in _graphs_of(name, part)] for part in parts]
+        graphs = [[_graph_of(name, graph) for graph in _graphs_of(name, part)] for part in parts]
         split = torch.repeat_interleave(
             torch.arange(len(graphs)), torch.tensor([len(part) for part in graphs])
         )
@@ -209,58 +197,28 @@ def _unfold(columns: dict[str, Tensor], slices: dict[str, Tensor] | None) -> lis
     return [dict(zip(cut, rows, strict=True)) for rows in zip(*cut.values(), strict=True)]
 
 
-def _molecule(graph: Columns) -> Data:
-    return Data(
-        x=graph["x"].long(),
-        edge_index=graph["edge_index"],
-        edge_attr=graph["edge_attr"].long(),
-        y=graph["y"].float(),
-    )
-
-
-def _regions(graph: Columns) -> Data:
-    return Data(
-        x=graph["x"].float(),
-        edge_index=graph["edge_index"],
-        edge_attr=graph["edge_attr"].float(),
-        y=torch.as_tensor(graph["y"]).long(),
-    )
-
-
-def _contacts(graph: Columns) -> Data:
-    """Keep the true pairs; the file's one draw of wrong pairs gives way to fresh ones."""
-    return Data(
-        x=graph["x"].long(),
-        edge_index=graph["edge_index"],
-        edge_attr=graph["edge_attr"].long(),
-        edge_label_index=graph[LINKS][:, graph["edge_label"] == 1],
-    )
-
-
-def _blocks(graph: Columns) -> Data:
-    """Take nodes alone: whatever edges of block models may have, no model reads it."""
-    return Data(x=graph["x"].float(), edge_index=graph["edge_index"], y=graph["y"].long())
-
-
-def _image(graph: Columns) -> Data:
-    """Put colours and places side by side; give edge weights a column of their own."""
-    made = _blocks(graph)
-    if graph.get("pos") is not None:
-        made.x = torch.cat([graph["x"].float(), graph["pos"].float()], dim=1)
-    if graph.get("edge_attr") is not None:
-        made.edge_attr = graph["edge_attr"].float().reshape(-1, 1)
-    return made
-
-
-MAKE: dict[str, Callable[[Columns], Data]] = {
-    "pascalvoc-sp": _regions,
-    "coco-sp": _regions,
-    "pcqm-contact": _contacts,
-    "mnist": _image,
-    "cifar10": _image,
-    "cluster": _blocks,
-    "pattern": _blocks,
-}
+def _graph_of(name: str, columns: Columns) -> Data:
+    """A graph with the columns that models read, in their types."""
+    x, edge_index = columns["x"], columns["edge_index"]
+    if name in ("mnist", "cifar10", "cluster", "pattern"):
+        graph = Data(x=x.float(), edge_index=edge_index, y=columns["y"].long())
+        # whatever edges of block models may have, no model reads it
+        if name in ("mnist", "cifar10"):
+            if columns.get("pos") is not None:
+                graph.x = torch.cat([graph.x, columns["pos"].float()], dim=1)
+            if columns.get("edge_attr") is not None:
+                graph.edge_attr = columns["edge_attr"].float().reshape(-1, 1)
+        return graph
+    if name in ("pascalvoc-sp", "coco-sp"):
+        edge_attr, y = columns["edge_attr"].float(), torch.as_tensor(columns["y"]).long()
+        return Data(x=x.float(), edge_index=edge_index, edge_attr=edge_attr, y=y)
+    graph = Data(x=x.long(), edge_index=edge_index, edge_attr=columns["edge_attr"].long())
+    if name == "pcqm-contact":
+        # the file's one draw of wrong pairs gives way to fresh ones
+        graph.edge_label_index = columns[LINKS][:, columns["edge_label"] == 1]
+    else:
+        graph.y = columns["y"].float()
+    return graph
 
 
 def renumber(labels: Any) -> Int[Tensor, " nodes"]:

@@ -56,6 +56,14 @@ def read_arrays(path: Path, columns: Sequence[str]) -> dict[str, np.ndarray]:
         raise UserError(f"{path} must be a whole .npz file without objects: {error}") from error
 
 
+def read_names(path: Path) -> list[str]:
+    """Read the words of a text file, such as names of images, one a line."""
+    try:
+        return path.read_text(encoding="utf-8").split()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} must be a list of names in UTF-8: {error}") from error
+
+
 def check_pointers(path: Path, name: str, pointers: np.ndarray, rows: int) -> None:
     """Reject boundaries that do not rise from 0 to the number of rows."""
     check_integers(path, name, pointers)

@@ -1,13 +1,9 @@
 """MalNet-Tiny: call graphs of programs, from edge lists (https://arxiv.org/abs/2011.07682).
 
-An edge list has five lines of header, then two node numbers a line. These have gaps. Three readings
-of them are in use:
-
-* as read: the nodes that an edge names, self-loops included; the header counts just these;
-* isolated nodes removed: also without nodes whose only edge is a self-loop. The published scores
-  come from this one, so that it is the default; 56 of 7 million nodes differ, and the average
-  sizes agree with the published ones in all digits either way;
-* PyG 2.2 and later count up to the largest number, which adds a lone node for every gap.
+An edge list has five lines of header, then two node numbers a line. These have gaps. As for the
+published scores, the nodes are those that an edge names, but for nodes whose only edge is a
+self-loop: 56 of 7 million. PyG 2.2 and later count up to the largest number instead, which adds a
+lone node for every gap.
 """
 
 from dataclasses import replace
@@ -15,11 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data.catalog import MALWARE
-from graphmamba.data.datasets.files import check_integers, check_pointers, find_file, read_arrays
+from graphmamba.data.datasets.files import (
+    check_integers,
+    check_pointers,
+    find_file,
+    read_arrays,
+    read_names,
+)
 from graphmamba.data.parallel import Span, for_each_span
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.tables import GraphColumns, boundaries, owner_of
@@ -44,7 +46,15 @@ def read_edge_list(path: Path) -> Int[Tensor, "2 edges"]:
     lines = path.read_bytes().split(b"\n", HEADER_LINES)
     # What follows the last end of a line is a line only where there is something.
     rows = lines.pop() if len(lines) > HEADER_LINES or not lines[-1] else b""
-    _check_header(path, lines)
+    if len(lines) < HEADER_LINES:
+        raise UserError(f"{path} must begin with {HEADER_LINES} lines of header, got {len(lines)}")
+    for number, header in enumerate(lines, 1):
+        words = header.split()
+        if len(words) == PAIR and all(word.isdigit() for word in words):
+            raise UserError(
+                f"{path}, line {number}: the first {HEADER_LINES} lines must be a header, "
+                f"got the edge {_shown(header)}"
+            )
     letters = np.frombuffer(rows, np.uint8)
     is_blank, line = IS_BLANK[letters], np.cumsum(letters == NEWLINE)
     is_first = ~is_blank
@@ -53,24 +63,12 @@ def read_edge_list(path: Path) -> Int[Tensor, "2 edges"]:
     if not len(line_of):
         return torch.empty(2, 0, dtype=torch.int64)
     _reject(path, rows, line[~is_blank & ~IS_DIGIT[letters]])
-    words = np.bincount(line_of)
-    _reject(path, rows, np.flatnonzero((words != 0) & (words != PAIR)))
+    counts = np.bincount(line_of)
+    _reject(path, rows, np.flatnonzero((counts != 0) & (counts != PAIR)))
     # What does not fit into 64 bits is read as the largest number that does.
     numbers = np.fromstring(rows, np.int64, sep=" ")
     _reject(path, rows, line_of[numbers >= MOST_NODES])
     return torch.from_numpy(numbers.reshape(-1, PAIR).T.copy())
-
-
-def _check_header(path: Path, header: list[bytes]) -> None:
-    if len(header) < HEADER_LINES:
-        raise UserError(f"{path} must begin with {HEADER_LINES} lines of header, got {len(header)}")
-    for number, line in enumerate(header, 1):
-        words = line.split()
-        if len(words) == PAIR and all(word.isdigit() for word in words):
-            raise UserError(
-                f"{path}, line {number}: the first {HEADER_LINES} lines must be a header, "
-                f"got the edge {_shown(line)}"
-            )
 
 
 def _reject(path: Path, rows: bytes, lines: np.ndarray) -> None:
@@ -87,17 +85,12 @@ def _shown(line: bytes) -> str:
     return repr(line.strip()[:40].decode(errors="backslashreplace"))
 
 
-def read_malnet(folder: Path, keep_isolated: bool = False) -> GraphColumns:
-    """Read all call graphs; node features are left to the local degree profile.
-
-    Args:
-        folder: Holds `malnet_tiny.npz.xz` or `malnet_tiny.npz`, or else the published edge lists.
-        keep_isolated: Keep nodes whose only edge is a self-loop.
-    """
+def read_malnet(folder: Path) -> GraphColumns:
+    """Read all call graphs; node features are left to the local degree profile."""
     # PyG's class puts them into a folder of its own.
     for place in (folder, folder / "raw"):
         if (place / EDGE_LISTS).is_dir():
-            return read_edge_lists(place, keep_isolated)
+            return read_edge_lists(place)
     if not any((folder / name).is_file() for name in (FILE, f"{FILE}.xz")):
         raise UserError(f"folder {folder} must hold {FILES}, got none of them")
     path = find_file(folder, f"{FILE}.xz", FILE)
@@ -105,24 +98,21 @@ def read_malnet(folder: Path, keep_isolated: bool = False) -> GraphColumns:
     _check(path, arrays)
     edge_index = torch.from_numpy(arrays["edge"].astype(np.int64))
     edge_counts = torch.from_numpy(np.diff(arrays["edge_ptr"]).astype(np.int64))
-    graphs = name_compactly(edge_index, edge_counts, keep_isolated)
-    found = graphs.node_ptr.diff().numpy()
-    if keep_isolated and not np.array_equal(found, arrays["num_nodes"]):
-        raise UserError(f"{path}: num_nodes must count the nodes that edges name, got other counts")
+    graphs = name_compactly(edge_index, edge_counts)
     return replace(
         graphs,
         graphs={"y": torch.from_numpy(arrays["label"].astype(np.int64))},
         split=torch.from_numpy(arrays["split"].astype(np.int64)),
-        source=_source(path.name, keep_isolated),
+        source=f"built from {path.name}, isolated nodes removed",
     )
 
 
-def read_edge_lists(folder: Path, keep_isolated: bool = False) -> GraphColumns:
+def read_edge_lists(folder: Path) -> GraphColumns:
     """Read the files as published: `KIND/FAMILY/NAME.edgelist`, five lines of header in each."""
     names: list[str] = []
     split: list[int] = []
     for part, file in enumerate(("train.txt", "val.txt", "test.txt")):
-        listed = _read_list(find_file(folder / LISTS, file))
+        listed = read_names(find_file(folder / LISTS, file))
         names += listed
         split += [part] * len(listed)
     if not names:
@@ -136,28 +126,16 @@ def read_edge_lists(folder: Path, keep_isolated: bool = False) -> GraphColumns:
     edges = [read_edge_list(folder / EDGE_LISTS / f"{name}.edgelist") for name in names]
     counts = torch.tensor([edge.shape[1] for edge in edges])
     return replace(
-        name_compactly(torch.cat(edges, dim=1), counts, keep_isolated),
+        name_compactly(torch.cat(edges, dim=1), counts),
         graphs={"y": torch.tensor([MALWARE.index(kind) for kind in kinds])},
         split=torch.tensor(split),
-        source=_source(EDGE_LISTS, keep_isolated),
+        source=f"built from {EDGE_LISTS}, isolated nodes removed",
     )
-
-
-def _read_list(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").split()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} must be a list of names in UTF-8: {error}") from error
-
-
-def _source(file: str, keep_isolated: bool) -> str:
-    return f"built from {file}, isolated nodes {'kept' if keep_isolated else 'removed'}"
 
 
 def name_compactly(
     edge_index: Int[Tensor, "2 edges"],
     edge_counts: Int[Tensor, " graphs"],
-    keep_isolated: bool,
 ) -> GraphColumns:
     """Number the nodes of each graph without gaps, in the order of their numbers."""
     edge_ptr = boundaries(edge_counts)
@@ -169,7 +147,8 @@ def name_compactly(
     def name(span: Span) -> None:
         rows = span.owner * names + edge_index[:, span.rows]  # [2, edges]
         graphs = span.graphs.stop - span.graphs.start
-        is_node = _nodes(rows, graphs * names, keep_isolated)
+        is_node = torch.zeros(graphs * names, dtype=torch.bool)
+        is_node[rows[:, rows[0] != rows[1]].flatten()] = True
         by_graph = is_node.view(graphs, names)
         number = by_graph.cumsum(dim=1, dtype=torch.int32) - 1
         local[:, span.rows] = number.flatten()[rows].long()
@@ -183,14 +162,6 @@ def name_compactly(
         edge_ptr=boundaries(torch.bincount(graph, minlength=len(edge_counts))),
         edge_index=local[:, stays],
     )
-
-
-def _nodes(rows: Int[Tensor, "2 edges"], names: int, keep_isolated: bool) -> Bool[Tensor, " names"]:
-    """Say of each possible name whether it is a node."""
-    ends = rows if keep_isolated else rows[:, rows[0] != rows[1]]
-    is_node = torch.zeros(names, dtype=torch.bool)
-    is_node[ends.flatten()] = True
-    return is_node
 
 
 def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY
+from graphmamba.data.parallel import track
 from graphmamba.data.tables import GraphColumns, boundaries
 from graphmamba.errors import UserError
 
@@ -29,7 +30,6 @@ STEREOS = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STER
 def read_smiles(
     smiles: Sequence[str],
     names: Callable[[int], str] = "molecule {}".format,
-    follow: Callable[[Sequence[str]], Iterable[str]] = iter,
     rejected: list[int] | None = None,
 ) -> GraphColumns:
     """Turn each molecule into a graph; hydrogens stay implicit, each bond goes both ways.
@@ -37,14 +37,13 @@ def read_smiles(
     Args:
         smiles: One molecule each.
         names: What a message calls the molecule of a number, from 0.
-        follow: Wraps the walk over the molecules, for a progress bar.
         rejected: Takes the numbers of those that RDKit rejects, which then have no graph; where it
             is None the first of them raises.
     """
     chem = import_rdkit()
 
     def molecules() -> Iterator[Any]:
-        for number, text in enumerate(follow(smiles)):
+        for number, text in enumerate(track(smiles, "Molecules", len(smiles))):
             molecule = chem.MolFromSmiles(text)
             if molecule is None or not molecule.GetNumAtoms():
                 if rejected is not None:
@@ -59,12 +58,7 @@ def read_smiles(
 def columns_of_molecules(
     molecules: Iterable[Any], names: Callable[[int], str] = "molecule {}".format
 ) -> GraphColumns:
-    """Lay molecules of RDKit end to end, atoms as they are, each bond both ways.
-
-    Args:
-        molecules: What RDKit has read.
-        names: What a message calls the molecule of a number, from 0.
-    """
+    """Lay molecules of RDKit end to end, atoms as they are, each bond both ways."""
     chem = import_rdkit()
     sizes: list[int] = []
     bond_counts: list[int] = []

@@ -8,7 +8,7 @@ carry its number. Wrong pairs to learn from are drawn again for each batch.
 import csv
 import gzip
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from graphmamba.data.datasets.files import DAMAGED, find_file
 from graphmamba.data.datasets.molecules import columns_of_molecules, import_rdkit
+from graphmamba.data.parallel import track
 from graphmamba.data.tables import LINKS, GraphColumns, Pairs, boundaries
 from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits, take_bits
@@ -33,9 +34,6 @@ SHARES = (0.05, 0.05)
 """Of validation and test."""
 BOTH = 2
 """Atoms of a contact."""
-Row = tuple[int, str]
-"""A line number and an extended SMILES."""
-Follow = Callable[[Iterable[Row]], Iterable[Row]]
 NEGATIVES = 2
 """Wrong pairs for each true one."""
 ROUNDS = 10
@@ -44,19 +42,13 @@ BITS = 32
 """Random bits that decide on a node."""
 
 
-def read_pcqm_contact(folder: Path, follow: Follow = iter, stride: int = STRIDE) -> GraphColumns:
-    """Read the molecules of the benchmark with their contacts, in both directions.
-
-    Args:
-        folder: Holds the table, packed or not.
-        follow: Wraps the walk over the molecules, for a progress bar.
-        stride: Take every such molecule of the table.
-    """
+def read_pcqm_contact(folder: Path, stride: int = STRIDE) -> GraphColumns:
+    """Read every `stride`th molecule of the table with its contacts, in both directions."""
     path = find_file(folder, f"{FILE}.gz", FILE)
     contacts: list[list[tuple[int, int]]] = []
     lines: list[int] = []
     graphs = columns_of_molecules(
-        _molecules(path, follow(_rows(path, stride)), contacts, lines),
+        _molecules(path, stride, contacts, lines),
         lambda number: f"{path}, line {lines[number]}",
     )
     if not contacts:
@@ -82,8 +74,8 @@ def shuffled_split(graphs: int) -> Int[Tensor, " graphs"]:
     return torch.from_numpy(split)
 
 
-def _rows(path: Path, stride: int) -> Iterator[Row]:
-    """Walk over the table, a molecule at a time: unpacked it would fill the memory."""
+def _rows(path: Path, stride: int) -> Iterator[tuple[int, str]]:
+    """Lines and extended SMILES of the table, one at a time: unpacked it would fill the memory."""
     try:
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8") as file:
@@ -102,11 +94,12 @@ def _rows(path: Path, stride: int) -> Iterator[Row]:
 
 
 def _molecules(
-    path: Path, rows: Iterable[Row], contacts: list[list[tuple[int, int]]], lines: list[int]
+    path: Path, stride: int, contacts: list[list[tuple[int, int]]], lines: list[int]
 ) -> Iterator[Any]:
     """Yield the molecules that have contacts, and note the contacts and the line of each."""
     chem = import_rdkit()
-    for line, text in rows:
+    # how many there are is known at the end of the file only
+    for line, text in track(_rows(path, stride), "Molecules", None):
         # Published features are of molecules as written: hydrogens stay, nothing is worked out.
         molecule = chem.MolFromSmiles(text, sanitize=False)
         if molecule is None or not molecule.GetNumAtoms():

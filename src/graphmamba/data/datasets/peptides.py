@@ -8,7 +8,7 @@ import gzip
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,6 @@ DIGITS = 18
 LEAST = 2
 """Peptides that a standard deviation takes."""
 Row = dict[str, str]
-Follow = Callable[[Sequence[str]], Iterable[str]]
 
 
 def read_split(folder: Path, peptides: int) -> Int[Tensor, " graphs"]:
@@ -95,64 +94,48 @@ def _members(path: Path, part: str, values: Any, peptides: int) -> np.ndarray:
     return members.astype(np.int64)
 
 
-def read_peptides_func(folder: Path, follow: Follow = iter) -> GraphColumns:
+def read_peptides_func(folder: Path) -> GraphColumns:
     """Read all peptides with their ten labels."""
     path, rows = _read_peptides(folder)
     labels = torch.tensor([_read_labels(path, line, row) for line, row in enumerate(rows, 2)])
     split = read_split(folder, len(rows))
-    graphs = read_smiles([row["smiles"] for row in rows], _line_of(path, range(len(rows))), follow)
+    graphs = read_smiles([row["smiles"] for row in rows], _line_of(path, range(len(rows))))
     return replace(graphs, graphs={"y": labels}, split=split, source=f"built from {path.name}")
 
 
-def read_peptides_struct(folder: Path, follow: Follow = iter) -> GraphColumns:
+def read_peptides_struct(folder: Path) -> GraphColumns:
     """Read the published targets where the folder has them, or else those of some peptides.
 
     Targets are standardised over the peptides that are there, test split included, as the published
     ones are over all. Fewer peptides give other units, hence scores of their own.
     """
-    names = [f"{name}{ending}" for name in STRUCTURES for ending in (".gz", "")]
-    for name in names:
+    for name in [f"{name}{ending}" for name in STRUCTURES for ending in (".gz", "")]:
         if (folder / name).is_file():
-            return _read_all_structures(folder, folder / name, follow)
-    return _read_some_structures(folder, follow)
-
-
-def _read_all_structures(folder: Path, path: Path, follow: Follow) -> GraphColumns:
-    rows = _read_rows(path, ["smiles", *TARGETS])
-    split = read_split(folder, len(rows))
-    targets = standardise(
-        torch.tensor(_read_target_rows(path, rows), dtype=torch.float64), str(path)
-    )
-    graphs = read_smiles([row["smiles"] for row in rows], _line_of(path, range(len(rows))), follow)
-    source = f"built from {path.name}: all {len(rows):,} peptides"
-    return replace(graphs, graphs={"y": targets}, split=split, source=source)
-
-
-def _read_some_structures(folder: Path, follow: Follow) -> GraphColumns:
-    path, rows = _read_peptides(folder)
-    measured = find_file(folder, MEASURED)
-    numbers, raw = _read_targets(measured, len(rows))
-    targets = standardise(raw, str(measured))
-    split = read_split(folder, len(rows))[numbers]
-    chosen = numbers.tolist()
-    graphs = read_smiles([rows[i]["smiles"] for i in chosen], _line_of(path, chosen), follow)
-    source = (
-        f"built from {path.name} and {measured.name}: {len(chosen):,} of {len(rows):,} peptides. "
-        f"All {len(TARGETS)} targets are partial, in units of their own: scores are not comparable "
-        "with published ones"
-    )
+            path = origin = folder / name
+            rows = _read_rows(path, ["smiles", *TARGETS])
+            raw = torch.tensor(_read_target_rows(path, rows), dtype=torch.float64)
+            split, chosen = read_split(folder, len(rows)), list(range(len(rows)))
+            source = f"built from {path.name}: all {len(rows):,} peptides"
+            break
+    else:
+        path, rows = _read_peptides(folder)
+        origin = find_file(folder, MEASURED)
+        numbers, raw = _read_targets(origin, len(rows))
+        split, chosen = read_split(folder, len(rows))[numbers], numbers.tolist()
+        source = (
+            f"built from {path.name} and {origin.name}: {len(chosen):,} of {len(rows):,} peptides. "
+            f"All {len(TARGETS)} targets are partial, in units of their own: scores are not "
+            "comparable with published ones"
+        )
+    targets = standardise(raw, str(origin))
+    graphs = read_smiles([rows[i]["smiles"] for i in chosen], _line_of(path, chosen))
     return replace(graphs, graphs={"y": targets}, split=split, source=source)
 
 
 def standardise(
     targets: Float[Tensor, "graphs targets"], origin: str = "the graphs"
 ) -> Float[Tensor, "graphs targets"]:
-    """Give each target mean 0 and sample standard deviation 1.
-
-    Args:
-        targets: Those of Peptides-struct.
-        origin: What messages call the place that they came from.
-    """
+    """Give each target mean 0 and sample standard deviation 1."""
     exact = targets.double()
     if len(exact) < LEAST:
         raise UserError(

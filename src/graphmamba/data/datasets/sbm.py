@@ -44,15 +44,6 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Patterns:
-    """The patterns that all graphs share."""
-
-    sizes: Int[Tensor, " patterns"]
-    joined: Bool[Tensor, "patterns nodes nodes"]
-    signal: Int[Tensor, "patterns nodes"]
-
-
-@dataclass(frozen=True)
 class _Drawn:
     """Some graphs; edges sorted by graph and target."""
 
@@ -84,33 +75,36 @@ def generate_cluster(sizes: Sizes = (10_000, 1_000, 1_000), seed: int = 0) -> Gr
     return _draw_all(draw, sizes, f"CLUSTER, drawn by its recipe with seed {seed}")
 
 
-def generate_pattern(
-    sizes: Sizes = (10_000, 2_000, 2_000), seed: int = 0, patterns: int = PATTERNS
-) -> GraphColumns:
-    """Five communities and a pattern that is the same in many graphs; the label says who is in it.
+def generate_pattern(sizes: Sizes = (10_000, 2_000, 2_000), seed: int = 0) -> GraphColumns:
+    """Five communities and a pattern that many graphs share; the label says who is in it.
 
-    Args:
-        sizes: Graphs of each split. Patterns take turns, so that all splits have all of them.
-        seed: Of everything random.
-        patterns: How many patterns there are.
+    Patterns take turns, so that all splits have all of them.
     """
-    check_least("patterns", patterns, 1)
     generator = torch.Generator().manual_seed(seed)
-    known = _draw_patterns(patterns, generator)
+    known = torch.rand((PATTERNS, LARGEST, LARGEST), generator=generator) < PATTERN_EDGE
+    known = known.triu_(1)
+    known = known | known.mT  # [patterns, nodes, nodes]
+    pattern_sizes = _draw_sizes((PATTERNS,), generator)
+    known_signal = torch.randint(SIGNALS, (PATTERNS, LARGEST), generator=generator)
     chance = _chances(PATTERN_COMMUNITIES + 1, PATTERN_INSIDE, PATTERN_BETWEEN)
     chance[PATTERN_COMMUNITIES, :-1] = chance[:-1, PATTERN_COMMUNITIES] = PATTERN_EDGE
 
     def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], _Drawn]:
-        which = numbers % patterns
+        which = numbers % PATTERNS
         community = _draw_sizes((len(numbers), PATTERN_COMMUNITIES), generator)
-        blocks = assign_blocks(torch.cat([community, known.sizes[which, None]], dim=1), generator)
+        blocks = assign_blocks(torch.cat([community, pattern_sizes[which, None]], dim=1), generator)
         luck = _draw_luck(blocks, generator)
         signal = torch.randint(SIGNALS, tuple(blocks.block.shape), generator=generator)
 
         def make() -> _Drawn:
             edges = _join(blocks.block, chance, luck)
-            _put_patterns(edges, signal, blocks, known, which)
-            return _flatten(blocks, edges, signal, SIGNALS, blocks.block == PATTERN_COMMUNITIES)
+            # edges and signals of the patterns take the place of those drawn for their nodes
+            member = blocks.block == PATTERN_COMMUNITIES
+            graph, node = member.nonzero(as_tuple=True)
+            signal[graph, node] = known_signal[which[graph], blocks.rank[graph, node]]
+            graph, i, j = (member[:, :, None] & member[:, None, :]).nonzero(as_tuple=True)
+            edges[graph, i, j] = known[which[graph], blocks.rank[graph, i], blocks.rank[graph, j]]
+            return _flatten(blocks, edges, signal, SIGNALS, member)
 
         return make
 
@@ -156,32 +150,6 @@ def _join(
     return edges | edges.mT
 
 
-def _draw_patterns(patterns: int, generator: torch.Generator) -> Patterns:
-    joined = torch.rand((patterns, LARGEST, LARGEST), generator=generator) < PATTERN_EDGE
-    joined = joined.triu_(1)
-    return Patterns(
-        sizes=_draw_sizes((patterns,), generator),
-        joined=joined | joined.mT,
-        signal=torch.randint(SIGNALS, (patterns, LARGEST), generator=generator),
-    )
-
-
-def _put_patterns(
-    edges: Bool[Tensor, "graphs nodes nodes"],
-    signal: Int[Tensor, "graphs nodes"],
-    blocks: Blocks,
-    known: Patterns,
-    which: Int[Tensor, " graphs"],
-) -> None:
-    """Write the known edges and signals over those drawn for the nodes of the patterns."""
-    member = blocks.block == PATTERN_COMMUNITIES
-    graph, node = member.nonzero(as_tuple=True)
-    signal[graph, node] = known.signal[which[graph], blocks.rank[graph, node]]
-    graph, i, j = (member[:, :, None] & member[:, None, :]).nonzero(as_tuple=True)
-    ranks = blocks.rank[graph, i], blocks.rank[graph, j]
-    edges[graph, i, j] = known.joined[which[graph], ranks[0], ranks[1]]
-
-
 def _flatten(
     blocks: Blocks,
     edges: Bool[Tensor, "graphs nodes nodes"],
@@ -204,28 +172,21 @@ def _flatten(
 def _draw_all(
     draw: Callable[[Int[Tensor, " graphs"]], Callable[[], _Drawn]], sizes: Sizes, source: str
 ) -> GraphColumns:
-    """Draw graphs in chunks and lay them end to end.
-
-    Args:
-        draw: Draws the random numbers of some graphs, and returns what makes graphs of them.
-        sizes: Graphs of each split.
-        source: Where the graphs come from, in words.
-    """
+    """Draw graphs in chunks and lay them end to end."""
     for name, size in zip(("training", "validation", "test"), sizes, strict=True):
         check_least(f"sizes ({name})", size, 0)
     check_least("sum of sizes", sum(sizes), 1)
     chunks = torch.cat([torch.arange(size) for size in sizes]).split(CHUNK)
-    made: dict[int, _Drawn] = {}
     following, turn = enumerate(chunks), Lock()
 
-    def draw_next(_: int) -> None:
+    def draw_next(_: int) -> tuple[int, _Drawn]:
         # random numbers come in turn, whoever draws them; all else is done side by side
         with turn:
             place, numbers = next(following)
             make = draw(numbers)
-        made[place] = make()
+        return place, make()
 
-    run_all(draw_next, range(len(chunks)), "Drawing graphs")
+    made = dict(run_all(draw_next, range(len(chunks)), "Drawing graphs"))
     drawn = [made[place] for place in range(len(chunks))]
     return GraphColumns(
         node_ptr=boundaries(torch.cat([each.counts for each in drawn])),

@@ -44,17 +44,6 @@ class SlicRecipe:
 PHOTOGRAPH = SlicRecipe(most=500, asked=550, compactness=30.0)
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Where groups of pixels start."""
-
-    centre: Float[np.ndarray, "groups 2"]
-    window: Float[np.ndarray, "2"]
-    """How far from its centre a group looks for pixels, down and across."""
-    step: float
-    """Pixels from one centre to the next, the longer of both ways."""
-
-
 def find_superpixels(
     image: UInt8[np.ndarray, "height width channels"], recipe: SlicRecipe
 ) -> Int[np.ndarray, "height width"]:
@@ -67,13 +56,23 @@ def find_superpixels(
         colours = import_skimage("color").rgb2lab(colours)
     planes = np.ascontiguousarray(colours.transpose(2, 0, 1) * (1.0 / recipe.compactness))
     height, width = image.shape[:2]
-    before: Grid | None = None
+    before: Slices | None = None
     groups = np.empty((0, 0), np.int64)
     for asked in range(recipe.asked, 0, -1):
-        grid = lay_grid(height, width, asked)
+        (first_row, down), (first_column, across) = grid = _slices(height, width, asked)
         # a request for one region less seldom moves the grid, and only the grid decides here
-        if grid is not before:
-            groups, before = cluster(planes, grid.centre, grid.window, grid.step, ITERATIONS), grid
+        if grid != before:
+            rows, columns = (
+                np.arange(first_row, height, down),
+                np.arange(first_column, width, across),
+            )
+            centre = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=2).reshape(-1, 2)
+            # the window follows from the number of centres, which is near the number asked for
+            (_, high), (_, wide) = _slices(height, width, len(centre))
+            window = np.array([2.0 * high, 2.0 * wide])
+            step = float(max(down, across))
+            groups = cluster(planes, centre.astype(np.float64), window, step, ITERATIONS)
+            before = grid
         size = height * width / asked
         regions, count = connect(groups, int(SMALLEST * size), int(LARGEST * size))
         if count <= recipe.most:
@@ -81,28 +80,12 @@ def find_superpixels(
     return regions
 
 
+Slices = tuple[tuple[int, int], tuple[int, int]]
+
+
 @lru_cache(maxsize=10_000)
-def lay_grid(height: int, width: int, asked: int) -> Grid:
-    """Spread about as many centres as are asked for; requests that agree share one grid."""
-    rows, columns = _slices(height, width, asked)
-    return _grid_of(height, width, rows, columns)
-
-
-@lru_cache(maxsize=1_000)
-def _grid_of(height: int, width: int, rows: tuple[int, int], columns: tuple[int, int]) -> Grid:
-    across, down = np.meshgrid(
-        np.arange(width)[slice(columns[0], None, columns[1])],
-        np.arange(height)[slice(rows[0], None, rows[1])],
-    )
-    centre = np.stack([down.ravel(), across.ravel()], axis=1).astype(np.float64)
-    # the window follows from the number of centres, which is near the number asked for
-    (_, high), (_, wide) = _slices(height, width, len(centre))
-    window = np.array([2.0 * high, 2.0 * wide])
-    return Grid(centre, window, float(max(rows[1], columns[1])))
-
-
-def _slices(height: int, width: int, points: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """First row and its step, first column and its step."""
+def _slices(height: int, width: int, points: int) -> Slices:
+    """First row and step of a grid of about so many points, then first column and its step."""
     slices = import_skimage("util").regular_grid((1, height, width), points)
     rows, columns = ((int(each.start or 0), int(each.step or 1)) for each in slices[1:])
     return rows, columns

@@ -1,7 +1,6 @@
 """Open and build the ten benchmarks: read from files, downloaded, or generated."""
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphmamba.checks import check_choice, check_seed
-from graphmamba.data.cache import is_kept, open_or_build, open_store, recipe_hash
+from graphmamba.data.cache import default_data_dir, is_kept, open_or_build, open_store, recipe_hash
 from graphmamba.data.catalog import CATALOG, Benchmark, Level, Task
 from graphmamba.data.datasets import coco, malnet, pcqm_contact, peptides, superpixels, voc
 from graphmamba.data.datasets.download import (
@@ -23,7 +22,6 @@ from graphmamba.data.datasets.download import (
     read_fetched,
 )
 from graphmamba.data.datasets.sbm import Sizes, generate_cluster, generate_pattern
-from graphmamba.data.parallel import track
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.data.transforms.precompute import Precompute, with_precomputed
@@ -53,24 +51,15 @@ class Source:
     """Counts changes in how the graphs are made; what is kept then becomes stale."""
 
 
-def _molecules(smiles: Sequence[str]) -> Iterable[str]:
-    return track(smiles, "Molecules", len(smiles))
-
-
-def _rows(rows: Iterable[pcqm_contact.Row]) -> Iterable[pcqm_contact.Row]:
-    # How many there are is known at the end of the file only.
-    return track(rows, "Molecules", None)
-
-
 SOURCES: dict[str, Source] = {
     "peptides-func": Source(
         download=partial(download_lrgb, "peptides-func"),
-        read=partial(peptides.read_peptides_func, follow=_molecules),
+        read=peptides.read_peptides_func,
         files=f"{peptides.LABELLED}[.gz] and {peptides.SPLIT_FILES}",
     ),
     "peptides-struct": Source(
         download=partial(download_lrgb, "peptides-struct"),
-        read=partial(peptides.read_peptides_struct, follow=_molecules),
+        read=peptides.read_peptides_struct,
         files=f"{peptides.STRUCTURES[0]}[.gz] and {peptides.SPLIT_FILES}, "
         f"or {peptides.LABELLED}[.gz], {peptides.MEASURED} (targets of some peptides) "
         f"and {peptides.SPLIT_FILES}",
@@ -88,7 +77,7 @@ SOURCES: dict[str, Source] = {
     ),
     "pcqm-contact": Source(
         download=partial(download_lrgb, "pcqm-contact"),
-        read=partial(pcqm_contact.read_pcqm_contact, follow=_rows),
+        read=pcqm_contact.read_pcqm_contact,
         files=f"{pcqm_contact.FILE}[.gz]",
     ),
     "malnet-tiny": Source(
@@ -110,11 +99,6 @@ SOURCES: dict[str, Source] = {
     "cluster": Source(partial(download_gnn_benchmark, "cluster"), generate=generate_cluster),
     "pattern": Source(partial(download_gnn_benchmark, "pattern"), generate=generate_pattern),
 }
-
-
-def default_data_dir() -> Path:
-    """Where sets are kept by default: $GRAPHMAMBA_DATA_DIR, or a cache in the home folder."""
-    return Path(os.environ.get("GRAPHMAMBA_DATA_DIR") or Path.home() / ".cache" / "graphmamba")
 
 
 def open_benchmark(
@@ -177,11 +161,9 @@ def build_benchmark(
     return open_or_build(data_dir / name, recipe, build, rebuild=True)
 
 
-def place_of(
-    name: str, data_dir: Path | None = None, seed: int = 0, sizes: Sizes | None = None
-) -> Path:
-    """Folder of a set, whether it is there or not; arguments as of `open_benchmark`."""
-    return (data_dir or default_data_dir()) / name / recipe_hash(recipe_of(name, seed, sizes))[:16]
+def place_of(name: str, data_dir: Path | None = None, seed: int = 0) -> Path:
+    """Folder of a set, whether it is there or not."""
+    return (data_dir or default_data_dir()) / name / recipe_hash(recipe_of(name, seed))[:16]
 
 
 def recipe_of(name: str, seed: int = 0, sizes: Sizes | None = None) -> dict[str, object]:
@@ -222,12 +204,7 @@ def _files_of(name: str) -> str:
 
 
 def how_to_get(name: str, data_dir: Path | None = None) -> str:
-    """Say in a line how a set that is missing is made.
-
-    Args:
-        name: Its name in the catalogue.
-        data_dir: Where it is looked for; None for the default place.
-    """
+    """Say in a line how a set that is missing is made."""
     source = SOURCES[name]
     verb = "generate it by its recipe" if source.generate else "download it"
     place = "" if data_dir in (None, default_data_dir()) else f" --data_dir {quote(str(data_dir))}"
@@ -239,7 +216,6 @@ def open_with_columns(
     name: str,
     asked: Precompute | None = None,
     data_dir: Path | None = None,
-    seed: int = 0,
     sizes: Sizes | None = None,
 ) -> GraphStore:
     """Open a benchmark with the pre-computed columns that a model reads, and no others.
@@ -247,16 +223,9 @@ def open_with_columns(
     Columns are computed when they are first asked for, which a bar on the terminal follows, and
     kept beside the set by what its graphs are: a set that is built again from other files has its
     columns computed again. Graphs without features get their local degree profile as `x`.
-
-    Args:
-        name: The benchmark's name in the catalogue.
-        asked: What the model reads: `GraphMamba.precompute`.
-        data_dir: Where sets are kept; None for the default place.
-        seed: Of a set that is generated.
-        sizes: Graphs of the three splits of a set that is generated; None for the published sizes.
     """
     data_dir = data_dir or default_data_dir()
-    store = open_benchmark(name, data_dir, seed, sizes)
+    store = open_benchmark(name, data_dir, 0, sizes)
     # not read from the place again: another set may be there by now
     recipe = {"content": store.content}
     folder = data_dir / name / COMPUTED
@@ -269,18 +238,9 @@ def open_with_columns(
 def check_benchmark(
     columns: GraphColumns, benchmark: Benchmark, origin: str, *, has_features: bool = True
 ) -> None:
-    """Reject the graphs of another set before they are kept under a name that is not theirs.
-
-    Args:
-        columns: What was read, downloaded or generated.
-        benchmark: What it has to be.
-        origin: What messages call the place that it came from.
-        has_features: Whether nodes come with features; those of call graphs are computed later.
-    """
-    labels = _labels(columns, benchmark.task)
-    broken = next(chain(_features(columns, benchmark, has_features), labels), None)
-    if broken is not None:
-        rule, got = broken
+    """Reject the graphs of another set before they are kept under a name that is not theirs."""
+    rules = chain(_features(columns, benchmark, has_features), _labels(columns, benchmark.task))
+    for rule, got in rules:
         read = f" ({columns.source})" if columns.source else ""
         raise UserError(f"{origin} must hold graphs of {benchmark.title}: {rule}, got {got}{read}")
 
@@ -315,15 +275,11 @@ def _labels(columns: GraphColumns, task: Task) -> Iterator[tuple[str, str]]:
             yield f"{LINKS} must be there", "none"
         return
     among: dict[Level, Mapping[str, Tensor]] = {"graph": columns.graphs, "node": columns.nodes}
-    if "y" not in among[task.level]:
+    y = among[task.level].get("y")
+    if y is None:
         others = [f"y of each {level}" for level, table in among.items() if "y" in table]
         yield f"y must be of each {task.level}", " and ".join(others) or "none"
-    else:
-        yield from _values(among[task.level]["y"], task)
-
-
-def _values(y: Tensor, task: Task) -> Iterator[tuple[str, str]]:
-    if not task.classes:
+    elif not task.classes:
         if y.shape[1:] != (task.outputs,) or not y.is_floating_point():
             yield f"y must have {task.outputs} columns of floating-point numbers", _shape(y)
     elif y.dim() != 1 or y.is_floating_point():

@@ -91,11 +91,14 @@ def join_superpixels(
 ) -> GraphColumns:
     """Graphs of superpixels: colours and places of nodes, similarities of edges; no labels yet."""
     targets, weights = join_nearest(centre, node_ptr)
-    edge_ptr, edge_index, kept = _edges(targets, node_ptr)
+    counts = node_ptr.diff()
+    first = torch.repeat_interleave(node_ptr[:-1], counts)
+    source = (torch.arange(len(targets)) - first).int()[:, None].expand_as(targets)
+    kept = (targets.flatten() >= 0).nonzero().flatten()
     return GraphColumns(
         node_ptr=node_ptr,
-        edge_ptr=edge_ptr,
-        edge_index=edge_index,
+        edge_ptr=boundaries(torch.clamp(counts - 1, 0, NEIGHBOURS) * counts),
+        edge_index=torch.stack([source.flatten()[kept], targets.flatten()[kept]]).long(),
         nodes={"x": torch.cat([value, centre], dim=1)},
         edges={"edge_attr": weights.flatten()[kept][:, None]},
     )
@@ -148,19 +151,6 @@ def similarities(centre: Float[Tensor, "images size 2"]) -> Float[Tensor, "image
     # nodes that are far from all others have a similarity of 0; none is its own neighbour
     similar.diagonal(dim1=1, dim2=2).fill_(-1.0)
     return similar
-
-
-def _edges(
-    targets: Int[Tensor, "nodes neighbours"], node_ptr: Int[Tensor, " boundaries"]
-) -> tuple[Int[Tensor, " boundaries"], Int[Tensor, "2 edges"], Int[Tensor, " edges"]]:
-    """Boundaries, both ends of each edge, and its place among all targets."""
-    counts = node_ptr.diff()
-    first = torch.repeat_interleave(node_ptr[:-1], counts)
-    source = (torch.arange(len(targets)) - first).int()[:, None].expand_as(targets)
-    kept = (targets.flatten() >= 0).nonzero().flatten()
-    edge_index = torch.stack([source.flatten()[kept], targets.flatten()[kept]]).long()
-    out = torch.clamp(counts - 1, 0, NEIGHBOURS) * counts
-    return boundaries(out), edge_index, kept
 
 
 def _check(path: Path, arrays: dict[str, np.ndarray], colours: int) -> None:
@@ -237,15 +227,13 @@ def superpixels_of(
     source: str,
 ) -> GraphColumns:
     """Find the superpixels of all images and join them; the last `test` images are for testing."""
-    starts = range(0, len(images), BLOCK)
-    found: dict[int, list[Float[np.ndarray, "nodes columns"]]] = {}
 
-    def work(start: int) -> None:
+    def work(start: int) -> list[Float[np.ndarray, "nodes columns"]]:
         numbers = range(start, min(start + BLOCK, len(images)))
-        found[start] = [shuffled_nodes(images[number], recipe, number) for number in numbers]
+        return [shuffled_nodes(images[number], recipe, number) for number in numbers]
 
-    run_all(work, starts, "Superpixels")
-    nodes = [each for start in starts for each in found[start]]
+    blocks = run_all(work, range(0, len(images), BLOCK), "Superpixels")
+    nodes = [each for block in blocks for each in block]
     counts: Int[Tensor, " images"] = torch.tensor([len(each) for each in nodes])
     x = torch.from_numpy(np.concatenate(nodes)).float()
     columns = join_superpixels(x[:, :-2], x[:, -2:], boundaries(counts))

@@ -3,17 +3,11 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphmamba.data.catalog import (
-    ATOM_VOCABULARY,
-    BOND_VOCABULARY,
-    Benchmark,
-    Features,
-    Task,
-)
+from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Benchmark
 from graphmamba.data.datasets.pcqm_contact import NEGATIVES
 
 
@@ -34,16 +28,39 @@ def draw_graph(
     generator: torch.Generator,
 ) -> Data:
     """Draw columns and labels for given edges, as the benchmark has them."""
-    graph = Data(
-        x=_draw_nodes(benchmark.features, nodes, generator),
-        edge_index=edge_index,
-        edge_attr=_draw_edge_columns(benchmark.features, edge_index.shape[1], generator),
-    )
-    if benchmark.task.level == "link":
-        graph.edge_label_index, graph.edge_label = _draw_links(nodes, generator)
+    features, task, edges = benchmark.features, benchmark.task, edge_index.shape[1]
+
+    def categories(values: tuple[int, ...], rows: int) -> Int[Tensor, "rows columns"]:
+        columns = [torch.randint(size, (rows,), generator=generator) for size in values]
+        return torch.stack(columns, dim=1)
+
+    if features.nodes == "atoms":
+        x: Tensor = categories(ATOM_VOCABULARY, nodes)
     else:
-        rows = nodes if benchmark.task.level == "node" else 1
-        graph.y = _draw_labels(benchmark.task, rows, generator)
+        x = torch.rand(nodes, features.node_columns, generator=generator)
+    edge_attr: Tensor | None = None
+    if features.edges == "bonds":
+        edge_attr = categories(BOND_VOCABULARY, edges)
+    elif features.edges == "numbers":
+        edge_attr = torch.rand(edges, features.edge_columns, generator=generator)
+    graph = Data(x=x, edge_index=edge_index, edge_attr=edge_attr)
+    if task.level == "link":
+        # a third of as many contacts as nodes; every pair is written in both directions
+        pairs = torch.combinations(torch.arange(nodes))
+        pairs = pairs[torch.randperm(pairs.shape[0], generator=generator)].T
+        contacts = -(-nodes // 3)
+        chosen = pairs[:, : contacts * (1 + NEGATIVES)]
+        label = (torch.arange(chosen.shape[1]) < contacts).float()
+        graph.edge_label_index = torch.cat([chosen, chosen.flip(0)], dim=1)
+        graph.edge_label = label.repeat(2)
+        return graph
+    rows = nodes if task.level == "node" else 1
+    if task.classes:
+        graph.y = torch.randint(task.classes, (rows,), generator=generator)
+    elif task.loss == "binary_cross_entropy":
+        graph.y = torch.randint(2, (rows, task.outputs), generator=generator).float()
+    else:
+        graph.y = torch.randn(rows, task.outputs, generator=generator)
     return graph
 
 
@@ -54,50 +71,3 @@ def _draw_pairs(nodes: int, degree: float, generator: torch.Generator) -> Int[Te
     step = torch.randint(1, max(nodes, 2), (count,), generator=generator)
     drawn = torch.stack([source, (source + step) % nodes])
     return torch.cat([drawn, drawn.flip(0)], dim=1)
-
-
-def _draw_categories(
-    values: tuple[int, ...], rows: int, generator: torch.Generator
-) -> Int[Tensor, "rows columns"]:
-    columns = [torch.randint(size, (rows,), generator=generator) for size in values]
-    return torch.stack(columns, dim=1)
-
-
-def _draw_nodes(
-    features: Features, nodes: int, generator: torch.Generator
-) -> Int[Tensor, "nodes columns"] | Float[Tensor, "nodes columns"]:
-    if features.nodes == "atoms":
-        return _draw_categories(ATOM_VOCABULARY, nodes, generator)
-    return torch.rand(nodes, features.node_columns, generator=generator)
-
-
-def _draw_edge_columns(
-    features: Features, edges: int, generator: torch.Generator
-) -> Int[Tensor, "edges columns"] | Float[Tensor, "edges columns"] | None:
-    if features.edges == "none":
-        return None
-    if features.edges == "bonds":
-        return _draw_categories(BOND_VOCABULARY, edges, generator)
-    return torch.rand(edges, features.edge_columns, generator=generator)
-
-
-def _draw_labels(
-    task: Task, rows: int, generator: torch.Generator
-) -> Int[Tensor, " rows"] | Float[Tensor, "rows outputs"]:
-    if task.classes:
-        return torch.randint(task.classes, (rows,), generator=generator)
-    if task.loss == "binary_cross_entropy":
-        return torch.randint(2, (rows, task.outputs), generator=generator).float()
-    return torch.randn(rows, task.outputs, generator=generator)
-
-
-def _draw_links(
-    nodes: int, generator: torch.Generator
-) -> tuple[Int[Tensor, "2 pairs"], Float[Tensor, " pairs"]]:
-    """About a third of as many contacts as nodes; every pair is written in both directions."""
-    pairs = torch.combinations(torch.arange(nodes))
-    pairs = pairs[torch.randperm(pairs.shape[0], generator=generator)].T
-    contacts = -(-nodes // 3)
-    chosen = pairs[:, : contacts * (1 + NEGATIVES)]
-    label = (torch.arange(chosen.shape[1]) < contacts).float()
-    return torch.cat([chosen, chosen.flip(0)], dim=1), label.repeat(2)

@@ -8,8 +8,9 @@ is halved, with each class as often in both halves. The published halves are one
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from graphmamba.data.datasets.files import (
     find_file,
     read_arrays,
     read_class_mask,
+    read_names,
     read_picture,
 )
 from graphmamba.data.datasets.slic import RegionGraph, columns_of_regions, find_regions
@@ -59,13 +61,7 @@ VOID = 255
 def read_voc(folder: Path, files: dict[str, int] = FILES) -> GraphColumns:
     """Read the regions of all images; `files` may name fewer splits."""
     paths = [find_file(folder, f"{file}.xz", file) for file in files]
-    found: dict[Path, GraphColumns] = {}
-
-    def read(path: Path) -> None:
-        found[path] = _read_part(path)
-
-    run_all(read, paths, "Reading regions")
-    graphs = [found[path] for path in paths]
+    graphs = run_all(_read_part, paths, "Reading regions")
     parts = zip(graphs, files.values(), strict=True)
     return GraphColumns(
         node_ptr=boundaries(torch.cat([each.node_ptr.diff() for each in graphs])),
@@ -144,8 +140,7 @@ def _check_ends(
             )
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Where a release keeps its files."""
 
     images: str
@@ -184,36 +179,28 @@ def read_voc_images(folder: Path, layout: Layout) -> GraphColumns:
     parts = [find_file(lists, "train.txt"), find_file(lists, "val.txt")]
     if (lists / "test.txt").is_file():
         parts.append(lists / "test.txt")
-    listed = [read_list(path) for path in parts]
+    listed = [read_names(path) for path in parts]
+    if not all(listed):
+        empty = parts[listed.index([])]
+        raise UserError(f"{empty} must name at least one image, got none")
     names = [name for each in listed for name in each]
-    graphs: dict[int, RegionGraph] = {}
 
-    def work(number: int) -> None:
-        image = folder / layout.images / f"{names[number]}.jpg"
-        mask = folder / layout.masks / f"{names[number]}{layout.suffix}"
-        pixels, classes = read_picture(image), read_mask(mask)
+    def work(name: str) -> RegionGraph:
+        mask = folder / layout.masks / f"{name}{layout.suffix}"
+        pixels, classes = read_picture(folder / layout.images / f"{name}.jpg"), read_mask(mask)
         if classes.shape != pixels.shape[:2]:
             raise UserError(f"{mask} must have the shape {pixels.shape[:2]}, got {classes.shape}")
-        graphs[number] = find_regions(pixels, classes)
+        return find_regions(pixels, classes)
 
-    run_all(work, range(len(names)), "Regions")
-    in_order = [graphs[number] for number in range(len(names))]
+    graphs = run_all(work, names, "Regions")
     split = np.repeat(np.arange(len(listed)), [len(each) for each in listed])
     if len(listed) == 2:  # noqa: PLR2004
-        split[split == 1] = halve([commonest(graph.y) for graph in in_order[len(listed[0]) :]])
+        split[split == 1] = halve([commonest(graph.y) for graph in graphs[len(listed[0]) :]])
     return replace(
-        columns_of_regions(in_order),
+        columns_of_regions(graphs),
         split=torch.from_numpy(split),
         source=f"built from {layout.images} and {layout.masks}",
     )
-
-
-def read_list(path: Path) -> list[str]:
-    """Names of images, one a line."""
-    names = path.read_text(encoding="utf-8").split()
-    if not names:
-        raise UserError(f"{path} must name at least one image, got none")
-    return names
 
 
 def read_mask(path: Path) -> UInt8[np.ndarray, "height width"]:

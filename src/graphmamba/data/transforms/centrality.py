@@ -1,4 +1,4 @@
-"""Eigenvector centrality of one graph and of a whole set."""
+"""Eigenvector centrality."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.parallel import Block, blocks, edges_of, node_counts, run_all, simple_columns
+from graphmamba.data.parallel import Block, blocks, edges_of, run_all, simple_columns
 from graphmamba.data.tables import GraphColumns
-from graphmamba.data.transforms.laplacian import DENSE_UP_TO, ENTRIES_CPU, ENTRIES_GPU
+from graphmamba.data.transforms.laplacian import DENSE_UP_TO, ENTRIES
 
 WIDTH, KEPT = 32, 8
 """Vectors of the Krylov space, and those that are left when it is cut down to its best."""
@@ -17,8 +17,6 @@ DEGENERATE = 1e-9
 """Eigenvalues that are closer than this are taken for the same."""
 TOLERANCE = 1e-14
 ROUNDING = 1e-12
-DENSE_ALONE = 64
-"""Nodes up to which a graph by itself is solved as a dense matrix, not by Lanczos' method."""
 
 
 def leading_vector(
@@ -28,14 +26,8 @@ def leading_vector(
 
     Lanczos' method, started from ones and restarted from its best vectors: but for rounding, it
     never leaves the powers of the matrix times ones, and stops where they end, as they soon do in
-    a graph of equal parts. ARPACK would go on from random vectors there.
-
-    Args:
-        pairs: Every edge once in both directions.
-        nodes: Nodes of the graph, at least one.
-
-    Returns:
-        None if it does not converge, as where two parts lead almost together.
+    a graph of equal parts. ARPACK would go on from random vectors there. None if it does not
+    converge, as where two parts lead almost together; `pairs` has each edge in both directions.
     """
     from scipy.sparse import csr_matrix
 
@@ -78,54 +70,35 @@ def _extend(
     return known, length
 
 
-def eigenvector_centrality(
-    edge_index: Int[Tensor, "2 edges"], nodes: int
-) -> Float[Tensor, " nodes"]:
-    """Leading eigenvector of the undirected graph, of length 1 and without negative entries.
+def eigenvector_centralities(columns: GraphColumns) -> Float[Tensor, " nodes"]:
+    """Leading eigenvector of each graph, undirected, of length 1 and without negative entries.
 
     Where several eigenvectors lead, as in a graph of equal parts, it is what they contain of the
     vector of ones, so that equal parts have equal scores.
     """
-    pairs = torch.unique(torch.cat([edge_index, edge_index.flip(0)], dim=1), dim=1)
-    if not pairs.numel():
-        return torch.full((nodes,), max(nodes, 1) ** -0.5)
-    found = None if nodes <= DENSE_ALONE else leading_vector(pairs.numpy(), nodes)
-    centrality = _leading_dense(pairs, nodes) if found is None else torch.from_numpy(found)
-    return torch.nn.functional.normalize(centrality.abs(), dim=0).float()
-
-
-def _leading_dense(pairs: Int[Tensor, "2 pairs"], nodes: int) -> Float[Tensor, " nodes"]:
-    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
-    adjacency[pairs[0], pairs[1]] = 1.0
-    values, vectors = torch.linalg.eigh(adjacency)
-    leading = vectors[:, values >= values.max() - DEGENERATE]
-    return leading @ leading.sum(dim=0)
-
-
-def eigenvector_centralities(
-    columns: GraphColumns, device: torch.device | str = "cpu"
-) -> Float[Tensor, " nodes"]:
-    """`eigenvector_centrality` of every graph, laid end to end."""
     simple = simple_columns(columns, has_loops=True)
     scores = torch.empty(int(columns.node_ptr[-1]))
-    device = torch.device(device)
-    entries = ENTRIES_CPU if device.type == "cpu" else ENTRIES_GPU
+
+    def adjacency_of(block: Block) -> Float[Tensor, "graphs size size"]:
+        place, source, target = edges_of(simple, block)
+        adjacency = torch.zeros(len(block.graphs), block.size, block.size, dtype=torch.float64)
+        adjacency[place, source, target] = 1.0
+        return adjacency
 
     def solve(block: Block) -> None:
-        place, source, target = edges_of(simple, block).to(device)
-        size, graphs = block.size, len(block.graphs)
-        adjacency = torch.zeros(graphs, size, size, dtype=torch.float64, device=device)
-        adjacency[place, source, target] = 1.0
-        scores[block.nodes] = _leading(adjacency).float().cpu().flatten()
+        scores[block.nodes] = _leading(adjacency_of(block)).float().flatten()
 
-    def solve_large(graph: int) -> None:
-        start, end = simple.node_ptr[graph : graph + 2].tolist()
-        first, last = simple.edge_ptr[graph : graph + 2].tolist()
-        edges = simple.edge_index[:, first:last]
-        scores[start:end] = eigenvector_centrality(edges, end - start)
+    def solve_large(block: Block) -> None:
+        pairs = edges_of(simple, block)[1:].numpy()
+        found = leading_vector(pairs, block.size)
+        if found is None:
+            solve(block)
+        else:
+            centrality = torch.from_numpy(found).abs()
+            scores[block.nodes] = torch.nn.functional.normalize(centrality, dim=0).float()
 
-    large = (node_counts(columns) > DENSE_UP_TO).nonzero().flatten().tolist()
-    run_all(solve, list(blocks(simple, entries, largest=DENSE_UP_TO)), "Centrality", device)
+    small, large = blocks(simple, ENTRIES, largest=DENSE_UP_TO)
+    run_all(solve, small, "Centrality")
     run_all(solve_large, large, "Centrality, sparse")
     return scores
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from graphmamba.data.parallel import node_counts, run_all
 from graphmamba.data.tables import GraphColumns
-from graphmamba.ops.checks import check_range
 
 LEAST_GAIN = 1e-7
 """Modularity that a level must gain for another one to follow, as in networkx."""
@@ -30,13 +29,16 @@ def louvain_communities(
         pairs_of,
     )
 
-    # kernels look at no bound
-    check_range("edge_index", edge_index, nodes, "nodes")
     found = np.arange(nodes)
     if not edge_index.numel():
         return torch.from_numpy(found)
     random = Random(seed)
-    graph = _simple_graph(edge_index.cpu().numpy(), nodes)
+    # pairs are numbered by products of nodes, which 32 bits may not hold
+    source, target = (np.ascontiguousarray(ends, np.int64) for ends in edge_index.cpu().numpy())
+    begin, other, weight, loop = join(source, target, np.ones(len(source)), nodes)
+    once = begin, other, np.ones_like(weight), (loop > 0).astype(float)
+    # neighbours stand as in a networkx graph that was copied edge by edge: lower ones first
+    graph = join(*pairs_of(*once, np.arange(nodes)), nodes)
     _, _, weight, loop = graph
     size = weight.sum() / 2 + loop.sum()
     score = modularity(*graph, found)
@@ -51,28 +53,13 @@ def louvain_communities(
         graph = join(*pairs_of(*graph, community), int(community.max()) + 1)
 
 
-def _simple_graph(edges: np.ndarray, nodes: int) -> tuple[np.ndarray, ...]:
-    """Lay out the graph with each edge once and of weight 1.
-
-    Neighbours stand as in a networkx graph that was copied edge by edge: lower ones first.
-    """
-    from graphmamba.data.transforms.communities_kernels import join, pairs_of
-
-    # pairs are numbered by products of nodes, which 32 bits may not hold
-    source, target = (np.ascontiguousarray(ends, np.int64) for ends in edges)
-    begin, other, weight, loop = join(source, target, np.ones(len(source)), nodes)
-    once = begin, other, np.ones_like(weight), (loop > 0).astype(float)
-    return tuple(join(*pairs_of(*once, np.arange(nodes)), nodes))
-
-
 def all_communities(columns: GraphColumns) -> Int[Tensor, " nodes"]:
     """`louvain_communities` of every graph, laid end to end."""
     edges = columns.edge_index.split(columns.edge_ptr.diff().tolist(), dim=1)
-    found = torch.empty(int(columns.node_ptr[-1]), dtype=torch.int64)
-    parts = found.split(node_counts(columns).tolist())
+    counts = node_counts(columns).tolist()
 
-    def work(graph: int) -> None:
-        parts[graph][:] = louvain_communities(edges[graph], len(parts[graph]))
+    def work(graph: int) -> Int[Tensor, " nodes"]:
+        return louvain_communities(edges[graph], counts[graph])
 
-    run_all(work, range(len(edges)), "Communities")
-    return found
+    found = run_all(work, range(len(edges)), "Communities")
+    return torch.cat([torch.empty(0, dtype=torch.int64), *found])

@@ -47,12 +47,6 @@ def expander_edges(
     return best
 
 
-def expander_seeds(seed: int, graphs: int) -> list[int]:
-    """What the graphs of a set are drawn from, each by its number alone."""
-    seeds: list[int] = draw_bits(torch.tensor(seed), torch.arange(graphs)).tolist()
-    return seeds
-
-
 def spectral_gap(edge_index: Int[Tensor, "2 edges"], nodes: int) -> float:
     """Second smallest eigenvalue of Deg - Adj of a regular graph; near 0 if it falls apart.
 
@@ -99,14 +93,13 @@ def _draw(nodes: int, degree: int, generator: torch.Generator | None) -> Int[Ten
 def all_expanders(columns: GraphColumns, degree: int, seed: int = 0) -> Pairs:
     """`expander_edges` of every graph; a graph's draw depends on its number alone."""
     counts = node_counts(columns)
-    seeds = expander_seeds(seed, len(counts))
-    found = [torch.empty(2, 0, dtype=torch.int64)] * len(seeds)
+    seeds: list[int] = draw_bits(torch.tensor(seed), torch.arange(len(counts))).tolist()
 
-    def draw(graph: int) -> None:
+    def draw(graph: int) -> Int[Tensor, "2 expanders"]:
         generator = torch.Generator().manual_seed(seeds[graph])
-        found[graph] = expander_edges(int(counts[graph]), degree, generator)
+        return expander_edges(int(counts[graph]), degree, generator)
 
-    run_all(draw, range(len(seeds)), "Expander graphs")
+    found = run_all(draw, range(len(seeds)), "Expander graphs")
     index = torch.cat([torch.empty(2, 0, dtype=torch.int64), *found], dim=1)
     widths = torch.tensor([edges.shape[1] for edges in found], dtype=torch.int64)
     return Pairs(boundaries(widths), index)

@@ -1,13 +1,12 @@
 """Columns that a model reads and that are computed once for each graph, then kept on disk."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -15,18 +14,18 @@ from graphmamba.checks import check_least, check_types
 from graphmamba.data.batch import membership_of, required
 from graphmamba.data.cache import open_or_repair
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import GraphColumns, Pairs, is_pairs
-from graphmamba.data.transforms.centrality import eigenvector_centralities, eigenvector_centrality
-from graphmamba.data.transforms.communities import all_communities, louvain_communities
-from graphmamba.data.transforms.degree_profile import degree_profiles, local_degree_profile
-from graphmamba.data.transforms.expander import all_expanders, expander_edges, expander_seeds
-from graphmamba.data.transforms.laplacian import laplacian_spectra, laplacian_spectrum
-from graphmamba.data.transforms.random_walk import all_return_probabilities, return_probabilities
+from graphmamba.data.tables import GraphColumns, Pairs, boundaries
+from graphmamba.data.transforms.centrality import eigenvector_centralities
+from graphmamba.data.transforms.communities import all_communities
+from graphmamba.data.transforms.degree_profile import degree_profiles
+from graphmamba.data.transforms.expander import all_expanders
+from graphmamba.data.transforms.laplacian import laplacian_spectra
+from graphmamba.data.transforms.random_walk import return_probabilities
 from graphmamba.errors import UserError
 from graphmamba.ops.checks import check_membership
 
 RECIPE_VERSIONS = {
-    "laplacian": 1,
+    "laplacian": 2,
     "random_walk": 1,
     "expander_index": 2,
     "centrality": 2,
@@ -45,8 +44,6 @@ COLUMN_OF = {
 """What each field of `Precompute` asks for; `laplacian` is two columns, vectors and values."""
 DegreeProfile = Literal["none", "biased", "unbiased"]
 """What the variance of the neighbours' degrees is divided by: n, or n - 1 as published."""
-Part = tuple[Int[Tensor, "2 _"], int]
-"""Edges of a graph, whose nodes are counted from its own first one, and its number of nodes."""
 
 
 @dataclass(frozen=True)
@@ -104,56 +101,32 @@ class Precompute:
         }
 
 
-def add_columns(
-    graph: Data, precompute: Precompute, generator: torch.Generator | None = None
-) -> Data:
-    """Return the graph with the columns that `precompute` asks for.
+def add_columns(graphs: Data, precompute: Precompute) -> Data:
+    """Return a copy of a graph, or of a batch, with the columns that `precompute` asks for.
 
-    The graphs of a batch get them one by one, as if each had been given alone.
-
-    Args:
-        graph: A graph, or a batch of them.
-        precompute: What a model reads; nothing else is computed.
-        generator: What expander graphs are drawn from, one after another; None draws each by
-            `precompute.seed` and its number in the batch, as those of a whole set are drawn.
+    Each graph of a batch gets them as if it had been given alone, but for expander graphs, which
+    are drawn by `precompute.seed` and its number in the batch. PyG can take the copy apart where it
+    can do so with the batch.
     """
-    parts = parts_of(graph)
-    # without graphs, columns without rows are made
-    parts = parts or [(graph.edge_index, 0)]
-    seeds = expander_seeds(precompute.seed, len(parts))
-    made = [
-        _columns(edges, nodes, precompute, generator or torch.Generator().manual_seed(seed))
-        for (edges, nodes), seed in zip(parts, seeds, strict=True)
-    ]
-    return lay_together(graph, parts, made)
+    columns, device = _columns_of(graphs), graphs.edge_index.device
+    made = precomputed(columns, precompute)
+    done, starts = graphs.clone(), columns.node_ptr[:-1]
+    slices, shifts = {}, {}
+    for name, rows in made.nodes.items():
+        done[name] = rows.to(device)
+        slices[name], shifts[name] = columns.node_ptr, torch.zeros_like(starts)
+    for name, pairs in made.pairs.items():
+        done[name] = (pairs.index + starts.repeat_interleave(pairs.ptr.diff())).to(device)
+        slices[name], shifts[name] = pairs.ptr, starts
+    if getattr(graphs, "_slice_dict", None) is not None:
+        # a copy shares both tables with what it was copied from
+        done._slice_dict = {**graphs._slice_dict, **slices}
+        done._inc_dict = {**graphs._inc_dict, **shifts}
+    return done
 
 
-def _columns(
-    edge_index: Int[Tensor, "2 edges"],
-    nodes: int,
-    precompute: Precompute,
-    generator: torch.Generator,
-) -> dict[str, Tensor]:
-    made: dict[str, Tensor] = {}
-    if precompute.num_eigenvectors:
-        vectors, values = laplacian_spectrum(edge_index, nodes, precompute.num_eigenvectors)
-        made |= {"laplacian_vectors": vectors, "laplacian_values": values}
-    if precompute.walk_length:
-        made["random_walk"] = return_probabilities(edge_index, nodes, precompute.walk_length)
-    if precompute.expander_degree:
-        made["expander_index"] = expander_edges(nodes, precompute.expander_degree, generator)
-    if precompute.has_centrality:
-        made["centrality"] = eigenvector_centrality(edge_index, nodes)
-    if precompute.has_clusters:
-        made["cluster"] = louvain_communities(edge_index, nodes)
-    if precompute.degree_profile != "none":
-        is_unbiased = precompute.degree_profile == "unbiased"
-        made["degree_profile"] = local_degree_profile(edge_index, nodes, is_unbiased)
-    return made
-
-
-def parts_of(graphs: Data) -> list[Part]:
-    """Take a batch apart into its graphs; without `batch` all nodes are of one graph."""
+def _columns_of(graphs: Data) -> GraphColumns:
+    """Take the edges of a batch apart; without `batch` all nodes are of one graph."""
     edge_index = required(graphs, "edge_index", "as pairs of nodes")
     is_pair = edge_index.dim() == 2 and edge_index.shape[0] == 2  # noqa: PLR2004
     if not is_pair or edge_index.is_floating_point():
@@ -166,66 +139,33 @@ def parts_of(graphs: Data) -> list[Part]:
     if batch.shape != (nodes,):
         raise UserError(f"graphs.batch must have shape [{nodes}], got {list(batch.shape)}")
     check_membership(edge_index, batch, num_graphs)
+    edge_index, batch = edge_index.cpu().long(), batch.cpu()
     owner = batch[edge_index[0]]
-    counts = batch.bincount(minlength=num_graphs)
-    starts = counts.cumsum(0) - counts
+    node_ptr = boundaries(batch.bincount(minlength=num_graphs))
     order = owner.argsort(stable=True)
-    local = (edge_index - starts[owner])[:, order]
-    edges = local.split(owner.bincount(minlength=num_graphs).tolist(), dim=1)
-    return list(zip(edges, counts.tolist(), strict=True))
+    local = (edge_index - node_ptr[owner])[:, order]
+    return GraphColumns(node_ptr, boundaries(owner.bincount(minlength=num_graphs)), local)
 
 
-def lay_together(graphs: Data, parts: Sequence[Part], made: Sequence[dict[str, Tensor]]) -> Data:
-    """Return a copy of the batch with further columns: those that were made of each graph.
-
-    Pairs of nodes move to where the nodes of their graph lie. PyG can take the copy apart where it
-    can do so with the batch.
-    """
-    done = graphs.clone()
-    starts = torch.tensor([0] + [nodes for _, nodes in parts]).cumsum(0)[:-1]
-    slices, shifts = {}, {}
-    for name in made[0]:
-        rows, axis = [each[name] for each in made], int(is_pairs(name))
-        shifts[name] = starts * axis
-        slices[name] = torch.tensor([0] + [own.shape[axis] for own in rows]).cumsum(0)
-        moved = [own + start for own, start in zip(rows, starts, strict=True)] if axis else rows
-        done[name] = torch.cat(moved, dim=axis)
-    if getattr(graphs, "_slice_dict", None) is not None:
-        # a copy shares both tables with what it was copied from
-        done._slice_dict = {**graphs._slice_dict, **slices}
-        done._inc_dict = {**graphs._inc_dict, **shifts}
-    return done
-
-
-def add_precomputed(
-    columns: GraphColumns, asked: Precompute, device: torch.device | str = "cpu"
-) -> GraphColumns:
-    """Return the set with the columns that `asked` names, the same as `add_columns`.
-
-    Args:
-        columns: The set, on the CPU.
-        asked: What a model reads; nothing else is computed.
-        device: Where the eigenvectors are computed.
-    """
-    made = precomputed(columns, asked, device)
+def add_precomputed(columns: GraphColumns, asked: Precompute) -> GraphColumns:
+    """Return the set with the columns that `asked` names, the same as `add_columns`."""
+    made = precomputed(columns, asked)
     return replace(
         columns, nodes={**columns.nodes, **made.nodes}, pairs={**columns.pairs, **made.pairs}
     )
 
 
-def precomputed(
-    columns: GraphColumns, asked: Precompute, device: torch.device | str = "cpu"
-) -> GraphColumns:
+def precomputed(columns: GraphColumns, asked: Precompute) -> GraphColumns:
     """The columns that `asked` names by themselves: the same nodes, no edges, nothing else."""
     nodes: dict[str, Tensor] = {}
     pairs: dict[str, Pairs] = {}
     if asked.num_eigenvectors:
-        vectors, values = laplacian_spectra(columns, asked.num_eigenvectors, device)
+        vectors, values = laplacian_spectra(columns, asked.num_eigenvectors)
         nodes |= {"laplacian_vectors": vectors, "laplacian_values": values}
     if asked.walk_length:
-        nodes["random_walk"] = all_return_probabilities(columns, asked.walk_length)
+        nodes["random_walk"] = return_probabilities(columns, asked.walk_length)
     if asked.has_centrality:
-        nodes["centrality"] = eigenvector_centralities(columns, device)
+        nodes["centrality"] = eigenvector_centralities(columns)
     if asked.has_clusters:
         nodes["cluster"] = all_communities(columns)
     if asked.degree_profile != "none":
@@ -247,13 +187,8 @@ def with_precomputed(
     Each column has a recipe and a place of its own: models that ask for the same spectrum share
     it, whatever else they ask for. Spectra are computed on the CPU: its threads are faster than a
     GPU for graphs of more than 32 nodes, which PyTorch solves one by one there, and the vectors are
-    the same wherever a model is trained and scored.
-
-    Args:
-        store: The graphs.
-        asked: What a model reads; nothing else is computed.
-        folder: Where computed columns are kept.
-        recipe: What the graphs depend on, as in `cache.open_or_build`.
+    the same wherever a model is trained and scored. `recipe` says what the graphs depend on, as in
+    `cache.open_or_build`.
     """
     nodes: dict[str, Tensor] = {}
     pairs: dict[str, Pairs] = {}

@@ -1,45 +1,54 @@
-"""Return probabilities of random walks, of one graph and of a whole set."""
+"""Return probabilities of random walks."""
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.parallel import Block, blocks, edges_of, node_counts, run_all
+from graphmamba.data.parallel import Block, blocks, edges_of, run_all
 from graphmamba.data.tables import GraphColumns
 
 WALK_COLUMNS = 512
 """Starts of a walk followed at once in one graph."""
 WALK_ENTRIES = 1 << 19
 """Probabilities of one block: 4 MiB, which stay in the cache between two steps."""
-
-
 EXACT_UP_TO = 20_000
 """Nodes of a graph up to which walks are followed from each: time grows with nodes times edges."""
 PROBES, WIDTH = 256, 32
 """Random vectors that stand for all starts in a larger graph, and those followed at once."""
 
 
-def return_probabilities(
-    edge_index: Int[Tensor, "2 edges"], nodes: int, walk_length: int
-) -> Float[Tensor, "nodes steps"]:
+def return_probabilities(columns: GraphColumns, walk_length: int) -> Float[Tensor, "nodes steps"]:
     """Probability that a random walk along the edges is back at its start after 1, 2, ... steps.
 
     A walk that reaches a node without outgoing edges ends there and never returns. In a graph of
     more than 20,000 nodes it is estimated, see `estimated_return_probabilities`.
     """
-    if nodes > EXACT_UP_TO:
-        return estimated_return_probabilities(edge_index, nodes, walk_length)
-    returns = torch.empty(nodes, walk_length)
-    for starts in torch.arange(nodes).split(WALK_COLUMNS):
-        returns[starts] = walk_back(
-            edge_index, nodes, starts, torch.arange(len(starts)), walk_length
-        )
+    returns = torch.zeros(int(columns.node_ptr[-1]), walk_length)
+
+    def walk(block: Block) -> None:
+        edges = edges_of(columns, block)
+        # graphs of a block share the columns: no walk leads from one graph into another
+        heads = torch.searchsorted(block.place, torch.arange(len(block.graphs)))
+        edge_index, nodes = edges[1:] + heads[edges[0]], len(block.nodes)
+        for first in range(0, block.size, WALK_COLUMNS):
+            is_start = (block.local >= first) & (block.local < first + WALK_COLUMNS)
+            starts = is_start.nonzero().flatten()
+            followed = block.local[starts] - first
+            returns[block.nodes[starts]] = _walk_back(
+                edge_index, nodes, starts, followed, walk_length
+            )
+
+    small, large = blocks(columns, WALK_ENTRIES, largest=EXACT_UP_TO, width=WALK_COLUMNS)
+    run_all(walk, small, "Random walks")
+    for block in large:
+        edge_index = edges_of(columns, block)[1:]
+        returns[block.nodes] = estimated_return_probabilities(edge_index, block.size, walk_length)
     return returns
 
 
 def estimated_return_probabilities(
-    edge_index: Int[Tensor, "2 edges"], nodes: int, walk_length: int, probes: int = PROBES
+    edge_index: Int[Tensor, "2 edges"], nodes: int, walk_length: int
 ) -> Float[Tensor, "nodes steps"]:
     """`return_probabilities` in time and memory linear in the edges, by random signs z.
 
@@ -47,12 +56,6 @@ def estimated_return_probabilities(
     standard error is |row i of P^a| |column i of P^b| / sqrt(probes): in an undirected graph some
     sqrt(2 / probes) of the probability itself. The first two steps are exact. After Hutchinson
     (1989), https://doi.org/10.1080/03610918908812806. Signs follow from nothing but `nodes`.
-
-    Args:
-        edge_index: Along which walks go.
-        nodes: How many there are.
-        walk_length: Steps of the longest walk.
-        probes: Random vectors.
     """
     from scipy.sparse import csr_matrix
 
@@ -61,8 +64,8 @@ def estimated_return_probabilities(
     forward = csr_matrix((chance[source], (source, target)), shape=(nodes, nodes))
     backward = forward.T.tocsr()
     returns, signs = np.zeros((nodes, walk_length)), np.random.default_rng(nodes)
-    for first in range(0, probes, WIDTH):
-        width = min(WIDTH, probes - first)
+    for first in range(0, PROBES, WIDTH):
+        width = min(WIDTH, PROBES - first)
         there = back = signs.choice([-1.0, 1.0], size=(nodes, width))
         for step in range(walk_length):
             if step % 2:
@@ -70,14 +73,14 @@ def estimated_return_probabilities(
             else:
                 there = forward @ there
             returns[:, step] += (there * back).sum(axis=1)
-    returns = np.clip(returns / probes, 0.0, 1.0)
+    returns = np.clip(returns / PROBES, 0.0, 1.0)
     exact = [forward.diagonal(), forward.multiply(backward).sum(axis=1).A1]
     for step, values in enumerate(exact[:walk_length]):
         returns[:, step] = values
     return torch.from_numpy(returns).float()
 
 
-def walk_back(
+def _walk_back(
     edge_index: Int[Tensor, "2 edges"],
     nodes: int,
     starts: Int[Tensor, " starts"],
@@ -86,12 +89,7 @@ def walk_back(
 ) -> Float[Tensor, "starts steps"]:
     """Probabilities to be back at some starts, by sparse products.
 
-    Args:
-        edge_index: Along which walks go.
-        nodes: How many there are.
-        starts: Nodes that walks begin at.
-        columns: Where each of them is followed; those between which no walk leads may share one.
-        walk_length: Steps of the longest walk.
+    Each start is followed in its column; those between which no walk leads may share one.
     """
     from scipy.sparse import csr_matrix
 
@@ -108,41 +106,3 @@ def walk_back(
         reached = transition @ reached
         returns[:, step] = torch.from_numpy(reached[starts.numpy(), columns.numpy()]).float()
     return returns
-
-
-def all_return_probabilities(
-    columns: GraphColumns, walk_length: int
-) -> Float[Tensor, "nodes steps"]:
-    """`return_probabilities` of every graph, by sparse products; estimates for large ones."""
-    returns = torch.zeros(int(columns.node_ptr[-1]), walk_length)
-
-    def walk(block: Block) -> None:
-        edges = edges_of(columns, block)
-        for first in range(0, block.size, WALK_COLUMNS):
-            is_start = (block.local >= first) & (block.local < first + WALK_COLUMNS)
-            rows = block.nodes[is_start]
-            returns[rows] = _walk(block, edges, is_start.nonzero().flatten(), first, walk_length)
-
-    small = list(blocks(columns, WALK_ENTRIES, width=WALK_COLUMNS, largest=EXACT_UP_TO))
-    run_all(walk, small, "Random walks")
-    for graph in (node_counts(columns) > EXACT_UP_TO).nonzero().flatten().tolist():
-        start, end = columns.node_ptr[graph : graph + 2].tolist()
-        edges = columns.edge_index[:, columns.edge_ptr[graph] : columns.edge_ptr[graph + 1]]
-        returns[start:end] = estimated_return_probabilities(edges, end - start, walk_length)
-    return returns
-
-
-def _walk(
-    block: Block,
-    edges: Int[Tensor, "3 edges"],
-    starts: Int[Tensor, " starts"],
-    first: int,
-    walk_length: int,
-) -> Float[Tensor, "starts steps"]:
-    """Probabilities to be back at `starts`, rows of the block with columns from `first` on.
-
-    Graphs of a block share the columns: no walk leads from one graph into another.
-    """
-    heads = torch.searchsorted(block.place, torch.arange(len(block.graphs)))
-    joined = edges[1:] + heads[edges[0]]
-    return walk_back(joined, len(block.nodes), starts, block.local[starts] - first, walk_length)
