@@ -11,11 +11,12 @@ so that a killed process keeps its tests.
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -64,17 +65,17 @@ def main() -> None:
     tests = _collect(options.tests, options.marker)
     begin = perf_counter()
     run = partial(_run, marker=options.marker, deadline=begin + options.limit)
+    about, ended = describe(device, options.commit), dict[str, Ended]()
     with ThreadPoolExecutor(options.processes) as pool:
-        shares = assign(tests, former, options.processes)
-        ended = dict(each for found in pool.map(run, shares) for each in found.items())
-    record = {
-        **describe(device, options.commit),
-        "tests": options.tests,
-        "seconds": round(perf_counter() - begin, 1),
-        **_summary(tests, ended),
-    }
-    if options.out:
-        write_json(options.out, record)
+        futures = [pool.submit(run, share) for share in assign(tests, former, options.processes)]
+        for future in as_completed(futures):
+            ended |= future.result()
+            seconds = round(perf_counter() - begin, 1)
+            summary = _summary(tests, ended)
+            record = {**about, "tests": options.tests, "seconds": seconds, **summary}
+            # what is cut short leaves what it has
+            if options.out:
+                write_json(options.out, record)
     counts = Counter(how for how, _ in ended.values())
     sys.stdout.write(f"{record['counts']} in {record['seconds']} s\n")
     sys.exit(int(counts["passed"] + counts["skipped"] < len(tests)))
@@ -144,17 +145,22 @@ def _run(tests: list[str], marker: str, deadline: float) -> dict[str, Ended]:
         ended = Path(folder, "ended")
         ended.touch()
         paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-        try:
-            done = subprocess.run(
+        output = Path(folder, "output")
+        with output.open("w") as file:
+            child = subprocess.Popen(
                 [*_pytest(marker), "-p", "gpu_tests", *tests],
-                cwd=ROOT, capture_output=True, text=True, check=False, timeout=left,
+                cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
                 # Processes side by side would otherwise fight over the same cores.
                 env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths,
                                   "ENDED_TESTS": str(ended)},
             )  # fmt: skip
-            if done.returncode:
-                sys.stdout.write(done.stdout[-6000:])
+        try:
+            if child.wait(timeout=left):
+                sys.stdout.write(output.read_text()[-6000:])
         except subprocess.TimeoutExpired:
+            # with all that its tests have started
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
             sys.stdout.write(f"out of time: {', '.join(tests)}\n")
         return _read_ended(ended)
 
