@@ -37,6 +37,8 @@ class Case:
     is_centered: bool = False
     wants_edges: bool = True
     is_training: bool = True
+    is_dense: bool = True
+    """Whether the numbers of a row, and of its gradient, lie side by side."""
 
     def layer(self, backend: Any) -> GPSLayer:
         torch.manual_seed(0)
@@ -85,9 +87,12 @@ def results(case: Case, backend: Any, device: str, dtype: torch.dtype) -> Result
         each.to(dtype).to(device).requires_grad_() for each in random_rows(topology, case.channels)
     ]
     assert runs_operator(layer, rows[0]) == (backend == "triton")
-    out, e = layer(*rows, topology)
+    given = rows if case.is_dense else [each.t().contiguous().t() for each in rows]
+    out, e = layer(*given, topology)
     ends = {"x": out} if e is None else {"x": out, "e": e}
     weights = random_rows(topology, case.channels, seed=9)
+    if not case.is_dense:
+        weights = [each[:, :1].expand_as(each) for each in weights]
     loss = sum(
         (end * weight.to(dtype).to(device)).sum()
         for end, weight in zip(ends.values(), weights, strict=False)
@@ -120,6 +125,7 @@ CASES = {
     "centered": Case(is_centered=True, padding=20),
     "last layer": Case(wants_edges=False),
     "evaluation": Case(is_training=False),
+    "columns": Case(is_dense=False),
     "no edges": Case(degree=0),
     "one node": Case(sizes=(1,)),
     "one-node graphs": Case(sizes=(1, 1, 0, 1)),
@@ -136,6 +142,7 @@ INTERPRETED = {
         is_centered=True,
     ),
     "paper": Case(sizes=(5, 1)),
+    "columns": Case(sizes=(5, 1), is_dense=False),
     "one node, no edges": Case(sizes=(1,), degree=0, wants_edges=False),
     "no nodes": Case(sizes=(0,)),
 }

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphmamba.ops.activation import Activation
 from graphmamba.ops.edge_layout import EdgeLayout
+from graphmamba.ops.operators import as_dense
 
 Nodes = Float[Tensor, "nodes channels"]
 Edges = Float[Tensor, "edges channels"]
@@ -88,6 +89,7 @@ def graph_mamba_layer(
     """
     from graphmamba.ops.graph_mamba_layer import triton
 
+    x, e = as_dense((x, e))
     with torch.cuda.device_of(x):
         if torch.is_grad_enabled() and any(
             each.requires_grad for each in (x, e, *parameters.values())
@@ -129,8 +131,7 @@ class _Layer(torch.autograd.Function):
         x, e, *tensors = ctx.saved_tensors
         named = dict(zip(names, tensors, strict=False))
         saved = triton.Saved(*tensors[len(names) :])
-        if d_out is None:
-            d_out = torch.zeros_like(x)
+        d_out, d_e_new = as_dense((torch.zeros_like(x) if d_out is None else d_out, d_e_new))
         with torch.cuda.device_of(x):
             dx, de, found = triton.backward(d_out, d_e_new, x, e, named, saved, graphs, options)
         return None, None, None, None, dx, de, *(found.get(name) for name in names)
