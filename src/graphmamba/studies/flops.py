@@ -199,13 +199,6 @@ def _attend(nodes: Tensor, features: Tensor, edge_index: Tensor, *rest: Any) -> 
     return edge_index.shape[1] * (5 * channels + 4 * heads) + nodes.shape[0] * (channels + heads)
 
 
-def _batch_norm_act(*call: Any) -> int:
-    """From x, weight, bias, before, after, three places, three statistics and the settings."""
-    activation, rates, _, is_training = call[11:15]
-    parts = [call[3] is not None, call[4] is not None, activation != "none", *map(bool, rates)]
-    return call[0].numel() * ((NORM if is_training else KNOWN_NORM) + sum(parts))
-
-
 OWN_ELEMENTWISE: dict[str, Formula] = {
     "gated_sum_cpu": _gated_sum,
     "gated_sum_triton": _gated_sum,
@@ -214,7 +207,6 @@ OWN_ELEMENTWISE: dict[str, Formula] = {
     "segment_sum_triton": _taken_in(),
     "segment_take_triton": _taken_in(cost=0),
     "neighbor_sum": lambda rows, others, *_: others.shape[0] * rows.shape[1],
-    "batch_norm_act_triton": _batch_norm_act,
 }
 """Our own operators whose work is element-wise, by name."""
 ELEMENTWISE: dict[Any, Formula] = {

@@ -1,6 +1,5 @@
 """Batch normalisation with what stands before and after it, as one operation."""
 
-from functools import reduce
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from graphmamba.ops.backends import TRITON_TYPES, TritonBackend, uses_triton
 from graphmamba.ops.batch_norm import reference
 from graphmamba.ops.batch_norm.reference import Running
 from graphmamba.ops.dropout import Drop
-from graphmamba.ops.operators import add_operator, launcher
+from graphmamba.ops.operators import launcher
 
 __all__ = ["Drop", "Running", "batch_norm_act"]
 
@@ -96,58 +95,16 @@ def batch_norm_act(
     )  # type: ignore[no-untyped-call]
 
 
-def _sum_type(*rows: Tensor | None) -> torch.dtype:
-    """Return the type of a sum of rows; some may not be there."""
-    return reduce(torch.promote_types, (each.dtype for each in rows if each is not None))
-
-
-# The Triton form as operators that PyTorch can trace. The forward operator changes the running
-# statistics, and PyTorch gives no gradients to operators that change anything; so a function of
-# autograd stands around it.
-
-_PLACES = "Tensor? seed_before, Tensor? seed_after, Tensor? count"
-_SETTINGS = "str activation, float[] rates, int[] sites, bool is_training"
-_FORWARD = (
-    f"batch_norm_act_triton(Tensor x, Tensor weight, Tensor bias, Tensor? before, Tensor? after, "
-    f"{_PLACES}, Tensor(a!) running_mean, Tensor(b!) running_var, Tensor(c!)? batches, "
-    f"{_SETTINGS}, float momentum, float eps) -> (Tensor, Tensor)"
-)
-_BACKWARD = (
-    f"batch_norm_act_triton_backward(Tensor grad, Tensor kept, Tensor x, Tensor weight, "
-    f"Tensor bias, Tensor? before, {_PLACES}, {_SETTINGS}) -> (Tensor, Tensor, Tensor, Tensor)"
-)
-
-
-def _fake_forward(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    before, after = arguments[2:4]
-    kept = x.new_empty((2, x.shape[1]), dtype=torch.float32)
-    return x.new_empty(x.shape, dtype=_sum_type(x, before, after)), kept
-
-
-def _fake_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    x, weight, bias, before = arguments[2:6]
-    rates = arguments[10]
-    is_apart = before is not None and (rates[0] > 0 or before.dtype != x.dtype)
-    d_before = (x if before is None else before).new_empty(x.shape if is_apart else (0,))
-    return (
-        x.new_empty(x.shape),
-        weight.new_empty(weight.shape),
-        bias.new_empty(bias.shape),
-        d_before,
-    )
-
-
-add_operator(_FORWARD, launcher("batch_norm.triton", "forward"), _fake_forward)
-add_operator(_BACKWARD, launcher("batch_norm.triton", "backward"), _fake_backward)
+_forward, _backward = (launcher("batch_norm.triton", name) for name in ("forward", "backward"))
 
 
 class _BatchNormAct(torch.autograd.Function):
-    """The operator with its gradients; arguments as in the schema."""
+    """The kernels with their gradients; arguments as `triton.forward` takes them."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Tensor:
         """Run both kernels of the forward pass."""
-        out, kept = torch.ops.graphmamba.batch_norm_act_triton(*arguments)
+        out, kept = _forward(*arguments)
         x, weight, bias, before, after, *places = arguments[:8]
         ctx.settings, ctx.has_after = arguments[11:15], after is not None
         ctx.save_for_backward(kept, x, weight, bias, before, *places)
@@ -158,9 +115,7 @@ class _BatchNormAct(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Run both kernels of the backward pass."""
         before = ctx.saved_tensors[4]
-        dx, d_weight, d_bias, d_before = torch.ops.graphmamba.batch_norm_act_triton_backward(
-            grad, *ctx.saved_tensors, *ctx.settings
-        )
+        dx, d_weight, d_bias, d_before = _backward(grad, *ctx.saved_tensors, *ctx.settings)
         if before is not None and d_before.shape != dx.shape:
             d_before = dx
         given = dx, d_weight, d_bias, None if before is None else d_before
