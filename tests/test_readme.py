@@ -87,11 +87,15 @@ SMALL = ["--model.channels", "24", "--model.layers", "1", "--train.epochs", "1"]
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with graphs, and with a model that was trained on them."""
     root = tmp_path_factory.mktemp("root")
-    write_rings(root / "GRAPHS")
+    write_rings(root / "molecules", label="soluble")
     features = Features(node_columns=1)
     task = Task("graph", 2, "cross_entropy", "accuracy", classes=2)
     own = DataSource(
-        path="GRAPHS", target="taste", features=features, labels=task, class_names=("sour", "sweet")
+        path="molecules",
+        target="soluble",
+        features=features,
+        labels=task,
+        class_names=("sour", "sweet"),
     )
     experiment = Experiment(data=own, model=ModelConfig(channels=8, layers=1))
     (root / "RUN").mkdir()
@@ -111,7 +115,7 @@ def test_commands_run(
         pytest.skip("needs benchmark files: set GRAPHMAMBA_DATA")
     words = [str(DATA) if word == "DIR" else word for word in words]
     if words[1] == "train":
-        words += SMALL + ([] if "GRAPHS" in words else ["--split_sizes", "4,2,2"])
+        words += SMALL + ([] if "molecules" in words else ["--split_sizes", "4,2,2"])
     monkeypatch.chdir(root)
     monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(root))
     small = replace(BATCHES["peptides"], sequences=3, tokens=60, longest=40)

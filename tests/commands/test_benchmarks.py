@@ -49,5 +49,5 @@ def test_tables_show_every_shipped_model(
     shown = capsys.readouterr().out
     words = Counter(shown.split())
     assert Counter(f"{total:,}" for each in totals.values() for total in each.values()) <= words
-    assert "accuracy sbm" in shown
+    assert "accuracy (mean of" in shown
     assert max(map(len, shown.splitlines())) <= int(columns)

@@ -105,7 +105,7 @@ def test_lines_are_short_and_count_epochs_from_one(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.splitlines() == [
         "MNIST: 10 + 3 + 4 graphs, 1,234 parameters, 2 epochs scored by accuracy, cpu x 2, seed 5, "
         "to runs/a b",
-        "epoch 1/2: loss 0.2500, validation 0.7500 (best), lr 1.0e-03, 3 s, 3 s left, 1.0 GiB",
+        "epoch 1/2: loss 0.2500, validation 0.7500 (best), lr 1.0e-03, 3 s, 1.0 GiB",
         "epoch 2/2: loss 0.2500, validation 0.7500, lr 1.0e-03, 3 s, 0 s left, 1.0 GiB",
         "stopped: max time; validation 0.7500, test 0.5000 at epoch 1",
     ]

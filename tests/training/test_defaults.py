@@ -122,7 +122,7 @@ def test_what_the_user_says_comes_first_and_sizes_are_kept() -> None:
     assert 400_000 < parameters <= 500_000
     own = default_experiment(made.data, store, "tiny", {"model.layers": 5, "optim.lr": 0.5})
     assert (own.model.layers, own.optim.lr, own.model.channels) == (5, 0.5, 32)
-    assert "32 x 5" in own.chosen
+    assert "32 channels x 5 layers" in own.chosen
     assert Experiment.of(own.content(), "own") == own
     with (
         typecheck_off(),
@@ -177,7 +177,7 @@ def test_training_on_files_says_what_was_chosen(
     words = ["--size", "tiny", "--train.epochs", "1", "--run_dir", run]
     main(["train", str(folder), "--data.target", "taste", *words])
     shown = capsys.readouterr().out
-    assert "defaults: many graphs: GatedGCN beside Mamba; 32 x 2" in shown
+    assert "defaults: separate graphs: GatedGCN beside Mamba; 32 channels x 2 layers" in shown
     experiment = read_config(run).experiment
     assert (experiment.train.epochs, experiment.model.channels) == (1, 32)
     assert experiment.encoder.normalize_inputs == "train"

@@ -92,7 +92,7 @@ def test_graphs_of_networkx_are_cross_validated(tmp_path: Path) -> None:
     data = DataOptions(target="kind")
     opened = _folds_of(None, graphs, data, 2, "tiny", None)
     assert opened(0)[0].model == opened(1)[0].model
-    assert opened(1)[0].chosen.startswith("defaults: many graphs")
+    assert opened(1)[0].chosen.startswith("defaults: separate graphs")
     result = fit_folds(experiment_of(SMALL), graphs, run_dir=tmp_path / "run", folds=2, data=data)
     rows = read(result.predictions)
     assert [row["graph"] for row in rows] == list("01234567")

@@ -5,6 +5,7 @@ import sys
 from dataclasses import asdict
 
 from graphmamba.data.catalog import CATALOG
+from graphmamba.training.console import metric_title
 from graphmamba.training.experiment import config_names, load_experiment
 
 GLOBAL_MODELS = {
@@ -71,7 +72,7 @@ def _print_tables(totals: dict[str, dict[str, int]]) -> None:
     rows = [
         [
             name,
-            benchmark.task.metric.replace("_", " "),
+            metric_title(benchmark.task.metric),
             benchmark.task.level,
             f"{benchmark.graphs:,}",
             f"{benchmark.mean_nodes:,.1f}",

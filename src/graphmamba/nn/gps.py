@@ -36,13 +36,14 @@ class GPSLayer(nn.Module):
 
     Args:
         channels: Width of node and edge embeddings.
-        local: Message passing, or None.
-        global model: Global exchange, called `global_model(x, topology)`, or None.
+        local_model: Message passing, or None.
+        global_model: Global exchange, called `global_model(x, topology)`, or None.
         dropout: Rate after the global model, a local model without residual, and both linear maps.
         norm: Kind of all three norms.
         activation: Of the feed-forward network.
         global_dropout: Rate after the global model, where it is another one.
-        backend: `auto` runs GatedGCN beside Mamba as one operator on a GPU, `reference` never does.
+        backend: `auto` and `triton` run GatedGCN beside Mamba as one operator on a GPU where
+            `layer_operator.has_operator` says that it can, `reference` never does.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class GPSLayer(nn.Module):
         check_choice("backend", backend, get_args(TritonBackend))
         self.backend = backend
         if local_model is None and global_model is None:
-            raise UserError("local and global model must not both be None, got None for each")
+            raise UserError("local_model and global_model must not both be None")
         check_fraction("dropout", dropout)
         self.local_model, self.global_model = local_model, global_model
         self.norm_local = None if local_model is None else NodeNorm(norm, channels)
@@ -80,7 +81,7 @@ class GPSLayer(nn.Module):
         x: Float[Tensor, "nodes channels"],
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
-        mixed: Float[Tensor, "nodes channels"] | None = None,
+        global_output: Float[Tensor, "nodes channels"] | None = None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Return new node and edge embeddings.
 
@@ -88,9 +89,10 @@ class GPSLayer(nn.Module):
             x: Node embeddings.
             e: Edge embeddings.
             topology: The graphs.
-            mixed: What the global model returned for `x`, where it was called before.
+            global_output: What the global model returned for `x`, where it was called before, as
+                Exphormer does for its virtual nodes.
         """
-        if mixed is None and e is not None and runs_operator(self, x):
+        if global_output is None and e is not None and runs_operator(self, x):
             return graph_mamba_layer(*operator_arguments(self, x, e, topology))
         seed = topology.dropout_seed
         parts = []
@@ -100,7 +102,7 @@ class GPSLayer(nn.Module):
                 near = x + self.local_dropout(near, seed)
             parts.append(self.norm_local(near, topology))
         if self.global_model is not None and self.norm_global is not None:
-            far = self.global_model(x, topology) if mixed is None else mixed
+            far = self.global_model(x, topology) if global_output is None else global_output
             parts.append(self.norm_global(x + self.global_dropout(far, seed), topology))
         s = sum(parts[1:], start=parts[0])
         return self.norm(s + self.feed_forward(s, seed), topology), e
@@ -171,16 +173,17 @@ class GraphMambaLayer(GPSLayer):
         x: Float[Tensor, "nodes channels"],
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
-        mixed: Float[Tensor, "nodes channels"] | None = None,
+        global_output: Float[Tensor, "nodes channels"] | None = None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
         """Return new node and edge embeddings.
 
         Args:
             x: Node embeddings.
             e: Edge embeddings.
-            topology: Which nodes are whose, and who is joined to whom; its values are looked at
-                on the CPU alone, since a look at the GPU has to wait for it.
-            mixed: What the global model returned for `x`, where it was called before.
+            topology: The graphs. Values are checked on a CPU only: on a GPU that would wait for
+                the device.
+            global_output: What the global model returned for `x`, where it was called before, as
+                Exphormer does for its virtual nodes.
         """
         check_is(
             "topology", topology, Topology, "Topology(edge_index, batch, num_graphs) makes one"
@@ -190,19 +193,19 @@ class GraphMambaLayer(GPSLayer):
         e = required_edges(e, "GatedGCN")
         check_rows("e", e, (topology.edge_index.shape[1], self.channels))
         check_float_type("e", e, self.fc1.weight)
-        # whoever laid out the edges has looked at them
+        # an existing edge layout has been checked
         is_new = topology.edge_layout is None and topology.batch.device.type == "cpu"
         if is_new and not torch.compiler.is_compiling():
             check_membership(topology.edge_index, topology.batch, topology.num_graphs)
         if topology.dropout_seed is not None:
             # Layers that share a seed must drop different entries.
             topology = topology.with_dropout_seed(draw_bits(topology.dropout_seed, self.layer))
-        return super().forward(x, e, topology, mixed)
+        return super().forward(x, e, topology, global_output)
 
 
 GLOBAL_NORM_WEIGHT = 0.1
-"""What the weights of a global model's norm start with. There is no residual sum that its first,
-random rows would be small in, and a norm would make them as large as the messages."""
+"""What the weights of a global model's norm start with: a norm would scale the untrained model's
+output up to the size of the messages."""
 
 
 class ResidualLayer(nn.Module):
@@ -216,20 +219,20 @@ class ResidualLayer(nn.Module):
     ========== =============== ======================================================
     stack      local           this layer
     ========== =============== ======================================================
-    GCN        `has_bias` off  `norm="batch"`, no residual, L2-normalized rows
+    GCN        no bias         `norm="batch"`, no residual, L2-normalized rows
     GCN tuned  `GCN`           `activation="gelu"`, dropout
     GCN+       `GCNE`          `norm="batch"`, `activation="gelu"`, dropout, no residual
     GINE       `GINE`          `activation="relu"`, dropout
-    GINE tuned gelu, dropout   `activation="none"`, dropout
+    GINE tuned GINE with gelu  `activation="none"`, dropout
     ========== =============== ======================================================
 
     Args:
         channels: Width of the node embeddings.
-        local: Message passing without a residual of its own.
+        local_model: Message passing without a residual of its own.
         activation: After the norm.
         dropout: Rate after the activation.
         norm: Before the activation.
-        global model: Global exchange, called `global_model(x, topology)`, or None.
+        global_model: Global exchange, called `global_model(x, topology)`, or None.
         has_residual: Whether the input is added.
         l2_normalize: Whether each row of the result is scaled to length 1.
         has_zero_gate: Whether a weight for each channel, 0 at first, multiplies what the global

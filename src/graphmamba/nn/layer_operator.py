@@ -11,7 +11,7 @@ from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.norm import BatchNorm, Dropout, NodeNorm
 from graphmamba.ops.activation import Activation, activation_function
 from graphmamba.ops.backends import TRITON_TYPES, uses_triton
-from graphmamba.ops.graph_mamba_layer import Graphs, Options, Site
+from graphmamba.ops.graph_mamba_layer import DropoutSite, Graphs, Options
 from graphmamba.ordering.permutation import order_nodes
 
 NAMES: dict[Any, Activation] = {activation_function(name): name for name in ("relu", "gelu")}
@@ -50,13 +50,13 @@ def runs_operator(layer: Any, x: Tensor) -> bool:
 def operator_arguments(layer: Any, x: Tensor, e: Tensor, topology: Topology) -> tuple[Any, ...]:
     """Take a layer and a batch apart into tensors and numbers."""
     local, far = layer.local_model, layer.global_model
-    line = topology.node_order
-    if line is None:
+    node_order = topology.node_order
+    if node_order is None:
         policy, samples, number = far.request()
-        line = order_nodes(policy, topology, samples=samples, layer=number)
-    order = line.order
-    if order is None and line.samples > 1:
-        order = torch.arange(line.samples * x.shape[0], device=x.device)
+        node_order = order_nodes(policy, topology, samples=samples, layer=number)
+    order = node_order.order
+    if order is None and node_order.samples > 1:
+        order = torch.arange(node_order.samples * x.shape[0], device=x.device)
     seed = topology.dropout_seed
     if seed is None and layer.training:
         seed = torch.randint(1 << 62, (), device=x.device)
@@ -64,9 +64,9 @@ def operator_arguments(layer: Any, x: Tensor, e: Tensor, topology: Topology) -> 
         layout=topology.lay_out(),
         num_real_nodes=topology.num_real_nodes,
         num_real_edges=topology.num_real_edges,
-        cu_seqlens=line.cu_seqlens,
+        cu_seqlens=node_order.cu_seqlens,
         order=order,
-        samples=line.samples,
+        samples=node_order.samples,
         seed=seed,
         batch=topology.batch,
         ptr=topology.starts(),
@@ -92,5 +92,5 @@ def operator_arguments(layer: Any, x: Tensor, e: Tensor, topology: Topology) -> 
     return x, e, dict(layer.named_parameters()), dict(layer.named_buffers()), graphs, options
 
 
-def _site(dropout: Dropout) -> Site:
-    return Site(dropout.rate, dropout.site)
+def _site(dropout: Dropout) -> DropoutSite:
+    return DropoutSite(dropout.rate, dropout.site)

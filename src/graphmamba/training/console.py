@@ -163,7 +163,7 @@ class Lines(Reporter):
 
     def on_start(self, start: StartRecord) -> None:
         """Say what is run, how large it is and where it writes."""
-        self._metric = start.metric
+        self._metric, self._is_first = start.metric, True
         epochs = "epoch" if start.epochs == 1 else "epochs"
         is_resumed = 0 < start.first_epoch < start.epochs
         at = f" (from epoch {start.first_epoch + 1})" if is_resumed else ""
@@ -178,12 +178,15 @@ class Lines(Reporter):
 
     def on_epoch(self, record: EpochRecord) -> None:
         """Write the loss, the score of validation, and how long the rest will take."""
-        left = (record.epochs - record.epoch - 1) * record.seconds
+        left = f", {time_of((record.epochs - record.epoch - 1) * record.seconds)} left"
+        if self._is_first:
+            # it may have compiled kernels, so that others take less
+            left, self._is_first = "", False
         best = " (best)" if record.is_best else ""
         _write(
             f"epoch {record.epoch + 1}/{record.epochs}: loss {record.train_loss:.4f}, "
             f"validation {record.validation[self._metric]:.4f}{best}, "
-            f"lr {record.learning_rate:.1e}, {time_of(record.seconds)}, {time_of(left)} left, "
+            f"lr {record.learning_rate:.1e}, {time_of(record.seconds)}{left}, "
             f"{bytes_of(record.memory)}"
         )
 

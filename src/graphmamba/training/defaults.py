@@ -166,7 +166,7 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
             "train.batch_size": batch,
             "train.epochs": epochs,
             "train.early_stopping": max(epochs // 4, 10),
-        }, "many graphs: GatedGCN beside Mamba"
+        }, "separate graphs: GatedGCN beside Mamba"
     single: dict[str, object] = {
         "encoder.has_edges": False,
         "model.layer": "residual",
@@ -258,7 +258,7 @@ def _in_words(experiment: Experiment, facts: DataFacts, why: str) -> str:
     inputs: dict[Any, str] = {"train": "standardised", "bag_of_words": "bags of words, scaled"}
     scaled = inputs.get(experiment.encoder.normalize_inputs, "as they are")
     return (
-        f"defaults: {why}; {model.channels} x {model.layers}, "
+        f"defaults: {why}; {model.channels} channels x {model.layers} layers, "
         f"{_parameters(experiment):,} parameters for {facts.labels:,} training labels\n"
         f"          inputs {scaled}; dropout {model.dropout}, {optim.optimizer} lr {optim.lr:g}, "
         f"weight decay {optim.weight_decay:g}; at most {train.epochs} epochs, "

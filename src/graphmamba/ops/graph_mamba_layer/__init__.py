@@ -18,8 +18,8 @@ Named = Mapping[str, Tensor]
 """Parameters and statistics by the names that they have in `nn.GPSLayer`."""
 
 
-class Site(NamedTuple):
-    """A dropout: its rate and what tells it from others that share a seed."""
+class DropoutSite(NamedTuple):
+    """A dropout: its rate, and its number among those that share a seed."""
 
     rate: float = 0.0
     number: int = 0
@@ -30,11 +30,11 @@ class Options:
     """What the layer is told besides tensors."""
 
     activation: Activation
-    node_drop: Site
-    edge_drop: Site
-    global_drop: Site
-    wide_drop: Site
-    narrow_drop: Site
+    node_drop: DropoutSite
+    edge_drop: DropoutSite
+    global_drop: DropoutSite
+    wide_drop: DropoutSite
+    narrow_drop: DropoutSite
     has_input_norm: bool
     is_reverse: bool
     """Whether the (first) scan runs against the order."""
@@ -100,7 +100,7 @@ def graph_mamba_layer(
             )  # type: ignore[no-untyped-call]
             return out, e_new
         out, e_new, _ = triton.forward(
-            *(x, e, parameters, statistics, graphs, options), keeps=False
+            *(x, e, parameters, statistics, graphs, options), keeps_for_backward=False
         )
         return out, e_new
 
@@ -114,7 +114,9 @@ class _Layer(torch.autograd.Function):
         from graphmamba.ops.graph_mamba_layer import triton
 
         named = dict(zip(names, parameters, strict=True))
-        out, e_new, saved = triton.forward(x, e, named, statistics, graphs, options, keeps=True)
+        out, e_new, saved = triton.forward(
+            x, e, named, statistics, graphs, options, keeps_for_backward=True
+        )
         ctx.given = graphs, options, names
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, e, *parameters, *saved)

@@ -1,8 +1,8 @@
 """The schedule of the paper's layer on a GPU: all kernels of a pass, in their order.
 
-Message passing and the exchange of nodes have a stream each. In the backward pass gradients of
-weights, which nobody waits for, have further ones. What a stream reads is kept until it has been
-waited for: memory is handed out again in the order of one stream alone.
+Message passing and Mamba each have a stream. In the backward pass gradients of weights, which
+nothing depends on, have further ones. Tensors that a side stream reads are kept alive until it is
+done, because PyTorch's allocator reuses memory in the order of one stream.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from graphmamba.ops.batch_norm import triton as batch_norm
 from graphmamba.ops.causal_conv1d import triton as causal_conv1d
 from graphmamba.ops.edge_layout import EdgeLayout
 from graphmamba.ops.gated_sum import triton as gated_sum
-from graphmamba.ops.graph_mamba_layer import Edges, Graphs, Named, Nodes, Options, Site
+from graphmamba.ops.graph_mamba_layer import DropoutSite, Edges, Graphs, Named, Nodes, Options
 from graphmamba.ops.graph_mamba_layer.linear import (
     activate_drop,
     linear,
@@ -40,19 +40,31 @@ class Saved(NamedTuple):
     """What the backward pass starts from, beside embeddings and parameters."""
 
     sent: Tensor
+    """[nodes, channels], B x of GatedGCN."""
     x_hat: Tensor
     e_hat: Tensor
+    """Inputs of GatedGCN's norms."""
     gates: Tensor
+    """[2, nodes, channels], 1 / sum of a node's gates, and the quotient of both sums."""
     near: Tensor
+    """[nodes, channels], what GatedGCN returns."""
     normed: Tensor | None
+    """[nodes, channels], behind the LayerNorm before Mamba, if there is one."""
     uz: Tensor
+    """[nodes, 2 inner], behind the in-projection."""
     y: Tensor
+    """[nodes, inner], behind the scan, averaged over samples and directions."""
     far: Tensor
+    """[nodes, channels], what Mamba returns."""
     s: Tensor
+    """[nodes, channels], both results, each behind its norm."""
     hidden: Tensor
-    """Wide rows of the feed-forward network: behind a ReLU, before any other activation."""
+    """[nodes, 2 channels], in the feed-forward network: behind a ReLU, before any other
+    activation."""
     narrow: Tensor
+    """[nodes, channels], what the feed-forward network returns."""
     node_kept: Tensor
+    """[2, channels], mean and 1 / deviation of a norm, as those that follow."""
     edge_kept: Tensor | None
     local_kept: Tensor
     global_kept: Tensor
@@ -60,9 +72,13 @@ class Saved(NamedTuple):
     layer_mean: Tensor | None
     layer_rstd: Tensor | None
     u: Tensor
+    """[tokens, inner], behind the convolution."""
     dbc: Tensor
+    """[tokens, rank + 2 state], step sizes before their projection, B and C."""
     delta: Tensor
+    """[tokens, inner], step sizes."""
     states: Tensor
+    """What the scan keeps."""
     reverse_u: Tensor | None = None
     reverse_dbc: Tensor | None = None
     reverse_delta: Tensor | None = None
@@ -105,8 +121,8 @@ class Norm(NamedTuple):
     name: str
     real: Int[Tensor, ""] | None
     activation: Activation = "none"
-    before: Site = Site()
-    after: Site = Site()
+    before: DropoutSite = DropoutSite()
+    after: DropoutSite = DropoutSite()
 
 
 def _norms(graphs: Graphs, options: Options) -> tuple[Norm, Norm, Norm, Norm, Norm]:
@@ -122,7 +138,7 @@ def _norms(graphs: Graphs, options: Options) -> tuple[Norm, Norm, Norm, Norm, No
 
 def forward(
     x: Nodes, e: Edges, w: Named, statistics: Named, graphs: Graphs, options: Options,
-    keeps: bool,
+    keeps_for_backward: bool,
 ) -> tuple[Nodes, Edges | None, Saved]:  # fmt: skip
     """Return new node and edge embeddings, and what `backward` starts from."""
     training, layout = options.is_training, graphs.layout
@@ -142,9 +158,9 @@ def forward(
             [how.before.number, how.after.number], training, options.momentum, options.eps,
         )  # fmt: skip
 
-    # Mamba over the ordered nodes, and its norm
+    # Mamba over the ordered nodes, with its input norm
     normed = layer_mean = layer_rstd = None
-    with _beside(x.device, 0):
+    with _on_side_stream(x.device, 0):
         rows = x
         if options.has_input_norm:
             rows, layer_mean, layer_rstd = torch.native_layer_norm(
@@ -152,9 +168,9 @@ def forward(
             )
             normed = rows
         uz = linear(rows, w[f"{MAMBA}in_proj.weight"])
-        y, *kept = _scan(uz, w, MAMBA, graphs, options, options.is_reverse, keeps)
+        y, *kept = _scan(uz, w, MAMBA, graphs, options, options.is_reverse, keeps_for_backward)
         if options.is_bidirectional:
-            y_back, *back = _scan(uz, w, REVERSE, graphs, options, True, keeps)
+            y_back, *back = _scan(uz, w, REVERSE, graphs, options, True, keeps_for_backward)
             y, kept = y.add_(y_back).mul_(0.5), kept + back
         if graphs.samples > 1:
             y = y.view(graphs.samples, *x.shape[:1], y.shape[1]).mean(dim=0)
@@ -163,8 +179,8 @@ def forward(
     maps = linear(x, w[f"{LOCAL}nodes.weight"], w[f"{LOCAL}nodes.bias"])
     edges = linear(e, w[f"{LOCAL}edges.weight"], w[f"{LOCAL}edges.bias"])
     x_hat, e_hat, gates = gated_sum.forward(maps, edges, None, *_edges_of(layout))
-    # a quarter of the maps' memory
-    sent = maps[:, x.shape[1] : 2 * x.shape[1]].contiguous() if keeps else x_hat
+    # copied, so that the other three quarters of the maps can be freed; unused without gradients
+    sent = maps[:, x.shape[1] : 2 * x.shape[1]].contiguous() if keeps_for_backward else maps[:0]
     if options.is_centered:
         own = maps[:, : x.shape[1]]
         x_hat = own + Centering.of(graphs).center(x_hat - own)
@@ -174,7 +190,7 @@ def forward(
     e_new = edge_kept = None
     if options.wants_edges:
         e_new, edge_kept = norm(edge_norm, e_hat, None, e)
-    # both together, then each node by itself
+    # Mamba's norm adds both results, then the feed-forward network
     _wait_for(x.device, 0)
     s, global_kept = norm(norm_global, far, x, local)
     is_relu = options.activation == "relu"
@@ -192,7 +208,13 @@ def forward(
 
 
 def _scan(
-    uz: Tensor, w: Named, path: str, graphs: Graphs, options: Options, reverse: bool, keeps: bool
+    uz: Tensor,
+    w: Named,
+    path: str,
+    graphs: Graphs,
+    options: Options,
+    reverse: bool,
+    keeps_for_backward: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """One way through the sequences; see `nn.mamba.SelectivePath.scan`."""
     u, z = uz.chunk(2, dim=1)
@@ -206,7 +228,8 @@ def _scan(
     delta = narrow_linear(step, w[f"{path}dt_proj.weight"])
     y, states = selective_scan.forward(
         u, delta, w[f"{path}A_log"], B, C, w[f"{path}D"], z, w[f"{path}dt_proj.bias"],
-        graphs.cu_seqlens, order, is_ordered, True, options.zero_order_hold, reverse, True, keeps,
+        graphs.cu_seqlens, order, is_ordered, True, options.zero_order_hold, reverse, True,
+        keeps_for_backward,
     )  # fmt: skip
     return y, u, dbc, delta, states
 
@@ -227,6 +250,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     nodes, edges, in_proj = f"{LOCAL}nodes", f"{LOCAL}edges", f"{MAMBA}in_proj.weight"
     out_proj = f"{MAMBA}out_proj"
     d: dict[str, Tensor] = {}
+    # what side streams read is kept alive until they are done
     held: list[Tensor] = []
 
     def through_norm(
@@ -243,11 +267,13 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
         )  # fmt: skip
         return d_rows, d_before if d_before.shape == d_rows.shape else d_rows
 
-    def weigh(stream: int, name: str, grad: Tensor, rows: Tensor, bias: str | None = None) -> None:
+    def add_weight_grad(
+        stream: int, name: str, grad: Tensor, rows: Tensor, bias: str | None = None
+    ) -> None:
         """Find the gradients of a linear map's parameters, on a stream of their own."""
         held.extend((grad, rows))
         weight = f"{name}.weight"
-        with _beside(device, stream):
+        with _on_side_stream(device, stream):
             d[weight], d_bias = weight_grad(
                 grad, rows, w[weight], None if bias is None else w[bias]
             )
@@ -266,13 +292,13 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
         d_wide = rows_grad(d_narrow, w["fc2.weight"])
         d_hidden = activate_drop(saved.hidden, options.activation, *drop, grad=d_wide)
     d_s = rows_grad(d_hidden, w["fc1.weight"], d_s)
-    weigh(1, "fc2", d_narrow, wide, "fc2.bias")
-    weigh(2, "fc1", d_hidden, saved.s, "fc1.bias")
+    add_weight_grad(1, "fc2", d_narrow, wide, "fc2.bias")
+    add_weight_grad(2, "fc1", d_hidden, saved.s, "fc1.bias")
     # Mamba
-    with _beside(device, 0):
+    with _on_side_stream(device, 0):
         d_far, d_x_far = through_norm(norm_global, d_s, saved.global_kept, saved.far, x)
-        far_is_done = _mark(device)
-        weigh(3, out_proj, d_far, saved.y)
+        far_done = _event(device)
+        add_weight_grad(3, out_proj, d_far, saved.y)
         d_y = rows_grad(d_far, w[f"{out_proj}.weight"])
         scale = graphs.samples * (2 if options.is_bidirectional else 1)
         d_y = d_y if scale == 1 else d_y / scale
@@ -295,14 +321,14 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
                 is_ordered, True, options.zero_order_hold, reverse, room_z=duz[:, raw.shape[1] :],
             )  # fmt: skip
             held.extend(parts)
-            with _beside(device, 3):
+            with _on_side_stream(device, 3):
                 d.update({name: torch.empty_like(w[name]) for name in names})
                 nothing = u.new_empty(0)
                 gradients = *(d[name] for name in names), nothing, nothing
                 selective_scan.add_parts(A_log, parts, gradients, log_A=True, is_late=True)
             d_dbc = narrow_rows_grad(d_delta, w[f"{path}dt_proj.weight"], parts.B, parts.C)
-            weigh(1, f"{path}dt_proj", d_delta, step)
-            weigh(2, f"{path}x_proj", d_dbc, u)
+            add_weight_grad(1, f"{path}dt_proj", d_delta, step)
+            add_weight_grad(2, f"{path}x_proj", d_dbc, u)
             du = rows_grad(d_dbc, w[f"{path}x_proj.weight"], du)
             conv, bias = f"{path}conv1d.weight", f"{path}conv1d.bias"
             _, d_conv, d[bias] = causal_conv1d.backward(
@@ -317,7 +343,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
         if options.is_bidirectional:
             back = saved.reverse_u, saved.reverse_dbc, saved.reverse_delta, saved.reverse_states
             duz += through_scan(REVERSE, True, *back)  # type: ignore[arg-type]
-        weigh(1, f"{MAMBA}in_proj", duz, x if saved.normed is None else saved.normed)
+        add_weight_grad(1, f"{MAMBA}in_proj", duz, x if saved.normed is None else saved.normed)
         if saved.layer_mean is not None and saved.layer_rstd is not None:
             weight, bias = "global_model.norm.weight", "global_model.norm.bias"
             d_x_normed, d[weight], d[bias] = torch.ops.aten.native_layer_norm_backward(
@@ -346,10 +372,10 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     )
     if options.is_centered:
         d_maps[:, : x.shape[1]] = d_x_hat
-    weigh(2, edges, d_edges, e, f"{edges}.bias")
-    weigh(3, nodes, d_maps, x, f"{nodes}.bias")
+    add_weight_grad(2, edges, d_edges, e, f"{edges}.bias")
+    add_weight_grad(3, nodes, d_maps, x, f"{nodes}.bias")
     de = rows_grad(d_edges, w[f"{edges}.weight"], d_e_new)
-    _wait_for_mark(device, far_is_done)
+    _wait_for_event(device, far_done)
     d_near += d_x_far
     dx = rows_grad(d_maps, w[f"{nodes}.weight"], d_near)
     _wait_for(device, 0)
@@ -372,7 +398,7 @@ def _stream(device: torch.device, number: int) -> torch.cuda.Stream:  # noqa: AR
 
 
 @contextmanager
-def _beside(device: torch.device, number: int) -> Iterator[None]:
+def _on_side_stream(device: torch.device, number: int) -> Iterator[None]:
     """Work on a stream beside the current one, after all that is under way there."""
     if device.type != "cuda":
         yield
@@ -388,11 +414,11 @@ def _wait_for(device: torch.device, number: int) -> None:
         torch.cuda.current_stream(device).wait_stream(_stream(device, number))
 
 
-def _mark(device: torch.device) -> torch.cuda.Event | None:
+def _event(device: torch.device) -> torch.cuda.Event | None:
     """Mark what the current stream has come to."""
     return torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
 
 
-def _wait_for_mark(device: torch.device, mark: torch.cuda.Event | None) -> None:
+def _wait_for_event(device: torch.device, mark: torch.cuda.Event | None) -> None:
     if mark is not None:
         torch.cuda.current_stream(device).wait_event(mark)
