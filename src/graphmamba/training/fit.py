@@ -471,7 +471,9 @@ def _check_seeds(seeds: Sequence[int]) -> None:
 
 def _found(loop: Loop, state: RunState, run_dir: RunDir) -> RunResult:
     """Train to the end, and write what was found."""
-    result = _result(state, run_dir, loop.run())
+    result = replace(
+        _result(state, run_dir, loop.run()), is_sampled=isinstance(loop.store.scored, NeighbourStore)
+    )
     if state.team.is_first:
         run_dir.write_results(result)
     return result
@@ -538,9 +540,10 @@ def _notes(store: GraphStore) -> tuple[str, ...]:
         notes.append(f"splits of one graph: {store.source}")
     if isinstance(store, NeighbourStore):
         told = " and ".join(map(str, store.fanouts.tolist()))
+        scored = "those of sampled neighbours too" if store.scored is store else "exact"
         notes.append(
             f"batches of nodes with {told} neighbours (train.neighbours), since the whole graph "
-            "may not fit into memory; scores are made alike"
+            f"may not fit into memory; scores are {scored}"
         )
     elif store.is_streamed:
         notes.append(
