@@ -115,6 +115,19 @@ def test_words_are_known_by_their_sparse_counts() -> None:
         assert made.encoder.normalize_inputs == expected
 
 
+def test_nodes_without_features_are_told_apart_by_their_edges() -> None:
+    rings = noisy_rings()
+    bare = [Data(num_nodes=each.num_nodes, edge_index=each.edge_index, y=each.y) for each in rings]
+    for graphs, expected in ((rings, False), (bare, True)):
+        made, store = take_graphs(graphs)
+        assert made.encoder.has_degree == (made.encoder.random_walk is not None) == expected
+        assert ("without features" in made.chosen) == expected
+    made, store = take_graphs(bare, size="tiny")
+    model = made.build(0)
+    model.measure_inputs(store)
+    assert model(store.batch(torch.arange(4))).shape == (4, 2)
+
+
 def test_what_the_user_says_comes_first_and_sizes_are_kept() -> None:
     made, store = take_graphs(noisy_rings(), size="500k")
     assert made.data is not None
