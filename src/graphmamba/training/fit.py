@@ -18,7 +18,8 @@ from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.splits import SPLITS
-from graphmamba.data.store import GraphStore
+from graphmamba.data.store import PAIRS, GraphStore
+from graphmamba.data.tables import LINKS
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
@@ -537,7 +538,8 @@ def _notes(store: GraphStore) -> tuple[str, ...]:
     """What was decided about the graphs, in words."""
     notes = []
     if store.is_transductive:
-        notes.append(f"splits of one graph: {store.source}")
+        items = "pairs" if PAIRS + LINKS in store.tables else "nodes"
+        notes.append(f"training, validation and test are {items} of one graph: {store.source}")
     if isinstance(store, NeighbourStore):
         told = " and ".join(map(str, store.fanouts.tolist()))
         scored = "those of sampled neighbours too" if store.scored is store else "exact"
