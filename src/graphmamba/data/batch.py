@@ -15,7 +15,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.data.storage import GlobalStorage
 
 from graphmamba.data.gather import Gather
-from graphmamba.data.tables import Numbers
+from graphmamba.data.tables import DESCRIPTORS, Numbers
 from graphmamba.errors import UserError
 from graphmamba.ops.edge_layout import EdgeLayout, lay_out_edges
 
@@ -101,6 +101,8 @@ class Topology:
     """Seed of this forward pass, which random orders need (see `ordering.NoiseSeed`)."""
     dropout_seed_override: Int[Tensor, ""] | None = None
     """Seed of its dropouts, where it is another one: see `dropout_seed`."""
+    graph_attr: Float[Tensor, "graphs columns"] | None = None
+    """Numbers of each graph, where its head reads any."""
     centrality: Float[Tensor, " nodes"] | None = None
     """Eigenvector centrality, where an order asks for it."""
     random_walk: Float[Tensor, "nodes steps"] | None = None
@@ -214,6 +216,7 @@ def topology_of(graphs: Data) -> Topology:
         batch=batch,
         num_graphs=num_graphs,
         graph_key=column(graphs, "graph_key"),
+        graph_attr=column(graphs, DESCRIPTORS),
         centrality=column(graphs, "centrality"),
         laplacian_vectors=column(graphs, "laplacian_vectors"),
         laplacian_values=column(graphs, "laplacian_values"),

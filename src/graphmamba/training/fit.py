@@ -473,7 +473,8 @@ def _check_seeds(seeds: Sequence[int]) -> None:
 def _found(loop: Loop, state: RunState, run_dir: RunDir) -> RunResult:
     """Train to the end, and write what was found."""
     result = replace(
-        _result(state, run_dir, loop.run()), is_sampled=isinstance(loop.store.scored, NeighbourStore)
+        _result(state, run_dir, loop.run()),
+        is_sampled=isinstance(loop.store.scored, NeighbourStore),
     )
     if state.team.is_first:
         run_dir.write_results(result)

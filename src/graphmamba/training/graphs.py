@@ -10,15 +10,16 @@ from torch import Tensor
 
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
+from graphmamba.data.custom.csv import read_csv
 from graphmamba.data.custom.labels import label_statistics
 from graphmamba.data.custom.networkx import Graphs
 from graphmamba.data.custom.open import Unlabelled, open_custom, read_graphs, read_unlabelled
-from graphmamba.data.custom.options import DataOptions, DataSource
+from graphmamba.data.custom.options import DataOptions, DataSource, format_of
 from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT
+from graphmamba.data.tables import DESCRIPTORS, LINKS, NODE_SPLIT, PAIR_SPLIT
 from graphmamba.data.transforms.precompute import add_precomputed
 from graphmamba.errors import UserError
 from graphmamba.nn.model import columns_read
@@ -62,6 +63,10 @@ def open_data(
     return experiment, found.store
 
 
+MOST_DESCRIBED = 20_000
+"""Molecules that get RDKit's descriptors where nothing is said: some 5 ms each."""
+
+
 def open_with_defaults(
     data: DataSource,
     size: Size = "auto",
@@ -76,6 +81,9 @@ def open_with_defaults(
         given: What the user has said, by dotted key; all else is chosen.
         data_dir: Where sets are kept; None for the default place.
     """
+    path = Path(data.path)
+    if data.descriptors is None and format_of(path) == ".csv" and path.exists():
+        data = replace(data, descriptors=len(read_csv(path).lines) <= MOST_DESCRIBED)
     found = open_custom(data.path, data.options, data_dir)
     data = data.described(found.features, found.task, found.class_names)
     experiment = default_experiment(data, found.store, size, given)
@@ -193,16 +201,17 @@ def in_parts(
     return experiment, move_store(store, device)
 
 
-def fits(
-    experiment: Experiment, store: GraphStore, device: torch.device, layers: int = 1
-) -> bool:
+def fits(experiment: Experiment, store: GraphStore, device: torch.device, layers: int = 1) -> bool:
     """Whether a graph fits into half of the free memory, with what so many layers make of it."""
     nodes, edges = (int(store.tables[kind].ptr[-1]) for kind in ("nodes", "edges"))
     numbers = experiment.model.channels * layers * (PER_NODE * nodes + PER_EDGE * edges)
     return 4 * numbers <= ROOM * free_memory(device)
 
 
-READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y", NODE_SPLIT, PAIR_SPLIT}
+READ = {
+    *("x", "edge_index", "edge_attr", DESCRIPTORS, LINKS, "edge_label", "y"),
+    *(NODE_SPLIT, PAIR_SPLIT),
+}
 """Columns that come from files; others are computed of these."""
 
 

@@ -71,7 +71,7 @@ from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
 
 OGB_SPLITS = ("train", "valid", "test")
-READING = 7
+READING = 8
 """Counts changes in how files are read; what is kept then becomes stale."""
 OWN = "own"
 """Folder in the data directory where users' graphs are kept."""
@@ -254,7 +254,9 @@ def _reader_of(path: Path, options: DataOptions) -> tuple[Callable[[], CustomDat
         return partial(read_npz, path, rule, level, options.split_index), [path]
     if level not in (None, "graph"):
         raise UserError(f"level must be 'graph' for molecules, got {level!r}")
-    return partial(read_smiles_csv, path, targets, rule, options.smiles, options.on_error), [path]
+    has_descriptors = bool(options.descriptors)
+    read = partial(read_smiles_csv, path, targets, rule, options.smiles, options.on_error)
+    return partial(read, has_descriptors=has_descriptors), [path]
 
 
 def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str, Any]:
@@ -388,7 +390,7 @@ def _options_that_matter(options: DataOptions) -> dict[str, Any]:
         "standardize_targets",
     }
     kept = {name: value for name, value in asdict(options).items() if name not in left_out}
-    return kept | {"target": options.targets}
+    return kept | {"target": options.targets, "descriptors": bool(options.descriptors)}
 
 
 def _read(path: Path) -> tuple[Features, Task, tuple[str, ...], tuple[Skipped, ...]]:
@@ -487,7 +489,9 @@ def _read_smiles(
     table = read_csv(path)
     table.cells(options.smiles)
     split = read_split(table, column_of(options)) if has_split else None
-    columns, kept, skipped = read_molecules(table, options.smiles, options.on_error)
+    columns, kept, skipped = read_molecules(
+        table, options.smiles, options.on_error, has_descriptors=bool(options.descriptors)
+    )
     split = None if split is None else split[kept]
     return Unlabelled(replace(columns, split=split), tuple(map(str, kept)), skipped=skipped)
 

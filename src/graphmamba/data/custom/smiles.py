@@ -9,9 +9,9 @@ from graphmamba.checks import check_choice
 from graphmamba.data.catalog import MOLECULES
 from graphmamba.data.custom.csv import CsvTable, Request, read_csv, read_split
 from graphmamba.data.custom.labels import CustomData, LabelRule, Skipped, read_labels, task_of
-from graphmamba.data.datasets.molecules import read_smiles
+from graphmamba.data.datasets.molecules import descriptors_of, read_smiles
 from graphmamba.data.parallel import track
-from graphmamba.data.tables import GraphColumns
+from graphmamba.data.tables import DESCRIPTORS, GraphColumns
 from graphmamba.errors import UserError
 
 
@@ -21,6 +21,8 @@ def read_smiles_csv(
     rule: LabelRule | None = None,
     smiles: str = "smiles",
     on_error: Literal["skip", "raise"] = "skip",
+    *,
+    has_descriptors: bool = False,
 ) -> CustomData:
     """Read one molecule a row, with its labels and, in a column `split`, its split.
 
@@ -30,6 +32,7 @@ def read_smiles_csv(
         rule: What labels are, where their values should not decide.
         smiles: The column of SMILES.
         on_error: Whether SMILES that RDKit rejects are left out, or raise.
+        has_descriptors: Whether to add RDKit's descriptors, as numbers of each graph.
     """
     check_choice("on_error", on_error, ("skip", "raise"))
     table = read_csv(Path(path))
@@ -38,18 +41,29 @@ def read_smiles_csv(
     cells = {name: table.cells(name) for name in request.label}
     labels = read_labels(cells, request.rule, table.where)
     split = read_split(table)
-    columns, kept, skipped = read_molecules(table, smiles, on_error)
+    columns, kept, skipped = read_molecules(
+        table, smiles, on_error, has_descriptors=has_descriptors
+    )
+    features = replace(MOLECULES, graph_columns=_width(columns))
     columns = replace(
         columns,
-        graphs={"y": labels.values[kept]},
+        graphs=columns.graphs | {"y": labels.values[kept]},
         split=None if split is None else split[kept],
         source=f"read from {table.path.name}",
     )
-    return CustomData(columns, MOLECULES, task_of("graph", labels), labels.names, skipped)
+    return CustomData(columns, features, task_of("graph", labels), labels.names, skipped)
+
+
+def _width(columns: GraphColumns) -> int:
+    return columns.graphs[DESCRIPTORS].shape[1] if DESCRIPTORS in columns.graphs else 0
 
 
 def read_molecules(
-    table: CsvTable, smiles: str, on_error: Literal["skip", "raise"]
+    table: CsvTable,
+    smiles: str,
+    on_error: Literal["skip", "raise"],
+    *,
+    has_descriptors: bool = False,
 ) -> tuple[GraphColumns, list[int], tuple[Skipped, ...]]:
     """Read the molecules of a table, and say which of its rows they are.
 
@@ -57,6 +71,7 @@ def read_molecules(
         table: The table.
         smiles: Its column of SMILES.
         on_error: Whether SMILES that RDKit rejects are left out, or raise.
+        has_descriptors: Whether to add RDKit's descriptors, as numbers of each graph.
 
     Returns:
         The graphs, their rows, and the rows that were left out.
@@ -78,4 +93,7 @@ def read_molecules(
     left_out = set(rejected)
     kept = [row for row in range(len(molecules)) if row not in left_out]
     skipped = tuple(Skipped(row, table.where(row), molecules[row]) for row in rejected)
+    if has_descriptors:
+        texts = track([molecules[row] for row in kept], "Descriptors", len(kept))
+        columns = replace(columns, graphs={DESCRIPTORS: descriptors_of(texts)})
     return columns, kept, skipped

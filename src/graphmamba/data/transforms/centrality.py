@@ -20,8 +20,8 @@ ROUNDING = 1e-12
 DENSE_ALONE = 64
 """Nodes up to which a graph by itself is solved as a dense matrix, not by Lanczos' method."""
 EXACT_UP_TO, RESTARTS = 5_000, 100
-"""Nodes up to which a graph on which that does not converge is solved as a dense matrix; of a larger
-one it is what so many restarts make of the vector of ones, in time and memory linear in its edges."""
+"""Nodes up to which a graph where that does not converge is solved as a dense matrix. Of a larger
+one it is what so many restarts make of the vector of ones: linear in its edges."""
 
 
 def leading_vector(
