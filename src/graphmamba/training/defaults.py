@@ -160,6 +160,8 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
         }
         told_nodes = "; degree and random walks for nodes without features"
     if not facts.is_single:
+        described = facts.features.graph_columns
+        told_graphs = f", averaged with {described} descriptors of each graph" if described else ""
         batch = next(size for least, size in BATCH_SIZES if facts.graphs >= least)
         steps = -(-facts.graphs // batch)
         epochs = min(max(3_000 // steps, 20), 100)
@@ -177,7 +179,7 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
             "train.batch_size": batch,
             "train.epochs": epochs,
             "train.early_stopping": max(epochs // 4, 10),
-        }, f"many graphs: GatedGCN beside Mamba{told_nodes}"
+        }, f"many graphs: GatedGCN beside Mamba{told_nodes}{told_graphs}"
     single: dict[str, object] = {
         "encoder.has_edges": False,
         "model.layer": "residual",
