@@ -40,10 +40,10 @@ from graphmamba.data.catalog import MOLECULES, Features, Task
 from graphmamba.data.custom.labels import LabelRule, number_labels, task_of
 from graphmamba.data.custom.options import DataOptions, DataSource
 from graphmamba.data.custom.pyg import from_graphs
-from graphmamba.data.datasets.molecules import import_rdkit, read_smiles
+from graphmamba.data.datasets.molecules import descriptors_of, import_rdkit, read_smiles
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import GraphColumns
+from graphmamba.data.tables import DESCRIPTORS, GraphColumns
 from graphmamba.environment import describe
 from graphmamba.nn.config import EncoderConfig
 from graphmamba.nn.encoders import GraphEncoder, Standardize, Statistics
@@ -206,7 +206,8 @@ def read_molecules(path: Path, targets: tuple[str, ...]) -> tuple[GraphColumns, 
     rule = LabelRule(task="multi-label" if y.shape[1] > 1 else "regression")
     labels = number_labels(y, rule, "row {}".format)
     smiles = table["smiles"].tolist()
-    columns = replace(read_smiles(smiles), graphs={"y": labels.values})
+    described = {"y": labels.values, DESCRIPTORS: descriptors_of(smiles)}
+    columns = replace(read_smiles(smiles), graphs=described)
     return columns, task_of("graph", labels), smiles
 
 
@@ -218,7 +219,8 @@ def molecules(file: str, targets: tuple[str, ...], kind: Kind) -> Callable[[Path
         places = np.random.default_rng(seed).permutation(len(smiles))
         parts = np.split(places, [int(0.8 * len(places)), int(0.9 * len(places))])
         split = split_of(len(places), *parts)
-        return Problem(replace(columns, split=split), MOLECULES, task, kind, tuple(smiles))
+        features = replace(MOLECULES, graph_columns=columns.graphs[DESCRIPTORS].shape[1])
+        return Problem(replace(columns, split=split), features, task, kind, tuple(smiles))
 
     return read
 

@@ -8,6 +8,7 @@ from torch_geometric.data import Data
 from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import LINKS, Pairs
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import experiment_of
 from graphmamba.training.graphs import take_graphs
@@ -80,14 +81,33 @@ def test_what_is_drawn_follows_from_the_nodes_and_is_spread_evenly() -> None:
     assert counts[heard[heard != 0]].max() < 60
 
 
+def test_pairs_come_with_neighbours_of_both_ends_and_edges_among_them() -> None:
+    store, edges = random_store()
+    pairs = torch.stack([torch.arange(30), torch.arange(30, 60)])
+    labelled = {"edge_label": torch.ones(30), "pair_split": torch.arange(30) % 3}
+    links = store.with_columns(pairs={LINKS: Pairs(torch.tensor([0, 30]), pairs, labelled)})
+    drawn = NeighbourStore(links, 1000, is_scored_whole=True)
+    assert len(drawn) == 30
+    assert drawn.scored.batch(torch.tensor([0])).num_nodes == NODES
+    assert drawn.split_ids("validation").tolist() == list(range(1, 30, 3))
+    batch = drawn.batch(torch.tensor([7, 2]))
+    nodes = batch.x[:, 0].long()
+    assert nodes[batch[LINKS]].tolist() == [[7, 2], [37, 32]]
+    assert batch.pair_split.tolist() == [1, 2]
+    heard = {int(each) for end in (7, 2, 37, 32) for each in edges[0][edges[1] == end]}
+    assert heard <= set(nodes.tolist())
+    seen = {(int(a), int(b)) for a, b in edges.T if {int(a), int(b)} <= set(nodes.tolist())}
+    assert {(int(a), int(b)) for a, b in nodes[batch.edge_index].T} == seen
+
+
 def test_only_nodes_of_one_graph_have_neighbours_drawn() -> None:
     store, _ = random_store()
     with pytest.raises(UserError, match="neighbours must be at least 1"):
         NeighbourStore(store, 0)
-    with pytest.raises(UserError, match="ids must hold nodes 0 to 79"):
+    with pytest.raises(UserError, match="ids must hold items 0 to 79"):
         NeighbourStore(store, 2).batch(torch.tensor([80]))
     two = GraphStore.from_pyg([store[0], store[0]])
-    with pytest.raises(UserError, match=r"got 2 graphs .* train\.neighbours must be 0"):
+    with pytest.raises(UserError, match=r"got 2 graphs; train\.neighbours must be 0"):
         NeighbourStore(two, 2)
 
 

@@ -1,5 +1,7 @@
 """The last layers of a model."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,7 +9,7 @@ from torch import Tensor, nn
 from graphmamba.data.batch import Topology
 from graphmamba.data.catalog import Task
 from graphmamba.errors import UserError
-from graphmamba.nn.heads import HEADS, HeadConfig, Mlp, UnitLength, pair_scores, pool
+from graphmamba.nn.heads import HEADS, GraphHead, HeadConfig, Mlp, UnitLength, pair_scores, pool
 from graphmamba.nn.norm import Dropout
 from tests.helpers.typecheck import typecheck_off
 
@@ -153,3 +155,27 @@ def test_two_poolings_stand_side_by_side() -> None:
 def test_a_divisor_must_be_a_number_above_zero() -> None:
     with pytest.raises(UserError, match=r"head\.sum_divisor must be positive and finite, got 0\.0"):
         HeadConfig(sum_divisor=0.0)
+
+
+def test_numbers_of_a_graph_are_averaged_with_it_and_learned_by_themselves() -> None:
+    torch.manual_seed(0)
+    task = Task("graph", outputs=2, loss="l1", metric="mean_absolute_error")
+    head = GraphHead(4, task, HeadConfig(), graph_columns=3)
+    assert head.descriptors is not None
+    numbers = torch.randn(3, 3) * torch.tensor([1.0, 50.0, 0.0]) + 7
+    head.descriptors.standardize.measure(numbers)
+    topology, x = replace(TOPOLOGY, columns={"graph_attr": numbers}), torch.randn(5, 4)
+    head.eval()
+    alone = [HEADS["graph"](4, task, HeadConfig()), head.descriptors]
+    alone[0].mlp = head.mlp
+    parts = [alone[0](x, TOPOLOGY), alone[1](numbers, None)]
+    assert torch.allclose(head(x, topology), (parts[0] + parts[1]) / 2)
+    head.train()
+    head.descriptors.dropout.rate = 0.0
+    seen = set()
+    for seed in range(20):
+        out = head(x, topology.with_dropout_seed(torch.tensor(seed)))
+        chosen = [torch.isclose(out, part).all(dim=1) for part in parts]
+        assert (chosen[0] ^ chosen[1]).all()
+        seen.add(tuple(chosen[0].tolist()))
+    assert len(seen) > 4

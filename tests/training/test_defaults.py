@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 import graphmamba
 from graphmamba.cli import main
-from graphmamba.data.catalog import Features
+from graphmamba.data.catalog import MOLECULES, Features
 from graphmamba.data.custom.options import DataOptions, DataSource
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.store import GraphStore
@@ -115,6 +115,19 @@ def test_words_are_known_by_their_sparse_counts() -> None:
         assert made.encoder.normalize_inputs == expected
 
 
+def test_nodes_without_features_are_told_apart_by_their_edges() -> None:
+    rings = noisy_rings()
+    bare = [Data(num_nodes=each.num_nodes, edge_index=each.edge_index, y=each.y) for each in rings]
+    for graphs, expected in ((rings, False), (bare, True)):
+        made, store = take_graphs(graphs)
+        assert made.encoder.has_degree == (made.encoder.random_walk is not None) == expected
+        assert ("without features" in made.chosen) == expected
+    made, store = take_graphs(bare, size="tiny")
+    model = made.build(0)
+    model.measure_inputs(store)
+    assert model(store.batch(torch.arange(4))).shape == (4, 2)
+
+
 def test_what_the_user_says_comes_first_and_sizes_are_kept() -> None:
     made, store = take_graphs(noisy_rings(), size="500k")
     assert made.data is not None
@@ -183,3 +196,32 @@ def test_training_on_files_says_what_was_chosen(
     assert experiment.encoder.normalize_inputs == "train"
     assert status_of(["train", "pattern", "--size", "tiny"]) == 2
     assert "--size must be given to custom graphs, got it for pattern" in capsys.readouterr().err
+
+
+def test_molecules_are_predicted_by_descriptors_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rdkit")
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path / "sets"))
+    path, new, out = tmp_path / "chains.csv", tmp_path / "new.csv", tmp_path / "out.csv"
+    path.write_text("smiles,length\n" + "".join(f"{'C' * n}O,{n}.5\n" for n in range(1, 25)))
+    new.write_text("smiles\nCCO\nX(\nCCCO\n")
+    words = ["train", str(path), "--data.target", "length", "--size", "tiny"]
+    described, plain = str(tmp_path / "described"), str(tmp_path / "plain")
+    main([*words, "--train.epochs", "2", "--run_dir", described])
+    assert "descriptors of each graph" in capsys.readouterr().out
+    own = read_config(described).experiment.data
+    assert own is not None
+    assert own.features is not None
+    assert own.descriptors
+    assert own.features.graph_columns > 100
+    main([*words, "--train.epochs", "1", "--run_dir", plain, "--data.descriptors", "false"])
+    bare = read_config(plain).experiment.data
+    assert bare is not None
+    assert bare.features == MOLECULES
+    for run in (described, plain):
+        main(["predict", run, "--input", str(new), "--output", str(out)])
+        assert len(out.read_text().splitlines()) == 4
+        main(["evaluate", run, "--input", str(path)])
+        main(["evaluate", run])
+    main(["train", "--resume", described])

@@ -17,7 +17,7 @@ from graphmamba.training import distributed
 from graphmamba.training import graphs as graphs_module
 from graphmamba.training.compile import why_not_captured
 from graphmamba.training.evaluate import evaluate, labelled_batch, labels_per_graph
-from graphmamba.training.experiment import Experiment, RunOptions, experiment_of
+from graphmamba.training.experiment import Experiment, RunOptions, experiment_of, load_experiment
 from graphmamba.training.graphs import open_data, take_graphs
 from graphmamba.training.losses import Links
 from graphmamba.training.metrics import ranks
@@ -35,6 +35,10 @@ def ring(nodes: int = 40) -> Data:
     split = torch.arange(nodes) % 4
     masks = {name: split == n for n, name in enumerate(("train_mask", "val_mask", "test_mask"))}
     return Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], dim=1), y=y, **masks)
+
+
+def several(label: int) -> Data:
+    return Data(x=torch.eye(3), edge_index=torch.tensor([[0, 1], [1, 2]]), y=label % 2)
 
 
 def test_one_graph_is_learned_by_its_masks_and_predicted_whole(tmp_path: Path) -> None:
@@ -194,9 +198,24 @@ def test_a_graph_that_does_not_fit_is_learned_by_neighbours(
     found = model.predict(ring(44))
     assert found.node is not None
     assert found.node.tolist() == list(range(44))
+    assert "scores are those of sampled neighbours too" in told
+    assert result.is_sampled
+    # with room for one layer at a time scores are those of the whole graph
+    monkeypatch.setattr(graphs_module, "free_memory", lambda _device: 300_000)
+    deep = experiment_of({**SMALL, "model.layers": 3})
+    result = graphmamba.fit(deep, ring(), run_dir=tmp_path / "exact", progress=True)
+    assert "scores are exact" in capsys.readouterr().out
+    assert not result.is_sampled
+    found = graphmamba.load(tmp_path / "exact").predict(ring())
+    right = (found.outputs.argmax(dim=1) == ring().y)[ring().test_mask].double().mean()
+    assert float(right) == pytest.approx(result.scores["test"]["accuracy"])
+    options = DataOptions(level="link")
+    result = graphmamba.fit(deep, ring(), run_dir=tmp_path / "links", data=options)
+    assert load_experiment(tmp_path / "links" / "config.yaml").train.neighbours == 4
+    assert 0 < result.scores["test"]["mrr"] <= 1
     many = experiment_of({**SMALL, "train.neighbours": 3})
     with pytest.raises(UserError, match=r"train\.neighbours must be null or 0 .*, got 3"):
-        graphmamba.fit(many, ring(), run_dir=tmp_path / "links", data=DataOptions(level="link"))
+        graphmamba.fit(many, [several(n) for n in range(9)], run_dir=tmp_path / "several")
 
 
 def test_commands_score_and_predict_one_graph(

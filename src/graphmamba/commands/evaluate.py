@@ -81,7 +81,7 @@ def evaluate(
         raise UserError(f"{title} must hold labels, and its graphs have none ({len(ids)})")
     scorer = scorer_of(trained, store, place)
     with bar("evaluating") as tell:
-        scores = scorer.score(of or torch.arange(len(scorer.store)), tell)
+        scores = scorer.score(of or torch.arange(len(scorer.store.scored)), tell)
     is_same = dataset is None and input_ is None
     reported = trained.reported.get(part, {}) if is_same else {}
     if json:

@@ -28,7 +28,7 @@ from graphmamba.data.custom.options import (
 )
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import GraphColumns
+from graphmamba.data.tables import DESCRIPTORS, GraphColumns
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, TrainConfig
 from graphmamba.training.graphs import check_same_graphs, identity_of
@@ -188,6 +188,8 @@ def check_features(trained: Predictor, columns: GraphColumns, where: str) -> Non
     """Reject graphs to predict whose columns the model does not know."""
     wanted = trained.model.features
     found = numbers_of(columns) if columns.nodes["x"].is_floating_point() else MOLECULES
+    if DESCRIPTORS in columns.graphs:
+        found = replace(found, graph_columns=columns.graphs[DESCRIPTORS].shape[1])
     if _read_by(wanted, found) != wanted:
         raise UserError(
             f"{where} must have the columns of {trained.experiment.dataset_info.title}, which the "

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphmamba.data.gather import Gather
-from graphmamba.data.tables import Numbers
+from graphmamba.data.tables import DESCRIPTORS, Numbers
 from graphmamba.errors import UserError
 from graphmamba.ops.edge_layout import EdgeLayout, lay_out_edges
 
@@ -85,6 +85,7 @@ def do_fit(blocks: Blocks, nodes: Int[np.ndarray, " graphs"]) -> bool:
 
 COLUMNS = (
     "graph_key",
+    DESCRIPTORS,
     "centrality",
     "random_walk",
     "cluster",
@@ -118,6 +119,7 @@ class Topology:
     =================== ======================= ===================================================
     `graph_key`         [graphs]                what names a graph for the random numbers, such as
                                                 its place in the data set; 0 if absent
+    `graph_attr`        [graphs, columns]       numbers of each graph, where its head reads any
     `centrality`        [nodes]                 eigenvector centrality, for orders
     `random_walk`       [nodes, steps]          return probabilities of random walks, for orders
     `cluster`           [nodes]                 Louvain community in the graph, for orders

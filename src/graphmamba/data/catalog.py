@@ -67,15 +67,18 @@ BOND_VOCABULARY = (5, 6, 2)
 
 @dataclass(frozen=True)
 class Features:
-    """The raw columns of a set's nodes and edges."""
+    """The raw columns of a set's nodes, edges and graphs."""
 
     nodes: NodeKind = "numbers"
     node_columns: int = 1
     edges: EdgeKind = "none"
     edge_columns: int = 0
+    graph_columns: int = 0
+    """Numbers of a whole graph in its column `graph_attr`, such as descriptors of a molecule."""
 
     def __post_init__(self) -> None:
         check_types(self)
+        check_least("graph_columns", self.graph_columns, 0)
         fixed = {"atoms": len(ATOM_VOCABULARY), "bonds": len(BOND_VOCABULARY), "none": 0}
         for name, kind, columns in (
             ("node_columns", self.nodes, self.node_columns),
@@ -327,10 +330,12 @@ def features_in_words(features: Features) -> str:
     """Say what nodes and edges carry."""
     nodes = _counted(features.node_columns, "number") + " per node"
     edges = _counted(features.edge_columns, "number") + " per edge"
+    has_graphs = features.graph_columns > 0
     return ", ".join(
         [
             "atoms of molecules" if features.nodes == "atoms" else nodes,
             "bonds" if features.edges == "bonds" else edges,
+            *([_counted(features.graph_columns, "number") + " per graph"] * has_graphs),
         ]
     )
 

@@ -1,4 +1,4 @@
-"""One graph that is too large to learn whole: batches of nodes with neighbours that are drawn."""
+"""One graph too large to learn whole: batches of nodes or pairs with neighbours that are drawn."""
 
 from functools import cached_property
 
@@ -11,7 +11,15 @@ from torch_geometric.data import Batch
 from graphmamba.checks import check_choice, check_least
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import PAIRS, GraphStore
-from graphmamba.data.tables import BY_SOURCE, HIDDEN, LINKS, NODE_SPLIT, Column, is_pairs
+from graphmamba.data.tables import (
+    BY_SOURCE,
+    HIDDEN,
+    LINKS,
+    NODE_SPLIT,
+    PAIR_SPLIT,
+    Column,
+    is_pairs,
+)
 from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits
 
@@ -26,38 +34,54 @@ class NeighbourStore(GraphStore):
 
     Of each node that is asked for at most `neighbours` others are drawn, of each of these half as
     many, and all edges among the nodes found are there. What is drawn follows from the nodes that
-    are asked for together, so that a batch is the same whenever it is made.
+    are asked for together, so that a batch is the same whenever it is made. A graph with labelled
+    pairs is a store of these: both nodes of each are asked for, and as many others by chance, among
+    which wrong pairs are found.
 
     Args:
         store: One graph, on the CPU.
         neighbours: Of a node that is asked for, at most.
         device: Where batches go.
+        is_scored_whole: Whether there is room to score the whole graph at once.
     """
 
     def __init__(
-        self, store: GraphStore, neighbours: int, device: torch.device | str = "cpu"
+        self,
+        store: GraphStore,
+        neighbours: int,
+        device: torch.device | str = "cpu",
+        *,
+        is_scored_whole: bool = False,
     ) -> None:
         check_least("neighbours", neighbours, 1)
-        if len(store) != 1 or PAIRS + LINKS in store.tables:
+        if len(store) != 1:
             raise UserError(
-                f"neighbours are drawn to learn the nodes of one graph, got {len(store)} graphs "
-                "or pairs; train.neighbours must be 0"
+                f"neighbours are drawn to learn one graph, got {len(store)} graphs; "
+                "train.neighbours must be 0"
             )
         self.tables, self.split, self.source = store.tables, store.split, store.source
         self._sent_to = torch.device(device)
+        self._items = PAIRS + LINKS if PAIRS + LINKS in store.tables else "nodes"
+        self._whole = store.streamed(device) if is_scored_whole else None
         self.fanouts = np.array([max(neighbours >> hop, 1) for hop in range(HOPS)])
 
     def __len__(self) -> int:
-        return int(self.tables["nodes"].ptr[-1])
+        return int(self.tables[self._items].ptr[-1])
 
-    def split_ids(self, name: str) -> Int[Tensor, " nodes"]:
-        """Return the nodes of `train`, `validation` or `test`."""
+    @property
+    def scored(self) -> GraphStore:
+        """The whole graph, or this store where there is no room for it."""
+        return self._whole or self
+
+    def split_ids(self, name: str) -> Int[Tensor, " items"]:
+        """Return the nodes or pairs of `train`, `validation` or `test`."""
         check_choice("name", name, tuple(SPLITS))
-        return (self.tables["nodes"].given(NODE_SPLIT) == SPLITS[name]).nonzero().squeeze(1)
+        column = NODE_SPLIT if self._items == "nodes" else PAIR_SPLIT
+        return (self.tables[self._items].given(column) == SPLITS[name]).nonzero().squeeze(1)
 
     def item_ptr(self, kind: str) -> Int[Tensor, " boundaries"]:
-        """Each node is an item of its own."""
-        return torch.arange(len(self) + 1) if kind == "nodes" else super().item_ptr(kind)
+        """Each node or pair is an item of its own."""
+        return torch.arange(len(self) + 1) if kind == self._items else super().item_ptr(kind)
 
     def to(self, device: torch.device | str) -> "NeighbourStore":
         """Return the store with its batches on a device; its columns stay."""
@@ -65,30 +89,41 @@ class NeighbourStore(GraphStore):
             GraphStore.from_tables(self.tables, self.split, self.source),
             int(self.fanouts[0]),
             device,
+            is_scored_whole=self._whole is not None,
         )
+
+    @property
+    def _nodes(self) -> int:
+        return int(self.tables["nodes"].ptr[-1])
 
     @cached_property
     def _begin(self) -> tuple[Int[np.ndarray, " boundaries"], Int[np.ndarray, " edges"]]:
         """First edge of each node, and the source of each edge."""
         source, target = self.tables["edges"].columns["edge_index"].values.long()
-        counts = torch.bincount(target, minlength=len(self))
+        counts = torch.bincount(target, minlength=self._nodes)
         return np.append(0, counts.cumsum(0).numpy()), source.contiguous().numpy()
 
-    def batch(self, ids: Int[Tensor, " nodes"], by_source: bool = False) -> Batch:
+    def batch(self, ids: Int[Tensor, " items"], by_source: bool = False) -> Batch:
         """Return the graph among some nodes and neighbours of theirs, as one PyG batch.
 
         Args:
-            ids: Numbers of nodes; `seed_rows` of the batch are their rows.
+            ids: Numbers of nodes, whose rows are `seed_rows` of the batch; or of labelled pairs,
+                which it has under their own names.
             by_source: Whether to add `source_order`.
         """
         from graphmamba.data.neighbours_kernels import induce, sample
 
         ids = ids.cpu().long()
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(self):
-            raise UserError(f"ids must hold nodes 0 to {len(self) - 1}, got others")
-        # a sum does not depend on the order of the nodes
+            raise UserError(f"ids must hold items 0 to {len(self) - 1}, got others")
+        # a sum does not depend on the order of the items
         seed = int(draw_bits(torch.tensor(len(ids)), ids).sum() & (2**62 - 1))
-        nodes = sample(*self._begin, ids.numpy(), self.fanouts, seed)
+        asked, pairs = ids, None
+        if self._items != "nodes":
+            pairs = self.tables[self._items].columns[LINKS].values[:, ids].long()
+            others = draw_bits(torch.tensor(seed), torch.arange(len(ids))).remainder(self._nodes)
+            asked = torch.cat([pairs.flatten(), others]).unique()
+        nodes = sample(*self._begin, asked.numpy(), self.fanouts, seed)
         edges = torch.from_numpy(induce(*self._begin, nodes))
         kept = torch.from_numpy(nodes)
         columns = {
@@ -96,8 +131,13 @@ class NeighbourStore(GraphStore):
             "ptr": torch.tensor([0, len(nodes)]),
             "graph_key": torch.zeros(1, dtype=torch.int64),
             "edge_index": edges[1:],
-            SEEDS: torch.searchsorted(kept, ids),
         }
+        if pairs is None:
+            columns[SEEDS] = torch.searchsorted(kept, ids)
+        else:
+            columns[LINKS] = torch.searchsorted(kept, pairs)
+            for name in ("edge_label", PAIR_SPLIT):
+                columns[name] = _rows_of(self.tables[self._items].columns[name], ids)
         for kind, rows in (("nodes", kept), ("edges", edges[0])):
             for name, column in self.tables[kind].columns.items():
                 if name not in HIDDEN and not is_pairs(name):

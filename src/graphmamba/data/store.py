@@ -152,6 +152,11 @@ class GraphStore:
         return self.device != self._home
 
     @property
+    def scored(self) -> "GraphStore":
+        """What scores and predictions are made of."""
+        return self
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all columns: what has to fit onto a GPU."""
         tables = self.tables.values()

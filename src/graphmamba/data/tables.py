@@ -23,6 +23,8 @@ LINKS = "edge_label_index"
 """Pairs of nodes that are labelled, or to be scored."""
 LABELS = frozenset({"y", "edge_label"})
 """Columns that say what is right; where nothing is, they hold NaN, or -1 for a class."""
+DESCRIPTORS = "graph_attr"
+"""Column with numbers of each graph."""
 NODE_SPLIT, PAIR_SPLIT = "node_split", "pair_split"
 """Columns with the split of each node or pair, where training, validation and test share graphs."""
 NO_SPLIT = 3

@@ -7,12 +7,14 @@ from typing import Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, relu
 
 from graphmamba.checks import check_fraction, check_least, check_types
 from graphmamba.data.batch import Topology
 from graphmamba.data.catalog import Level, Task
+from graphmamba.data.tables import DESCRIPTORS
 from graphmamba.errors import UserError
+from graphmamba.nn.encoders import LARGEST_INPUT, Standardize, Statistics
 from graphmamba.nn.norm import Dropout, number_dropouts
 from graphmamba.ops.segments import max_segments, sum_segments
 
@@ -125,13 +127,55 @@ def pool(
     return total if pooling == "sum" else total / ptr.diff().clamp_min(1)[:, None]
 
 
-class GraphHead(nn.Module):
-    """Pool each graph, then predict."""
+class GraphDescriptors(nn.Module):
+    """Predict each graph by its own numbers, standardised by the training graphs.
 
-    def __init__(self, channels: int, task: Task, config: HeadConfig) -> None:
+    Args:
+        columns: Numbers of a graph.
+        outputs: Width of the prediction.
+    """
+
+    def __init__(self, columns: int, outputs: int) -> None:
+        super().__init__()
+        untold = Statistics((0.0,) * columns, (1.0,) * columns)
+        self.standardize = Standardize(untold, LARGEST_INPUT)
+        self.fc1, self.fc2 = nn.Linear(columns, DESCRIBED), nn.Linear(DESCRIBED, outputs)
+        self.dropout = Dropout(DESCRIBED_DROPOUT)
+
+    def forward(
+        self, graph_attr: Float[Tensor, "graphs columns"], seed: Int[Tensor, ""] | None
+    ) -> Float[Tensor, "graphs outputs"]:
+        """Map each row by itself."""
+        return self.fc2(self.dropout(relu(self.fc1(self.standardize(graph_attr))), seed))
+
+
+DESCRIBED, DESCRIBED_DROPOUT = 128, 0.3
+"""Width and dropout of the hidden layer on numbers of a graph."""
+
+
+class GraphHead(nn.Module):
+    r"""Pool each graph, then predict.
+
+    Where graphs have numbers :math:`u` of their own, two predictions are averaged:
+
+    .. math:: \hat y = \tfrac12 f(\mathrm{pool}(x)) + \tfrac12 g(u)
+
+    In training each graph is predicted by one of both, drawn by chance, so that each is learned by
+    itself, as the members of an ensemble are: together :math:`g` would leave nothing to learn for
+    the layers.
+    """
+
+    def __init__(
+        self, channels: int, task: Task, config: HeadConfig, graph_columns: int = 0
+    ) -> None:
         super().__init__()
         self.reductions, self.sum_divisor = POOLED[config.pooling], config.sum_divisor
         self.mlp = Mlp(channels, task.outputs, config, len(self.reductions) * channels)
+        self.descriptors: GraphDescriptors | None = None
+        if graph_columns:
+            self.descriptors = GraphDescriptors(graph_columns, task.outputs)
+            self.choice = Dropout(0.5)
+            number_dropouts(self)
 
     def forward(
         self, x: Float[Tensor, "nodes channels"], topology: Topology
@@ -142,7 +186,13 @@ class GraphHead(nn.Module):
             rows = pool(x, topology.batch, topology.num_graphs, name, topology.ptr)
             pooled.append(rows / self.sum_divisor if name == "sum" else rows)
         rows = torch.cat(pooled, dim=1) if len(pooled) > 1 else pooled[0]
-        return self.mlp(rows, topology.dropout_seed)
+        seed = topology.dropout_seed
+        out = self.mlp(rows, seed)
+        if self.descriptors is None:
+            return out
+        graph_attr = topology.columns[DESCRIPTORS]
+        share = self.choice(torch.ones_like(out[:, :1]), seed) / 2  # a half; 0 or 1 in training
+        return share * out + (1 - share) * self.descriptors(graph_attr, seed)
 
 
 class NodeHead(nn.Module):

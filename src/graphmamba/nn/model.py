@@ -12,7 +12,7 @@ from graphmamba.checks import check_is, check_least
 from graphmamba.data.batch import Topology, column, required, topology_of
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features, Task
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import LINKS
+from graphmamba.data.tables import DESCRIPTORS, LINKS
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention
@@ -31,7 +31,7 @@ from graphmamba.nn.gcn import GCN, GCNE
 from graphmamba.nn.gin import GINE
 from graphmamba.nn.gps import GPSLayer, ResidualLayer
 from graphmamba.nn.graph_mamba import GraphMambaGlobal
-from graphmamba.nn.heads import HEADS, HeadConfig
+from graphmamba.nn.heads import HEADS, GraphHead, HeadConfig
 from graphmamba.nn.parts import GlobalModel, LocalModel, required_edges
 from graphmamba.nn.performer import Performer
 from graphmamba.nn.reverse_edges import ReverseEdges
@@ -84,9 +84,15 @@ class GraphMamba(nn.Module):
         check_is("task", task, Task)
         model, encoder = model or ModelConfig(), encoder or EncoderConfig()
         check_parts_fit(features, model, encoder)
+        if features.graph_columns and task.level != "graph":
+            raise UserError(
+                f"features.graph_columns must be 0 where {task.level}s are predicted, "
+                f"got {features.graph_columns}"
+            )
         self.features, self.task = features, task
         self.precompute = columns_read(model, encoder)
         self.has_measured_inputs = encoder.normalize_inputs in MEASURED
+        options = {"graph_columns": features.graph_columns} if features.graph_columns else {}
         self.backbone = Backbone(
             GraphEncoder(features, model.channels, encoder),
             build_layers(model, has_stable_gate=encoder.stable_gate_eigenvectors > 0),
@@ -97,7 +103,7 @@ class GraphMamba(nn.Module):
             ],
             has_jumping_knowledge=model.jumping_knowledge,
         )
-        self.head = HEADS[task.level](model.channels, task, head or HeadConfig())
+        self.head = HEADS[task.level](model.channels, task, head or HeadConfig(), **options)
 
     def forward(self, graphs: Data, check: bool | None = None) -> Float[Tensor, "rows outputs"]:
         """Predict one row per graph or node; for pairs, one embedding per node.
@@ -125,6 +131,9 @@ class GraphMamba(nn.Module):
         if self.has_measured_inputs:
             assert isinstance(self.backbone.encoder, GraphEncoder)
             self.backbone.encoder.measure_inputs(store.batch(store.split_ids("train")))
+        if isinstance(self.head, GraphHead) and self.head.descriptors is not None:
+            rows = store.tables["graphs"].given(DESCRIPTORS)
+            self.head.descriptors.standardize.measure(rows[store.split_ids("train")])
 
 
 def columns_read(model: ModelConfig, encoder: EncoderConfig) -> Precompute:
@@ -461,6 +470,10 @@ def check_columns(
         check_rows("graphs.edge_attr", rows, shape, is_integer=is_integer)
         if not is_integer:
             check_float_type("graphs.edge_attr", rows, weight)
+    if features.graph_columns:
+        rows = required(graphs, DESCRIPTORS, "as numbers of each graph")
+        check_rows(f"graphs.{DESCRIPTORS}", rows, [topology.num_graphs, features.graph_columns])
+        check_float_type(f"graphs.{DESCRIPTORS}", rows, weight)
     _check_precomputed(graphs, nodes, precompute)
     lengths = {
         "source_order": edge_index.shape[1],

@@ -55,6 +55,8 @@ class DataFacts:
     """Whether it is one graph, whose nodes or edges are split."""
     is_bag_of_words: bool = False
     """Whether node features are sparse counts of many words."""
+    is_featureless: bool = False
+    """Whether all nodes have the same features, so that edges alone tell them apart."""
     homophily: float | None = None
     """Adjusted homophily of labelled edges of a single graph; None where too few are labelled."""
 
@@ -88,6 +90,7 @@ def facts_of(store: GraphStore, features: Features, task: Task) -> DataFacts:
         is_regression=task.kind == "regression",
         is_single=is_single,
         is_bag_of_words=features.nodes == "numbers" and is_bag_of_words(batch.x),
+        is_featureless=features.nodes == "numbers" and bool((batch.x == batch.x[:1]).all()),
         homophily=homophily,
     )
 
@@ -148,7 +151,17 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
     }
     if facts.is_regression:
         entries["train.loss"] = "mse"
+    told_nodes = ""
+    if facts.is_featureless:
+        entries |= {
+            "encoder.normalize_inputs": "train",
+            "encoder.has_degree": True,
+            "encoder.random_walk.channels": channels // 4,
+        }
+        told_nodes = "; degree and random walks for nodes without features"
     if not facts.is_single:
+        described = facts.features.graph_columns
+        told_graphs = f", averaged with {described} descriptors of each graph" if described else ""
         batch = next(size for least, size in BATCH_SIZES if facts.graphs >= least)
         steps = -(-facts.graphs // batch)
         epochs = min(max(3_000 // steps, 20), 100)
@@ -166,7 +179,7 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
             "train.batch_size": batch,
             "train.epochs": epochs,
             "train.early_stopping": max(epochs // 4, 10),
-        }, "separate graphs: GatedGCN beside Mamba"
+        }, f"separate graphs: GatedGCN beside Mamba{told_nodes}{told_graphs}"
     single: dict[str, object] = {
         "encoder.has_edges": False,
         "model.layer": "residual",
@@ -188,7 +201,10 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
             "optim.weight_decay": 1e-2,
             "train.epochs": 80,
             "train.early_stopping": 30,
-        }, f"one graph, adjusted homophily {facts.homophily:.2f}: GCN beside Mamba, no residual"
+        }, (
+            f"one graph, adjusted homophily {facts.homophily:.2f}: GCN beside Mamba, no residual"
+            f"{told_nodes}"
+        )
     told = "too few labelled edges to tell"
     if facts.homophily is not None:
         told = f"{facts.homophily:.2f}"
@@ -204,7 +220,7 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
         "optim.weight_decay": 1e-2,
         "train.epochs": 100,
         "train.early_stopping": 30,
-    }, f"one graph, adjusted homophily {told}: SAGE beside Mamba, residuals"
+    }, f"one graph, adjusted homophily {told}: SAGE beside Mamba, residuals{told_nodes}"
 
 
 def default_experiment(

@@ -148,7 +148,7 @@ class Scorer:
             forward = self._forward(split) if self.is_captured else None
             return evaluate(
                 self.model,
-                self.store,
+                self.store.scored,
                 split,
                 batch_size=self.experiment.train.batch_size,
                 loss=self.experiment.objective(),

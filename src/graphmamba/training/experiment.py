@@ -90,9 +90,9 @@ class TrainConfig:
     steps_per_epoch: int = 5
     """Full-batch steps per epoch on a single graph; with many graphs an epoch is one pass."""
     neighbours: int | None = None
-    """Node classification on one graph: neighbours sampled per node, and half as many in the second
-    hop. 0 trains on the whole graph; null does so if it fits into half of the free memory, and else
-    samples 10 neighbours for batches of 512 nodes."""
+    """Neighbours sampled of each node of one graph, and half as many in the second hop. 0 trains on
+    the whole graph; null does so if it fits into half of the free memory, and else samples 10
+    neighbours for batches of 512 nodes, or pairs for links."""
     loss: LossName | None = None
     """Loss function, which must fit the targets; null takes that of the data set. Weighted losses
     balance the classes within a batch: the loss of a batch with a single class is 0."""

@@ -18,7 +18,8 @@ from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.splits import SPLITS
-from graphmamba.data.store import GraphStore
+from graphmamba.data.store import PAIRS, GraphStore
+from graphmamba.data.tables import LINKS
 from graphmamba.environment import resolve_device
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
@@ -497,12 +498,14 @@ def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
     """Say what is run, how the task was understood, and what was decided about the graphs."""
     notes = [*understood(state.experiment, store), *state.experiment.chosen.splitlines()]
     if store.is_transductive:
-        notes.append(f"splits of one graph: {store.source}")
+        items = "pairs" if PAIRS + LINKS in store.tables else "nodes"
+        notes.append(f"training, validation and test are {items} of one graph: {store.source}")
     if isinstance(store, NeighbourStore):
         told = " and ".join(map(str, store.fanouts.tolist()))
+        scored = "those of sampled neighbours too" if store.scored is store else "exact"
         notes.append(
             f"batches of nodes with {told} neighbours (train.neighbours), since the whole graph "
-            "may not fit into memory; scores are made alike"
+            f"may not fit into memory; scores are {scored}"
         )
     elif store.is_streamed:
         notes.append(

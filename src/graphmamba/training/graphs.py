@@ -10,15 +10,16 @@ from torch import Tensor
 
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
+from graphmamba.data.custom.csv import read_csv
 from graphmamba.data.custom.labels import label_statistics
 from graphmamba.data.custom.networkx import Graphs
 from graphmamba.data.custom.open import Unlabelled, open_custom, read_graphs, read_unlabelled
-from graphmamba.data.custom.options import DataOptions, DataSource
+from graphmamba.data.custom.options import DataOptions, DataSource, format_of
 from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT
+from graphmamba.data.tables import DESCRIPTORS, LINKS, NODE_SPLIT, PAIR_SPLIT
 from graphmamba.data.transforms.precompute import Precompute, precomputed
 from graphmamba.errors import UserError
 from graphmamba.nn.model import columns_read
@@ -62,6 +63,10 @@ def open_data(
     return experiment, found.store
 
 
+MOST_DESCRIBED = 20_000
+"""Molecules that get RDKit's descriptors where nothing is said: some 5 ms each."""
+
+
 def open_with_defaults(
     data: DataSource,
     size: Size = "auto",
@@ -76,6 +81,9 @@ def open_with_defaults(
         given: What the user has said, by dotted key; all else is chosen.
         data_dir: Where sets are kept; None for the default place.
     """
+    path = Path(data.path)
+    if data.descriptors is None and format_of(path) == ".csv" and path.exists():
+        data = replace(data, descriptors=len(read_csv(path).lines) <= MOST_DESCRIBED)
     found = open_custom(data.path, data.options, data_dir)
     data = data.described(found.features, found.task, found.class_names)
     experiment = default_experiment(data, found.store, size, given)
@@ -153,15 +161,19 @@ def labels_in(store: GraphStore, level: Level, split: str) -> Tensor:
 
 
 PER_NODE, PER_EDGE = 40, 4
-"""Numbers of each channel and layer that a step on a whole graph keeps, measured on the CPU."""
+"""Numbers of each channel and layer that a step on a whole graph keeps, measured on the CPU; scores
+keep those of one layer at most."""
 DRAWN = 10, 512
-"""Neighbours of a node, and nodes of a batch, where a graph does not fit."""
+"""Neighbours of a node, and nodes or pairs of a batch, where a graph does not fit."""
 
 
 def in_parts(
     experiment: Experiment, store: GraphStore, device: torch.device
 ) -> tuple[Experiment, GraphStore]:
     """Learn one graph whole if a step on it fits into memory, else by neighbours of its nodes.
+
+    Scores are those of the whole graph as long as its layers fit one by one. Ranks among all nodes
+    need it in any case.
 
     Args:
         experiment: Says by `train.neighbours` if that is to be decided.
@@ -172,12 +184,9 @@ def in_parts(
         The experiment with what was decided, and the graphs, on the device or sent to it.
     """
     train, level = experiment.train, experiment.dataset_info.task.level
-    is_one = len(store) == 1 and level == "node" and store.is_transductive
+    is_one = len(store) == 1 and store.is_transductive
     if train.neighbours is None and is_one:
-        nodes, edges = (int(store.tables[kind].ptr[-1]) for kind in ("nodes", "edges"))
-        model = experiment.model
-        numbers = model.channels * model.layers * (PER_NODE * nodes + PER_EDGE * edges)
-        if 4 * numbers > ROOM * free_memory(device):
+        if not fits(experiment, store, device, experiment.model.layers):
             drawn, size = DRAWN
             train = replace(train, neighbours=drawn, batch_size=size)
         else:
@@ -185,15 +194,27 @@ def in_parts(
         experiment = replace(experiment, train=train)
     if train.neighbours and not is_one:
         raise UserError(
-            f"train.neighbours must be null or 0 where no nodes of one graph are learned, "
-            f"got {train.neighbours}"
+            f"train.neighbours must be null or 0 where the nodes or links of one graph are not "
+            f"split, got {train.neighbours}"
         )
     if train.neighbours:
-        return experiment, NeighbourStore(store.to("cpu"), train.neighbours, device)
+        whole = level == "link" or fits(experiment, store, device)
+        drawn = train.neighbours
+        return experiment, NeighbourStore(store.to("cpu"), drawn, device, is_scored_whole=whole)
     return experiment, move_store(store, device)
 
 
-READ = {"x", "edge_index", "edge_attr", LINKS, "edge_label", "y", NODE_SPLIT, PAIR_SPLIT}
+def fits(experiment: Experiment, store: GraphStore, device: torch.device, layers: int = 1) -> bool:
+    """Whether a graph fits into half of the free memory, with what so many layers make of it."""
+    nodes, edges = (int(store.tables[kind].ptr[-1]) for kind in ("nodes", "edges"))
+    numbers = experiment.model.channels * layers * (PER_NODE * nodes + PER_EDGE * edges)
+    return 4 * numbers <= ROOM * free_memory(device)
+
+
+READ = {
+    *("x", "edge_index", "edge_attr", DESCRIPTORS, LINKS, "edge_label", "y"),
+    *(NODE_SPLIT, PAIR_SPLIT),
+}
 """Columns that come from files; others are computed of these."""
 
 

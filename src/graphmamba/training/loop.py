@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 
+from graphmamba.data.neighbours import NeighbourStore
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
 from graphmamba.training.checkpoint import Best, RunState
@@ -102,6 +103,7 @@ class Loop:
             seconds=progress.seconds,
             peak_memory=peak_memory(state.team.device),
             environment=describe(state.team.device),
+            is_sampled=isinstance(self.store.scored, NeighbourStore),
         )
         if state.team.is_first:
             self.run_dir.write_results(result)

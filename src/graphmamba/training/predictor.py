@@ -25,7 +25,7 @@ from graphmamba.parse import suggest
 from graphmamba.training.compile import compile_parts, is_captured
 from graphmamba.training.evaluate import Scorer
 from graphmamba.training.experiment import Experiment, RunOptions
-from graphmamba.training.graphs import in_parts
+from graphmamba.training.graphs import fits, in_parts
 from graphmamba.training.predict import BUDGET, Predictions, stream_predictions
 from graphmamba.training.results import Scores
 from graphmamba.training.run_dir import RunDir
@@ -108,9 +108,11 @@ class Predictor:
         # nodes of a set without features have their degrees
         has_profiles = own is None and not SOURCES[name].has_features
         store = with_read_columns(store, self.model, has_profiles=has_profiles)
-        drawn = self.experiment.train.neighbours
-        if drawn and len(store) == 1:
+        drawn, device = self.experiment.train.neighbours, next(self.model.parameters()).device
+        is_sampled = drawn and len(store) == 1 and self.model.task.level == "node"
+        if is_sampled and not fits(self.experiment, store, device):
             # as it was learned; the nodes are the items of this store
+            assert drawn
             store, ids = NeighbourStore(store, drawn), None
         return stream_predictions(
             self.model,

@@ -56,6 +56,8 @@ class RunResult:
     """Bytes: of the GPU, or of the process where there is none."""
     environment: Mapping[str, object]
     """Versions, device and commit."""
+    is_sampled: bool = False
+    """Whether nodes were scored by sampled neighbours, as where one graph does not fit."""
 
     @property
     def test(self) -> float:
@@ -97,10 +99,11 @@ def read_result(path: Path) -> RunResult:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"'{path}' must be JSON: {error}") from error
-    needed = {field.name for field in fields(RunResult)}
+    needed = {field.name for field in fields(RunResult)} - {"is_sampled"}
     if not isinstance(content, dict) or needed - content.keys():
         raise UserError(f"'{path}' must be the results of one run, with {sorted(needed)}")
     known = {name: content[name] for name in needed}
+    known["is_sampled"] = bool(content.get("is_sampled", False))
     try:
         scores = read_scores(known["scores"])
     except UserError as error:

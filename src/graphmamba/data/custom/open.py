@@ -73,7 +73,7 @@ from graphmamba.errors import UnwritableError, UserError
 from graphmamba.parse import parse
 
 OGB_SPLITS = ("train", "valid", "test")
-READING = 7
+READING = 8
 """Counts changes in how files are read; what is kept then becomes stale."""
 OWN = "own"
 """Folder in the data directory where users' graphs are kept."""
@@ -248,7 +248,9 @@ def _reader_of(path: Path, options: DataOptions) -> tuple[Callable[[], CustomDat
         return partial(read_npz, path, rule, level, options.split_index), [path]
     if level not in (None, "graph"):
         raise UserError(f"level must be 'graph' for molecules, got {level!r}")
-    return partial(read_smiles_csv, path, targets, rule, options.smiles, options.on_error), [path]
+    has_descriptors = bool(options.descriptors)
+    read = partial(read_smiles_csv, path, targets, rule, options.smiles, options.on_error)
+    return partial(read, has_descriptors=has_descriptors), [path]
 
 
 def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str, Any]:
@@ -262,7 +264,7 @@ def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str
         "own": path.name,
         "reading": READING,
         "files": {file.name: file_hash(file) for file in files},
-        "options": kept | {"target": options.targets},
+        "options": kept | {"target": options.targets, "descriptors": bool(options.descriptors)},
     }
 
 
@@ -458,6 +460,8 @@ def read_unlabelled(
     table = read_csv(path)
     table.cells(options.smiles)
     split = read_split(table, column) if has_split else None
-    found, kept, skipped = read_molecules(table, options.smiles, options.on_error)
+    found, kept, skipped = read_molecules(
+        table, options.smiles, options.on_error, has_descriptors=bool(options.descriptors)
+    )
     split = None if split is None else split[kept]
     return Unlabelled(replace(found, split=split), tuple(map(str, kept)), skipped=skipped)

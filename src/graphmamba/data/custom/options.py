@@ -35,6 +35,7 @@ READ_FOR: dict[str, tuple[Format, ...]] = {
     "split_index": (".npz", "graphs"),
     "split_column": ("folder", ".csv", "GraphML", "graphs"),
     "on_error": (".csv",),
+    "descriptors": (".csv",),
 }
 """Formats that an option is read for; one that is not listed is read for all custom graphs."""
 OWN: tuple[Format, ...] = ("folder", ".csv", ".npz", "TUDataset", "GraphML", "graphs")
@@ -95,6 +96,9 @@ class DataOptions:
     """Whether SMILES that RDKit rejects are left out and listed in a file, or raise."""
     standardize_targets: bool = True
     """Train regression on standardised targets; predictions and scores are in original units."""
+    descriptors: bool | None = None
+    """Predict molecules by RDKit's descriptors as well, in equal parts with their atoms; null does
+    so for up to 20,000 molecules where defaults are chosen, and not beside a preset."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -258,7 +262,11 @@ class DataSource(DataOptions):
     @property
     def options(self) -> DataOptions:
         """How the files are read."""
-        return DataOptions(**_shared(self))
+        options = DataOptions(**_shared(self))
+        if self.features is not None and format_of(Path(self.path)) == ".csv":
+            # as they were read
+            return replace(options, descriptors=self.features.graph_columns > 0)
+        return options
 
     def described(self, features: Features, task: Task, names: tuple[str, ...]) -> "DataSource":
         """Return the source with what was found in its graphs."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY
@@ -94,6 +94,22 @@ def columns_of_molecules(
         edges={"edge_attr": both[:, 2:].contiguous()},
         source="SMILES",
     )
+
+
+def descriptors_of(smiles: Iterable[str]) -> Float[Tensor, "molecules descriptors"]:
+    """All of RDKit's descriptors of molecules that it reads; 0 where one is not a finite number."""
+    chem = import_rdkit()
+    from rdkit.Chem import Descriptors
+
+    quiet = chem.rdBase.BlockLogs()
+    rows = [
+        [function(molecule) for _, function in Descriptors.descList]
+        for molecule in map(chem.MolFromSmiles, smiles)
+    ]
+    del quiet
+    largest = np.finfo(np.float32).max
+    numbers = np.nan_to_num(np.array(rows, dtype=np.float64), posinf=0.0, neginf=0.0)
+    return torch.from_numpy(numbers.clip(-largest, largest).astype(np.float32))
 
 
 def _matrix(values: MutableSequence[int], columns: int) -> Int[Tensor, "rows columns"]:

@@ -17,6 +17,9 @@ DEGENERATE = 1e-9
 """Eigenvalues that are closer than this are taken for the same."""
 TOLERANCE = 1e-14
 ROUNDING = 1e-12
+EXACT_UP_TO, RESTARTS = 5_000, 100
+"""Nodes up to which a graph where that does not converge is solved as a dense matrix. Of a larger
+one it is what so many restarts make of the vector of ones: linear in its edges."""
 
 
 def leading_vector(
@@ -27,26 +30,31 @@ def leading_vector(
     Lanczos' method, started from ones and restarted from its best vectors: but for rounding, it
     never leaves the powers of the matrix times ones, and stops where they end, as they soon do in
     a graph of equal parts. ARPACK would go on from random vectors there. None if it does not
-    converge, as where two parts lead almost together; `pairs` has each edge in both directions.
+    converge, as where two parts lead almost together, but the best vector found where the graph is
+    too large for another method; `pairs` has each edge in both directions.
     """
     from scipy.sparse import csr_matrix
 
     matrix = csr_matrix((np.ones(pairs.shape[1]), tuple(pairs)), shape=(nodes, nodes))
     basis, images = np.empty((WIDTH + 1, nodes)), np.empty((WIDTH, nodes))
     basis[0], known = nodes**-0.5, 0
-    for _ in range(nodes):
+    is_large = nodes > EXACT_UP_TO
+    for _ in range(RESTARTS if is_large else nodes):
         known, length = _extend(matrix, basis, images, known)
         values, mix = np.linalg.eigh(basis[:known] @ images[:known].T)
         # rounding can bring in a second vector that leads
         leads = mix[:, values >= values[-1] - DEGENERATE].T
         if length * np.abs(leads[:, -1]).max() <= TOLERANCE * max(values[-1], 1.0):
-            found = leads @ basis[:known]
-            return found.sum(axis=1) @ found
+            return _share_of_ones(leads @ basis[:known])
         best = mix[:, -KEPT:].T
         # the vector beside the space is beside its best ones, too
         basis[:KEPT], images[:KEPT] = best @ basis[:known], best @ images[:known]
         basis[KEPT], known = basis[known], KEPT
-    return None
+    return _share_of_ones(basis[KEPT - 1 : KEPT]) if is_large else None
+
+
+def _share_of_ones(leads: Float[np.ndarray, "vectors nodes"]) -> Float[np.ndarray, " nodes"]:
+    return leads.sum(axis=1) @ leads
 
 
 def _extend(
