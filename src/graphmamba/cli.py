@@ -75,7 +75,7 @@ COMMANDS = {
     ),
     "study weights": Command(
         "export the best run of each model as weights with a model card",
-        "graphmamba.studies.weights:weights",
+        "graphmamba.studies.weight_cards:weights",
     ),
     "train": Command(
         "train a model: a preset, a YAML file or your own graphs",

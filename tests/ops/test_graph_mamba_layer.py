@@ -9,8 +9,8 @@ from torch import nn
 
 from graphmamba.data.batch import Topology
 from graphmamba.nn import GatedGCN, GPSLayer
+from graphmamba.nn.choose_operator import has_operator, runs_operator
 from graphmamba.nn.graph_mamba import GraphMambaGlobal
-from graphmamba.nn.layer_operator import has_operator, runs_operator
 from graphmamba.nn.mamba import MambaConfig
 from graphmamba.ordering.permutation import order_nodes
 from graphmamba.ordering.policy import OrderPolicy

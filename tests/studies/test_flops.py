@@ -10,7 +10,7 @@ from torch import nn
 
 from graphmamba.data.catalog import Task
 from graphmamba.nn import Attention, GatedGCN, GPSLayer
-from graphmamba.nn.centered import center_sums
+from graphmamba.nn.centered_sums import center_sums
 from graphmamba.nn.heads import GraphHead, HeadConfig
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.reverse_edges import ReverseEdges

@@ -10,10 +10,10 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.flop_counter import FlopCounterMode
 
 from graphmamba.nn import Attention
+from graphmamba.nn.base import GlobalModel
 from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.graph_mamba import GraphMambaGlobal
-from graphmamba.nn.parts import GlobalModel
 from graphmamba.nn.performer import Performer
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.studies.flops import BatchSize, Flops, forward_flops, layer_flops

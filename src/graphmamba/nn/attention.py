@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from graphmamba.checks import check_divides, check_fraction
 from graphmamba.data.batch import Blocks, Topology
-from graphmamba.nn.parts import GlobalModel
+from graphmamba.nn.base import GlobalModel
 
 ALIGNED = 16
 """Bytes that rows of a head must be a multiple of for the kernels that keep no weights."""

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.batch import Topology
+from graphmamba.nn.base import GlobalModel
 from graphmamba.nn.norm import Dropout, number_dropouts
-from graphmamba.nn.parts import GlobalModel
 from graphmamba.ops.random import draw_bits, take_bits
 from graphmamba.ops.segments import softmax_at, sum_at
 

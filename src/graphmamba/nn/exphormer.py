@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
+from graphmamba.nn.base import required_edges
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.gps import GPSLayer
 from graphmamba.nn.norm import NormName, number_dropouts
-from graphmamba.nn.parts import required_edges
 from graphmamba.ops.activation import Activation
 from graphmamba.ops.backends import TRITON_TYPES, TritonBackend
 from graphmamba.ops.edge_attention import AttentionGraph, attend, attention_graph

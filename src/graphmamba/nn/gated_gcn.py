@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from graphmamba.checks import check_choice, check_is, check_least
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
-from graphmamba.nn.centered import center_sums
+from graphmamba.nn.base import LocalModel, required_edges
+from graphmamba.nn.centered_sums import center_sums
 from graphmamba.nn.norm import BatchNorm, Dropout, number_dropouts
-from graphmamba.nn.parts import LocalModel, required_edges
 from graphmamba.ops.activation import Activation, activation_function
 from graphmamba.ops.backends import Backend
 from graphmamba.ops.checks import check_float_type, check_rows

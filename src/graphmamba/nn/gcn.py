@@ -7,8 +7,8 @@ from torch.nn import functional
 
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.batch import Topology
-from graphmamba.nn.centered import center_sums
-from graphmamba.nn.parts import LocalModel, required_edges
+from graphmamba.nn.base import LocalModel, required_edges
+from graphmamba.nn.centered_sums import center_sums
 from graphmamba.ops.segments import sum_at_targets, take_sources
 
 

@@ -6,9 +6,9 @@ from torch.nn import functional
 
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.batch import Topology
-from graphmamba.nn.centered import center_sums
+from graphmamba.nn.base import LocalModel, required_edges
+from graphmamba.nn.centered_sums import center_sums
 from graphmamba.nn.norm import Dropout
-from graphmamba.nn.parts import LocalModel, required_edges
 from graphmamba.ops.activation import Activation, activation_function
 from graphmamba.ops.segments import sum_at_targets, take_sources
 

@@ -10,12 +10,12 @@ from torch.nn.functional import normalize
 from graphmamba.checks import check_choice, check_fraction, check_is, check_least
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
+from graphmamba.nn.base import LocalModel, required_edges
+from graphmamba.nn.choose_operator import operator_arguments, runs_operator
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.graph_mamba import GraphMambaGlobal, InputNorm
-from graphmamba.nn.layer_operator import operator_arguments, runs_operator
 from graphmamba.nn.mamba import MambaConfig
 from graphmamba.nn.norm import Dropout, NodeNorm, NormName, number_dropouts
-from graphmamba.nn.parts import LocalModel, required_edges
 from graphmamba.ops.activation import Activation, activation_function
 from graphmamba.ops.backends import TritonBackend
 from graphmamba.ops.checks import check_float_type, check_membership, check_rows
@@ -43,7 +43,7 @@ class GPSLayer(nn.Module):
         activation: Of the feed-forward network.
         global_dropout: Rate after the global model, where it is another one.
         backend: `auto` and `triton` run GatedGCN beside Mamba as one operator on a GPU where
-            `layer_operator.has_operator` says that it can, `reference` never does.
+            `choose_operator.has_operator` says that it can, `reference` never does.
     """
 
     def __init__(

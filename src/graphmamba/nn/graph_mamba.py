@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_choice, check_is, check_least
 from graphmamba.data.batch import Topology, count_up_to
+from graphmamba.nn.base import GlobalModel
 from graphmamba.nn.mamba import MambaBlock, MambaConfig
-from graphmamba.nn.parts import GlobalModel
 from graphmamba.ops.checks import check_float_type, check_membership, check_rows
 from graphmamba.ordering.permutation import Request, check_given, order_nodes
 from graphmamba.ordering.policy import OrderPolicy

@@ -16,6 +16,7 @@ from graphmamba.data.tables import DESCRIPTORS, LINKS
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention
+from graphmamba.nn.base import GlobalModel, LocalModel, required_edges
 from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.config import (
     MEASURED,
@@ -32,7 +33,6 @@ from graphmamba.nn.gin import GINE
 from graphmamba.nn.gps import GPSLayer, ResidualLayer
 from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.heads import HEADS, GraphHead, HeadConfig
-from graphmamba.nn.parts import GlobalModel, LocalModel, required_edges
 from graphmamba.nn.performer import Performer
 from graphmamba.nn.reverse_edges import ReverseEdges
 from graphmamba.nn.sage import SAGE

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.batch import Topology
 from graphmamba.nn.attention import DenseLayout
+from graphmamba.nn.base import GlobalModel
 from graphmamba.nn.norm import Dropout
-from graphmamba.nn.parts import GlobalModel
 
 EPSILON = 1e-4
 """Added to each random feature, as published, so that no query finds nothing but zeros."""

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.batch import Topology
-from graphmamba.nn.parts import LocalModel
+from graphmamba.nn.base import LocalModel
 from graphmamba.ops.neighbor_sum import sum_neighbors
 
 

@@ -12,8 +12,8 @@ from graphmamba.checks import check_least, check_types
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import DenseLayout
+from graphmamba.nn.base import GlobalModel
 from graphmamba.nn.norm import Dropout, number_dropouts
-from graphmamba.nn.parts import GlobalModel
 
 FILTER_SHARE, GATE_SHARE = 0.2, 0.05
 """Width of the bottlenecks of the filter and of the gate, over the channels."""

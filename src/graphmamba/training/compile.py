@@ -11,7 +11,7 @@ from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention
 from graphmamba.nn.bigbird import BigBird
-from graphmamba.nn.layer_operator import has_operator
+from graphmamba.nn.choose_operator import has_operator
 from graphmamba.nn.model import GraphMamba, build_layers
 from graphmamba.nn.performer import Performer
 from graphmamba.nn.spectral import SpectralFilter

@@ -13,7 +13,7 @@ from graphmamba.checks import check_least
 from graphmamba.data.batch import column, topology_of
 from graphmamba.data.catalog import Level, LossName, MetricName
 from graphmamba.data.datasets.pcqm_contact import with_negatives
-from graphmamba.data.neighbours import SEEDS
+from graphmamba.data.neighbor_sampling import SEEDS
 from graphmamba.data.sampler import Ids
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import PAIRS, GraphStore

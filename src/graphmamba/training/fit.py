@@ -15,7 +15,7 @@ from graphmamba.checks import check_is
 from graphmamba.data.custom.networkx import Graphs, networkx_graphs
 from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.custom.pyg import list_of
-from graphmamba.data.neighbours import NeighbourStore
+from graphmamba.data.neighbor_sampling import NeighbourStore
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import PAIRS, GraphStore
@@ -67,7 +67,7 @@ from graphmamba.training.run_dir import (
 )
 from graphmamba.training.schedule import Schedule
 from graphmamba.training.step import CapturedStep, TrainStep
-from graphmamba.training.understood import understood
+from graphmamba.training.task_summary import understood
 from graphmamba.training.watch import NonFiniteCheck, StopSignals
 
 LABELLED = ("train", "validation")

@@ -16,7 +16,7 @@ from graphmamba.data.custom.networkx import Graphs
 from graphmamba.data.custom.open import Unlabelled, open_custom, read_graphs, read_unlabelled
 from graphmamba.data.custom.options import DataOptions, DataSource, format_of
 from graphmamba.data.datasets.sources import open_with_columns
-from graphmamba.data.neighbours import NeighbourStore
+from graphmamba.data.neighbor_sampling import NeighbourStore
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import DESCRIPTORS, LINKS, NODE_SPLIT, PAIR_SPLIT

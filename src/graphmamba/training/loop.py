@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from graphmamba.data.neighbours import NeighbourStore
+from graphmamba.data.neighbor_sampling import NeighbourStore
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
 from graphmamba.training.checkpoint import Best, RunState

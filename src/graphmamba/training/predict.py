@@ -16,7 +16,7 @@ from graphmamba.atomic import atomic_write
 from graphmamba.checks import check_least
 from graphmamba.data.batch import column
 from graphmamba.data.catalog import LossName, PredictionKind
-from graphmamba.data.neighbours import SEEDS, NeighbourStore
+from graphmamba.data.neighbor_sampling import SEEDS, NeighbourStore
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS

@@ -13,7 +13,7 @@ from graphmamba.checks import check_is
 from graphmamba.data.custom.networkx import Graphs, convert, networkx_graphs
 from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.datasets.sources import SOURCES
-from graphmamba.data.neighbours import NeighbourStore
+from graphmamba.data.neighbor_sampling import NeighbourStore
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.data.transforms.degree_profile import DEGREE_PROFILE_COLUMNS, degree_profiles

@@ -12,7 +12,7 @@ from graphmamba.ops.backends import TRITON_TYPES, TritonBackend, uses_triton
 from graphmamba.ops.batch_norm import reference
 from graphmamba.ops.batch_norm.reference import Running
 from graphmamba.ops.dropout import Drop
-from graphmamba.ops.operators import launcher
+from graphmamba.ops.registration import launcher
 
 __all__ = ["Drop", "Running", "batch_norm_act"]
 

@@ -16,7 +16,7 @@ from graphmamba.ops.batch_norm.triton_kernels import (
     batch_norm_sums_kernel,
 )
 from graphmamba.ops.dropout import site_key
-from graphmamba.ops.operators import either
+from graphmamba.ops.registration import either
 from graphmamba.ops.triton_launch import add_partial_sums, starts_early
 
 LEAST_CHANNELS = 16

@@ -10,7 +10,7 @@ from torch import Tensor
 from graphmamba.ops import checks
 from graphmamba.ops.backends import Backend, choose_backend
 from graphmamba.ops.causal_conv1d import reference
-from graphmamba.ops.operators import SequenceOperator, reject_tangents
+from graphmamba.ops.registration import SequenceOperator, reject_tangents
 
 
 def causal_conv1d(

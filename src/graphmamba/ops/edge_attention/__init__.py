@@ -10,7 +10,7 @@ from graphmamba.ops.backends import TritonBackend, uses_triton
 from graphmamba.ops.edge_attention import reference
 from graphmamba.ops.edge_attention.reference import AttentionGraph
 from graphmamba.ops.edge_layout import lay_out_edges
-from graphmamba.ops.operators import (
+from graphmamba.ops.registration import (
     Operator,
     add_gradients,
     add_operator,

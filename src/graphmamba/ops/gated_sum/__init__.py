@@ -10,7 +10,7 @@ from graphmamba.errors import UserError
 from graphmamba.ops.backends import TRITON_TYPES, Backend, choose_backend
 from graphmamba.ops.edge_layout import EdgeLayout
 from graphmamba.ops.gated_sum import reference
-from graphmamba.ops.operators import (
+from graphmamba.ops.registration import (
     Operator,
     add_gradients,
     add_operator,

@@ -13,7 +13,7 @@ from graphmamba.ops.gated_sum.triton_kernels import (
     gated_sum_by_target_kernel,
     gated_sum_fwd_kernel,
 )
-from graphmamba.ops.operators import either
+from graphmamba.ops.registration import either
 from graphmamba.ops.segments.triton import Tile, partition
 
 TILE = Tile()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphmamba.ops.activation import Activation
 from graphmamba.ops.edge_layout import EdgeLayout
-from graphmamba.ops.operators import as_dense
+from graphmamba.ops.registration import as_dense
 
 Nodes = Float[Tensor, "nodes channels"]
 Edges = Float[Tensor, "edges channels"]
@@ -44,7 +44,7 @@ class Options:
     wants_edges: bool
     """Whether new edge embeddings are asked for."""
     is_centered: bool = False
-    """Whether what a node receives is a sum centred by degree, as `nn.centered` defines it."""
+    """Whether what a node receives is a sum centred by degree, as `nn.centered_sums` defines it."""
     eps: float = 1e-5
     momentum: float = 0.1
 

@@ -18,7 +18,7 @@ from graphmamba.ops.graph_mamba_layer.triton_kernels import (
     pieces_product_kernel,
     weight_grad_kernel,
 )
-from graphmamba.ops.operators import either
+from graphmamba.ops.registration import either
 from graphmamba.ops.triton_launch import add_partial_sums
 
 Rows = Float[Tensor, "rows channels"]

@@ -86,7 +86,7 @@ class Saved(NamedTuple):
 
 
 class Centering(NamedTuple):
-    """What centres the sums of each graph by degree; see `nn.centered.center_sums`."""
+    """What centres the sums of each graph by degree; see `nn.centered_sums.center_sums`."""
 
     degree: Float[Tensor, "nodes 1"]
     edges: Float[Tensor, "graphs 1"]

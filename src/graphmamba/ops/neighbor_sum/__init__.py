@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.ops.edge_layout import EdgeLayout
-from graphmamba.ops.operators import add_gradients, add_operator
+from graphmamba.ops.registration import add_gradients, add_operator
 from graphmamba.ops.segments import sum_at_targets, take_sources
 
 

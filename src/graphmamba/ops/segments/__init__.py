@@ -12,7 +12,12 @@ from torch import Tensor
 
 from graphmamba.ops.backends import has_triton
 from graphmamba.ops.edge_layout import EdgeLayout
-from graphmamba.ops.operators import add_gradients, add_operator, launcher, reject_second_derivative
+from graphmamba.ops.registration import (
+    add_gradients,
+    add_operator,
+    launcher,
+    reject_second_derivative,
+)
 
 
 def sum_segments(

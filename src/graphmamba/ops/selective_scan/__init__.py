@@ -10,7 +10,7 @@ from torch import Tensor
 from graphmamba.checks import check_choice
 from graphmamba.ops import checks
 from graphmamba.ops.backends import Backend, choose_backend
-from graphmamba.ops.operators import SequenceOperator, reject_tangents
+from graphmamba.ops.registration import SequenceOperator, reject_tangents
 from graphmamba.ops.selective_scan import reference
 from graphmamba.ops.selective_scan.reference import Discretization
 

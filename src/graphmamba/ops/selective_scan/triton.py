@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from graphmamba.ops.operators import either
+from graphmamba.ops.registration import either
 from graphmamba.ops.selective_scan.triton_backward_kernels import (
     finish_bwd_kernel,
     selective_scan_bwd_kernel,

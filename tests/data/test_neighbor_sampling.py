@@ -6,7 +6,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphmamba.data.custom.options import DataOptions
-from graphmamba.data.neighbours import NeighbourStore
+from graphmamba.data.neighbor_sampling import NeighbourStore
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, Pairs
 from graphmamba.errors import UserError

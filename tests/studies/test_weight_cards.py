@@ -10,7 +10,7 @@ import pytest
 
 from graphmamba.errors import UserError
 from graphmamba.studies.results import StoredRun
-from graphmamba.studies.weights import index, weights
+from graphmamba.studies.weight_cards import index, weights
 from graphmamba.training import predictor
 from graphmamba.training.console import metric_title
 from graphmamba.training.experiment import RunOptions, load_experiment

@@ -6,7 +6,7 @@ import torch
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.nn import GCNE, GINE, GatedGCN
-from graphmamba.nn.centered import center_sums
+from graphmamba.nn.centered_sums import center_sums
 from graphmamba.nn.config import ModelConfig
 from graphmamba.nn.model import build_layers
 from graphmamba.training.experiment import load_experiment

@@ -17,7 +17,7 @@ from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data, take_graphs
 from graphmamba.training.predictor import load, scorer_of
 from graphmamba.training.run_dir import read_config, read_rows
-from graphmamba.training.understood import understood
+from graphmamba.training.task_summary import understood
 from tests.helpers.runs import tiny_experiment, tiny_store
 
 SPLITS = ("train", "train", "train", "validation", "test")

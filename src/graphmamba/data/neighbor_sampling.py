@@ -111,7 +111,7 @@ class NeighbourStore(GraphStore):
                 which it has under their own names.
             by_source: Whether to add `source_order`.
         """
-        from graphmamba.data.neighbours_kernels import induce, sample
+        from graphmamba.data.neighbor_sampling_kernels import induce, sample
 
         ids = ids.cpu().long()
         if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(self):
