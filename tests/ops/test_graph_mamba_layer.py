@@ -246,6 +246,10 @@ def test_the_operator_serves_the_papers_layer_alone() -> None:
         GPSLayer(CHANNELS, GatedGCN(CHANNELS), None),
         nn.Identity(),
     ]
+    frozen = GPSLayer(CHANNELS, GatedGCN(CHANNELS), mamba)
+    assert frozen.norm_local is not None
+    frozen.norm_local.eval()
+    others.append(frozen)
     layer = GPSLayer(CHANNELS, GatedGCN(CHANNELS), mamba)
     assert has_operator(layer)
     assert not any(map(has_operator, others))

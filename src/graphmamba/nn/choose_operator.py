@@ -22,18 +22,24 @@ def has_operator(layer: Any) -> bool:
     local, far = getattr(layer, "local_model", None), getattr(layer, "global_model", None)
     if not (isinstance(local, GatedGCN) and isinstance(far, GraphMambaGlobal)):
         return False
-    backends = layer.backend, local.backend, far.mamba.options.backend
+    backends = getattr(layer, "backend", "reference"), local.backend, far.mamba.options.backend
     return (
         all(backend in ("auto", "triton") for backend in backends)
         and local.stable_gate is None
         and layer.activation is local.activation
         and layer.activation in NAMES
-        and not any(
-            part.name != "batch" if isinstance(part, NodeNorm) else part.is_synced
-            for part in layer.modules()
-            if isinstance(part, NodeNorm | BatchNorm)
-        )
+        and not any(_is_other(part, layer.training) for part in layer.modules())
     )
+
+
+def _is_other(part: nn.Module, training: bool) -> bool:
+    """Whether a part is none that the operator knows, or is frozen by itself."""
+    if isinstance(part, BatchNorm):
+        is_usual = (part.eps, part.momentum) == (Options.eps, Options.momentum)
+        return part.is_synced or not is_usual or part.training != training
+    if isinstance(part, Dropout):
+        return part.training != training
+    return isinstance(part, NodeNorm) and part.name != "batch"
 
 
 def runs_operator(layer: Any, x: Tensor) -> bool:
