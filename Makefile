@@ -17,7 +17,7 @@ test: $(INSTALLED)
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
-	$(RUN) pytest -n 2
+	$(RUN) pytest -n 2 --dist worksteal
 	@$(MAKE) --no-print-directory next
 
 format: $(INSTALLED)
