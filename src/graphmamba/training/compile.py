@@ -36,6 +36,8 @@ def decided(
         )
     if options.compile != "auto":
         return options
+    if team.device.type != "cuda":
+        return replace(options, compile="off")
     graphs = len(store.split_ids("train"))
     batch = experiment.train.batch_size * options.accumulate_grad_batches * team.world
     steps = experiment.train.epochs * -(-graphs // batch)
@@ -44,8 +46,7 @@ def decided(
     with torch.device("meta"):
         layers = build_layers(experiment.model)
     least = LEAST_OPERATOR_STEPS if all(map(has_operator, layers)) else LEAST_STEPS
-    pays = team.device.type == "cuda" and steps >= least
-    return replace(options, compile="on" if pays else "off")
+    return replace(options, compile="on" if steps >= least else "off")
 
 
 def is_captured(

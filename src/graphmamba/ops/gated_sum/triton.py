@@ -87,17 +87,16 @@ def backward(
     (count, channels), edges = sent.shape, e_hat.shape[0]
     d_nodes, d_edges = sent.new_empty((count, 4 * channels)), e_hat.new_empty(e_hat.shape)
     share = torch.empty_like(kept[0])
+    # the kernel reads none of it without a norm
+    after = norm or NormAfter(kept, kept, kept, kept, kept, None, None, "none", 0.0, 0)
     grid = partition(count, edges, channels, TILE)
     parts = kept.new_empty((grid.constants["BLOCKS"] if scale is not None else 0, edges))
     if count > 0:
         gated_sum_by_target_kernel[(grid.programs,)](
             *(d_x_hat, either(d_e_hat, e_hat), *kept, sent, e_hat, either(scale, e_hat)),
             *(edge_index, target_ptr, either(target_order, edge_index)),
-            *([kept] * 5 if norm is None else norm[:5]),
-            edge_index if norm is None else either(norm.seed, edge_index),
-            edge_index if norm is None else either(norm.real, edge_index),
-            *(d_nodes, d_edges, share, parts, count, edges),
-            0 if norm is None else site_key(norm.site),
+            *(*after[:5], either(after.seed, edge_index), either(after.real, edge_index)),
+            *(d_nodes, d_edges, share, parts, count, edges, site_key(after.site)),
             SENT_STRIDE=sent.stride(0),
             DX_STRIDE=d_x_hat.stride(0),
             DE_STRIDE=0 if d_e_hat is None else d_e_hat.stride(0),
@@ -105,10 +104,10 @@ def backward(
             HAS_ORDER=target_order is not None,
             HAS_DE=d_e_hat is not None,
             HAS_NORM=norm is not None,
-            HAS_GHOSTS=norm is not None and norm.real is not None,
-            ACTIVATION="none" if norm is None else norm.activation,
-            THRESHOLD=0 if norm is None else round(norm.rate * 2**32),
-            SCALE=1.0 if norm is None else 1 / (1 - norm.rate),
+            HAS_GHOSTS=after.real is not None,
+            ACTIVATION=after.activation,
+            THRESHOLD=round(after.rate * 2**32),
+            SCALE=1 / (1 - after.rate),
             **grid.constants,
         )
         gated_sum_by_source_kernel[(grid.programs,)](
