@@ -211,8 +211,9 @@ def assert_nearly_as_exact(ours: Results, plain: Results, truth: Results, share:
 
 
 @pytest.mark.gpu
-def test_bfloat16_is_as_exact_as_the_modules() -> None:
-    case = Case(sizes=(151, 90, 444, 30))
+@pytest.mark.parametrize("input_norm", ["none", "layer"])
+def test_bfloat16_is_as_exact_as_the_modules(input_norm: Any) -> None:
+    case = Case(sizes=(151, 90, 444, 30), input_norm=input_norm)
     both = {backend: run_mixed(case, backend) for backend in ("triton", "reference")}
     truth = results(case, "reference", "cpu", torch.float64)
     truth = {name: value for name, value in truth.items() if value.is_floating_point()}

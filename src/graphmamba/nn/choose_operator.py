@@ -99,4 +99,4 @@ def operator_arguments(layer: Any, x: Tensor, e: Tensor, topology: Topology) -> 
 
 
 def _site(dropout: Dropout) -> DropoutSite:
-    return DropoutSite(dropout.rate, dropout.site)
+    return DropoutSite(dropout.rate if dropout.training else 0.0, dropout.site)

@@ -19,7 +19,7 @@ Named = Mapping[str, Tensor]
 
 
 class DropoutSite(NamedTuple):
-    """A dropout: its rate, and its number among those that share a seed."""
+    """A dropout: its rate, 0 in evaluation, and its number among those that share a seed."""
 
     rate: float = 0.0
     number: int = 0

@@ -151,10 +151,10 @@ def forward(
             statistics[f"{how.name}.{each}"]
             for each in ("running_mean", "running_var", "num_batches_tracked")
         )
-        rates = [site.rate if training else 0.0 for site in (how.before, how.after)]
         return batch_norm.forward(
             rows, w[f"{how.name}.weight"], w[f"{how.name}.bias"], before, after, graphs.seed,
-            graphs.seed, how.real, mean, variance, batches, how.activation, rates,
+            graphs.seed, how.real, mean, variance, batches, how.activation,
+            [how.before.rate, how.after.rate],
             [how.before.number, how.after.number], training, options.momentum, options.eps,
         )  # fmt: skip
 
@@ -163,10 +163,11 @@ def forward(
     with _on_side_stream(x.device, 0):
         rows = x
         if options.has_input_norm:
+            weight, bias = w["global_model.norm.weight"], w["global_model.norm.bias"]
             rows, layer_mean, layer_rstd = torch.native_layer_norm(
-                x, x.shape[1:], w["global_model.norm.weight"], w["global_model.norm.bias"], 1e-5
+                x.float(), x.shape[1:], weight, bias, 1e-5
             )
-            normed = rows
+            normed = rows = rows.to(x.dtype)
         uz = linear(rows, w[f"{MAMBA}in_proj.weight"])
         y, *kept = _scan(uz, w, MAMBA, graphs, options, options.is_reverse, keeps_for_backward)
         if options.is_bidirectional:
@@ -195,7 +196,7 @@ def forward(
     s, global_kept = norm(norm_global, far, x, local)
     is_relu = options.activation == "relu"
     wide = hidden = linear(s, w["fc1.weight"], w["fc1.bias"], is_relu=is_relu)
-    drop = options.wide_drop.rate if training else 0.0, options.wide_drop.number, graphs.seed
+    drop = options.wide_drop.rate, options.wide_drop.number, graphs.seed
     if drop[0] or not is_relu:
         wide = activate_drop(hidden, options.activation, *drop)
         hidden = wide if is_relu else hidden
@@ -259,11 +260,10 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Gradients of what was normalised, and of what was added to it before."""
         weight, bias = f"{how.name}.weight", f"{how.name}.bias"
-        rates = [site.rate if training else 0.0 for site in (how.before, how.after)]
         d_rows, d[weight], d[bias], d_before = batch_norm.backward(
             grad, kept, rows, w[weight], w[bias], before, graphs.seed, graphs.seed, how.real,
-            how.activation, rates, [how.before.number, how.after.number], training,
-            for_parameters=for_parameters,
+            how.activation, [how.before.rate, how.after.rate],
+            [how.before.number, how.after.number], training, for_parameters=for_parameters,
         )  # fmt: skip
         return d_rows, d_before if d_before.shape == d_rows.shape else d_rows
 
@@ -281,7 +281,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
                 d[bias] = d_bias
 
     # the feed-forward network
-    drop = options.wide_drop.rate if training else 0.0, options.wide_drop.number, graphs.seed
+    drop = options.wide_drop.rate, options.wide_drop.number, graphs.seed
     d_narrow, d_s = through_norm(norm_last, d_out, saved.last_kept, saved.narrow, saved.s)
     if options.activation == "relu" and not drop[0]:
         wide = saved.hidden
@@ -347,8 +347,8 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
         if saved.layer_mean is not None and saved.layer_rstd is not None:
             weight, bias = "global_model.norm.weight", "global_model.norm.bias"
             d_x_normed, d[weight], d[bias] = torch.ops.aten.native_layer_norm_backward(
-                rows_grad(duz, w[in_proj]), x, x.shape[1:], saved.layer_mean, saved.layer_rstd,
-                w[weight], w[bias], [True, True, True],
+                rows_grad(duz, w[in_proj]).float(), x.float(), x.shape[1:], saved.layer_mean,
+                saved.layer_rstd, w[weight], w[bias], [True, True, True],
             )  # fmt: skip
     # GatedGCN
     d_near, _ = through_norm(norm_local, d_s, saved.local_kept, saved.near)
@@ -379,7 +379,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     d_near += d_x_far
     dx = rows_grad(d_maps, w[f"{nodes}.weight"], d_near)
     _wait_for(device, 0)
-    dx = rows_grad(duz, w[in_proj], dx) if saved.normed is None else dx + d_x_normed
+    dx = rows_grad(duz, w[in_proj], dx) if saved.normed is None else dx + d_x_normed.to(x.dtype)
     for stream in (1, 2, 3):
         _wait_for(device, stream)
     return dx, de, d
