@@ -77,7 +77,9 @@ def test_all_cells_are_measured_written_and_drawn(
     sizes = {row["cost"]["parameters"] for row in content["fractions"]}
     assert sizes == {285_125, 286_725}
     shown = capsys.readouterr().out
-    assert all(told in shown for told in ("74 %", "by original", f"Files: {tmp_path}"))
+    assert all(
+        told in shown for told in ("saved in the paper 74 %", "by original", f"Files: {tmp_path}")
+    )
 
 
 def test_matched_models_have_graph_mamba_s_width_and_depth() -> None:
