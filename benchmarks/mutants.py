@@ -5,7 +5,7 @@ Run it in the repository; the package need not be installed:
     PYTHONPATH=src nice -n 19 python benchmarks/mutants.py --count 300
 
 A mutant is a line of a function that is written differently: another comparison, sum or constant,
-a `not` or a statement left out, another default. They are drawn from the code as it is;
+a `not` or a statement left out. They are drawn from the code as it is;
 `mutants.json` lists faults that no test noticed once, which are always tried, and mutants that no
 test can tell from the code, which never are, with the reason. One process imports everything and
 collects the tests. For each mutant a copy of it (a fork) swaps the code of that function in memory
@@ -197,13 +197,16 @@ def mutants_of(file: str, source: str) -> Iterator[Mutant]:
 def nodes_within(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
     """All nodes of functions that can be changed, with the name of their function.
 
-    Annotations, docstrings, messages and what stands in `raise` and `assert` are left alone.
+    Annotations, defaults, docstrings, messages and what stands in `raise` and `assert` are left
+    alone.
     """
 
     def below(node: ast.AST, name: str, inside: bool) -> Iterator[tuple[str, ast.AST]]:
         # functions within a function are part of its code
         for key, value in ast.iter_fields(node):
-            if key in ("annotation", "returns", "decorator_list", "msg", "exc", "cause"):
+            if key in ("args", "returns", "annotation", "decorator_list", "exc", "cause") and (
+                not isinstance(node, ast.Call)
+            ):
                 continue
             for each in value if isinstance(value, list) else [value]:
                 if not isinstance(each, ast.AST) or isinstance(each, ast.JoinedStr | ast.Assert):
@@ -432,7 +435,7 @@ def covering(mutant: Mutant, traced: dict[str, Any], budget: float = 30.0) -> li
 
 
 def apply(mutant: Mutant) -> None:
-    """Swap the code, and the defaults, of all functions that the mutant changes."""
+    """Swap the code of all functions that the mutant changes."""
     path, source = str(PACKAGE / mutant.file), mutant.source()
     codes = {
         (code.co_qualname, code.co_firstlineno): code
@@ -449,30 +452,6 @@ def apply(mutant: Mutant) -> None:
         raise ValueError(f"no function {mutant.function} of {mutant.file} is there")
     for each in changed:
         each.__code__ = codes[each.__code__.co_qualname, each.__code__.co_firstlineno]
-    # defaults are made where a function is, not in it
-    for name, node in nodes_within(ast.parse(source)):
-        if name == mutant.function and isinstance(node, ast.FunctionDef):
-            for each in changed:
-                swap_defaults(each, node.args)
-
-
-def swap_defaults(function: FunctionType, written: ast.arguments) -> None:
-    """Give a function the defaults that are written as numbers or words."""
-    places = (function.__defaults__ or (), written.defaults)
-    if len(places[0]) == len(places[1]):
-        function.__defaults__ = tuple(value_of(new, old) for old, new in zip(*places, strict=True))
-    for name, new in zip(written.kwonlyargs, written.kw_defaults, strict=True):
-        if new is not None and function.__kwdefaults__:
-            old = function.__kwdefaults__[name.arg]
-            function.__kwdefaults__[name.arg] = value_of(new, old)
-
-
-def value_of(written: ast.expr, before: Any) -> Any:
-    """The value of a literal; anything else stays what it was."""
-    try:
-        return ast.literal_eval(written)
-    except ValueError:
-        return before
 
 
 def codes_within(code: CodeType) -> Iterator[CodeType]:

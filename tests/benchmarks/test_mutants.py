@@ -35,7 +35,6 @@ def test_faults_are_made_where_code_runs(
     (tmp_path / "toy.py").write_text(CODE)
     found = list(study.mutants_of("toy.py", CODE))
     assert [(each.operator, each.after.strip()) for each in found] == [
-        ("constant", "def pick(a, b=2):"),
         ("and or", "if not a < b or a:"),
         ("dropped not", "if a < b and a:"),
         ("comparison", "if not a <= b and a:"),
@@ -54,7 +53,6 @@ def test_faults_are_made_where_code_runs(
     ("before", "after", "found"),
     [
         ("return a, b", "return b, a", (1, 0)),
-        ("b=1", "b=2", (0, 2)),
         ("not a < b and a", "True", None),
     ],
 )
