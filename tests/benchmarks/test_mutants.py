@@ -79,22 +79,3 @@ def test_a_fault_is_put_into_functions_that_others_have_imported(
             pick(0)
     else:
         assert pick(0) == found
-
-
-def test_the_fastest_tests_that_call_a_function_are_chosen(study: ModuleType) -> None:
-    def test(seconds: float, calls: list[str], shared: list[str], failed: bool = False) -> object:
-        named = [[["nn/x.py", each] for each in names] for names in (calls, shared)]
-        return {"seconds": seconds, "failed": failed, "calls": named[0], "shared": named[1]}
-
-    traced = {
-        "tests/a.py::slow": test(20.0, ["f"], []),
-        "tests/a.py::fast": test(0.1, ["f"], []),
-        "tests/b.py::other": test(0.1, ["g"], []),
-        "tests/b.py::shares": test(0.1, [], ["f"]),
-        "tests/test_x.py::own": test(9.0, ["f"], []),
-        "tests/test_x.py::broken": test(0.1, ["f"], [], failed=True),
-    }
-    mutant = study.Mutant("nn/x.py", "f", "constant", "", "", 0)
-    assert study.covering(mutant, traced, budget=10.0) == [
-        "tests/test_x.py::own", "tests/a.py::fast", "tests/b.py::shares",
-    ]  # fmt: skip

@@ -33,19 +33,6 @@ def page_of(folder: Path) -> str:
     return page(collect(folder), {})
 
 
-def test_seeds_are_averaged(tmp_path: Path) -> None:
-    for seed, score in ((10, 0.67), (0, 0.66), (1, 0.68)):
-        write_run(tmp_path, FUNC, seed, score)
-    line = only_line(tmp_path)
-    assert line.mean == pytest.approx(0.67)
-    assert [run.found.seed for run in line.runs] == [0, 1, 10]
-    row = "| Peptides-func | AP ↑ | graph-mamba | 0.6739 ± 0.0087 | 0.6700 ± 0.0082 |"
-    text = page_of(tmp_path)
-    assert f"{row} official | 0, 1, 10 | 200 | 373,018 | 2 h 01 min | NVIDIA H200 |" in text
-    assert "chosen\non validation scores only" in text
-    assert "Differences from the preset" not in text
-
-
 def test_runs_that_were_stopped_are_never_counted_as_finished(tmp_path: Path) -> None:
     write_run(tmp_path, FUNC, 0, 0.66)
     write_run(tmp_path, FUNC, 1, 0.5, stop_reason="max time", epochs=150)
@@ -53,6 +40,8 @@ def test_runs_that_were_stopped_are_never_counted_as_finished(tmp_path: Path) ->
     done, stopped = collect(tmp_path).lines
     assert (done.is_done, done.mean) == (True, 0.66)
     assert (stopped.is_done, stopped.mean) == (False, pytest.approx(0.55))
+    write_run(tmp_path, f"{FUNC}-plus", 0, 0.7, stop_reason="early stopping", epochs=90)
+    assert collect(tmp_path).lines[2].is_done
     text = page_of(tmp_path)
     assert "| graph-mamba, unfinished | 0.6739 ± 0.0087 | 0.5500 ± 0.0500 ▼ |" in text
     assert "| 1, 2 | 150 of 200, 120 of 200 |" in text
@@ -93,16 +82,6 @@ def test_rows_are_flagged_beyond_two_published_deviations(
     assert f"{score:.4f} {flag}".rstrip() + " |" in text
     assert ("## Rows worse than the paper" in text) == (flag == "▼")
     assert ("## Rows better than the paper" in text) == (flag == "▲")
-
-
-def test_rows_come_as_in_the_catalogue_with_graph_mamba_first(tmp_path: Path) -> None:
-    names = [FUNC, f"{FUNC}-plus", "peptides-func/gatedgcn", "pattern/exphormer"]
-    for name in reversed(names):
-        write_run(tmp_path, name, 0, 0.5)
-    assert [line.name for line in collect(tmp_path).lines] == names
-    assert DATA_NOTES.keys() == CATALOG.keys()
-    text = page_of(tmp_path)
-    assert f"- **PATTERN**: {DATA_NOTES['pattern'].about}." in text
 
 
 def test_what_differs_from_the_config_is_said(tmp_path: Path) -> None:
@@ -202,6 +181,13 @@ def test_runs_in_another_place_are_rejected(after: str, tmp_path: Path) -> None:
         collect(tmp_path)
 
 
+def test_runs_of_one_model_are_of_one_experiment(tmp_path: Path) -> None:
+    write_run(tmp_path, FUNC, 0, 0.5)
+    write_run(tmp_path, FUNC, 1, 0.5, stop_reason="signal", epochs=100, **{"model.layers": 2})
+    with pytest.raises(ValueError, match=r"seed-1 has model\.layers 2 instead of 3"):
+        collect(tmp_path)
+
+
 @pytest.mark.parametrize("content", [b"My own words.\n", b"\x89PNG\xff"])
 def test_a_file_that_is_no_page_is_not_written_over(content: bytes, tmp_path: Path) -> None:
     write_run(tmp_path / "runs", "pattern/graph-mamba", 0, 0.5)
@@ -221,35 +207,7 @@ def test_the_page_in_the_repository_is_that_of_the_runs_in_it() -> None:
     pictures = {
         path.stem: f"results/{path.name}" for path in (ROOT / "docs" / "results").glob("*.svg")
     }
+    assert DATA_NOTES.keys() == CATALOG.keys()
     made = page(collect(ROOT / "results"), pictures, ROOT / "benchmarks" / "results")
     assert written.partition(MARK)[0] == f"{made}\n"
     assert not list((ROOT / "results").rglob("*.safetensors"))
-
-
-def test_runs_of_one_model_are_of_one_experiment(tmp_path: Path) -> None:
-    write_run(tmp_path, FUNC, 0, 0.5, stop_reason="early stopping", epochs=90)
-    assert only_line(tmp_path).is_done
-    assert "| 0 | 90 of 200 |" in page_of(tmp_path)
-    write_run(tmp_path, FUNC, 1, 0.5, stop_reason="signal", epochs=100, **{"model.layers": 2})
-    with pytest.raises(ValueError, match=r"seed-1 has model\.layers 2 instead of 3"):
-        collect(tmp_path)
-
-
-def test_scores_stand_beside_what_is_best_possible(tmp_path: Path) -> None:
-    write_run(tmp_path, "cluster/graph-mamba", 0, 0.75, validation=0.77)
-    write_run(tmp_path, "cluster/graph-mamba", 1, 0.77, validation=0.79)
-    write_run(tmp_path, "mnist/graph-mamba", 0, 0.98)
-    write_run(tmp_path, FUNC, 0, 0.67)
-    records = tmp_path / "records"
-    records.mkdir()
-    assert page(collect(tmp_path), {}, records) == page_of(tmp_path)
-    starts = [("test", 0.81), ("test", 0.82), ("validation", 0.83)]
-    rows = [{"set": "cluster", "split": split, "optimum": best} for split, best in starts]
-    (records / "optimum_cpu.json").write_text(json.dumps({"rows": rows}))
-    trees = {"test": 0.61, "validation": 0.62, "radius": 2, "columns": 2048}
-    (records / "fingerprints_cpu.json").write_text(json.dumps(trees))
-    text = page(collect(tmp_path), {}, records)
-    gaps = "| 0.8300 | 0.7800 | 0.0500 | 0.8200 | 0.7600 | 0.0600 |"
-    assert f"| CLUSTER | graph-mamba {gaps}" in text
-    assert "MNIST" not in text.partition("## Gap to the optimum")[2].partition("##")[0]
-    assert "0.6100 on test, 0.6200 on validation, by boosted trees" in text

@@ -14,7 +14,7 @@ from graphmamba.training import predictor
 from graphmamba.training.experiment import RunOptions, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
-from graphmamba.training.predictor import find_pretrained, load_pretrained
+from graphmamba.training.predictor import load_pretrained
 from graphmamba.training.weights import build_model, load_weights
 
 ROOT = Path(__file__).parents[2]
@@ -174,20 +174,6 @@ def test_weights_of_another_epoch_are_rejected(runs: Path, tmp_path: Path) -> No
     (runs / NAME / f"seed-{better_seed(runs)}" / "best.safetensors").unlink()
     with pytest.raises(ValueError, match="must be a file, and there is none"):
         weights(runs, tmp_path)
-
-
-def test_a_clone_has_its_weights_beside_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("GRAPHMAMBA_WEIGHTS", raising=False)
-    assert ROOT / "weights" == predictor.CLONED
-    inside, beside = tmp_path / "inside", tmp_path / "beside"
-    monkeypatch.setattr(predictor, "PACKAGED", inside)
-    monkeypatch.setattr(predictor, "CLONED", beside)
-    for folder in (beside, inside):
-        (folder / NAME).mkdir(parents=True)
-        (folder / NAME / "best.safetensors").touch()
-        assert find_pretrained("pattern").is_relative_to(folder)
 
 
 def test_the_wheel_has_them_where_an_installed_package_looks() -> None:
