@@ -112,14 +112,7 @@ def test_a_backend_that_is_wrong_gives_status_1(
     assert not replace(wrong, error=float("nan")).holds
 
 
-TIGHT = [(1, 7, 7), (5, 5, 1), (4, 40, 10), (4, 13, 10), (4, 39, 10)]
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [*BATCHES.values(), *(BatchShape("tight", *sizes, inner=1) for sizes in TIGHT)],
-    ids=str,
-)
+@pytest.mark.parametrize("shape", [*BATCHES.values(), BatchShape("tight", 4, 39, 10, 1)], ids=str)
 def test_lengths_add_up_exactly(shape: BatchShape) -> None:
     lengths = draw_lengths(shape)
     assert (len(lengths), sum(lengths)) == (shape.sequences, shape.tokens)
