@@ -52,34 +52,34 @@ def _with_order(own: Experiment, _paper: Experiment, *, order: str) -> Experimen
     return replace(own, model=replace(own.model, ordering=changed))
 
 
-def _order_row(title: str, order: str, peptides: float, voc: float) -> Row:
-    paper = {"peptides-func": peptides, "pascalvoc-sp": voc}
-    return Row(title, partial(_with_order, order=order), paper)
+def _with_parts(
+    own: Experiment, paper: Experiment, *, parts: Mapping[str, tuple[str, ...]]
+) -> Experiment:
+    """Take these entries of these parts from the paper's; all of a part where none is named."""
+    changed = {}
+    for part, names in parts.items():
+        theirs = getattr(paper, part)
+        taken = {name: getattr(theirs, name) for name in names}
+        changed[part] = replace(getattr(own, part), **taken) if names else theirs
+    return replace(own, **changed)
 
 
-def _with_model(own: Experiment, paper: Experiment, *, names: tuple[str, ...]) -> Experiment:
-    """Take these entries of the layers from the paper's model."""
-    taken = {name: getattr(paper.model, name) for name in names}
-    return replace(own, model=replace(own.model, **taken))
+def _of_paper(title: str, **parts: tuple[str, ...]) -> Row:
+    return Row(f"the paper's {title}", partial(_with_parts, parts=parts))
 
 
-def _without_dropout(own: Experiment, paper: Experiment) -> Experiment:
-    layers = replace(own.model, dropout=paper.model.dropout)
-    return replace(own, model=layers, head=replace(own.head, dropout=paper.head.dropout))
-
-
-def _of_paper(title: str, *names: str) -> Row:
-    return Row(f"the paper's {title}", partial(_with_model, names=names))
-
-
+PAPER_SETS = ("peptides-func", "pascalvoc-sp")
+PAPER_ORDERS: dict[str, tuple[str, float, float]] = {
+    "none": ("no permutation", 0.6581, 0.3105),
+    "permutation": ("node permutation", 0.6821, 0.4193),
+    "cluster": ("cluster permutation", 0.6769, 0.3802),
+    "eigenvector": ("permutation + eigenvector centrality", 0.6739, 0.3961),
+    "degree": ("permutation + degree", 0.6834, 0.4314),
+}
+"""Title of each order, and the paper's scores on these sets."""
 ORDER_ROWS = {
-    "none": _order_row("no permutation", "none", 0.6581, 0.3105),
-    "permutation": _order_row("node permutation", "permutation", 0.6821, 0.4193),
-    "cluster": _order_row("cluster permutation", "cluster", 0.6769, 0.3802),
-    "eigenvector": _order_row(
-        "permutation + eigenvector centrality", "eigenvector", 0.6739, 0.3961
-    ),
-    "degree": _order_row("permutation + degree", "degree", 0.6834, 0.4314),
+    name: Row(title, partial(_with_order, order=name), dict(zip(PAPER_SETS, scores, strict=True)))
+    for name, (title, *scores) in PAPER_ORDERS.items()
 }
 """The five rows of the paper: what permuting and ranking the nodes is worth."""
 PLUS_ROWS = {
@@ -88,20 +88,15 @@ PLUS_ROWS = {
         "without Mamba (fewer parameters)",
         lambda own, _: replace(own, model=replace(own.model, global_model="none")),
     ),
-    "paper-encoder": Row(
-        "the paper's encoder", lambda own, paper: replace(own, encoder=paper.encoder)
-    ),
-    "paper-order": _of_paper("order", "ordering"),
-    "paper-block": _of_paper("Mamba block", "mamba", "input_norm"),
-    "paper-layer": _of_paper("layer", "local_model", "layer", "residual"),
-    "paper-size": _of_paper("width and depth", "channels", "layers"),
-    "paper-activation": _of_paper("activation", "activation"),
-    "paper-dropout": Row("the paper's dropout", _without_dropout),
-    "paper-head": Row("the paper's head", lambda own, paper: replace(own, head=paper.head)),
-    "paper-recipe": Row(
-        "the paper's training recipe",
-        lambda own, paper: replace(own, optim=paper.optim, train=paper.train),
-    ),
+    "paper-encoder": _of_paper("encoder", encoder=()),
+    "paper-order": _of_paper("order", model=("ordering",)),
+    "paper-block": _of_paper("Mamba block", model=("mamba", "input_norm")),
+    "paper-layer": _of_paper("layer", model=("local_model", "layer", "residual")),
+    "paper-size": _of_paper("width and depth", model=("channels", "layers")),
+    "paper-activation": _of_paper("activation", model=("activation",)),
+    "paper-dropout": _of_paper("dropout", model=("dropout",), head=("dropout",)),
+    "paper-head": _of_paper("head", head=()),
+    "paper-recipe": _of_paper("training recipe", optim=(), train=()),
 }
 """What each piece of `graph-mamba-plus` is worth: in each row one of them is gone, or the paper's
 again."""
