@@ -253,7 +253,7 @@ def test_what_is_reported_of_own_links_reads_well(
         (["data", "build", "mnist", "--from", "{folder}/none"], "--from must be a folder"),
         (
             ["data", "build", "mnist", "--from={folder}", "--data_dir={folder}"],
-            "must hold mnist_75sp",
+            "must be a folder that holds mnist_75sp",
         ),
     ],
 )

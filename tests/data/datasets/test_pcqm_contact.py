@@ -91,7 +91,7 @@ def test_the_split_has_the_published_sizes_and_seed() -> None:
         (["C("], "cxsmiles", r"line 2: cxsmiles must name a molecule, got 'C\('"),
         (["[H][H] |atomProp:0.contact.0|"], "cxsmiles", "line 2: contact 0 must join two atoms"),
         (["[H][H]"], "cxsmiles", "must hold at least one molecule with contacts, got none"),
-        (["[H][H]"], "smiles", "must have the column 'cxsmiles', got number, smiles"),
+        (["[H][H]"], "smiles", r"must be a whole table: .*cxsmiles"),
     ],
 )
 def test_a_wrong_table_is_reported(
@@ -113,11 +113,7 @@ def test_atoms_without_their_hydrogens_are_reported(
     assert capfd.readouterr().err == ""
 
 
-def overwrite(path: Path) -> None:
-    path.write_bytes(b"no archive")
-
-
-@pytest.mark.parametrize("damage", [overwrite, cut, spoil])
+@pytest.mark.parametrize("damage", [cut, spoil])
 def test_a_damaged_table_is_reported(damage: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "pcqm4m-contact.tsv"
     write_table(path, [written("C" * (1 + i), [(0, 1)]) for i in range(20)])

@@ -48,7 +48,7 @@ def test_other_opcodes_are_rejected(forged: bytes, tmp_path: Path) -> None:
     path.write_bytes(b"\x80\x04" + forged + b".")
     before = {name: getattr(each, "__defaults__", None) for name, each in vars(safe_pickle).items()}
     for read in (read_array_pickle, read_tensor_pickle):
-        with pytest.raises(UserError, match=r"forged\.pickle must hold"):
+        with pytest.raises(UserError, match=r"forged\.pickle must be a pickle"):
             read(path)
     assert before == {
         name: getattr(each, "__defaults__", None) for name, each in vars(safe_pickle).items()
@@ -80,7 +80,7 @@ class Built:
 def test_no_state_is_set_on_a_tensor(state: object, tmp_path: Path) -> None:
     path = tmp_path / "forged.pickle"
     path.write_bytes(pickle.dumps(Built(state)))
-    with pytest.raises(UserError, match=r"forged\.pickle must hold tensors alone"):
+    with pytest.raises(UserError, match=r"forged\.pickle must be a pickle of tensors alone"):
         read_tensor_pickle(path)
 
 
@@ -115,7 +115,7 @@ def test_archives_inside_of_archives_run_nothing(tmp_path: Path) -> None:
     inner += [pickle.dumps(Nested(each)) for each in inner]
     for content in inner:
         path.write_bytes(pickle.dumps([Nested(content)]))
-        with pytest.raises(UserError, match=r"forged\.pickle must hold tensors alone"):
+        with pytest.raises(UserError, match=r"forged\.pickle must be a pickle of tensors alone"):
             read_tensor_pickle(path)
     assert not trace.exists()
 
@@ -131,7 +131,7 @@ def test_classes_that_others_have_admitted_are_not_made(tmp_path: Path) -> None:
     with torch.serialization.safe_globals([Foreign]):
         assert isinstance(torch.load(io.BytesIO(saved.getvalue()), weights_only=True), Foreign)
         (tmp_path / "a.pickle").write_bytes(pickle.dumps(Nested(saved.getvalue())))
-        with pytest.raises(UserError, match="must hold tensors alone"):
+        with pytest.raises(UserError, match="must be a pickle of tensors alone"):
             read_tensor_pickle(tmp_path / "a.pickle")
         assert Foreign in torch.serialization.get_safe_globals()
 
@@ -146,5 +146,7 @@ def test_tensors_without_numbers_are_rejected(tmp_path: Path) -> None:
     folder.mkdir()
     for part in ("train", "val", "test"):
         (folder / f"{part}.pt").write_bytes(inner.getvalue())
-    with pytest.raises(UserError, match=r"must hold the graphs of|must be a whole file of tensors"):
-        read_fetched("peptides-func", folder)
+    with pytest.raises(
+        UserError, match=r"must be a file of the graphs of|must be a whole file of tensors"
+    ):
+        read_fetched("peptides-func", [folder / f"{part}.pt" for part in ("train", "val", "test")])

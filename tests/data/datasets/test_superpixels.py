@@ -109,27 +109,8 @@ def test_split_takes_validation_from_the_front() -> None:
 
 def test_wrong_arrays_are_named(tmp_path: Path) -> None:
     write_superpixels(tmp_path / "a.npz", 1)
-    with pytest.raises(UserError, match=r"value must have the shape \(3, 36\), got \(1, 36\)"):
+    with pytest.raises(UserError, match=r"a\.npz: value, centre and ptr must fit together"):
         read_superpixels(tmp_path, "a.npz", 3)
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "message"),
-    [
-        ("label", [1, 2, 3, 10], "label must be below 10, got 10"),
-        ("label", [1, 2, -3, 0], "label must not be negative, got -3"),
-        ("label", [1.0, 2.5, 3.0, 0.0], "label must hold integers, 1-dimensional, got float64"),
-        ("label", [1, 2, 3], "label must have 4 entries, got 3"),
-        ("value", np.full((1, 36), np.nan), "value must hold finite numbers, got nan"),
-        ("value", 3, r"value must have the shape \(1, 0\), got \(\)"),
-        ("centre", np.full((2, 36), -np.inf), "centre must hold finite numbers, got -inf"),
-        ("centre", np.full((2, 36), "a"), "centre must hold numbers, got <U1"),
-    ],
-)
-def test_wrong_values_are_named(tmp_path: Path, name: str, values: object, message: str) -> None:
-    write_superpixels(tmp_path / "a.npz", 1, **{name: np.array(values)})
-    with pytest.raises(UserError, match=rf"a\.npz: {message}"):
-        read_superpixels(tmp_path, "a.npz", 1)
 
 
 def nodes_written_out(image: np.ndarray, recipe: SlicRecipe) -> np.ndarray:
@@ -216,14 +197,14 @@ def test_finished_superpixels_are_taken_where_they_are(tmp_path: Path) -> None:
 
 
 def test_threads_change_nothing() -> None:
-    images = smooth_noise(150 * 12, 12, 1).reshape(150, 12, 12, 1)
-    labels = np.zeros(150, np.uint8)
+    images = [smooth_noise(150 * 12, 12, 1).reshape(150, 12, 12, 1)]
+    labels = [np.zeros(150, np.uint8)]
     before = torch.get_num_threads()
     built = []
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
-            built.append(superpixels_of(images, labels, 50, SlicRecipe(20, 25, 0.5), "noise"))
+            built.append(superpixels_of(images, labels, SlicRecipe(20, 25, 0.5), "noise"))
     finally:
         torch.set_num_threads(before)
     one, three = built
@@ -233,29 +214,16 @@ def test_threads_change_nothing() -> None:
     assert torch.equal(one.node_ptr, three.node_ptr)
 
 
-@pytest.mark.parametrize(
-    ("file", "values", "message"),
-    [
-        ("train-labels-idx1-ubyte", [1, 2], "must have a label for each of 3 images, got 2"),
-        ("t10k-labels-idx1-ubyte", [1, 10], "labels must be below 10, got 10"),
-        ("train-labels-idx1-ubyte", [[1], [2], [3]], r"with 1 axes, got the head \[0, 0, 8, 2\]"),
-    ],
-)
-def test_wrong_files_are_named_and_nothing_stays(
-    tmp_path: Path, file: str, values: list[int], message: str
-) -> None:
+def test_images_and_labels_that_do_not_fit_together_are_rejected(tmp_path: Path) -> None:
     write_mnist(tmp_path)
-    write_idx(tmp_path / file, np.array(values))
-    with pytest.raises(UserError, match=rf"{file}.* {message}"):
+    write_idx(tmp_path / "train-labels-idx1-ubyte", np.array([1, 2]))
+    with pytest.raises(UserError, match="images must have one size and a label each"):
         build_benchmark("mnist", tmp_path, tmp_path / "sets")
-    assert not list((tmp_path / "sets").rglob("*.safetensors"))
-
-
-def test_test_images_have_the_size_of_training_images(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     write_idx(tmp_path / "t10k-images-idx3-ubyte.gz", np.zeros((2, 20, 28)))
-    with pytest.raises(UserError, match=r"training images' shape \(28, 28\), got \(20, 28\)"):
+    with pytest.raises(UserError, match="images must have one size and a label each"):
         read_mnist(tmp_path)
+    assert not list((tmp_path / "sets").rglob("*.safetensors"))
 
 
 def test_pickles_are_rejected(tmp_path: Path) -> None:
@@ -267,8 +235,16 @@ def test_pickles_are_rejected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "missing", "message"),
     [
-        ("mnist", "t10k-labels-idx1-ubyte", "got no t10k-labels-idx1-ubyte or t10k-labels-idx1"),
-        ("cifar10", "data_batch_3.bin", r"data_batch_\{1,2,3,4,5\}\.bin .* no data_batch_3\.bin"),
+        (
+            "mnist",
+            "t10k-labels-idx1-ubyte",
+            "hold t10k-labels-idx1-ubyte or t10k-labels-idx1-ubyte.gz, got",
+        ),
+        (
+            "cifar10",
+            "data_batch_3.bin",
+            r"data_batch_\{1,2,3,4,5\}\.bin .* must hold data_batch_3\.bin, got no",
+        ),
     ],
 )
 def test_missing_files_are_named(tmp_path: Path, name: str, missing: str, message: str) -> None:
