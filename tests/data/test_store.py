@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphmamba.data import gather
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.from_pyg import columns_of
+from graphmamba.data.gather import DeviceGather
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns, Pairs
 from graphmamba.data.transforms.precompute import Precompute, add_columns
@@ -82,7 +82,7 @@ def expected_batch(graphs: Sequence[Data], ids: Sequence[int]) -> Batch:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are made by the kernel, or as on a GPU and where Numba is missing."""
     if request.param == "torch":
-        monkeypatch.setattr(gather, "find_spec", lambda _: None)
+        monkeypatch.setattr("graphmamba.data.store.make_gather", DeviceGather)
 
 
 @pytest.mark.usefixtures("way")
@@ -274,7 +274,7 @@ def test_parts_stay_as_they_were_given() -> None:
         ({"train": range(8), "test": [3]}, "no other split"),
         ({"train": [8]}, "graphs 0 to 7"),
         ({"valid": [1]}, "split must be one of"),
-        (torch.tensor([0, 1]), "one integer for each of 8 graphs"),
+        (torch.tensor([0, 1]), "0, 1 or 2 for each of 8 graphs"),
         (torch.full((8,), 3), "split must hold 0, 1 or 2"),
     ],
 )
@@ -337,12 +337,6 @@ def test_graphs_that_are_not_there_are_rejected(wrong: int) -> None:
 def test_what_are_no_numbers_of_graphs_is_rejected(ids: Any, message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
         GraphStore.from_pyg(GRAPHS).batch(ids)
-
-
-@pytest.mark.parametrize("place", [slice(0, 2), 1.0, "0", None])
-def test_what_is_no_place_is_rejected(place: Any) -> None:
-    with typecheck_off(), pytest.raises(UserError, match="place must be the number of a graph"):
-        GraphStore.from_pyg(GRAPHS)[place]
 
 
 def test_rows_that_do_not_add_up_are_rejected() -> None:
