@@ -7,6 +7,7 @@ import torch
 from graphmamba.data import gather, static_batch
 from graphmamba.data.gather import (
     DeviceGather,
+    HostGather,
     Plan,
     make_gather,
     send,
@@ -93,8 +94,6 @@ def test_columns_that_a_gpu_cannot_count_are_rejected() -> None:
 
 
 def test_the_way_follows_from_the_device() -> None:
-    from graphmamba.data.gather_cpu import HostGather
-
     tables = GraphStore.from_pyg(GRAPHS).tables
     chosen = make_gather(tables, CPU)
     assert isinstance(chosen, HostGather)

@@ -53,8 +53,6 @@ class BatchSampler:
         check_least("graphs", len(ids), world)
         if (costs is None) != (budget is None):
             raise UserError("costs and budget must be given together, got only one of them")
-        if costs is not None and costs.shape != ids.shape:
-            raise UserError(f"costs must hold {len(ids)} numbers, got shape {list(costs.shape)}")
         self.ids, self.size, self.seed, self.is_shuffled = ids.cpu(), size, seed, is_shuffled
         self.rank, self.world = rank, world
         self.costs, self.budget = None if costs is None else costs.cpu(), budget
