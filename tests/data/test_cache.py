@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -99,69 +97,6 @@ def test_a_set_without_graphs_or_rows_survives(tmp_path: Path) -> None:
     assert store.split is None
 
 
-def test_whoever_the_umask_lets_may_open_a_set(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        open_or_build(tmp_path / "sets", RECIPE, make_rings)
-    finally:
-        os.umask(before)
-    place = entry(tmp_path / "sets")
-    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "sets", place)] == [0o750, 0o750]
-    assert {path.name: path.stat().st_mode & 0o777 for path in place.iterdir()} == {
-        "about.json": 0o640,
-        "columns.safetensors": 0o640,
-    }
-
-
-def mapped_at(address: int) -> str:
-    """The line of the one mapping that an address lies in."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    ends = ([int(word, 16) for word in line.split()[0].split("-")] for line in lines)
-    (found,) = [
-        line for line, (low, high) in zip(lines, ends, strict=True) if low <= address < high
-    ]
-    return found
-
-
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's list of mappings")
-def test_opening_maps_the_file_and_reads_nothing(tmp_path: Path) -> None:
-    open_or_build(tmp_path, RECIPE, make_rings)
-    store = open_or_build(tmp_path, RECIPE, reject_to_build)
-    for table in store.tables.values():
-        for column in table.columns.values():
-            assert mapped_at(column.values.data_ptr()).endswith("columns.safetensors")
-    # Memory of the process's own is told apart.
-    assert not mapped_at(torch.ones(1000).data_ptr()).endswith("columns.safetensors")
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Have the system reject longer files, as it does on a disk that is full."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@pytest.mark.parametrize("is_there", [False, True])
-def test_a_full_disk_leaves_what_was_there(is_there: bool, tmp_path: Path) -> None:
-    columns = make_rings()
-    if is_there:
-        open_or_build(tmp_path, RECIPE, lambda: columns)
-    place = tmp_path / recipe_hash(RECIPE)[:16]
-    with (
-        files_of_at_most(1000),
-        pytest.raises(UserError, match=rf"'{place}' cannot be written \(.*File too large"),
-    ):
-        open_or_build(tmp_path, RECIPE, lambda: make_rings(40), rebuild=True)
-    assert [path for path in tmp_path.iterdir() if path.is_dir()] == [place] * is_there
-    if is_there:
-        assert_same(open_or_build(tmp_path, RECIPE, reject_to_build), GraphStore(columns))
-
-
 def test_a_set_that_cannot_take_its_place_leaves_the_old_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -227,13 +162,6 @@ def test_boundaries_that_fall_are_rejected(tmp_path: Path) -> None:
     save_file(tensors, file)
     with pytest.raises(UserError, match=r"columns.safetensors .* its columns make up no graphs"):
         open_or_build(tmp_path, RECIPE, reject_to_build)
-
-
-def test_recipes_must_be_json() -> None:
-    with pytest.raises(UserError, match="recipe must be what JSON can write"):
-        recipe_hash({"name": object()})
-    with pytest.raises(UserError, match="recipe must be what JSON can write"):
-        recipe_hash({"share": float("nan")})
 
 
 BUILD_APART = """

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.datasets.coco import (
@@ -48,37 +47,9 @@ def test_regions_have_the_classes_of_the_objects_there(tmp_path: Path) -> None:
     assert columns.source == "built from train2017 and val2017"
 
 
-def test_the_draw_is_the_same_each_time(tmp_path: Path) -> None:
-    write_coco(tmp_path, train=6)
-    one, again = (read_coco(tmp_path, FRACTIONS) for _ in range(2))
-    assert one.split is not None
-    assert again.split is not None
-    assert torch.equal(one.split, again.split)
-    assert one.split.bincount().tolist() == [4, 2, 1]
-
-
 def test_wrong_objects_are_named_with_their_file(tmp_path: Path) -> None:
     write_coco(tmp_path, segmentation={"size": [24, 32], "counts": [5]})
     with pytest.raises(UserError, match=r"instances_train2017\.json .* wrong annotation 10\d: "):
-        read_coco(tmp_path, FRACTIONS)
-
-
-def test_missing_and_damaged_images_are_named(tmp_path: Path) -> None:
-    write_coco(tmp_path)
-    path = tmp_path / "val2017" / "val2017_0.jpg"
-    path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(UserError, match=r"val2017_0\.jpg must be a whole image"):
-        read_coco(tmp_path, FRACTIONS)
-    path.unlink()
-    with pytest.raises(UserError, match=r"val2017 must hold val2017_0\.jpg, got no such file"):
-        read_coco(tmp_path, FRACTIONS)
-
-
-def test_objects_follow_the_image_as_it_is(tmp_path: Path) -> None:
-    """What counts is the size of the image itself, so that runs of another size are rejected."""
-    write_coco(tmp_path, segmentation={"size": [24, 32], "counts": [24 * 32]})
-    Image.new("RGB", (30, 24)).save(tmp_path / "val2017" / "val2017_0.jpg")
-    with pytest.raises(UserError, match=r"size must be \[24, 30\], got \[24, 32\]"):
         read_coco(tmp_path, FRACTIONS)
 
 

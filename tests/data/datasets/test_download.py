@@ -19,7 +19,6 @@ from graphmamba.data.datasets.download import (
     read_tensors,
     renumber,
 )
-from graphmamba.data.datasets.malnet import read_malnet
 from graphmamba.data.datasets.sources import build_benchmark
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
@@ -88,16 +87,6 @@ def test_coco_is_numbered_as_pyg_numbers_it() -> None:
     assert renumber(list(numbers)).tolist() == list(numbers.values())
     with pytest.raises(ValueError, match=r"labels \[12, 83\] name no category"):
         renumber([1, 12, 83])
-
-
-def test_edge_lists_lie_in_the_raw_folder_of_pyg(tmp_path: Path) -> None:
-    folder = tmp_path / "raw"
-    (folder / "malnet-graphs-tiny/benign/a").mkdir(parents=True)
-    (folder / "malnet-graphs-tiny/benign/a/b.edgelist").write_text("#\n" * 5 + "0 1\n1 4\n")
-    (folder / "split_info_tiny/type").mkdir(parents=True)
-    for part in ("train", "val", "test"):
-        (folder / f"split_info_tiny/type/{part}.txt").write_text("benign/a/b\n")
-    assert read_malnet(tmp_path).node_ptr.tolist() == [0, 3, 6, 9]
 
 
 def test_a_damaged_file_of_tensors_is_named(tmp_path: Path) -> None:
@@ -215,15 +204,6 @@ def test_what_broke_off_is_reported_and_fetched_again(
     assert not [path for path in (tmp_path / "raw").rglob("*") if path.is_file()]
     served[name].write_bytes(whole)
     assert len(download(name, tmp_path / "raw").node_ptr) == 4
-
-
-def test_no_network_is_reported_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def reject(_: object) -> None:
-        raise OSError("no route")
-
-    monkeypatch.setattr(LRGBDataset, "download", reject)
-    with pytest.raises(UserError, match="pascalvoc-sp cannot be downloaded: no route"):
-        download("pascalvoc-sp", tmp_path)
 
 
 @pytest.mark.usefixtures("served")

@@ -106,3 +106,9 @@ def test_wrong_lists_are_named(tmp_path: Path) -> None:
     (lists / "val.txt").write_text("\n")
     with pytest.raises(UserError, match=r"val\.txt must hold at least one name, got none"):
         read_edge_lists(tmp_path)
+
+
+def test_arrays_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
+    write_malnet(tmp_path, edge_ptr=np.array([0, 6, 4, 7]))
+    with pytest.raises(UserError, match=r"malnet_tiny\.npz\.xz must be call graphs whose columns"):
+        read_malnet(tmp_path)

@@ -138,14 +138,6 @@ def test_two_wrong_pairs_for_each_true_one_in_the_same_graph() -> None:
     assert len(set(pairs_of(drawn))) == drawn.shape[1]
 
 
-def test_same_seed_same_pairs() -> None:
-    first, second, other = (
-        draw_negatives(POSITIVES, NODE_PTR, torch.tensor(seed))[0] for seed in (1, 1, 2)
-    )
-    assert torch.equal(first, second)
-    assert not torch.equal(first, other)
-
-
 def test_pairs_that_cannot_be_had_are_left_out() -> None:
     # of three pairs with node 0 two are true, so that one is wrong; four are asked for
     positives = torch.tensor([[0, 0], [1, 2]])
@@ -173,9 +165,3 @@ def test_pairs_of_a_padding_graph_do_not_count_and_change_no_other() -> None:
     counts = ~labels.isnan()
     assert torch.equal(ours[:, counts], pairs)
     assert torch.equal(labels[counts], label)
-
-
-def test_no_true_pairs_no_wrong_ones() -> None:
-    pairs, label = with_negatives(POSITIVES[:, :0], NODE_PTR, torch.tensor(0))
-    assert pairs.shape == (2, 0)
-    assert label.shape == (0,)

@@ -80,31 +80,11 @@ def test_regions_have_the_colours_and_classes_of_their_place(tmp_path: Path, wri
     assert sorted(reverse.T.tolist()) == sorted(graph.edge_index.T.tolist())
 
 
-def test_both_layouts_give_the_same_graphs(tmp_path: Path) -> None:
-    write_voc(tmp_path / "voc", NAMES, MASKS)
-    write_sbd(tmp_path / "sbd", NAMES, MASKS)
-    one, other = (read_voc_folder(tmp_path / name) for name in ("voc", "sbd"))
-    assert torch.equal(one.nodes["x"], other.nodes["x"])
-    assert torch.equal(one.nodes["y"], other.nodes["y"])
-    assert torch.equal(one.edge_index, other.edge_index)
-    assert (one.source, other.source) == (
-        "built from JPEGImages and SegmentationClass",
-        "built from img and cls",
-    )
-
-
 def test_a_list_of_test_images_takes_the_place_of_the_halves(tmp_path: Path) -> None:
     write_sbd(tmp_path, NAMES | {"test": ["2009_000001"], "val": ["2009_000002"]}, MASKS)
     columns = read_voc_folder(tmp_path)
     assert columns.split is not None
     assert columns.split.tolist() == [0, 0, 1, 2]
-
-
-def test_finished_regions_are_taken_where_they_are(tmp_path: Path) -> None:
-    write_voc(tmp_path, NAMES, MASKS)
-    for part in ("train_0", "train_1", "train_2", "val", "test"):
-        write_regions(tmp_path / f"voc_sp_{part}.npz")
-    assert read_voc_folder(tmp_path).source.startswith("built from voc_sp_train_0.npz")
 
 
 def test_halves_have_each_kind_as_often() -> None:
@@ -140,21 +120,6 @@ def test_wrong_masks_are_reported_and_nothing_stays(
     with pytest.raises(UserError, match=message):
         build_benchmark("pascalvoc-sp", tmp_path, tmp_path / "sets")
     assert not list((tmp_path / "sets").rglob("*.safetensors"))
-
-
-@pytest.mark.parametrize(
-    ("file", "message"),
-    [
-        ("img/2008_000002.jpg", r"img must hold 2008_000002\.jpg, got no such file"),
-        ("cls/2009_000002.mat", r"cls must hold 2009_000002\.mat, got no such file"),
-        ("val.txt", r"must hold val\.txt, got no such file"),
-    ],
-)
-def test_missing_files_are_named(tmp_path: Path, file: str, message: str) -> None:
-    write_sbd(tmp_path, NAMES, MASKS)
-    (tmp_path / file).unlink()
-    with pytest.raises(UserError, match=message):
-        read_voc_folder(tmp_path)
 
 
 def test_damaged_masks_and_empty_lists_are_named(tmp_path: Path) -> None:

@@ -35,12 +35,12 @@ def read_malnet(folder: Path) -> GraphColumns:
         if (place / EDGE_LISTS).is_dir():
             return read_edge_lists(place)
     path = find_file(folder, f"{FILE}.xz", FILE)
-    arrays = {
-        name: torch.from_numpy(values.astype(np.int64))
-        for name, values in read_arrays(path, ["edge", "edge_ptr", "label", "split"]).items()
-    }
+    packed = read_arrays(path, ["edge", "edge_ptr", "label", "split"])
+    with reading(path, "call graphs whose columns fit together"):
+        arrays = {name: torch.from_numpy(each.astype(np.int64)) for name, each in packed.items()}
+        graphs = name_compactly(arrays["edge"], arrays["edge_ptr"].diff())
     return replace(
-        name_compactly(arrays["edge"], arrays["edge_ptr"].diff()),
+        graphs,
         graphs={"y": arrays["label"]},
         split=arrays["split"],
         source=f"built from {path.name}, isolated nodes removed",

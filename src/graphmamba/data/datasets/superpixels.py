@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from graphmamba.data.datasets.files import find_file, read_arrays, read_cifar, read_idx
+from graphmamba.data.datasets.files import find_file, read_arrays, read_cifar, read_idx, reading
 from graphmamba.data.datasets.slic import SlicRecipe, find_superpixels
 from graphmamba.data.parallel import run_all
 from graphmamba.data.tables import GraphColumns, boundaries
@@ -57,18 +57,20 @@ def read_superpixels(
     """
     path = find_file(folder, f"{file}.xz", file)
     arrays = read_arrays(path, ["value", "centre", "ptr", "label"])
-    nodes, total = int(arrays["ptr"][-1]), len(arrays["label"])
-    shapes = [arrays[name].shape for name in ("value", "centre", "ptr")]
-    if shapes != [(colours, nodes), (2, nodes), (total + 1,)]:
-        raise UserError(f"{path}: value, centre and ptr must fit together, got shapes {shapes}")
-    taken = total if images is None else min(images, total)
-    node_ptr = torch.from_numpy(arrays["ptr"][: taken + 1].astype(np.int64))
-    end = int(node_ptr[-1])
-    value = torch.from_numpy(arrays["value"][:, :end].T.astype(np.float32)) / VALUE_SCALE
-    centre = torch.from_numpy(arrays["centre"][:, :end].T.astype(np.float32)) / CENTRE_SCALE
+    with reading(path, "superpixels whose columns fit together"):
+        node_ptr = torch.from_numpy(arrays["ptr"].astype(np.int64))
+        value = torch.from_numpy(arrays["value"].T.astype(np.float32)) / VALUE_SCALE
+        centre = torch.from_numpy(arrays["centre"].T.astype(np.float32)) / CENTRE_SCALE
+        y = torch.from_numpy(arrays["label"].astype(np.int64))
+        nodes, total = int(node_ptr[-1]), len(y)
+        if value.shape != (nodes, colours) or centre.shape != (nodes, 2):
+            raise ValueError(f"value has the shape {arrays['value'].shape}")
+        taken = total if images is None else min(images, total)
+        node_ptr, end = node_ptr[: taken + 1], int(node_ptr[taken])
+        columns = join_superpixels(value[:end], centre[:end], node_ptr)
     return replace(
-        join_superpixels(value, centre, node_ptr),
-        graphs={"y": torch.from_numpy(arrays["label"][:taken].astype(np.int64))},
+        columns,
+        graphs={"y": y[:taken]},
         split=split_of(total)[:taken],
         source=f"built from {path.name}" + ("" if taken == total else f", {taken:,} images"),
     )

@@ -21,8 +21,7 @@ from graphmamba.data.transforms.degree_profile import degree_profiles
 from graphmamba.data.transforms.expander import all_expanders
 from graphmamba.data.transforms.laplacian import laplacian_spectra
 from graphmamba.data.transforms.random_walk import return_probabilities
-from graphmamba.errors import UserError
-from graphmamba.ops.checks import check_membership
+from graphmamba.ops.checks import check_membership, check_rows
 
 RECIPE_VERSIONS = {
     "laplacian": 2,
@@ -128,16 +127,10 @@ def add_columns(graphs: Data, precompute: Precompute) -> Data:
 def _columns_of(graphs: Data) -> GraphColumns:
     """Take the edges of a batch apart; without `batch` all nodes are of one graph."""
     edge_index = required(graphs, "edge_index", "as pairs of nodes")
-    is_pair = edge_index.dim() == 2 and edge_index.shape[0] == 2  # noqa: PLR2004
-    if not is_pair or edge_index.is_floating_point():
-        raise UserError(
-            "graphs.edge_index must hold integers and have shape [2, edges], "
-            f"got {edge_index.dtype} and {list(edge_index.shape)}"
-        )
+    check_rows("graphs.edge_index", edge_index, [2, "edges"], is_integer=True)
     nodes = int(graphs.num_nodes or 0)
     batch, _, num_graphs = membership_of(graphs, nodes, edge_index.device)
-    if batch.shape != (nodes,):
-        raise UserError(f"graphs.batch must have shape [{nodes}], got {list(batch.shape)}")
+    check_rows("graphs.batch", batch, [nodes], is_integer=True)
     check_membership(edge_index, batch, num_graphs)
     edge_index, batch = edge_index.cpu().long(), batch.cpu()
     owner = batch[edge_index[0]]
