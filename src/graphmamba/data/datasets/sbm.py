@@ -41,6 +41,8 @@ class Blocks:
     rank: Int[Tensor, "graphs nodes"]
     """Place of each node within its block."""
     counts: Int[Tensor, " graphs"]
+    luck: Float[Tensor, "graphs nodes nodes"]
+    """Number of each pair, which is joined where it is below the pair's chance."""
 
 
 def generate_cluster(sizes: Sizes = (10_000, 1_000, 1_000), seed: int = 0) -> GraphColumns:
@@ -51,10 +53,9 @@ def generate_cluster(sizes: Sizes = (10_000, 1_000, 1_000), seed: int = 0) -> Gr
     def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], GraphColumns]:
         community = _draw_sizes((len(numbers), CLUSTER_COMMUNITIES), generator)
         blocks = assign_blocks(community, generator)
-        luck = _draw_luck(blocks, generator)
 
         def make() -> GraphColumns:
-            edges = _join(blocks.block, chance, luck)
+            edges = _join(blocks, chance)
             # nodes were assigned at random, so that the first of a community is any of them
             known = torch.where(blocks.rank == 0, blocks.block + 1, 0)
             return _flatten(blocks, edges, known, CLUSTER_COMMUNITIES + 1, blocks.block)
@@ -82,11 +83,10 @@ def generate_pattern(sizes: Sizes = (10_000, 2_000, 2_000), seed: int = 0) -> Gr
         which = numbers % PATTERNS
         community = _draw_sizes((len(numbers), PATTERN_COMMUNITIES), generator)
         blocks = assign_blocks(torch.cat([community, pattern_sizes[which, None]], dim=1), generator)
-        luck = _draw_luck(blocks, generator)
         signal = torch.randint(SIGNALS, tuple(blocks.block.shape), generator=generator)
 
         def make() -> GraphColumns:
-            edges = _join(blocks.block, chance, luck)
+            edges = _join(blocks, chance)
             # edges and signals of the patterns take the place of those drawn for their nodes
             member = blocks.block == PATTERN_COMMUNITIES
             graph, node = member.nonzero(as_tuple=True)
@@ -110,7 +110,8 @@ def assign_blocks(sizes: Int[Tensor, "graphs blocks"], generator: torch.Generato
     place = keys.argsort(dim=1).argsort(dim=1)
     block = torch.searchsorted(ends, place, right=True)
     start = torch.nn.functional.pad(ends, (1, 0)).gather(1, block)
-    return Blocks(block, place - start, counts)
+    luck = torch.rand((*block.shape, block.shape[1]), generator=generator)
+    return Blocks(block, place - start, counts, luck)
 
 
 def _draw_sizes(shape: tuple[int, ...], generator: torch.Generator) -> Int[Tensor, "*shape"]:
@@ -124,18 +125,11 @@ def _chances(blocks: int, inside: float, between: float) -> Float[Tensor, "kinds
     return chance
 
 
-def _draw_luck(blocks: Blocks, generator: torch.Generator) -> Float[Tensor, "graphs nodes nodes"]:
-    graphs, nodes = blocks.block.shape
-    return torch.rand((graphs, nodes, nodes), generator=generator)
-
-
 def _join(
-    block: Int[Tensor, "graphs nodes"],
-    chance: Float[Tensor, "kinds kinds"],
-    luck: Float[Tensor, "graphs nodes nodes"],
+    blocks: Blocks, chance: Float[Tensor, "kinds kinds"]
 ) -> Bool[Tensor, "graphs nodes nodes"]:
-    pair = block[:, :, None] * len(chance) + block[:, None, :]  # [graphs, nodes, nodes]
-    edges = (luck < chance.flatten()[pair]).triu_(1)
+    pair = blocks.block[:, :, None] * len(chance) + blocks.block[:, None, :]
+    edges = (blocks.luck < chance.flatten()[pair]).triu_(1)
     return edges | edges.mT
 
 
