@@ -243,9 +243,8 @@ def test_parts_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        ({"train": [0, 1]}, "every graph, got none for 2"),
-        ({"train": range(8), "test": [3]}, "no other split"),
-        ({"train": [8]}, "graphs 0 to 7"),
+        ({"train": [0, 1]}, "each of the graphs 0 to 7 once"),
+        ({"train": range(8), "test": [3]}, "each of the graphs 0 to 7 once"),
         ({"valid": [1]}, "split must be one of"),
         (torch.tensor([0, 1]), "0, 1 or 2 for each of 8 graphs"),
         (torch.full((8,), 3), "split must hold 0, 1 or 2"),

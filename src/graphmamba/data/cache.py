@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmamba.atomic import cannot_read, cannot_write, flush
+from graphmamba.atomic import cannot_write, flush
 from graphmamba.data.store import GraphStore, check_ptr
 from graphmamba.data.tables import Column, GraphColumns, Table
 from graphmamba.errors import UserError
@@ -138,16 +138,33 @@ def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
 
 def open_store(place: Path, digest: str | None = None) -> GraphStore:
     """Map a set into memory; reject what is damaged or something else."""
-    about = _read_about(place / ABOUT)
+    from safetensors import SafetensorError, safe_open
+
+    about, path = _read_about(place / ABOUT), place / COLUMNS
     if digest is not None and about["recipe_hash"] != digest:
         raise _damaged(place / ABOUT, f"recipe_hash must be {digest}, got {about['recipe_hash']}")
-    tensors = _read_tensors(place / COLUMNS, about["bytes"])
     try:
+        if (size := path.stat().st_size) != about["bytes"]:
+            raise ValueError(f"must have {about['bytes']} bytes, got {size}")
+        # safetensors takes a file that it may not read for one that is not there
+        path.open("rb").close()
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         store = store_of(tensors, str(about["source"]))
-    except (KeyError, AttributeError, UserError) as error:
-        raise _damaged(place / COLUMNS, f"its columns make up no graphs: {error}") from error
-    if _counts(store) != about["counts"]:
-        raise _damaged(place / COLUMNS, f"counts must be {about['counts']}, got {_counts(store)}")
+        if _counts(store) != about["counts"]:
+            raise ValueError(f"counts must be {about['counts']}, got {_counts(store)}")
+    except PermissionError:
+        raise
+    # torch, which maps the file, has no kind of its own for one that is gone or too short
+    except (
+        OSError,
+        RuntimeError,
+        LookupError,
+        AttributeError,
+        ValueError,
+        SafetensorError,
+    ) as error:
+        raise _damaged(path, str(error)) from error
     store.content = str(about["content"])
     return store
 
@@ -169,8 +186,8 @@ def file_hash(path: Path) -> str:
 def _read_about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-    except PermissionError as error:
-        raise cannot_read(path) from error
+    except PermissionError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, f"must be JSON: {error}") from error
     needed = {"recipe_hash", "source", "counts", "bytes", "content"}
@@ -179,24 +196,6 @@ def _read_about(path: Path) -> dict[str, Any]:
     if about.get("version") != VERSION:
         raise _damaged(path, f"version must be {VERSION}, got {about.get('version')}")
     return about
-
-
-def _read_tensors(path: Path, size: int) -> dict[str, Tensor]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        found = path.stat().st_size
-        if found != size:
-            raise _damaged(path, f"must have {size} bytes, got {found}")
-        # safetensors takes a file that it may not read for one that is not there
-        path.open("rb").close()
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except PermissionError as error:
-        raise cannot_read(path) from error
-    # torch, which maps the file, has no kind of its own for one that is gone or too short
-    except (OSError, RuntimeError, SafetensorError) as error:
-        raise _damaged(path, f"must be a safetensors file: {error}") from error
 
 
 def _damaged(path: Path, reason: str) -> DamagedError:
