@@ -71,17 +71,14 @@ class Precompute:
 
     def parts(self) -> dict[str, "Precompute"]:
         """What is asked for, column by column, so that each can be kept by itself."""
-        nothing = Precompute()
-        return {
-            COLUMN_OF[field.name]: replace(
-                nothing,
-                **{field.name: getattr(self, field.name)},
+        found = {}
+        for name, column in COLUMN_OF.items():
+            value = getattr(self, name)
+            if value != getattr(Precompute, name):
                 # nothing else is drawn
-                seed=self.seed if field.name == "expander_degree" else 0,
-            )
-            for field in fields(self)
-            if field.name in COLUMN_OF and getattr(self, field.name) != getattr(nothing, field.name)
-        }
+                seed = self.seed if name == "expander_degree" else 0
+                found[column] = Precompute(**{name: value}, seed=seed)
+        return found
 
     def recipe(self) -> dict[str, dict[str, int | str]]:
         """What each column is made of, by the column's name: equal recipes give equal columns.
