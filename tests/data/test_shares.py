@@ -1,11 +1,8 @@
 """Shares of graphs that are no whole numbers, and the sizes that communities may have."""
 
-import numpy as np
 import pytest
-import torch
 
 from graphmamba.data.splits import random_split
-from graphmamba.data.summary import _spread
 
 
 @pytest.mark.parametrize(
@@ -22,8 +19,3 @@ def test_graphs_that_are_left_go_where_most_is_missing(
     graphs: int, fractions: tuple[float, float, float], sizes: list[int]
 ) -> None:
     assert random_split(graphs, fractions).bincount(minlength=3).tolist() == sizes
-
-
-def test_deviations_of_targets_are_divided_by_their_number() -> None:
-    values = [1.0, 2.0, 6.0]
-    assert _spread(torch.tensor(values)) == pytest.approx((3.0, np.std(values)))
