@@ -26,11 +26,13 @@ def take_apart(graphs: Graphs) -> Iterator[Data]:
     """
     for place, graph in enumerate([graphs] if isinstance(graphs, BaseData) else graphs):
         is_mixed = isinstance(graph, Batch) and "HeteroData" in str(graph)
-        if isinstance(graph, HeteroData | TemporalData) or is_mixed:
+        if isinstance(graph, HeteroData) or is_mixed:
             raise UserError(
-                f"graphs[{place}] must have one kind of nodes and of edges and stay as it is, got "
-                "a heterogeneous or temporal graph; to_homogeneous() of PyG makes one of the first"
+                f"graphs[{place}] must have one kind of nodes and of edges, got a heterogeneous "
+                "graph; to_homogeneous() of PyG makes one"
             )
+        if isinstance(graph, TemporalData):
+            raise UserError(f"graphs[{place}] must stay as it is, got a temporal one")
         if isinstance(graph, Batch):
             yield from _graphs_in(graph, place)
             continue
