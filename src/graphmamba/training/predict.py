@@ -17,7 +17,7 @@ from graphmamba.checks import check_least
 from graphmamba.data.batch import column
 from graphmamba.data.catalog import LossName, PredictionKind
 from graphmamba.data.neighbor_sampling import SEEDS, NeighbourStore
-from graphmamba.data.sampler import BatchSampler
+from graphmamba.data.sampler import batches_by_cost
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS
 from graphmamba.errors import UserError
@@ -189,7 +189,7 @@ def stream_predictions(
         nodes, edges = (
             torch.from_numpy(store.tables[each].ptr).diff() for each in ("nodes", "edges")
         )
-        batches = BatchSampler(ids, is_shuffled=False, costs=(nodes + edges)[ids], budget=budget)
+        batches = batches_by_cost(ids, (nodes + edges)[ids], budget)
     with evaluating(model):
         for chosen in batches:
             yield from _in_pieces(predict, chosen)
