@@ -166,20 +166,6 @@ def test_own_graphs_are_shown_by_their_class_names(
     assert "target y0" in capsys.readouterr().out
 
 
-def test_own_graphs_are_shown_where_nothing_can_be_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "500")
-    folder = write_folder(tmp_path / "fruit")
-    main(["data", "info", str(folder), "--target=taste", f"--data_dir={tmp_path}"])
-    _, *kept = capsys.readouterr().out.splitlines()
-    (tmp_path / "file").touch()
-    main(["data", "info", str(folder), "--target=taste", f"--data_dir={tmp_path}/file/root"])
-    heading, *shown = capsys.readouterr().out.splitlines()
-    assert heading.startswith("fruit, not kept, since nothing can be written to")
-    assert shown == kept
-
-
 @pytest.mark.parametrize("label", ["bitter,hot", "[bitter, hot]"])
 def test_several_labels_are_spelt_as_in_training(
     label: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

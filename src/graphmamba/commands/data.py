@@ -9,7 +9,7 @@ from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
 from graphmamba.data.cache import ABOUT, PARTIAL, DamagedError, default_data_dir, verify_store
 from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKind, TaskKind
-from graphmamba.data.custom.open import OWN, CustomStore, inspect_custom, is_custom
+from graphmamba.data.custom.open import OWN, CustomStore, is_custom, open_custom
 from graphmamba.data.custom.options import DataOptions, check_read, names_given
 from graphmamba.data.datasets.sources import build_benchmark, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
@@ -112,12 +112,9 @@ def info(
     else:
         if seed != 0:
             raise UserError(f"seed must be 0 for {name}, which is not generated, got {seed}")
-        (own, is_kept), title = inspect_custom(name, options, place), Path(name).name
+        own, title = open_custom(name, options, place), Path(name).name
         summary = summarise(_columns_of(own.store), names=own.class_names)
-        kept = "in" if is_kept else "not kept, since nothing can be written to"
-        _print_table(
-            f"{title}, {kept} {place}", [*_task_rows(own), *_rows(summary)], own.store.source
-        )
+        _print_table(f"{title}, in {place}", [*_task_rows(own), *_rows(summary)], own.store.source)
     if plot is not None:
         from graphmamba.data.plot import plot_summary
 

@@ -15,8 +15,9 @@ from graphmamba.commands.source import (
     options_of,
     part_asked,
 )
-from graphmamba.data.custom.csv import FILES, table_in
-from graphmamba.data.custom.open import Unlabelled, read_unlabelled
+from graphmamba.data.custom.csv import TABLES, table_in
+from graphmamba.data.custom.labels import CustomGraphs
+from graphmamba.data.custom.open import read_unlabelled
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import DeviceName
@@ -65,13 +66,13 @@ def predict(
     place = resolve_device(device)
     trained = load_model(checkpoint, pretrained, weights).to(place)
     path = Path(output)
-    named: Unlabelled | None
+    named: CustomGraphs | None
     _check_output(path, trained, input_)
     if input_ is not None and dataset is None:
         named = read_unlabelled(
             input_, options_of(trained), names_known(trained), has_split=part != ALL
         )
-        check_features(trained, named.columns, input_)
+        check_features(trained, named.features, input_)
         store = GraphStore(named.columns)
         ids = graphs_of(store, part, input_)
     else:
@@ -100,8 +101,8 @@ def _check_output(path: Path, trained: Predictor, given: str | None) -> None:
         return
     own = trained.experiment.data
     graphs = [Path(place) for place in (given, own and own.path) if place]
-    parts = [table_in(place, name) for place in graphs if place.is_dir() for name in FILES]
-    for file in (*graphs, *parts, trained.path, *RunDir(trained.path.parent).files):
+    tables = [table_in(place, name) for place in graphs if place.is_dir() for name in TABLES]
+    for file in (*graphs, *filter(None, tables), trained.path, *RunDir(trained.path.parent).files):
         if file.exists() and path.samefile(file):
             raise UserError(
                 f"output must not be a file that is read or that a run wrote, got '{path}'"

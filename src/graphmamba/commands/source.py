@@ -9,7 +9,6 @@ from torch import Tensor
 
 from graphmamba.checks import check_choice
 from graphmamba.data.catalog import (
-    MOLECULES,
     Features,
     Level,
     PredictionKind,
@@ -17,18 +16,16 @@ from graphmamba.data.catalog import (
     features_in_words,
     task_in_words,
 )
-from graphmamba.data.custom.labels import numbers_of
+from graphmamba.data.custom.open import check_feature_names
 from graphmamba.data.custom.options import (
     DataOptions,
     DataSource,
-    check_names,
     check_read,
     format_of,
     only_read,
 )
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
-from graphmamba.data.tables import DESCRIPTORS, GraphColumns
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, TrainConfig
 from graphmamba.training.graphs import check_same_graphs, identity_of
@@ -117,7 +114,6 @@ def on_other_data(
         # the graphs of the training may have come in another format
         options = only_read(options, kind)
     options = replace(options, level=options.level or task.level)
-    check_names(Path(input_), options.targets, names_known(trained))
     own = DataSource.of(options, str(Path(input_)))
     # whether labels fit is for `check_fits` to say, when they have been read
     return replace(experiment, split_sizes=None, data=own, train=TrainConfig())
@@ -136,6 +132,8 @@ def check_fits(trained: Predictor, experiment: Experiment) -> None:
     metric of classes it was trained by.
     """
     data, model = experiment.dataset_info, trained.model
+    if experiment.data is not None:
+        check_feature_names(experiment.data.columns, names_known(trained), experiment.data.path)
     is_read = _read_by(model.features, data.features) == model.features
     if not is_read or _answers(data.task) != _answers(model.task):
         raise UserError(
@@ -184,12 +182,9 @@ def check_parts(trained: Predictor, experiment: Experiment, store: GraphStore) -
     check_same_graphs(experiment, trained.graphs, identity_of(experiment, store), use)
 
 
-def check_features(trained: Predictor, columns: GraphColumns, where: str) -> None:
+def check_features(trained: Predictor, found: Features, where: str) -> None:
     """Reject graphs to predict whose columns the model does not know."""
     wanted = trained.model.features
-    found = numbers_of(columns) if columns.nodes["x"].is_floating_point() else MOLECULES
-    if DESCRIPTORS in columns.graphs:
-        found = replace(found, graph_columns=columns.graphs[DESCRIPTORS].shape[1])
     if _read_by(wanted, found) != wanted:
         raise UserError(
             f"{where} must have the columns of {trained.experiment.dataset_info.title}, which the "

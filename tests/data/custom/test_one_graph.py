@@ -9,8 +9,8 @@ import torch
 from torch_geometric.data import Data
 
 from graphmamba.data.custom import DataOptions, from_graphs, open_custom, read_folder, read_npz
-from graphmamba.data.custom.one_graph import draw_node_split, read_masks
 from graphmamba.data.custom.open import read_graphs
+from graphmamba.data.custom.split import draw_node_split, read_masks
 from graphmamba.errors import UserError
 from tests.helpers.own_files import write_rows
 

@@ -1,6 +1,5 @@
 """Lists of PyG graphs become columns and a task."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -99,11 +98,9 @@ def test_graphs_say_which_part_they_are_in() -> None:
     assert from_graphs([graph(), graph(y=torch.tensor([0]))]).columns.split is None
 
 
-@pytest.mark.parametrize("word", ["val", None, 2, torch.tensor(1)])
-def test_parts_that_are_no_words_of_files_are_reported(word: object) -> None:
-    message = "graph 1: split must be one of train, validation, test in all graphs"
-    with pytest.raises(UserError, match=rf"{message} .* got {re.escape(repr(word))}"):
-        from_graphs([graph(split="train"), graph(split=word)])
+def test_parts_that_are_no_words_of_files_are_reported() -> None:
+    with pytest.raises(UserError, match=r"graph 1: split must be one of train, .* 'None'"):
+        from_graphs([graph(split="train"), graph()])
 
 
 @pytest.mark.parametrize("level", [None, "graph"])
