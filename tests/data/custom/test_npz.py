@@ -82,24 +82,11 @@ def test_whole_numbers_that_hardly_repeat_are_targets(y: list[int]) -> None:
     assert len(number_labels(whole, LabelRule(classes=y[-1] + 1), str).names) == y[-1] + 1
 
 
-@pytest.mark.parametrize("y", [[0, 19], [*range(0, 21, 2)], [-1, -1, *range(30), *range(30)]])
-def test_classes_may_have_a_few_gaps(y: list[int]) -> None:
-    assert len(number_labels(torch.tensor(y), LabelRule(), str).names) == y[-1] + 1
-
-
 def test_pairs_tell_a_link_task(tmp_path: Path) -> None:
     own = read_npz(save(tmp_path, y=None, **LINKS))
     assert own.task == Task("link", 0, "link_cross_entropy", "mrr")
     pairs = own.columns.pairs["edge_label_index"]
     assert (pairs.index.tolist(), pairs.columns["edge_label"].tolist()) == ([[0], [2]], [1.0])
-
-
-def test_what_is_stated_counts(tmp_path: Path) -> None:
-    path = save(tmp_path, node_ptr=[0, 1, 2], edge_ptr=[0, 0, 0], edge_index=np.zeros((2, 0), int))
-    assert read_npz(path, level="node").task.level == "node"
-    assert read_npz(path, LabelRule("regression")).task.loss == "l1"
-    assert read_npz(path, LabelRule(classes=5)).task.outputs == 5
-    assert read_npz(path, LabelRule(classes=("a", "b"))).class_names == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -137,12 +124,6 @@ def test_what_is_wrong_is_reported(tmp_path: Path, arrays: dict[str, Any], messa
     with pytest.raises(UserError) as rejected:
         read_npz(save(tmp_path, **arrays))
     assert message in str(rejected.value)
-
-
-def test_a_stated_level_says_which_labels_are_meant(tmp_path: Path) -> None:
-    path = save(tmp_path, **LINKS)
-    assert read_npz(path, level="link").task.level == "link"
-    assert read_npz(path, level="graph").task.level == "graph"
 
 
 class Trap:

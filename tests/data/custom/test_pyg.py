@@ -59,14 +59,6 @@ def test_one_node_without_edges_or_features() -> None:
     assert own.task.loss == "l1"
 
 
-def test_what_is_stated_counts() -> None:
-    alone = {"x": torch.ones(1, 3), "edge_index": LOOP[:, :0]}
-    graphs = [graph(**alone), graph(**alone, y=torch.tensor([0]))]
-    assert from_graphs(graphs).task.level == "graph"
-    assert from_graphs(graphs, level="node").task.level == "node"
-    assert from_graphs(graphs, LabelRule(classes=7)).task.classes == 7
-
-
 @pytest.mark.parametrize(
     ("second", "message"),
     [

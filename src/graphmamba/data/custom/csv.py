@@ -86,9 +86,11 @@ class CsvTable:
             is_wrong = ~(np.abs(column) <= LARGEST)
             if is_wrong.any():
                 row = int(is_wrong.argmax())
+                is_word = cells[row].isalpha() and cells[row].lower() not in ("nan", "inf")
+                hint = "; of words each needs a column of 0 and 1" if is_word else ""
                 raise UserError(
                     f"{self.where(row)}: {name} must be a finite number of 32 bits, got "
-                    f"{cells[row]!r}"
+                    f"{cells[row]!r}{hint}"
                 )
             values[:, place] = column
         return torch.from_numpy(values)

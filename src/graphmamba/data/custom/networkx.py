@@ -25,6 +25,8 @@ Graphs: TypeAlias = Iterable[Any]
 WORDS = ("split", *MASKS)
 """Attributes that say which split a graph or node is in."""
 MISSING = (None, "")
+OF_GRAPHML = {"edge_default", "node_default"}
+"""Attributes that reading GraphML adds."""
 Rows = list[list[Mapping[Any, Any]]]
 """Attributes of each node or edge of each graph."""
 
@@ -71,11 +73,12 @@ def from_networkx(
     each, rule = networkx_graphs(graphs) or list(graphs), rule or LabelRule()
     target = ((target,) if isinstance(target, str) else tuple(target)) or ("y",)
     found = convert(each, target)
-    if found.level is None:
-        there = {*each[0].graph, *next(iter(each[0].nodes.values()))}
+    if found.level is None and level != "link":
+        there = {*each[0].graph, *next(iter(each[0].nodes.values()))} - OF_GRAPHML
         raise UserError(
-            f"target must be an attribute of the graphs or of their nodes, got "
-            f"{', '.join(target)}; there is {', '.join(sorted(map(str, there))) or 'none'}"
+            "target (--target, or --data.target where a model is trained) must be an attribute of "
+            f"the graphs or of their nodes, got {', '.join(target)}; there is "
+            f"{', '.join(sorted(map(str, there))) or 'none'}"
         )
     if found.classes is not None and rule.classes is None and rule.task in (None, "classes"):
         rule = replace(rule, task="classes", classes=found.classes)

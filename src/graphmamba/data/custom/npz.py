@@ -167,7 +167,7 @@ def _find_level(arrays: Arrays, columns: GraphColumns, source: str) -> Level:
         if not any(name in arrays for name in LINK_ARRAYS):
             raise UserError(
                 f"{source}: array 'y' must hold labels of graphs or nodes, or '{LINKS}' "
-                f"pairs of them, got {', '.join(arrays)}"
+                f"pairs of them, got {', '.join(arrays.keys() - {*REQUIRED[:2]})}"
             )
         return "link"
     rows = arrays["y"].shape[0] if arrays["y"].dim() else -1

@@ -1,6 +1,7 @@
 """Any graphs of PyG -> columns and a task."""
 
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -83,6 +84,11 @@ def from_graphs(
 
 def list_of(graphs: Graphs) -> list[Data]:
     """List graphs one by one; those with edges where nobody looks for them are rejected."""
+    if isinstance(graphs, str | Path):
+        raise UserError(
+            f"graphs must be those of PyG or networkx, got the path '{graphs}': open_with_defaults "
+            "of graphmamba.training.graphs opens files"
+        )
     if not (found := list(take_apart(graphs))):
         raise UserError("graphs must hold a graph, got none")
     for place, graph in enumerate(found):
