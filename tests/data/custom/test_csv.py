@@ -103,6 +103,7 @@ def test_features_are_finite_numbers(tmp_path: Path, cell: str) -> None:
     nodes = f"graph,node,a\np,1,1\np,z,{cell}\nq,1,True\nq,2,1\n"
     message = rejection(write(tmp_path, nodes=nodes))
     assert f"nodes.csv, line 3: a must be a finite number of 32 bits, got {cell!r}" in message
+    assert ("of words each needs a column of 0 and 1" in message) == (cell == "word")
 
 
 PLAIN = "graph,node\np,1\np,z\nq,1\nq,2\n"

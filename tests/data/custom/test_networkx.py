@@ -104,3 +104,10 @@ def test_graphs_from_python_are_split_by_their_attributes() -> None:
     year = DataOptions(target="year", task="regression")
     alone, among = (read_graphs(each, year)[0].columns.nodes["x"] for each in (graphs[0], graphs))
     assert torch.equal(alone, among[:2])
+
+
+def test_the_links_of_a_graph_need_no_target() -> None:
+    options = DataOptions(level="link")
+    found, store = read_graphs(nx.les_miserables_graph(), options)
+    assert found.task.level == "link"
+    assert store.is_transductive

@@ -168,3 +168,8 @@ def test_words_are_classes_by_their_names() -> None:
     assert from_graphs(nodes).columns.nodes["y"].tolist() == [1, 0, 1, 0]
     with pytest.raises(UserError, match="graph 0: y must be one of 'safe', 'odd', got 'toxic'"):
         from_graphs(graphs, LabelRule(classes=("safe", "odd")))
+
+
+def test_a_path_is_no_graph() -> None:
+    with typecheck_off(), pytest.raises(UserError, match="got the path 'molecules': open_with_def"):
+        from_graphs("molecules")  # type: ignore[arg-type]

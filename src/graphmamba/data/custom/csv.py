@@ -86,7 +86,7 @@ class CsvTable:
             is_wrong = ~(np.abs(column) <= LARGEST)
             if is_wrong.any():
                 row = int(is_wrong.argmax())
-                is_word = cells[row].isalpha() and cells[row].lower() not in ("nan", "inf")
+                is_word = any(map(str.isalpha, cells[row])) and parse_number(cells[row], 0.0) == 0
                 hint = "; of words each needs a column of 0 and 1" if is_word else ""
                 raise UserError(
                     f"{self.where(row)}: {name} must be a finite number of 32 bits, got "
@@ -125,7 +125,9 @@ def read_csv(path: Path) -> CsvTable:
         raise UserError(f"{path} must be text in UTF-8: {error}") from error
     except (OSError, EOFError, zlib.error, ValueError) as error:
         why = str(error).removeprefix("Error tokenizing data. C error: ").strip()
-        raise UserError(f"{path} must be a table that can be read: {why}") from error
+        raise UserError(
+            f"{path} must be a table that can be read, with commas between its columns: {why}"
+        ) from error
     frame.columns, frame.index = frame.iloc[0].tolist(), frame.index + 1
     _check_names(path, list(frame.columns))
     is_blank = (frame == "").all(axis=1)
