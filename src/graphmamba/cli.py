@@ -1,7 +1,6 @@
 """The command line: one table of commands, each a typed function found at its first use."""
 
 import os
-import select
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,12 +52,12 @@ COMMANDS = {
     ),
     "evaluate": Command(
         "score a trained model on its data set, another one or your graphs",
-        "graphmamba.commands.evaluate:evaluate",
+        "graphmamba.commands.inference:evaluate",
         first="checkpoint",
     ),
     "predict": Command(
         "write the predictions of a trained model to a CSV file",
-        "graphmamba.commands.predict:predict",
+        "graphmamba.commands.inference:predict",
         first="checkpoint",
     ),
     "study ablation": Command(
@@ -100,9 +99,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             sys.stdout.flush()
     except ElsewhereError:
         sys.exit(2)
-    except BrokenPipeError as error:
-        if not _has_no_reader():
-            _reject(str(error))
+    except BrokenPipeError:
+        # what takes the output, such as `head`, has enough; Python would complain when it flushes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (UserError, OSError) as error:
         _reject(str(error))
@@ -152,21 +151,6 @@ def _reject(message: str) -> NoReturn:
         cut = "..." if len(line) > LONGEST else ""
         sys.stderr.write(f"graphmamba: {line[:LONGEST]}{cut}\n")
     sys.exit(2)
-
-
-def _has_no_reader() -> bool:
-    """Whether what takes the output, such as `head`, has read enough; the rest then goes nowhere.
-
-    A pipe that breaks inside a command, between its processes, is none of its reader's doing.
-    """
-    output = sys.stdout.fileno()
-    asked = select.poll()
-    asked.register(output, 0)
-    if not any(event & select.POLLERR for _, event in asked.poll(0)):
-        return False
-    # Python flushes once more when it ends, and would complain
-    os.dup2(os.open(os.devnull, os.O_WRONLY), output)
-    return True
 
 
 def _is_heard() -> bool:

@@ -10,79 +10,35 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from graphmamba.checks import check_choice
 from graphmamba.errors import UserError
 
 Config = TypeVar("Config")
-BITS = 63
-"""Of the largest whole number."""
-DIGITS = 20
-"""Of a number in a list of them."""
 ALIKE = 0.7
 """Share of letters from which one word may be meant for another: `patern` and `pattern`."""
 
 
 OTHER_NAMES = {
-    "learning_rate": "lr",
-    "wd": "weight_decay",
-    "opt": "optimizer",
-    "scheduler": "schedule",
-    "warmup_epochs": "warmup",
-    "clip": "max_grad_norm",
-    "grad_clip": "max_grad_norm",
-    "gradient_clip_val": "max_grad_norm",
-    "ema": "ema_decay",
-    "batch": "batch_size",
-    "bs": "batch_size",
-    "criterion": "loss",
-    "pos_weight": "positive_weights",
-    "class_weight": "class_weights",
-    "depth": "layers",
-    "hidden": "channels",
-    "hidden_dim": "channels",
-    "hidden_size": "channels",
-    "d_model": "channels",
-    "dim": "channels",
-    "d_state": "state",
-    "d_conv": "width",
-    "dt_rank": "rank",
-    "drop": "dropout",
-    "num_heads": "heads",
-    "mpnn": "local_model",
-    "random_seed": "seed",
-    "gpu": "device",
-    "gpus": "devices",
-    "amp": "precision",
-    "bf16": "precision",
-    "fp16": "precision",
+    "learning_rate": "lr", "wd": "weight_decay", "opt": "optimizer", "scheduler": "schedule",
+    "warmup_epochs": "warmup", "clip": "max_grad_norm", "grad_clip": "max_grad_norm",
+    "gradient_clip_val": "max_grad_norm", "ema": "ema_decay", "batch": "batch_size",
+    "bs": "batch_size", "criterion": "loss", "pos_weight": "positive_weights",
+    "class_weight": "class_weights", "depth": "layers", "hidden": "channels",
+    "hidden_dim": "channels", "hidden_size": "channels", "d_model": "channels", "dim": "channels",
+    "d_state": "state", "d_conv": "width", "dt_rank": "rank", "drop": "dropout",
+    "num_heads": "heads", "mpnn": "local_model", "random_seed": "seed", "gpu": "device",
+    "gpus": "devices", "amp": "precision", "bf16": "precision", "fp16": "precision",
     "grad_accum": "accumulate_grad_batches",
-    "gradient_accumulation_steps": "accumulate_grad_batches",
-    "model": "name",
-    "config": "name",
-    "benchmark": "dataset",
-    "label": "target",
-    "root": "data_dir",
-    "data_root": "data_dir",
-    "out": "output",
-    "folder": "run_dir",
-    "out_dir": "run_dir",
-    "output_dir": "run_dir",
+    "gradient_accumulation_steps": "accumulate_grad_batches", "model": "name", "config": "name",
+    "benchmark": "dataset", "label": "target", "root": "data_dir", "data_root": "data_dir",
+    "out": "output", "folder": "run_dir", "out_dir": "run_dir", "output_dir": "run_dir",
     "save_dir": "run_dir",
-}
+}  # fmt: skip
 """What other programs call our keys, by the last part of each."""
 OTHER_VALUES = {
-    "acc": "accuracy",
-    "auc": "roc_auc",
-    "auroc": "roc_auc",
-    "ap": "average_precision",
-    "f1": "macro_f1",
-    "mae": "mean_absolute_error",
-    "r2_score": "r2",
-    "matthews_corrcoef": "mcc",
-    "bce": "binary_cross_entropy",
-    "ce": "cross_entropy",
-    "mean_squared_error": "mse",
-}
+    "acc": "accuracy", "auc": "roc_auc", "auroc": "roc_auc", "ap": "average_precision",
+    "f1": "macro_f1", "mae": "mean_absolute_error", "r2_score": "r2", "matthews_corrcoef": "mcc",
+    "bce": "binary_cross_entropy", "ce": "cross_entropy", "mean_squared_error": "mse",
+}  # fmt: skip
 """What they call metrics and losses."""
 
 
@@ -123,28 +79,23 @@ def similar(word: str, words: Iterable[str]) -> str | None:
         # of several `layers` those of the group that was typed, otherwise the outermost
         return -float(other.count(".")) if last == word else _ratio(word, other)
 
-    for name in (last, OTHER_NAMES.get(last.lower())):
-        named = [each for each in listed if _last(each) == name]
-        if named:
+    def likeness(other: str) -> float:
+        return max(_ratio(word, each) for each in (other, _last(other), other.partition("/")[0]))
+
+    spelt = difflib.get_close_matches(last, OTHER_NAMES, cutoff=ALIKE)
+    names = (last, OTHER_NAMES.get(last.lower()), *(OTHER_NAMES[other] for other in spelt))
+    for place, name in enumerate(names):
+        if named := [each for each in listed if _last(each) == name]:
             return max(named, key=fits)
-    closest = max(listed, key=lambda each: (_likeness(word, each), fits(each)), default=None)
-    if closest is not None and _likeness(word, closest) >= ALIKE:
-        return closest
-    for other in difflib.get_close_matches(last, OTHER_NAMES, cutoff=ALIKE):
-        named = [each for each in listed if _last(each) == OTHER_NAMES[other]]
-        if named:
-            return max(named, key=fits)
+        if place == 1:
+            closest = max(listed, key=lambda each: (likeness(each), fits(each)), default="")
+            if closest and likeness(closest) >= ALIKE:
+                return closest
     return None
 
 
 def _last(name: str) -> str:
     return re.split("[/.]", name)[-1]
-
-
-def _likeness(word: str, other: str) -> float:
-    """How alike words are, by the whole or a part; a group of keys is none that can be given."""
-    parts = {other, _last(other), other.partition("/")[0]}
-    return max(_ratio(word, each) for each in parts)
 
 
 def _ratio(word: str, other: str) -> float:
@@ -171,11 +122,7 @@ def words_among(text: str, words: Collection[str], where: str) -> list[str]:
     """Take several words from one line, each one of those that there are."""
     found = words_in(text, where)
     for word in found:
-        if word not in words:
-            closest = similar(word, words)
-            meant = f"; did you mean '{closest}'?" if closest else ""
-            listed = ", ".join(repr(each) for each in words)
-            raise UserError(f"{where} must be one of {listed}, got {word!r}{meant}")
+        _convert_choice(word, tuple(words), where)
     if not found or len(set(found)) < len(found):
         raise UserError(f"{where} must be given, each once, got {text!r}")
     return found
@@ -184,8 +131,7 @@ def words_among(text: str, words: Collection[str], where: str) -> list[str]:
 def numbers_in(text: str, where: str) -> list[int]:
     """Take several whole numbers from one line, each once, such as seeds: `0,1,2`."""
     words = words_in(text, where)
-    # Python reads no number of thousands of digits, and no seed has more than these
-    numbers = [int(word) for word in words if word.isdecimal() and len(word) <= DIGITS]
+    numbers = [int(word) for word in words if re.fullmatch(r"\d{1,20}", word)]
     # 0 and 00 are the same
     if not words or len(set(numbers)) < len(words):
         raise UserError(
@@ -221,27 +167,16 @@ def _loader() -> Any:
         def compose_node(self, parent: object, index: object) -> object:
             # a few of them stand for more than any memory holds
             if self.check_event(yaml.AliasEvent):
-                line = self.peek_event().start_mark.line + 1
-                raise yaml.YAMLError(f"line {line} has an alias: write out what it means")
+                raise yaml.YAMLError(f"an alias is no value{self.peek_event().start_mark}")
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[object, object]:
             keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key.value, str)]
             key, count = Counter(keys).most_common(1)[0] if keys else (("", ""), 0)
             if count > 1:
-                line = node.start_mark.line + 1
-                raise yaml.YAMLError(f"key '{key[1]}' is given twice below line {line}")
+                raise yaml.YAMLError(f"key '{key[1]}' is given twice{node.start_mark}")
             return super().construct_mapping(node, deep)
 
-        def construct_yaml_int(self, node: Any) -> int:
-            value = super().construct_yaml_int(node)
-            # no count has more bits, and Python cannot even write some that have
-            if abs(value) >> BITS:
-                line = node.start_mark.line + 1
-                raise yaml.YAMLError(f"the number in line {line} is beyond 2**{BITS}")
-            return value
-
-    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
     return Loader
 
 
@@ -274,23 +209,18 @@ def convert(value: object, hint: object, where: str) -> object:
     # True is an int to Python, but never what a person means by a number
     if type(value) is not (kind or hint):
         raise UserError(f"{where} must be {getattr(hint, '__name__', hint)}, got {value!r}")
-    if hint is int and isinstance(value, int) and abs(value) >> BITS:
-        raise UserError(f"{where} must be within 2**{BITS}, got a number that is not")
     return value
 
 
 def _convert_choice(value: object, choices: tuple[object, ...], where: str) -> object:
     """Take one of the choices; for another word the nearest of them is named."""
-    try:
-        check_choice(where, value, choices)
-    except UserError as error:
-        word = value if isinstance(value, str) else ""
+    if value not in choices:
+        word = str(value)
         closest = OTHER_VALUES.get(word.lower())
-        if closest not in choices:
-            closest = similar(word, map(str, choices)) if word else None
-        if closest is None:
-            raise
-        raise UserError(f"{error}; did you mean '{closest}'?") from None
+        closest = closest if closest in choices else similar(word, map(str, choices))
+        meant = f"; did you mean '{closest}'?" if closest else ""
+        listed = ", ".join(map(repr, choices))
+        raise UserError(f"{where} must be one of {listed}, got {value!r}{meant}")
     return value
 
 

@@ -9,7 +9,6 @@ from graphmamba.cli import main
 from tests.helpers.own_files import write_numbers, write_rings
 from tests.test_cli import status_of
 
-pytest.importorskip("jsonargparse")
 SMALL = ["--model.channels", "24", "--model.layers", "1", "--train.epochs", "2"]
 
 

@@ -10,7 +10,7 @@ import torch
 from sklearn.metrics import average_precision_score
 
 from graphmamba.cli import main
-from graphmamba.data.catalog import MOLECULES, PEPTIDE_FUNCTIONS, Features, Task
+from graphmamba.data.catalog import PEPTIDE_FUNCTIONS, Features, Task
 from graphmamba.data.custom import read_folder
 from graphmamba.data.custom.options import DataSource
 from graphmamba.data.store import GraphStore
@@ -39,18 +39,6 @@ def own_model(features: Features, columns: tuple[str, ...] = ()) -> str:
     experiment = Experiment(data=own, model=ModelConfig(channels=24, layers=1))
     save_weights("own.safetensors", experiment.build(), experiment, class_names=own.class_names)
     return "own.safetensors"
-
-
-def test_a_benchmark_s_model_predicts_new_molecules() -> None:
-    pytest.importorskip("rdkit")
-    small = {"model.channels": 24, "model.layers": 1}
-    experiment = load_experiment("peptides-func", small)
-    save_weights("peptides.safetensors", experiment.build(), experiment)
-    write_rows(Path("new.csv"), ["name", "smiles"], [["ethanol", "CCO"], ["glycine", "NCC(=O)O"]])
-    main(["predict", "peptides.safetensors", "--input", "new.csv", "--output", "out.csv"])
-    rows = [*csv.DictReader(Path("out.csv").read_text().splitlines())]
-    assert [row["graph"] for row in rows] == ["0", "1"]
-    assert all(0 < float(row[f"p_{name}"]) < 1 for row in rows for name in PEPTIDE_FUNCTIONS)
 
 
 @pytest.mark.parametrize(
@@ -109,14 +97,6 @@ def test_a_benchmark_s_model_is_scored_on_molecules(capsys: pytest.CaptureFixtur
     )
 
 
-def test_own_labels_may_be_called_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [own_model(Features(node_columns=1)), "--input", "rings"]
-    write_rings(Path("rings"), 4)
-    usual = scored(words, capsys)
-    write_rings(Path("rings"), 4, label="flavour")
-    assert scored([*words, "--target", "flavour"], capsys) == usual
-
-
 def test_a_model_that_reads_no_edges_is_scored_on_graphs_that_have_some(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -156,32 +136,6 @@ def test_graphs_without_a_label_are_not_counted_as_scored(
     assert "rings must hold labels, and its graphs have none (6)" in capsys.readouterr().err
 
 
-def test_all_of_an_input_is_scored_unless_its_files_name_parts(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    folder = write_rings(Path("rings"), 20)
-    words = [own_model(Features(node_columns=1)), "--input", "rings"]
-    told = scored(words, capsys)
-    assert (told["split"], told["graphs"]) == ("all", 20)
-    assert told == scored([*words, "--split", "all"], capsys)
-    main(["evaluate", *words])
-    shown = capsys.readouterr().out
-    assert "rings, graphs scored: 20" in shown
-    assert "all" in shown
-    for command in ("evaluate", "predict"):
-        assert status_of([command, *words, "--split", "test"]) == 2
-        assert "rings must say in `split` which part" in capsys.readouterr().err
-    rows = [[f"g{n}", ["sweet", "sour"][n % 2], "test" if n < 3 else "train"] for n in range(20)]
-    write_rows(folder / "graphs.csv", ["graph", "taste", "split"], rows)
-    told = scored([*words, "--split", "test"], capsys)
-    assert (told["split"], told["graphs"]) == ("test", 3)
-    assert scored(words, capsys)["graphs"] == 20
-    for command in ("evaluate", "predict"):
-        assert status_of([command, *words, "--split", "validation"]) == 2
-        said = capsys.readouterr().err
-        assert "a part of rings that holds graphs, got 'validation'" in said
-
-
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
 def test_columns_that_change_places_are_rejected(
     command: str, capsys: pytest.CaptureFixture[str]
@@ -202,20 +156,6 @@ def test_columns_that_change_places_are_rejected(
     ) in capsys.readouterr().err
 
 
-def test_a_file_in_other_letters_is_reported_in_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    model = own_model(Features(node_columns=1), ("nodes/size",))
-    words = [model, "--input", str(write_rings(Path("rings"), 2))]
-    nodes = Path("rings/nodes.csv")
-    nodes.write_bytes(nodes.read_bytes().replace(b"size", "größe".encode("latin-1")))
-    for command in ("evaluate", "predict"):
-        assert status_of([command, *words]) == 2
-        err = capsys.readouterr().err
-        assert err.startswith("graphmamba: rings/nodes.csv must be text in UTF-8")
-        assert err.count("\n") == 1
-
-
 def test_targets_that_happen_to_be_whole_are_targets_still(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -232,13 +172,6 @@ def test_targets_that_happen_to_be_whole_are_targets_still(
     assert isinstance(told["mean_absolute_error"], float)
 
 
-def test_few_graphs_may_hold_few_of_the_classes(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_rings(Path("rings"), 3)
-    write_rows(folder / "graphs.csv", ["graph", "taste"], [[f"g{n}", "sour"] for n in range(3)])
-    words = [own_model(Features(node_columns=1)), "--input", "rings"]
-    assert scored(words, capsys)["accuracy"] in (0, 1 / 3, 2 / 3, 1)
-
-
 def test_an_input_may_come_in_another_format(capsys: pytest.CaptureFixture[str]) -> None:
     words = [own_model(Features(node_columns=1)), "--input"]
     own = read_folder(write_rings(Path("rings"), 4), "taste")
@@ -253,19 +186,3 @@ def test_an_input_may_come_in_another_format(capsys: pytest.CaptureFixture[str])
     )
     told = [scored([*words, path], capsys) for path in ("rings", "rings.npz")]
     assert told[0]["accuracy"] == told[1]["accuracy"]
-
-
-def test_an_input_of_another_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["predict", own_model(MOLECULES), "--input", str(write_rings(Path("rings"), 4))]
-    assert status_of(words) == 2
-    assert (
-        "rings must have the columns of sweets, which the model was trained on: atoms of "
-        "molecules, bonds; got 1 number per node, no numbers per edge\n"
-    ) in capsys.readouterr().err
-
-
-def test_a_model_that_reads_no_edges_takes_graphs_that_have_some() -> None:
-    words = [own_model(Features(node_columns=1)), "--input", str(write_rings(Path("rings"), 1))]
-    rows = [["g0", "n0", "n1", 0.5], ["g0", "n1", "n2", 1.5]]
-    write_rows(Path("rings/edges.csv"), ["graph", "source", "target", "w"], rows)
-    assert predicted(words) == ["g0"]

@@ -51,30 +51,12 @@ def test_splits_and_the_published_score_are_columns() -> None:
     assert "hits@10 extended 0.2012 0.3012" in lines
 
 
-def test_no_number_of_several_runs_is_broken() -> None:
-    runs = SeedsResult(Path("runs"), (link_run(0), link_run(2)))
-    lines = [" ".join(line.split()) for line in printed(results_table(runs, PAPER), 80)]
-    assert "MRR 0.2001 ± 0.0000 0.3002 ± 0.0001 0.3395 ± 0.0013" in lines
-
-
 def test_runs_that_are_not_finished_are_named_and_left_out() -> None:
     stopped = replace(link_run(7), stop_reason="max time", scores={})
     runs = SeedsResult(Path("runs"), (stopped, link_run(0), link_run(2)))
     lines = [" ".join(line.split()) for line in printed(results_table(runs), 150)]
     assert any("seeds 0, 2 · without seed 7: stopped by max time" in line for line in lines)
     assert any("0.3002 ± 0.0001" in line for line in lines)
-
-
-@pytest.mark.parametrize("width", [20, 80])
-def test_names_that_look_like_markup_stand_as_they_are(width: int) -> None:
-    lines = printed(scores_table("q[/b]", {"a[b]": {"x[/y]": 0.5}}), width)
-    assert lines[0] == "q[/b]"
-    assert {"a[b]", "x[/y]"} < {word for line in lines for word in line.split()}
-
-
-def test_a_loss_beyond_all_measure_is_written_with_its_power_of_ten() -> None:
-    lines = printed(scores_table("a on b", {"test": {"loss": 7.646456e23, "accuracy": 0.5}}), 80)
-    assert [line.split()[-1] for line in lines if "loss" in line] == ["7.646e+23"]
 
 
 @pytest.mark.parametrize("path", ["exp[a]", "q[/b]", ":dog:", "a b " * 50])

@@ -5,14 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 import graphmamba
 from graphmamba.cli import main
-from graphmamba.commands.train import choose
-from graphmamba.training.experiment import DEFAULT, load_experiment
+from graphmamba.training.experiment import load_experiment
 from graphmamba.training.run_dir import read_config, read_rows
-from tests.helpers.own_files import write_numbers, write_rings, write_rows
+from tests.helpers.own_files import write_rings, write_rows
 from tests.helpers.raw_files import write_malnet
 from tests.test_cli import status_of
 
@@ -65,17 +63,6 @@ def test_the_file_of_a_run_makes_the_same_one_again() -> None:
     assert (options.seed, options.accumulate_grad_batches) == (6, 2)
 
 
-def test_the_file_of_a_series_makes_a_series_unless_a_seed_is_typed() -> None:
-    main(["train", *SMALL, "--train.epochs", "1", "--seeds", "3,4", "--run_dir", "first"])
-    main(["train", "first/config.yaml", "--run_dir", "second"])
-    assert read_config("second").seeds == (3, 4)
-    main(["train", "first/config.yaml", "--seeds", "7", "--run_dir", "third"])
-    assert read_config("third").seeds == (7,)
-    main(["train", "first/config.yaml", "--seed", "8", "--run_dir", "fourth"])
-    began = read_config("fourth")
-    assert (began.seeds, began.options.seed) == ((), 8)
-
-
 def test_a_backend_that_cannot_run_here_is_rejected_before_anything_is_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,14 +89,6 @@ def test_printed_config_is_the_experiment(
     assert [*somewhere.iterdir()] == [somewhere / "whole.yaml"]
 
 
-def test_no_word_means_the_small_default(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["train", "--print_config"])
-    content = yaml.safe_load(capsys.readouterr().out)
-    assert content["dataset"] == "pattern"
-    assert sum(content["split_sizes"]) < 2_000
-    assert graphmamba.load_experiment(DEFAULT).content() == content
-
-
 @pytest.mark.parametrize("seeds", ["0,4", "4,0"])
 def test_of_several_seeds_validation_chooses_everywhere(
     seeds: str, capsys: pytest.CaptureFixture[str]
@@ -120,17 +99,6 @@ def test_of_several_seeds_validation_chooses_everywhere(
     shown = capsys.readouterr().out
     assert f"best weights  runs/seed-{best['seed']}/best.safetensors" in shown
     assert graphmamba.load("runs").path == Path(f"runs/seed-{best['seed']}/best.safetensors")
-
-
-def test_a_stopped_run_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", *SMALL, "--train.epochs", "2", "--run_dir", "run"]
-    assert status_of([*words, "--max-time", "0"]) == 75
-    assert "graphmamba train --resume run" in capsys.readouterr().out
-    main(["train", "--resume", "run", "--max_time", "1000"])
-    assert len(read_rows(Path("run/metrics.csv"))) == 2
-    assert "best epoch" in capsys.readouterr().out
-    assert status_of(["train", *SMALL, "--run_dir", "run"]) == 2
-    assert "must hold no run yet" in capsys.readouterr().err
 
 
 def test_a_run_says_where_it_stopped_and_what_kept_it_from_learning(
@@ -150,18 +118,6 @@ def test_a_run_says_where_it_stopped_and_what_kept_it_from_learning(
     shown = capsys.readouterr().out
     assert "stopped" not in shown
     assert "note" not in shown
-
-
-def test_published_numbers_stand_beside_own_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    from graphmamba.reported import reported_for
-
-    assert str(reported_for(load_experiment("mnist"))) == "0.9842 ± 0.0008"
-    trained_less = load_experiment("mnist", {"train.epochs": 3})
-    assert reported_for(trained_less) == reported_for(load_experiment("mnist"))
-    assert reported_for(load_experiment("mnist", {"model.layers": 2})) is None
-    assert reported_for(load_experiment(DEFAULT)) is None
-    assert reported_for(load_experiment("pascalvoc-sp/gps-transformer-tuned")) is not None
-    assert capsys.readouterr().out == ""
 
 
 def test_published_numbers_do_not_stand_beside_a_part_of_the_set(
@@ -203,29 +159,6 @@ def test_own_graphs_from_a_folder(form: str, capsys: pytest.CaptureFixture[str])
     write_rings(Path("more"), graphs=12)
     main(["evaluate", "run", "--input", "more", "--split", "all", "--json"])
     assert json.loads(capsys.readouterr().out) == own | {"data": "more"}
-
-
-def test_own_graphs_of_the_training_are_predicted_by_their_names() -> None:
-    write_rings(Path("rings"))
-    once = ["--train.epochs", "1", "--device", "cpu", "--run_dir", "run"]
-    main(["train", "rings", "--data.target", "taste", *NARROW, *once])
-    for words in ([], ["--input", "rings"]):
-        main(["predict", "run", "--split", "all", *words, "--output", "out.csv"])
-        _, *lines = Path("out.csv").read_text().splitlines()
-        assert [line.partition(",")[0] for line in lines] == [f"g{n}" for n in range(12)]
-
-
-def test_a_seed_beside_several_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of(["train", *SMALL, "--seeds", "0,1", "--seed", "5", "--run_dir", "run"]) == 2
-    told = capsys.readouterr().err
-    assert "--seeds must be given in the place of --seed, got both: 0,1 and 5" in told
-    assert not Path("run").exists()
-
-
-def test_two_names_for_own_graphs_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
-    write_rings(Path("rings"))
-    assert status_of(["train", "rings", "--data.path", "others", "--print_config"]) == 2
-    assert "data.path must be left out beside 'rings', got 'others'" in capsys.readouterr().err
 
 
 def test_own_graphs_that_have_changed_are_not_taken_for_those_of_the_training(
@@ -292,49 +225,6 @@ def test_several_seeds_go_on_as_they_are_asked_to(capsys: pytest.CaptureFixture[
     assert "--print_config must not be given to --resume" in capsys.readouterr().err
     assert status_of(["train", "--resume", "runs/seed-2", "--seeds", "5"]) == 2
     assert "'runs/seed-2' holds a single run" in capsys.readouterr().err
-
-
-def test_commands_that_are_named_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["train", *SMALL, "--train.epochs", "1", "--device", "cpu", "--run_dir", "my run"])
-    assert "graphmamba predict 'my run' --output predictions.csv" in capsys.readouterr().out
-
-
-def test_targets_from_arrays_and_labels_in_no_file() -> None:
-    numbers = write_numbers(Path("numbers.npz"))
-    small = [*NARROW, "--train.epochs", "1"]
-    main(["train", str(numbers), *small, "--data.task", "regression", "--run_dir", "run"])
-    main(["predict", "run", "--input", str(numbers), "--output", "sums.csv"])
-    header, *lines = Path("sums.csv").read_text().splitlines()
-    assert header == "graph,y0,std"
-    assert len(lines) == 10
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--data.undirected", "true"], "undirected is read for a folder of CSV files alone"),
-        (["--data.target", "y"], "target is read for a folder of CSV files or a CSV of molecules"),
-        (
-            ["--data.smiles", "formula"],
-            "smiles is read for a folder of CSV files or a CSV of molecules or GraphML",
-        ),
-        (
-            ["--split_sizes", "1,2,3"],
-            "split_sizes must be null for custom graphs, which are not generated, got (1, 2",
-        ),
-    ],
-)
-def test_what_is_not_read_for_arrays_is_rejected(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert status_of(["train", str(write_numbers(Path("numbers.npz"))), *words]) == 2
-    assert told in capsys.readouterr().err
-
-
-def test_own_graphs_take_the_place_of_a_set_and_its_sizes() -> None:
-    given = {"data.path": "numbers.npz"}
-    assert load_experiment("pattern/default").split_sizes is not None
-    assert choose("pattern/default", given).experiment.split_sizes is None
 
 
 def test_a_run_whose_scores_are_no_numbers_says_so(

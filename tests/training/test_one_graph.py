@@ -221,7 +221,6 @@ def test_a_graph_that_does_not_fit_is_learned_by_neighbours(
 def test_commands_score_and_predict_one_graph(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("jsonargparse")
     monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path / "sets"))
     graph, path, run = ring(), str(tmp_path / "one.npz"), str(tmp_path / "run")
     masks = {name: graph[name] for name in ("train_mask", "val_mask", "test_mask")}
@@ -234,6 +233,8 @@ def test_commands_score_and_predict_one_graph(
         main(["evaluate", run, "--json", *words])
         found[len(words)] = json.loads(capsys.readouterr().out)
     assert found[0]["accuracy"] == found[0]["reported"]["accuracy"] == found[4]["accuracy"]
+    main(["evaluate", run])
+    assert "one.npz, nodes scored: 10" in capsys.readouterr().out
     # all labelled nodes are scored where no split is asked for
     out = tmp_path / "all.csv"
     for words in ([], ["--input", path]):

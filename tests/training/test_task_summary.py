@@ -9,16 +9,15 @@ import torch
 from sklearn.metrics import mean_absolute_error, r2_score
 from torch_geometric.data import Data
 
-from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import Experiment, experiment_of, load_experiment
+from graphmamba.training.experiment import Experiment, load_experiment
 from graphmamba.training.fit import fit
-from graphmamba.training.graphs import open_data, take_graphs
+from graphmamba.training.graphs import take_graphs
 from graphmamba.training.predictor import load, scorer_of
 from graphmamba.training.run_dir import read_config, read_rows
 from graphmamba.training.task_summary import understood
-from tests.helpers.runs import tiny_experiment, tiny_store
+from tests.helpers.runs import tiny_experiment
 
 SPLITS = ("train", "train", "train", "validation", "test")
 
@@ -86,12 +85,6 @@ def test_what_was_understood_is_reported(labels: list[object], told: list[str]) 
     assert [*understood(*take_graphs(graphs(labels), small()))] == told
 
 
-def test_benchmarks_are_reported_in_a_line() -> None:
-    experiment = tiny_experiment()
-    told = understood(experiment, tiny_store(experiment))
-    assert told == ("task: graph classification, 10 classes, metric accuracy, 14/5/5 graphs",)
-
-
 def test_targets_are_learned_standardised_and_reported_in_their_units(tmp_path: Path) -> None:
     labels = [5000.0 + 300 * number for number in range(20)]
     experiment, store = take_graphs(graphs(labels), small(**{"train.epochs": 8}))
@@ -120,12 +113,6 @@ def test_targets_are_learned_standardised_and_reported_in_their_units(tmp_path: 
     # scored again as the run did, from what the weights know
     again = scorer_of(trained, store, torch.device("cpu")).score("test")
     assert again == pytest.approx(scores, rel=1e-6)
-
-
-def test_targets_may_stay_as_they_are() -> None:
-    labels = [5000.0 + number for number in range(10)]
-    experiment, _ = take_graphs(graphs(labels), small(), DataOptions(standardize_targets=False))
-    assert not experiment.objective().is_standardized
 
 
 def test_the_metric_chooses_the_epoch_in_its_own_direction(tmp_path: Path) -> None:
@@ -175,21 +162,3 @@ def test_statistics_are_those_of_the_training_split_alone() -> None:
     assert other.data is not None
     assert first.data.statistics == other.data.statistics
     assert isinstance(store, GraphStore)
-
-
-@pytest.mark.realdata
-def test_solubility_of_molecules_is_understood(data_folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("rdkit")
-    path = data_folder / "own" / "delaney-processed.csv"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    target = "measured log solubility in mols per litre"
-    entries = {"data.path": str(path), "data.target": target, "train.metric": "rmse"}
-    experiment, store = open_data(experiment_of(entries), tmp_path)
-    assert understood(experiment, store) == (
-        "task: graph regression, 1 target (measured log solubili... -3.05 ± 2.096), metric RMSE, "
-        "902/113/113 graphs",
-    )
-    assert experiment.data is not None
-    assert experiment.data.statistics is not None
-    assert abs(experiment.data.statistics.mean[0] + 3.05) < 0.2

@@ -29,16 +29,14 @@ REJECTED = {
     "code": ("dataset: !!python/object/apply:os.getcwd []", "must be YAML: .*constructor"),
     "deep lists": ("model: " + "[" * 100_000, "must be YAML: it is nested too deeply"),
     "deep mappings": ("{a: " * 3000 + "1" + "}" * 3000, "must be YAML: it is nested too deeply"),
-    "bomb": (f"{BOMB}dataset: *a20", "line 2 has an alias: write out what it means"),
-    "recursion": ("model: &a [*a]", "line 1 has an alias"),
+    "bomb": (f"{BOMB}dataset: *a20", "an alias is no value.*line 2"),
+    "recursion": ("model: &a [*a]", "an alias is no value"),
     "two keys": ("train: {epochs: 1}\ntrain: {epochs: 2}", "key 'train' is given twice"),
     "two keys inside": (
         "train:\n  epochs: 1\n  epochs: 2",
         "'epochs' is given twice",
     ),
     "decimals": (f"train: {{epochs: {'9' * 5000}}}", "must be YAML: Exceeds the limit"),
-    "bits": (f"train: {{epochs: 0x{'f' * 5000}}}", "number in line 1 is beyond 2"),
-    "negative bits": (f"model: -0x{'f' * 5000}", "number in line 1 is beyond 2"),
     "list as a key": ("[a]: 1", "must be YAML: .*unhashable"),
     "NUL": ("a: \0", "must be YAML: unacceptable character"),
 }

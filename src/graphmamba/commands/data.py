@@ -8,8 +8,8 @@ import torch
 from graphmamba.checks import check_choice
 from graphmamba.commands.printing import say
 from graphmamba.data.cache import ABOUT, PARTIAL, DamagedError, default_data_dir, verify_store
-from graphmamba.data.catalog import CATALOG, Benchmark, EdgeKind, Level, NodeKind, TaskKind
-from graphmamba.data.custom.open import OWN, CustomStore, inspect_custom, is_custom
+from graphmamba.data.catalog import CATALOG, Benchmark, Level, TaskKind
+from graphmamba.data.custom.open import OWN, CustomStore, is_custom, open_custom
 from graphmamba.data.custom.options import DataOptions, check_read, names_given
 from graphmamba.data.datasets.sources import build_benchmark, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
@@ -112,12 +112,9 @@ def info(
     else:
         if seed != 0:
             raise UserError(f"seed must be 0 for {name}, which is not generated, got {seed}")
-        (own, is_kept), title = inspect_custom(name, options, place), Path(name).name
+        own, title = open_custom(name, options, place), Path(name).name
         summary = summarise(_columns_of(own.store), names=own.class_names)
-        kept = "in" if is_kept else "not kept, since nothing can be written to"
-        _print_table(
-            f"{title}, {kept} {place}", [*_task_rows(own), *_rows(summary)], own.store.source
-        )
+        _print_table(f"{title}, in {place}", [*_task_rows(own), *_rows(summary)], own.store.source)
     if plot is not None:
         from graphmamba.data.plot import plot_summary
 
@@ -179,17 +176,12 @@ def _task_rows(own: CustomStore) -> Iterable[tuple[str, str, str]]:
     """What is predicted from what; benchmarks have it in `graphmamba benchmarks`."""
     labels = f"{own.task.classes} classes" if own.task.classes else ", ".join(own.class_names)
     yield "task", f"{own.task.level}: {labels or 'pairs'}, {own.task.metric}", ""
-    features = own.features
-    yield "features of a node", _features(features.node_columns, features.nodes), ""
-    yield "features of an edge", _features(features.edge_columns, features.edges), ""
-
-
-def _features(columns: int, kind: NodeKind | EdgeKind) -> str:
-    if kind == "none":
-        return "none"
-    if kind == "numbers":
-        return f"{columns:,} number{'s' * (columns != 1)}"
-    return f"{columns:,}, those of OGB's {kind}"
+    for of, kind, columns in (
+        ("a node", own.features.nodes, own.features.node_columns),
+        ("an edge", own.features.edges, own.features.edge_columns),
+    ):
+        unit = f"number{'s' * (columns != 1)}" if kind == "numbers" else f"columns of OGB's {kind}"
+        yield f"features of {of}", f"{columns:,} {unit}" if columns else "none", ""
 
 
 def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tuple[str, str, str]]:
@@ -206,28 +198,27 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
             "out-degree": f"{benchmark.mean_edges / benchmark.mean_nodes:,.2f}",
         }
     yield "graphs", f"{len(summary.nodes):,}", published.get("graphs", "")
+    unit = "" if summary.split_unit == "graphs" else f" {summary.split_unit}"
     for name, count in zip(SPLIT_NAMES, summary.split_sizes, strict=True):
-        unit = "" if summary.split_unit == "graphs" else f" {summary.split_unit}"
         yield f"  {name}{unit}", f"{count:,}", published.get(name, "")
     for name, sizes in (
         ("nodes", summary.nodes),
         ("directed edges", summary.edges),
         ("labelled pairs", summary.pairs),
     ):
-        if sizes is None:
-            continue
-        low, high = (int(end) for end in torch.aminmax(sizes))
-        yield f"{name} in all", f"{int(sizes.sum()):,}", ""
-        yield f"{name} per graph", f"{sizes.double().mean():,.2f}", published.get(name, "")
-        yield "  from - to", f"{low:,} - {high:,}", ""
+        if sizes is not None:
+            low, high = (int(end) for end in torch.aminmax(sizes))
+            yield f"{name} in all", f"{int(sizes.sum()):,}", ""
+            yield f"{name} per graph", f"{sizes.double().mean():,.2f}", published.get(name, "")
+            yield "  from - to", f"{low:,} - {high:,}", ""
     counts = summary.degrees.double()
     mean_degree = float((counts * torch.arange(len(counts))).sum() / counts.sum())
     yield "out-degree", f"{mean_degree:,.2f}", published.get("out-degree", "")
     yield "  at most", f"{len(counts) - 1:,}", ""
     if len(summary.diameters):
-        diameter = f"{summary.diameters.double().mean():,.1f}"
         bound = "" if summary.has_exact_diameters else "at least "
-        yield f"diameter, {len(summary.diameters)} graphs", f"{bound}{diameter}", ""
+        told = f"{bound}{summary.diameters.double().mean():,.1f}"
+        yield f"diameter, {len(summary.diameters)} graphs", told, ""
     for label, count in summary.labels.items():
         share = count / max(summary.answers[label], 1)
         yield f"label {label}", f"{count:,} ({share:.1%})", ""

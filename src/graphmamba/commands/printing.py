@@ -50,16 +50,18 @@ def results_table(result: RunResult | SeedsResult, published: Score | None = Non
     first = runs[0]
     scored = first.scores.get("test", {})
     names = ["loss", *(name for name in scored if name != "loss")]
-    title = f"best epoch {_listed([run.best_epoch + 1 for run in runs])}"
+    title = f"best epoch {', '.join(str(run.best_epoch + 1) for run in runs)}"
     title += f" · {first.parameters:,} parameters · {time_of(sum(run.seconds for run in runs))}"
     title += f" · {bytes_of(max(run.peak_memory for run in runs))}"
     if isinstance(result, FoldsResult):
         title += f" · {len(runs)} folds"
     elif len(runs) > 1:
-        title += f" · seeds {_listed([run.seed for run in runs])}"
+        title += f" · seeds {', '.join(str(run.seed) for run in runs)}"
     if isinstance(result, SeedsResult):
         others = [run for run in result.runs if run not in runs]
-        title += "".join(f" · without {name_of(run)}: {_why(run)}" for run in others)
+        for run in others:
+            why = "no score" if run.is_done else f"stopped by {run.stop_reason}"
+            title += f" · without {name_of(run)}: {why}"
     columns = {
         split: [_over([run.scores[split].get(name, math.nan) for run in runs]) for name in names]
         for split in first.scores
@@ -107,11 +109,3 @@ def _over(values: Sequence[float]) -> str:
 def _number(value: float) -> str:
     """Four places; of a loss beyond all measure, four digits."""
     return f"{value:.4f}" if abs(value) < LARGE else f"{value:.4g}"
-
-
-def _why(run: RunResult) -> str:
-    return "no score" if run.is_done else f"stopped by {run.stop_reason}"
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))

@@ -12,12 +12,11 @@ from graphmamba.commands.arguments import Entries
 from graphmamba.commands.printing import is_first_process, say
 from graphmamba.data.catalog import CATALOG, MetricName
 from graphmamba.data.custom.open import is_custom
-from graphmamba.data.custom.options import DataSource
 from graphmamba.data.datasets.sources import open_benchmark
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.parse import convert, numbers_in
-from graphmamba.reported import Score, reported_for
+from graphmamba.reported import reported_for
 from graphmamba.training.experiment import (
     DEFAULT,
     Experiment,
@@ -96,6 +95,9 @@ def train(
         raise UserError(
             f"--seeds must be given in the place of --seed, got both: {seeds} and {options['seed']}"
         )
+    from graphmamba.training.defaults import Size
+    from graphmamba.training.graphs import open_with_defaults
+
     chosen, store = choose(name, overrides), None
     experiment, data = chosen.experiment, chosen.experiment.data
     is_preset = name is not None and not is_custom(name)
@@ -103,7 +105,10 @@ def train(
     if data is not None and not is_preset:
         # by the graphs that the first fold trains on
         data = replace(data, folds=folds) if folds else data
-        experiment, store = _by_the_data(data, size, overrides, data_dir)
+        check_choice("--size", size, get_args(Size))
+        given = {key: value for key, value in overrides.items() if not key.startswith("data.")}
+        place = Path(data_dir) if data_dir else None
+        experiment, store = open_with_defaults(data, cast("Size", size), given, place)
     elif size != "auto":
         raise UserError(f"--size must be given to custom graphs, got it for {name or DEFAULT}")
     if print_config:
@@ -111,20 +116,9 @@ def train(
         return
     # the file of a run says how it was run, and whoever types something else means it
     run = RunOptions.of(chosen.options.content() | dict(options), "options")
-    numbers = [] if seeds is None and "seed" in options else _seeds(seeds) or [*chosen.seeds]
+    numbers = numbers_in(seeds, "seeds") if seeds is not None else [*chosen.seeds]
+    numbers = [] if "seed" in options else numbers
     _train(experiment, run, numbers, folds, run_dir, data_dir, is_resumed=False, store=store)
-
-
-def _by_the_data(
-    data: DataSource, size: str, overrides: Given, data_dir: str | None
-) -> tuple[Experiment, GraphStore]:
-    """Open custom graphs and choose what was not typed."""
-    from graphmamba.training.defaults import Size
-    from graphmamba.training.graphs import open_with_defaults
-
-    check_choice("--size", size, get_args(Size))
-    given = {key: value for key, value in overrides.items() if not key.startswith("data.")}
-    return open_with_defaults(data, cast("Size", size), given, Path(data_dir) if data_dir else None)
 
 
 def choose(name: str | None, overrides: Given) -> RunConfig:
@@ -159,16 +153,12 @@ def _resume(
         raise UserError(f"--resume goes on with what '{run}' holds, and must not be given '{what}'")
     began = read_config(run)
     changed = RunOptions.of(began.options.content() | dict(options), "options")
-    numbers = _seeds(seeds) or [*began.seeds]
+    numbers = [*began.seeds] if seeds is None else numbers_in(seeds, "seeds")
     if numbers and "seed" in options:
         raise UserError(f"seeds must be added by --seeds to a series, got --seed {options['seed']}")
     if began.folds and numbers:
         raise UserError(f"--seeds must be left out for '{run}', which holds folds, got {seeds}")
     _train(began.experiment, changed, numbers, began.folds, str(run), data_dir, is_resumed=True)
-
-
-def _seeds(text: str | None) -> list[int]:
-    return [] if text is None else numbers_in(text, "seeds")
 
 
 def _train(
@@ -204,21 +194,6 @@ def _train(
             sys.exit(STATUS[run.stop_reason])
 
 
-def _published(experiment: Experiment, data_dir: Path | None) -> Score | None:
-    """What is reported for it, where the set is whole: scores of a part say nothing beside it."""
-    score = reported_for(experiment)
-    if score is None:
-        return None
-    graphs, whole = (
-        len(open_benchmark(experiment.dataset, data_dir)),
-        experiment.dataset_info.graphs,
-    )
-    if graphs != whole:
-        say(f"{score.source} has {score} on {whole:,} graphs; not comparable with {graphs:,} here")
-        return None
-    return score
-
-
 def _conclude(
     experiment: Experiment, result: RunResult | SeedsResult, data_dir: Path | None
 ) -> None:
@@ -228,15 +203,25 @@ def _conclude(
     runs, best = (
         ((result,), result) if isinstance(result, RunResult) else (result.runs, result.best)
     )
+    run_dir = shlex.quote(str(result.run_dir))  # its name may hold spaces
     if best.best_epoch < 0 and best.epochs:
         say(f"no epoch has a number for the {best.metric} of validation: no weights were kept")
         return
     if best.best_epoch < 0:
-        say(
-            f"no epoch was finished; go on with: graphmamba train --resume {_typed(result.run_dir)}"
-        )
+        say(f"no epoch was finished; go on with: graphmamba train --resume {run_dir}")
         return
-    say(results_table(result, _published(experiment, data_dir)))
+    published = reported_for(experiment)
+    if published is not None:
+        found, whole = (
+            len(open_benchmark(experiment.dataset, data_dir)),
+            experiment.dataset_info.graphs,
+        )
+        if found != whole:
+            # scores of a part say nothing beside those of the whole set
+            told = f"{published.source} has {published} on {whole:,} graphs"
+            say(f"{told}; not comparable with {found:,} here")
+            published = None
+    say(results_table(result, published))
     files = RunDir(best.run_dir)
     say(f"best weights  {files.best}")
     if files.curves.exists():
@@ -254,12 +239,7 @@ def _conclude(
             told = f"{run.epochs} of {train.epochs} epochs ({run.stop_reason})"
             say(f"stopped       {whose}after {told}")
     if not all(run.is_done for run in runs):
-        say(f"go on with    graphmamba train --resume {_typed(result.run_dir)}")
+        say(f"go on with    graphmamba train --resume {run_dir}")
     graphs = " --input GRAPHS" if experiment.data else ""
-    words = f"{_typed(best.run_dir)}{graphs} --output predictions.csv"
+    words = f"{shlex.quote(str(best.run_dir))}{graphs} --output predictions.csv"
     say(f"predict with  graphmamba predict {words}")
-
-
-def _typed(run_dir: Path) -> str:
-    """A folder as it has to be typed: its name may hold spaces."""
-    return shlex.quote(str(run_dir))

@@ -148,7 +148,12 @@ def _named(experiment: Experiment | str | Path | None, size: Size) -> Experiment
     if isinstance(experiment, str | Path):
         experiment = load_experiment(experiment)
     if experiment is not None:
-        check_is("experiment", experiment, Experiment, "or the name of a preset")
+        check_is(
+            "experiment",
+            experiment,
+            Experiment,
+            "or the name of a preset; graphs are given as graphs=...",
+        )
         if size != "auto":
             raise UserError(f"size must be left out beside an experiment, got {size!r}")
     return experiment

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from graphmamba.checks import check_is
 from graphmamba.data.catalog import Level
-from graphmamba.data.custom.csv import read_csv
-from graphmamba.data.custom.labels import label_statistics
+from graphmamba.data.custom.labels import CustomGraphs, label_statistics
 from graphmamba.data.custom.networkx import Graphs
-from graphmamba.data.custom.open import Unlabelled, open_custom, read_graphs, read_unlabelled
-from graphmamba.data.custom.options import DataOptions, DataSource, format_of
+from graphmamba.data.custom.open import open_custom, read_graphs, read_unlabelled
+from graphmamba.data.custom.options import DataOptions, DataSource
 from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.neighbor_sampling import NeighbourStore
 from graphmamba.data.splits import SPLITS
@@ -57,14 +56,12 @@ def open_data(
     options = experiment.data.options
     found = open_custom(experiment.data.path, options, data_dir, draws_split=draws_split)
     found = found.with_columns(asked)
-    data = experiment.data.described(found.features, found.task, found.class_names)
+    data = experiment.data.described(
+        found.features, found.task, found.class_names, found.feature_names
+    )
     experiment = with_statistics(replace(experiment, data=data), found.store)
     experiment.check_loss()
     return experiment, found.store
-
-
-MOST_DESCRIBED = 20_000
-"""Molecules that get RDKit's descriptors where nothing is said: some 5 ms each."""
 
 
 def open_with_defaults(
@@ -81,11 +78,10 @@ def open_with_defaults(
         given: What the user has said, by dotted key; all else is chosen.
         data_dir: Where sets are kept; None for the default place.
     """
-    path = Path(data.path)
-    if data.descriptors is None and format_of(path) == ".csv" and path.exists():
-        data = replace(data, descriptors=len(read_csv(path).lines) <= MOST_DESCRIBED)
-    found = open_custom(data.path, data.options, data_dir)
-    data = data.described(found.features, found.task, found.class_names)
+    found = open_custom(data.path, data.options, data_dir, describes=True)
+    data = data.described(found.features, found.task, found.class_names, found.feature_names)
+    if data.descriptors is None and found.features.nodes == "atoms":
+        data = replace(data, descriptors=found.features.graph_columns > 0)
     experiment = default_experiment(data, found.store, size, given)
     found = found.with_columns(columns_read(experiment.model, experiment.encoder))
     experiment = with_statistics(experiment, found.store)
@@ -116,8 +112,9 @@ def take_graphs(
         check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     check_is("options", options, DataOptions)
     found, store = read_graphs(graphs, options)
-    data = DataSource.of(options).described(found.features, found.task, found.class_names)
-    data = replace(data, columns=found.feature_names)
+    data = DataSource.of(options).described(
+        found.features, found.task, found.class_names, found.feature_names
+    )
     if experiment is None:
         experiment = default_experiment(data, store, size)
     experiment = with_statistics(replace(experiment, data=data, split_sizes=None), store)
@@ -129,7 +126,7 @@ def take_graphs(
     return experiment, store
 
 
-def names_in(experiment: Experiment) -> Unlabelled | None:
+def names_in(experiment: Experiment) -> CustomGraphs | None:
     """What the owner of custom graphs in files calls them; None where they are numbered."""
     own = experiment.data
     return read_unlabelled(own.path, own.options.undrawn) if own is not None and own.path else None

@@ -51,7 +51,7 @@ def test_packed_molecules_are_read(ending: str, tmp_path: Path) -> None:
     y = own.store.tables["graphs"].given("y")
     assert y.nan_to_num(-1).tolist() == [[1, 1], [0, -1], [-1, 0]]
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(UserError, match=r"must be a (parquet )?file that can be read"):
+    with pytest.raises(UserError, match=r"must be a (parquet file|table) that can be read"):
         open_custom(path, DataOptions(target=("a", "b")), tmp_path / "sets")
 
 
@@ -98,10 +98,10 @@ def test_arrays_of_ogb_are_read(tmp_path: Path) -> None:
     assert own.columns.graphs["y"].tolist() == [[0.5], [1.5]]
     assert read_unlabelled(tmp_path / "ogb.npz", DataOptions()).columns.graphs == {}
     np.savez(tmp_path / "two.npz", **arrays, x=[[1], [2], [3]])
-    with pytest.raises(UserError, match="node_feat must not stand beside x, got both"):
+    with pytest.raises(UserError, match="x must be given once, got num_nodes_list"):
         read_npz(tmp_path / "two.npz")
-    np.savez(tmp_path / "other.npz", edges=[[0], [1]], nodes=[1])
-    with pytest.raises(UserError, match=r"must be among node_ptr, .* got 'nodes' in edges, nodes"):
+    np.savez(tmp_path / "other.npz", nodes=[1])
+    with pytest.raises(UserError, match=r"must be among node_ptr, .* got 'nodes'"):
         read_npz(tmp_path / "other.npz")
     np.savez(tmp_path / "less.npz", edge_index=[[0], [1]], edge_ptr=[0, 1])
     message = (

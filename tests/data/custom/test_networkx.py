@@ -55,8 +55,8 @@ def test_directed_and_repeated_edges_and_labels_of_nodes() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda graph: graph.add_node("new", mass=1.0), "nodes/element must be there as in other"),
-        (lambda graph: graph.nodes["Atom Ä0"].update(mass="x"), "nodes/mass must be numbers, "),
+        (lambda graph: graph.add_node("new", mass=1.0), "nodes/element must be words alone"),
+        (lambda graph: graph.nodes["Atom Ä0"].update(mass="x"), "nodes/mass must be words alone"),
         (lambda graph: graph.nodes["Atom Ä0"].update(mass=float("nan")), "must be a finite number"),
         (lambda graph: graph.graph.update(kind=3), "kind must be all numbers, or one column of w"),
         (lambda graph: graph.clear(), "graph 0: must have a node, got none"),
@@ -104,3 +104,10 @@ def test_graphs_from_python_are_split_by_their_attributes() -> None:
     year = DataOptions(target="year", task="regression")
     alone, among = (read_graphs(each, year)[0].columns.nodes["x"] for each in (graphs[0], graphs))
     assert torch.equal(alone, among[:2])
+
+
+def test_the_links_of_a_graph_need_no_target() -> None:
+    options = DataOptions(level="link")
+    found, store = read_graphs(nx.les_miserables_graph(), options)
+    assert found.task.level == "link"
+    assert store.is_transductive

@@ -9,8 +9,8 @@ import torch
 from torch_geometric.data import Data
 
 from graphmamba.data.custom import DataOptions, from_graphs, open_custom, read_folder, read_npz
-from graphmamba.data.custom.one_graph import draw_node_split, read_masks
 from graphmamba.data.custom.open import read_graphs
+from graphmamba.data.custom.split import draw_node_split, read_masks
 from graphmamba.errors import UserError
 from tests.helpers.own_files import write_rows
 
@@ -140,10 +140,3 @@ def test_masks_of_graphs_and_an_index_without_masks_are_reported(tmp_path: Path)
         open_custom(path, DataOptions(split="random"), tmp_path / "kept")
     with pytest.raises(UserError, match=r"folds must be left out where .* got 3 for a graph"):
         read_graphs(Data(x=graph.x, y=torch.arange(6) % 2, edge_index=graph.edge_index), FOLDS)
-
-
-def test_links_of_a_list_of_edges_are_split(tmp_path: Path) -> None:
-    write_rows(tmp_path / "edges.csv", ["source", "target"], [[n, n + 1] for n in range(30)])
-    store = open_custom(tmp_path, DataOptions(level="link"), tmp_path / "kept").store
-    assert store.is_transductive
-    assert int(store.tables["nodes"].ptr[-1]) == 31

@@ -32,12 +32,6 @@ def test_molecules_become_graphs(tmp_path: Path) -> None:
     assert own.task == Task("graph", 1, "l1", "mean_absolute_error")
 
 
-def test_a_molecule_that_is_none_is_reported(tmp_path: Path) -> None:
-    pytest.importorskip("rdkit")
-    with pytest.raises(UserError, match=r"molecules\.csv, line 3: .* got 'X\('"):
-        read_smiles_csv(write(tmp_path, TEXT.replace(",O,", ",X(,")), "heavy", on_error="raise")
-
-
 def test_molecules_that_rdkit_rejects_are_left_out_and_listed(
     tmp_path: Path,
 ) -> None:

@@ -132,7 +132,7 @@ def test_files_are_split_by_their_columns(tmp_path: Path) -> None:
     assert split(split="time", split_column="year", split_ratios=halves) == [2, 1, 0, 0]
     # all of them share what was read
     assert len([file for file in (sets / "own").iterdir() if file.is_dir()]) == 1
-    with pytest.raises(UserError, match="line 1: column 'when' must be there"):
+    with pytest.raises(UserError, match="column 'when' must be there to split graphs by it"):
         split(split="time", split_column="when")
     write_rows(folder / "graphs.csv", ["graph", "taste", "split"], [[*r[:2], r[3]] for r in rows])
     assert split() == [1, 1, 0, 2]

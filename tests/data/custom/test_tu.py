@@ -83,15 +83,15 @@ def test_new_graphs_have_the_columns_of_the_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"graph_indicator": None}, r"must hold DS_graph_indicator.txt, got DS_A.txt"),
+        ({"graph_indicator": None}, r"one pair of files \*_A.txt and \*_graph_indicator.txt"),
         ({"A": "1, 3\n" * 5}, r"DS_A.txt, line 1: an edge must be two nodes of one.*\[1, 3\]"),
         ({"A": "1, 2\n" * 4 + "1, 9\n"}, r"DS_A.txt, line 5: an edge .* 1 to 5, got \[1, 9\]"),
-        ({"A": "1, b\n" * 5}, r"DS_A.txt, line 1: must hold numbers, got 'b'"),
+        ({"A": "1, b\n" * 5}, "DS_A.txt must hold numbers: could not convert .* 'b'"),
         ({"node_labels": "1\n"}, "DS_node_labels.txt must have 5 lines, got 1"),
         ({"graph_labels": "1\n2\n"}, "DS_graph_labels.txt must have 3 lines, got 2"),
-        ({"node_attributes": "1\n2\nnan\n4\n5\n"}, "line 3: an attribute must be a finite number"),
-        ({"graph_indicator": "1\n1\n3\n3\n3\n"}, "graph 2 must have a node, got none"),
-        ({"graph_labels": None, "graph_attributes": None}, "target must name one of node_labels"),
+        ({"node_attributes": "1\n2\nnan\n4\n5\n"}, "graph 1, row 0: x column 0 must be a finite"),
+        ({"graph_indicator": "1\n1\n3\n3\n3\n"}, "graph 1: every graph must have a node, got none"),
+        ({"graph_labels": None, "graph_attributes": None}, "got none, and no labels of graphs"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_reported(
@@ -104,7 +104,9 @@ def test_what_is_wrong_is_reported(
 def test_a_foreign_zip_is_reported(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("x.txt", "")
-    with pytest.raises(UserError, match=r"must hold one file \*_A.txt of a TUDataset, got x.txt"):
+    with pytest.raises(
+        UserError, match=r"must hold one pair of files .* of a TUDataset, got x.txt"
+    ):
         read_tu(tmp_path / "a.zip")
     with pytest.raises(UserError, match=r"target must be one of graph_labels, .* got taste"):
         read_tu(write(tmp_path / "DS"), "taste")

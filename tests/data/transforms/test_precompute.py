@@ -104,7 +104,7 @@ def test_graphs_of_a_batch_get_their_columns_one_by_one() -> None:
             {"edge_index": torch.tensor([[0, 1], [1, 4]])},
             "must hold numbers of the 4 nodes.* got 4",
         ),
-        ({"edge_index": torch.ones(2, 2)}, "edge_index must hold integers .*, got torch.float32"),
+        ({"edge_index": torch.ones(2, 2)}, "edge_index must hold integers.*, got torch.float32"),
         ({"batch": torch.tensor([0, 0, 1, 1])}, "edge_index must join nodes of the same graph"),
         ({"batch": torch.tensor([0, 1, 0, 1])}, "batch must be sorted, got 0 after 1 at node 2"),
     ],

@@ -2,7 +2,7 @@
 
 from graphmamba.data.catalog import TaskKind
 from graphmamba.data.custom.csv import read_folder
-from graphmamba.data.custom.labels import CustomData, LabelRule
+from graphmamba.data.custom.labels import CustomData, CustomGraphs, LabelRule
 from graphmamba.data.custom.networkx import from_networkx
 from graphmamba.data.custom.npz import read_npz
 from graphmamba.data.custom.open import CustomStore, open_custom
@@ -13,6 +13,7 @@ from graphmamba.data.custom.tu import read_tu
 
 __all__ = [
     "CustomData",
+    "CustomGraphs",
     "CustomStore",
     "DataOptions",
     "LabelRule",

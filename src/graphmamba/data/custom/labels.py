@@ -1,10 +1,9 @@
-"""Label columns, of words or of numbers -> classes, answers or targets, and the task they make."""
+"""Labels, as text or as numbers -> classes, answers or targets, and the task they make."""
 
-import itertools
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +17,6 @@ from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
 LARGEST = float(torch.finfo(torch.float32).max)
-UNKNOWN = -2
-LONGEST = 18
-"""Digits of the largest whole number that is read as a class."""
 LEAST_CLASSES = 2
 """Of a single class there is nothing to learn."""
 MOST_CLASSES = 1000
@@ -30,7 +26,7 @@ FEW = 20
 small set may lack some."""
 MANY = 100
 """Beyond so many different whole numbers they are targets where most occur once."""
-WHOLE = re.compile(r"(-?\d+)(\.0*)?")
+WHOLE = re.compile(r"(-?\d{1,18})(\.0*)?")
 """A whole number, with the decimals that pandas gives it where a column has gaps."""
 Where = Callable[[int], str]
 """What a message calls a row: its file and line."""
@@ -40,41 +36,16 @@ MISSING_NUMBERS = MISSING | {"na", "none", "?", "-"}
 """How they write it among numbers, where none of these can be a class."""
 YES, NO = frozenset({"true", "yes", "t", "y"}), frozenset({"false", "no", "f", "n"})
 """Answers in words, where there are several columns of them."""
-ANSWERS: tuple[tuple[int, int], ...] = ((0, 1), (-1, 1))
+ANSWERS: tuple[tuple[int, ...], ...] = ((0, 1), (-1, 1))
 """Numbers that stand for no and yes."""
+UNKNOWN = -2
+"""Stands for a label that is none of the classes, until it is reported."""
 MEASURES: dict[TaskKind, tuple[LossName, MetricName]] = {
     "classes": ("cross_entropy", "accuracy"),
     "multi-label": ("binary_cross_entropy", "average_precision"),
     "regression": ("l1", "mean_absolute_error"),
 }
-
-
 LINK_TASK = Task("link", 0, "link_cross_entropy", "mrr")
-
-
-def parse_number(cell: str, or_else: float) -> float:
-    """Read a number as people write it: Python's `1_000` is none."""
-    try:
-        return or_else if "_" in cell else float(cell)
-    except ValueError:
-        return or_else
-
-
-def are_targets(counts: Mapping[int, int]) -> bool:
-    """Whether whole numbers, with how often each occurs, are targets and not classes.
-
-    They are where most occur only once, and they are very many or leave most numbers out, and where
-    hardly any occurs again: classes could not be learned from one example.
-    """
-    different, highest = len(counts), max(counts, default=0)
-    has_gaps = highest >= FEW and 2 * different < highest + 1
-    few_repeat = 2 * sum(count == 1 for count in counts.values()) > different
-    hardly_any_repeats = different > FEW and 4 * sum(counts.values()) < 5 * different
-    return (
-        different > MOST_CLASSES
-        or hardly_any_repeats
-        or (few_repeat and (has_gaps or different > MANY))
-    )
 
 
 @dataclass(frozen=True)
@@ -101,6 +72,18 @@ class LabelRule:
                 f"classes must be {LEAST_CLASSES} different names at least, got {self.classes!r}"
             )
 
+    @property
+    def kind(self) -> TaskKind | None:
+        """What labels are; None where their values decide."""
+        return self.task if self.classes is None else "classes"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The stated classes by their number."""
+        if isinstance(self.classes, int):
+            return tuple(map(str, range(self.classes)))
+        return self.classes or ()
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -113,103 +96,120 @@ class Labels:
     """Classes by their number, or the names of the columns."""
 
 
-def read_labels(columns: dict[str, list[str]], rule: LabelRule, where: Where) -> Labels:
-    """Read label columns as they stand in a file; an empty cell is no label."""
-    stated = rule.classes if isinstance(rule.classes, tuple) else ()
-    columns = {name: _without_missing(cells, stated) for name, cells in columns.items()}
-    if len(columns) > 1 and rule.task in (None, "multi-label"):
-        columns = {name: _answers_as_numbers(cells) for name, cells in columns.items()}
-    kind = rule.task or _read_kind(columns, rule, where)
+def are_targets(counts: Mapping[int, int]) -> bool:
+    """Whether whole numbers, with how often each occurs, are targets and not classes.
+
+    They are where most occur only once, and they are very many or leave most numbers out, and where
+    hardly any occurs again: classes could not be learned from one example.
+    """
+    different = len(counts)
+    few_repeat = 2 * sum(count == 1 for count in counts.values()) > different
+    hardly_any_repeats = different > FEW and 4 * sum(counts.values()) < 5 * different
+    return (
+        different > MOST_CLASSES
+        or hardly_any_repeats
+        or (few_repeat and (_have_gaps([*counts]) or different > MANY))
+    )
+
+
+def _have_gaps(found: Sequence[int]) -> bool:
+    highest = max(found, default=0)
+    return highest >= FEW and 2 * len(found) < highest + 1
+
+
+def parse_number(cell: str, or_else: float) -> float:
+    """Read a number as people write it: Python's `1_000` is none."""
+    try:
+        return or_else if "_" in cell else float(cell)
+    except ValueError:
+        return or_else
+
+
+def read_labels(columns: Mapping[str, Sequence[str]], rule: LabelRule, where: Where) -> Labels:
+    """Read label columns as they stand in a file; an empty cell is no label.
+
+    One column of words or whole numbers is classes, named as they are written, unless most of the
+    numbers occur only once. Several columns of two answers are multi-label. All else is regression,
+    unless the rule states it.
+    """
+    table = {name: _without_missing(cells, rule.names) for name, cells in columns.items()}
+    if len(table) > 1 and rule.task in (None, "multi-label"):
+        table = {name: _answers_as_numbers(cells) for name, cells in table.items()}
+    name, cells = next(iter(table.items()))
+    values = np.array(
+        [
+            [parse_number(cell, np.inf) if cell else np.nan for cell in column]
+            for column in table.values()
+        ]
+    ).T  # [rows, columns], infinite where there is a word
+    kind = rule.kind
+    if kind is None and len(table) == 1 and bool((is_word := values[:, 0] == np.inf).any()):
+        if bool((~is_word & ~np.isnan(values[:, 0])).any()):
+            row = int(is_word.argmax())
+            raise UserError(
+                f"{where(row)}: {name} must be all numbers or all words, got {cells[row]!r}; "
+                "state task='classes' if this is meant"
+            )
+        kind = "classes"
+    is_whole = all(WHOLE.fullmatch(cell) for cell in cells if cell)
+    kind = kind or _kind_of(values, is_whole=is_whole)
     if kind != "classes":
-        values = np.stack([_floats(name, columns[name], where) for name in columns], axis=1)
-        if kind == "multi-label":
-            if _are_signed(values):
-                values = (values + 1) / 2
-            wrong = ~(np.isnan(values) | (values == 0) | (values == 1))
-            if wrong.any():
-                row, column = np.argwhere(wrong)[0].tolist()
-                name, got = [*columns][column], values[row, column]
-                raise UserError(f"{where(row)}: {name} must be 0 or 1, got {got}")
-        is_empty = np.isnan(values).all(axis=0)
-        if values.size and (is_empty.all() or (rule.task is None and is_empty.any())):
-            names = tuple(name for name, empty in zip(columns, is_empty, strict=True) if empty)
-            raise UserError(f"{where(0)}: {_listed(names)} must hold a label, got none")
-        return Labels(kind, torch.from_numpy(values).float(), tuple(columns))
-    if len(columns) > 1:
-        raise UserError(f"target must be one column where task='classes', got {list(columns)}")
-    ((name, cells),) = columns.items()
-    classes = _class_names(name, cells, rule, where)
+        shown = [*table.values()]
+        return _numbers(values, kind, tuple(table), rule, where, lambda row, at: shown[at][row])
+    if len(table) > 1:
+        raise UserError(f"target must be one column where task='classes', got {list(table)}")
+    classes = rule.names or _classes_in(name, cells, where)
     # 1.0 is the class 1, unless both are names
     spell = _plain if len(set(map(_plain, classes))) == len(classes) else str
     number = {spell(text): place for place, text in enumerate(classes)} | {"": -1}
-    found = [number.get(spell(cell), UNKNOWN) for cell in cells]
-    if UNKNOWN in found:
-        row = found.index(UNKNOWN)
-        raise UserError(
-            f"{where(row)}: {name} must be one of the {len(classes)} classes "
-            f"{_listed(classes)}, got {cells[row]!r}"
-        )
-    return Labels("classes", torch.tensor(found, dtype=torch.int64), classes)
+    place = torch.tensor([number.get(spell(cell), UNKNOWN) for cell in cells], dtype=torch.int64)
+    _check_known(place, f"{name} must be one of {_listed(classes)}", where, cells)
+    return Labels("classes", place, classes)
 
 
-def _read_kind(columns: dict[str, list[str]], rule: LabelRule, where: Where) -> TaskKind:
-    """Several columns of two answers are multi-label; one of words or whole numbers is classes."""
-    if rule.classes is not None:
-        return "classes"
-    if len(columns) > 1:
-        cells = {cell for column in columns.values() for cell in column if cell}
-        numbers = {parse_number(cell, or_else=np.inf) for cell in cells}
-        return "multi-label" if any(numbers <= {*pair} for pair in ANSWERS) else "regression"
-    ((name, column),) = columns.items()
-    filled = [cell for cell in column if cell]
-    words = [cell for cell in filled if parse_number(cell, or_else=np.inf) == np.inf]
-    if words and len(words) < len(filled):
-        raise UserError(
-            f"{where(column.index(words[0]))}: {name} must be all numbers or all words, "
-            f"got {words[0]!r}; state task='classes' if this is meant"
-        )
-    if words:
-        return "classes"
-    is_whole = all(map(_is_whole, filled))
-    if is_whole and not are_targets(Counter(int(_plain(cell)) for cell in filled)):
-        return "classes"
-    return "regression"
-
-
-def _class_names(name: str, cells: list[str], rule: LabelRule, where: Where) -> tuple[str, ...]:
-    if rule.classes is not None:
-        stated = rule.classes
-        return tuple(map(str, range(stated))) if isinstance(stated, int) else tuple(stated)
-    is_whole = all(_is_whole(cell) for cell in set(cells) - {""})
-    has_decimals = is_whole and any("." in cell for cell in cells)
-    cells = list(map(_plain, cells)) if has_decimals else cells
+def _classes_in(name: str, cells: Sequence[str], where: Where) -> tuple[str, ...]:
     found = set(cells) - {""}
+    is_whole = all(map(WHOLE.fullmatch, found))
+    if is_whole and any("." in cell for cell in found):
+        found = set(map(_plain, found))
+    _check_count(sorted(found), f"{where(0)}: {name}")
+    if not is_whole:
+        return tuple(sorted(found))
+    spelt = sorted(found, key=lambda text: (int(text), text))
+    for one, other in pairwise(spelt):
+        if int(one) == int(other):
+            raise UserError(
+                f"{name} must be spelt in one way, got {other!r} beside {one!r}; state the names "
+                "of the classes if these are two"
+            )
+    return tuple(spelt)
+
+
+def _check_count(found: Sequence[object], what: str) -> None:
+    """Reject labels that tell nothing apart, and those that are hardly classes."""
     if not found:
-        raise UserError(f"{where(0)}: {name} must hold a label somewhere, got none")
+        raise UserError(f"{what} must hold a label somewhere, got none")
     if len(found) < LEAST_CLASSES:
-        (alone,) = found
         raise UserError(
-            f"{where(cells.index(alone))}: {name} must hold {LEAST_CLASSES} classes at least, "
-            f"got {alone!r} in all rows; state the classes if there are others"
+            f"{what} must hold {LEAST_CLASSES} classes at least, got {found[0]!r} in all rows; "
+            "state the classes if there are others"
         )
     if len(found) > MOST_CLASSES:
         raise UserError(
-            f"{where(0)}: {name} must hold at most {MOST_CLASSES} classes, got {len(found)}; "
-            f"state task='regression' or the number of classes if this is meant"
+            f"{what} must hold at most {MOST_CLASSES} classes, got {len(found)}; "
+            "state task='regression' or the number of classes if this is meant"
         )
-    if not is_whole:
-        return tuple(sorted(found))
-    names = tuple(sorted(found, key=lambda text: (int(text), text)))
-    for one, other in itertools.pairwise(names):
-        if int(one) == int(other):
-            raise UserError(
-                f"{where(cells.index(other))}: {name} must be spelt in one way, got {other!r} "
-                f"beside {one!r}; state the names of the classes if these are two"
-            )
-    return names
 
 
-def _without_missing(cells: list[str], stated: tuple[str, ...]) -> list[str]:
+def _check_known(
+    place: Int[Tensor, " rows"], told: str, where: Where, shown: Sequence[object]
+) -> None:
+    if bool((place == UNKNOWN).any()):
+        row = int((place == UNKNOWN).nonzero()[0])
+        raise UserError(f"{where(row)}: {told}, got {shown[row]!r}")
+
+
+def _without_missing(cells: Sequence[str], stated: tuple[str, ...]) -> list[str]:
     """Empty the cells that say that there is no label, unless that is a stated class."""
     has_numbers = any(np.isfinite(parse_number(cell, or_else=np.inf)) for cell in cells)
     missing = MISSING_NUMBERS if has_numbers else MISSING
@@ -226,33 +226,10 @@ def _answers_as_numbers(cells: list[str]) -> list[str]:
     return [("1" if words[cell] in YES else "0") if cell else "" for cell in cells]
 
 
-def _are_signed(values: Float[np.ndarray, "rows columns"]) -> bool:
-    """Whether answers are -1 and +1."""
-    return {-1, 1} <= {*np.unique(values).tolist()} and not bool((values == 0).any())
-
-
-def _is_whole(cell: str) -> bool:
-    # longer numbers are no classes, and Python will not read thousands of digits
-    found = WHOLE.fullmatch(cell)
-    return found is not None and len(found[1].removeprefix("-")) <= LONGEST
-
-
 def _plain(cell: str) -> str:
     """Leave out decimals that say nothing: 1.0 is the whole number 1."""
     found = WHOLE.fullmatch(cell)
     return found[1] if found else cell
-
-
-def _floats(name: str, cells: list[str], where: Where) -> Float[np.ndarray, " rows"]:
-    values = np.array([parse_number(cell, or_else=np.inf) if cell else np.nan for cell in cells])
-    is_filled = np.array([bool(cell) for cell in cells], dtype=bool)
-    is_wrong = is_filled & ~(np.abs(values) <= LARGEST)
-    if is_wrong.any():
-        row = int(is_wrong.argmax())
-        raise UserError(
-            f"{where(row)}: {name} must be a finite number of 32 bits, got {cells[row]!r}"
-        )
-    return values
 
 
 def _listed(names: tuple[str, ...], most: int = 6) -> str:
@@ -260,137 +237,91 @@ def _listed(names: tuple[str, ...], most: int = 6) -> str:
     return shown + (", ..." if len(names) > most else "")
 
 
-def number_labels(values: Tensor, rule: LabelRule, where: Where) -> Labels:
+def number_labels(y: Tensor, rule: LabelRule, where: Where) -> Labels:
     """Read labels [rows] or [rows, columns]; NaN is no label, nor is -1 among whole numbers from 0.
 
-    One column of whole numbers is classes, unless most occur only once; floats are, where they are
-    0 and 1, or -1 and +1. Several columns of such answers are multi-label. All else is regression,
-    unless the rule states something.
+    One column of whole numbers is classes by their value, unless most occur only once; floats are,
+    where they are 0 and 1, or -1 and +1. Several columns of such answers are multi-label. All else
+    is regression, unless the rule states something.
     """
-    values = values[:, None] if values.dim() == 1 else values
-    is_bool = values.dtype == torch.bool
-    if not values.is_floating_point():
-        values = _signed(values, where)
-    kind = rule.task or _kind_of_numbers(values, rule)
+    y = y[:, None] if y.dim() == 1 else y
+    is_bool, is_float = y.dtype == torch.bool, y.is_floating_point()
+    values = (y if is_float else y.long()).double().numpy()  # [rows, columns]
+    known, found = values, np.unique(values[~np.isnan(values)]).tolist()
+    if not is_float and found and found[0] == -1 and found != [-1, 1]:
+        # -1 is no label, but beside +1 alone, or other negative numbers
+        known, found = np.where(values == -1, np.nan, values), found[1:]
+    kind = rule.kind or _kind_of(known, is_whole=not is_float)
     if kind != "classes":
-        if kind == "multi-label" and _are_signed(values.double().numpy()):
-            values = (values.double() + 1) / 2
-        elif kind == "multi-label" and not values.is_floating_point():
-            values = values.double().masked_fill(values == -1, torch.nan)
-        names = tuple(f"y{column}" for column in range(values.shape[1]))
-        targets = _targets(values, kind, where)
-        is_empty = targets.isnan().all(dim=0)
-        if targets.numel() and bool(is_empty.all() or (rule.task is None and is_empty.any())):
-            which = "" if is_empty.all() else f" column {int(is_empty.nonzero()[0])}"
-            raise UserError(f"y{which} must hold a label somewhere, got none")
-        return Labels(kind, targets, names)
-    if values.shape[1] != 1:
-        raise UserError(f"y must have one column where task='classes', got {values.shape[1]}")
-    number = _whole(values[:, 0], where)
+        names = tuple(f"y{column}" for column in range(y.shape[1]))
+        values = known if kind == "multi-label" else values
+        return _numbers(values, kind, names, rule, where, lambda row, at: y[row, at].item())
+    if y.shape[1] != 1:
+        raise UserError(f"y must have one column where task='classes', got {y.shape[1]}")
+    column = (values if rule.classes else known)[:, 0]
+    is_none = np.isnan(column)
+    if (is_wrong := ~is_none & ~((abs(column) <= 2**53) & (column == column.round()))).any():
+        row = int(is_wrong.argmax())
+        raise UserError(f"{where(row)}: y must be a whole number, got {column[row]}")
+    number = torch.from_numpy(np.where(is_none, -1, column).astype(np.int64))
     if rule.classes is None:
-        return _read_classes(number, is_bool=is_bool, is_float=values.is_floating_point())
-    stated = rule.classes
-    names = stated if isinstance(stated, tuple) else tuple(map(str, range(stated)))
-    if names != tuple(map(str, range(len(names)))) and all(map(_is_whole, names)):
+        classes = [int(value) for value in found]
+        _check_count(classes, "y")
+        if classes[0] >= 0 and not _have_gaps(classes):
+            classes = [*range(classes[-1] + 1)]
+        names = ("False", "True") if is_bool else tuple(map(str, classes))
+        place = torch.searchsorted(torch.tensor(classes), number)
+        return Labels("classes", place.masked_fill(torch.from_numpy(is_none), -1), names)
+    names, numbers = rule.names, tuple(map(str, range(len(rule.names))))
+    told = f"y must be in 0 to {len(names) - 1}, or -1 for no label"
+    if names != numbers and all(map(WHOLE.fullmatch, names)):
         # classes that are numbers other than 0, 1, 2, ... are known by these
-        places = {int(name): place for place, name in enumerate(names)}
-        known = {**places, NOTHING: NOTHING} | ({} if -1 in places else {-1: NOTHING})
-        place = torch.tensor([known.get(each, UNKNOWN) for each in number.tolist()])
-        is_wrong, place = place == UNKNOWN, place.masked_fill(place == NOTHING, -1)
-        rule_told = f"one of the classes {_listed(names)}"
-    else:
-        place = number.masked_fill(number == NOTHING, -1)
-        is_wrong = (place < -1) | (place >= len(names))
-        rule_told = f"in 0 to {len(names) - 1}, or -1 for no label"
-    if bool(is_wrong.any()):
-        row = int(is_wrong.nonzero()[0])
-        raise UserError(f"{where(row)}: y must be {rule_told}, got {int(number[row])}")
+        numbers, told = names, f"y must be one of the classes {_listed(names)}"
+    places = {-1: -1} | {int(text): place for place, text in enumerate(numbers)}
+    place = torch.tensor([places.get(each, UNKNOWN) for each in number.tolist()])
+    place = place.masked_fill(torch.from_numpy(is_none), -1)
+    _check_known(place, told, where, number.tolist())
     return Labels("classes", place, names)
 
 
-def _read_classes(number: Int[Tensor, " rows"], *, is_bool: bool, is_float: bool) -> Labels:
-    """Number classes by their value, or by its rank where values are negative or leave most out."""
-    is_none = number == NOTHING
-    found = number[~is_none].unique().tolist()
-    # -1 is no label, but beside +1 alone, or other negative numbers
-    if found and found[0] == -1 and found != [-1, 1] and not is_float:
-        is_none, found = is_none | (number == -1), found[1:]
-    if not found:
-        raise UserError("y must hold a label somewhere, got none")
-    if len(found) < LEAST_CLASSES:
-        raise UserError(
-            f"y must hold {LEAST_CLASSES} classes at least, got {found[0]} in all rows; state the "
-            "number of classes if there are others"
-        )
-    if len(found) > MOST_CLASSES:
-        raise UserError(
-            f"y must hold at most {MOST_CLASSES} classes, got {len(found)}; state "
-            "task='regression' or the number of classes if this is meant"
-        )
-    highest = found[-1]
-    has_gaps = highest >= FEW and 2 * len(found) < highest + 1
-    if found[0] < 0 or has_gaps:
-        names = tuple(map(str, found))
-        number = torch.searchsorted(torch.tensor(found), number)
-    else:
-        names = ("False", "True") if is_bool else tuple(map(str, range(highest + 1)))
-    return Labels("classes", number.masked_fill(is_none, -1), names)
-
-
-def _signed(values: Tensor, where: Where) -> Int[Tensor, "rows columns"]:
-    """Whole numbers of any type as int64: the largest of an unsigned one is no -1."""
-    numbers = values.long()
-    is_wrong = (numbers < 0).any(dim=1)
-    if values.dtype == torch.uint64 and bool(is_wrong.any()):
-        row = int(is_wrong.nonzero()[0])
-        raise UserError(f"{where(row)}: y must be below 2**63, got {values[row].tolist()}")
-    return numbers
-
-
-def _kind_of_numbers(values: Tensor, rule: LabelRule) -> TaskKind:
-    if rule.classes is not None:
+def _kind_of(values: Float[np.ndarray, "rows columns"], *, is_whole: bool) -> TaskKind:
+    found, counts = (
+        each.tolist() for each in np.unique(values[~np.isnan(values)], return_counts=True)
+    )
+    if values.shape[1] > 1:
+        return "multi-label" if any({*found} <= {*pair} for pair in ANSWERS) else "regression"
+    if is_whole and not are_targets(dict(zip(map(int, found), counts, strict=True))):
         return "classes"
-    is_float = values.is_floating_point()
-    known = values[~torch.isnan(values)] if is_float else values.flatten()
-    found, counts = (each.tolist() for each in known.unique(return_counts=True))
-    if values.shape[1] == 1 and is_float:
-        return "classes" if tuple(found) in ANSWERS else "regression"
-    if values.shape[1] == 1:
-        counted = dict(zip(found, counts, strict=True))
-        if found[:1] == [-1] and found != [-1, 1]:
-            del counted[-1]
-        return "regression" if are_targets(counted) else "classes"
-    allowed = ANSWERS if is_float else (*ANSWERS, (-1, 0, 1))
-    return "multi-label" if any({*found} <= {*pair} for pair in allowed) else "regression"
+    return "classes" if tuple(found) in ANSWERS else "regression"
 
 
-NOTHING = -(1 << 62)
-"""Stands for no label until classes are numbered: -1 may be one of them."""
-
-
-def _whole(values: Tensor, where: Where) -> Int[Tensor, " rows"]:
-    """Whole numbers, whatever type they are kept in; NaN becomes `NOTHING`."""
-    if not values.is_floating_point():
-        return values
-    is_none = values.isnan()
-    values = values.nan_to_num(0.0, torch.inf, -torch.inf)
-    is_wrong = ~(values.abs() <= 2**53) | (values != values.round())
-    if bool(is_wrong.any()):
-        row = int(is_wrong.nonzero()[0])
-        raise UserError(f"{where(row)}: y must be a whole number, got {float(values[row])}")
-    return values.long().masked_fill(is_none, NOTHING)
-
-
-def _targets(values: Tensor, kind: TaskKind, where: Where) -> Float[Tensor, "rows columns"]:
-    targets = values.float()
-    is_wrong = torch.isinf(targets)
-    if kind == "multi-label":
-        is_wrong = ~((targets == 0) | (targets == 1) | torch.isnan(targets))
-    if bool(is_wrong.any()):
-        row, column = is_wrong.nonzero()[0].tolist()
-        rule = "0 or 1" if kind == "multi-label" else "finite"
-        raise UserError(f"{where(row)}: y must be {rule}, got {values[row, column].item()}")
-    return targets
+def _numbers(
+    values: Float[np.ndarray, "rows columns"],
+    kind: TaskKind,
+    names: tuple[str, ...],
+    rule: LabelRule,
+    where: Where,
+    shown: Callable[[int, int], object],
+) -> Labels:
+    """Take answers or targets, NaN for none; `shown` is what stands in a row and column."""
+    if (
+        kind == "multi-label"
+        and {-1, 1} <= {*np.unique(values).tolist()}
+        and not (values == 0).any()
+    ):
+        values = (values + 1) / 2
+    is_none = np.isnan(values)
+    is_wrong, told = ~is_none & ~(np.abs(values) <= LARGEST), "a finite number of 32 bits"
+    if kind == "multi-label" and not is_wrong.any():
+        is_wrong, told = ~is_none & (values != 0) & (values != 1), "0 or 1"
+    if is_wrong.any():
+        row, column = np.argwhere(is_wrong)[0].tolist()
+        raise UserError(f"{where(row)}: {names[column]} must be {told}, got {shown(row, column)!r}")
+    is_empty = is_none.all(axis=0)
+    if values.size and (is_empty.all() or (rule.task is None and is_empty.any())):
+        empty = tuple(name for name, each in zip(names, is_empty, strict=True) if each)
+        raise UserError(f"{where(0)}: {_listed(empty)} must hold a label somewhere, got none")
+    return Labels(kind, torch.from_numpy(values).float(), names)
 
 
 class Skipped(NamedTuple):
@@ -401,6 +332,64 @@ class Skipped(NamedTuple):
     where: str
     """What a message calls it."""
     text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomGraphs:
+    """A user's graphs without their labels, and what is called how."""
+
+    columns: GraphColumns
+    features: Features
+    feature_names: tuple[str, ...] = ()
+    """Columns of nodes, then of edges, such as `nodes/size`; empty where they have no names."""
+    graph_names: tuple[str, ...] = ()
+    """Empty where graphs are numbered."""
+    node_names: tuple[str, ...] = ()
+    """Of all nodes, graph after graph; empty where they are numbered."""
+    skipped: tuple[Skipped, ...] = ()
+    """Rows of the file that are no graphs; the others are numbered by their rows all the same."""
+
+    def graph_name(self, graph: int) -> str:
+        """What a graph is called."""
+        return self.graph_names[graph] if self.graph_names else str(graph)
+
+    def node_name(self, graph: int, node: int) -> str:
+        """What a node of a graph is called."""
+        place = int(self.columns.node_ptr[graph]) + node
+        return self.node_names[place] if self.node_names else str(node)
+
+    def labelled(self, task: Task, class_names: tuple[str, ...] = ()) -> "CustomData":
+        """Return the graphs, whose columns have labels now, with what these are."""
+        return CustomData(**vars(self), task=task, class_names=class_names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomData(CustomGraphs):
+    """A user's graphs, ready for the store and for building a model."""
+
+    task: Task
+    class_names: tuple[str, ...] = ()
+    """Classes by their number; or, where labels are not classes, the label columns."""
+
+
+def numbers_of(columns: GraphColumns) -> Features:
+    """Describe columns of plain numbers."""
+    edges = columns.edges.get("edge_attr")
+    return Features(
+        node_columns=columns.nodes["x"].shape[1],
+        edges="none" if edges is None else "numbers",
+        edge_columns=0 if edges is None else edges.shape[1],
+    )
+
+
+def task_of(level: Level, labels: Labels) -> Task:
+    """Choose how right and wrong are measured from what the labels are."""
+    if level == "link":
+        return LINK_TASK
+    loss, metric = MEASURES[labels.kind]
+    is_classes = labels.kind == "classes"
+    outputs = len(labels.names) if is_classes else labels.values.shape[1]
+    return Task(level, outputs, loss, metric, classes=outputs if is_classes else 0)
 
 
 @dataclass(frozen=True)
@@ -445,38 +434,3 @@ def label_statistics(y: Tensor, task: Task, *, standardizes: bool = True) -> Lab
         mean.append(float(values.mean()) if len(values) else 0.0)
         std.append(1.0 if is_constant else float(values.std(correction=0)))
     return LabelStatistics(mean=tuple(mean), std=tuple(std))
-
-
-@dataclass(frozen=True)
-class CustomData:
-    """A user's graphs, ready for the store and for building a model."""
-
-    columns: GraphColumns
-    features: Features
-    task: Task
-    class_names: tuple[str, ...] = ()
-    """Classes by their number; or, where labels are not classes, the label columns."""
-    skipped: tuple[Skipped, ...] = ()
-    """Rows of the file that are no graphs."""
-    feature_names: tuple[str, ...] = ()
-    """Columns of nodes and edges, where values decide which there are."""
-
-
-def numbers_of(columns: GraphColumns) -> Features:
-    """Describe columns of plain numbers."""
-    edges = columns.edges.get("edge_attr")
-    return Features(
-        node_columns=columns.nodes["x"].shape[1],
-        edges="none" if edges is None else "numbers",
-        edge_columns=0 if edges is None else edges.shape[1],
-    )
-
-
-def task_of(level: Level, labels: Labels) -> Task:
-    """Choose how right and wrong are measured from what the labels are."""
-    if level == "link":
-        return LINK_TASK
-    loss, metric = MEASURES[labels.kind]
-    is_classes = labels.kind == "classes"
-    outputs = len(labels.names) if is_classes else labels.values.shape[1]
-    return Task(level, outputs, loss, metric, classes=outputs if is_classes else 0)

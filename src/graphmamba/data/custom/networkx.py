@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,9 +14,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.data.catalog import Level
-from graphmamba.data.custom.labels import CustomData, LabelRule
-from graphmamba.data.custom.one_graph import MASKS
+from graphmamba.data.custom.labels import CustomData, CustomGraphs, LabelRule, numbers_of
 from graphmamba.data.custom.pyg import from_graphs
+from graphmamba.data.custom.split import MASKS
+from graphmamba.data.from_pyg import columns_of
 from graphmamba.errors import UserError
 
 Graphs: TypeAlias = Iterable[Any]
@@ -24,6 +25,10 @@ Graphs: TypeAlias = Iterable[Any]
 WORDS = ("split", *MASKS)
 """Attributes that say which split a graph or node is in."""
 MISSING = (None, "")
+OF_GRAPHML = {"edge_default", "node_default"}
+"""Attributes that reading GraphML adds."""
+Rows = list[list[Mapping[Any, Any]]]
+"""Attributes of each node or edge of each graph."""
 
 
 @dataclass(frozen=True)
@@ -65,22 +70,23 @@ def from_networkx(
         rule: What labels are, where their values should not decide.
         level: What is labelled, where the attribute is not on one level alone.
     """
-    target = (target,) if isinstance(target, str) else tuple(target)
-    found = convert(graphs, target or ("y",), needs_target=True)
-    rule = rule or LabelRule()
+    each, rule = networkx_graphs(graphs) or list(graphs), rule or LabelRule()
+    target = ((target,) if isinstance(target, str) else tuple(target)) or ("y",)
+    found = convert(each, target)
+    if found.level is None and level != "link":
+        there = {*each[0].graph, *next(iter(each[0].nodes.values()))} - OF_GRAPHML
+        raise UserError(
+            "target (--target, or --data.target where a model is trained) must be an attribute of "
+            f"the graphs or of their nodes, got {', '.join(target)}; there is "
+            f"{', '.join(sorted(map(str, there))) or 'none'}"
+        )
     if found.classes is not None and rule.classes is None and rule.task in (None, "classes"):
         rule = replace(rule, task="classes", classes=found.classes)
     made = from_graphs(found.graphs, rule, level or found.level)
     return replace(made, feature_names=found.features)
 
 
-def convert(
-    graphs: Any,
-    target: Sequence[str] = (),
-    known: Sequence[str] = (),
-    *,
-    needs_target: bool = False,
-) -> Converted:
+def convert(graphs: Any, target: Sequence[str] = (), known: Sequence[str] = ()) -> Converted:
     """Turn attributes of nodes and edges into features.
 
     Numbers and lists of numbers stay as they are, words become a column of 0 and 1 for each. Edges
@@ -90,7 +96,6 @@ def convert(
         graphs: One graph, or several with the same attributes.
         target: Attributes that are no features; of graphs, or else of nodes, they are the labels.
         known: The features of the training; none takes those that are found.
-        needs_target: Whether to reject graphs without the target.
     """
     import networkx as nx
 
@@ -100,10 +105,10 @@ def convert(
             raise UserError(f"graph {place}: must be one of networkx, got {type(graph).__name__}")
         if not len(graph):
             raise UserError(f"graph {place}: must have a node, got none")
-    nodes = [[data for _, data in graph.nodes(data=True)] for graph in each]
+    nodes: Rows = [[data for _, data in graph.nodes(data=True)] for graph in each]
     edges = [_edges(graph) for graph in each]
     x, node_names = _features("nodes", nodes, {*target, *WORDS}, known)
-    attributes, edge_names = _features("edges", [rows for _, rows in edges], set(target), known)
+    attributes, edge_names = _features("edges", [rows for _, rows in edges], {*target}, known)
     made = []
     for place, (graph, (index, _)) in enumerate(zip(each, edges, strict=True)):
         # a model needs some feature; without any, all nodes look alike
@@ -116,20 +121,12 @@ def convert(
             if name in nodes[place][0]:
                 data[name] = torch.tensor([bool(row.get(name)) for row in nodes[place]])
         made.append(data)
-    found = _labels(each, nodes, target) if target else None
-    if found is None and needs_target:
-        told = sorted({str(name) for graph in each for name in graph.graph} | set(nodes[0][0]))
-        raise UserError(
-            f"target must be an attribute of the graphs or of their nodes, got "
-            f"{', '.join(target)}; there is {', '.join(map(str, told)) or 'none'}"
-        )
-    features = (*node_names, *edge_names)
-    if found is None:
-        return Converted(made, features)
-    level, labels, names = found
-    for data, y in zip(made, labels, strict=True):
-        data.y = y
-    return Converted(made, features, names, level)
+    found = Converted(made, (*node_names, *edge_names))
+    if any(name in graph.graph for graph in each for name in target):
+        return _with_labels(found, "graph", [[graph.graph] for graph in each], target)
+    if any(name in row for graph in nodes for row in graph for name in target):
+        return _with_labels(found, "node", nodes, target)
+    return found
 
 
 def read_graphml(path: Path) -> tuple[list[Any], list[str]]:
@@ -151,24 +148,39 @@ def read_graphml(path: Path) -> tuple[list[Any], list[str]]:
                 # the name of an edge is none of its features
                 data.pop("id", None)
         graphs += found
-        alone = [file.stem] if len(found) == 1 else [f"{file.stem}.{n}" for n in range(len(found))]
-        names += alone
+        alone = len(found) == 1
+        names += [file.stem if alone else f"{file.stem}.{number}" for number in range(len(found))]
     if not graphs:
         raise UserError(f"{path} must hold a graph of GraphML, got none")
     return graphs, names
+
+
+def read_graphml_unlabelled(
+    path: Path, label: Sequence[str], known: tuple[str, ...]
+) -> CustomGraphs:
+    """Read graphs to predict, with the features of the training; labels may be missing."""
+    graphs, names = read_graphml(path)
+    made = convert(graphs, label or ("y",), known)
+    columns = columns_of(made.graphs, exclude={"y", *WORDS})
+    return CustomGraphs(
+        columns=columns,
+        features=numbers_of(columns),
+        feature_names=made.features,
+        graph_names=tuple(names),
+        node_names=tuple(str(node) for graph in graphs for node in graph),
+    )
 
 
 def graphml_files(path: Path) -> list[Path]:
     """List the files, in the order of the numbers in their names."""
     if path.is_file():
         return [path]
-    parts = re.compile(r"(\d+)")
-    return sorted(
-        path.glob("*.graphml"),
-        key=lambda file: [
-            (int(part), "") if part.isdigit() else (-1, part) for part in parts.split(file.stem)
-        ],
-    )
+
+    def numbers_first(file: Path) -> list[tuple[int, str]]:
+        parts = re.split(r"(\d+)", file.stem)
+        return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+    return sorted(path.glob("*.graphml"), key=numbers_first)
 
 
 def _edges(graph: Any) -> tuple[Tensor, list[Mapping[Any, Any]]]:
@@ -176,105 +188,70 @@ def _edges(graph: Any) -> tuple[Tensor, list[Mapping[Any, Any]]]:
     place = {node: number for number, node in enumerate(graph)}
     pairs, rows = [], []
     for source, target, data in graph.edges(data=True):
-        pairs.append((place[source], place[target]))
-        rows.append(data)
-        if not graph.is_directed() and source != target:
-            pairs.append((place[target], place[source]))
-            rows.append(data)
+        both = [(place[source], place[target]), (place[target], place[source])]
+        ways = both[:1] if graph.is_directed() or source == target else both
+        pairs += ways
+        rows += [data] * len(ways)
     return torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T.contiguous(), rows
 
 
 def _features(
-    table: str, rows: list[list[Mapping[Any, Any]]], left_out: set[str], known: Sequence[str]
+    table: str, rows: Rows, left_out: set[str], known: Sequence[str]
 ) -> tuple[list[Tensor], list[str]]:
     """Columns of all attributes but some, graph by graph, and what they are called."""
-    names = list(dict.fromkeys(name for graph in rows for row in graph for name in row))
-    names = [name for name in names if str(name) not in left_out]
     wanted = [name for name in known if name.startswith(f"{table}/")]
-    if known:
+    stems = {name.split("=")[0] for name in wanted} | {name.rpartition(".")[0] for name in wanted}
+    found: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(name for graph in rows for row in graph for name in row):
+        title = f"{table}/{name}"
         # what the model does not know is not read
-        stems = tuple(f"{table}/{name}" for name in names)
-        names = [
-            name
-            for name, stem in zip(names, stems, strict=True)
-            if any(each == stem or each.startswith((f"{stem}=", f"{stem}.")) for each in wanted)
-        ]
-    found: list[np.ndarray] = []
-    titles: list[str] = []
-    for name in names:
-        cells = [row.get(name) for graph in rows for row in graph]
-        columns, ends = _encoded(f"{table}/{name}", cells, rows, known)
-        found.append(columns)
-        titles += ends
+        if str(name) not in left_out and (not known or title in stems):
+            cells = [row.get(name) for graph in rows for row in graph]
+            found |= _encoded(title, cells, wanted if known else None)
     count = sum(map(len, rows))
-    joined = np.concatenate(found, axis=1) if found else np.empty((count, 0))
-    if known and not count:
-        joined, titles = np.empty((0, len(wanted))), wanted
-    elif known:
-        if missing := [name for name in wanted if name not in titles]:
+    if known and count:
+        if missing := [name for name in wanted if name not in found]:
             raise UserError(
                 f"graphs must have the attributes that the model was trained on, "
                 f"{', '.join(wanted)}; got no {missing[0]}"
             )
-        joined, titles = joined[:, [titles.index(name) for name in wanted]], wanted
+        found = {name: found[name] for name in wanted}
+    titles = wanted if known else [*found]
+    joined = np.stack([*found.values()], axis=1) if found else np.empty((count, len(titles)))
     values = torch.from_numpy(joined.astype(np.float32))
     return list(values.split([len(graph) for graph in rows])), titles
 
 
-def _encoded(
-    title: str, cells: list[Any], rows: list[list[Mapping[Any, Any]]], known: Sequence[str]
-) -> tuple[np.ndarray, list[str]]:
-    """Turn an attribute into columns of numbers."""
-
-    def where(row: int) -> str:
-        ends = np.cumsum([len(graph) for graph in rows])
-        graph = int(np.searchsorted(ends, row, side="right"))
-        return f"graph {graph}: {title}"
-
-    gaps = [row for row, cell in enumerate(cells) if cell is None]
-    if gaps:
-        raise UserError(
-            f"{where(gaps[0])} must be there as in other rows: every node and every edge has the "
-            "same attributes"
-        )
+def _encoded(title: str, cells: list[Any], known: Sequence[str] | None) -> dict[str, np.ndarray]:
+    """Turn an attribute of all nodes or edges into columns of numbers."""
     if all(isinstance(cell, str) for cell in cells):
-        stem = f"{title}="
-        stated = [name.removeprefix(stem) for name in known if name.startswith(stem)]
-        kinds = stated if known else sorted(set(cells))
-        if strange := [row for row, cell in enumerate(cells) if cell not in kinds]:
-            raise UserError(
-                f"{where(strange[0])} must be one of {', '.join(kinds) or 'none'}, as in training, "
-                f"got {cells[strange[0]]!r}"
-            )
-        place = {kind: number for number, kind in enumerate(kinds)}
-        return np.eye(len(kinds))[[place[cell] for cell in cells]], [f"{stem}{k}" for k in kinds]
+        stem, kinds = f"{title}=", sorted(set(cells))
+        if known is not None:
+            stated = [name.removeprefix(stem) for name in known if name.startswith(stem)]
+            if strange := [kind for kind in kinds if kind not in stated]:
+                raise UserError(
+                    f"{title} must be one of {', '.join(stated) or 'none'}, as in training, "
+                    f"got {strange[0]!r}"
+                )
+            kinds = stated
+        return {f"{stem}{kind}": np.array([cell == kind for cell in cells]) for kind in kinds}
     try:
         values = np.array([np.asarray(cell, dtype=np.float64) for cell in cells])
     except (TypeError, ValueError) as error:
         raise UserError(
-            f"{where(0)} must be numbers, lists of the same length, or words alone: {error}"
+            f"{title} must be words alone, or numbers or lists of the same length, for every node "
+            f"or edge: {error}"
         ) from error
-    is_list = values.ndim > 1
+    names = [title] if values.ndim == 1 else [f"{title}.{n}" for n in range(values[0].size)]
     values = values.reshape(len(cells), -1)
-    if not np.isfinite(values).all():
-        row = int((~np.isfinite(values)).any(axis=1).argmax())
-        raise UserError(f"{where(row)} must be a finite number, got {cells[row]!r}")
-    return values, [f"{title}.{n}" for n in range(values.shape[1])] if is_list else [title]
+    if (is_wrong := ~np.isfinite(values).all(axis=1)).any():
+        got = cells[int(is_wrong.argmax())]
+        raise UserError(f"{title} must be a finite number for every node or edge, got {got!r}")
+    return dict(zip(names, values.T, strict=True))
 
 
-def _labels(
-    graphs: Sequence[Any],
-    nodes: list[list[Mapping[Any, Any]]],
-    target: Sequence[str],
-) -> tuple[Level, list[Tensor], tuple[str, ...] | None] | None:
-    """Labels of the graphs, or else of their nodes; None where there are none."""
-    level: Level = "graph"
-    if any(name in graph.graph for graph in graphs for name in target):
-        rows = [[graph.graph] for graph in graphs]
-    elif any(name in row for graph in nodes for row in graph for name in target):
-        level, rows = "node", nodes
-    else:
-        return None
+def _with_labels(found: Converted, level: Level, rows: Rows, target: Sequence[str]) -> Converted:
+    """Put the labels of the graphs, or of their nodes, beside their features."""
     cells = [[row.get(name) for name in target] for graph in rows for row in graph]
     flat = [cell for row in cells for cell in row if cell not in MISSING]
     names = None
@@ -282,16 +259,17 @@ def _labels(
         if len(target) > 1 or not all(isinstance(cell, str) for cell in flat):
             raise UserError(f"{', '.join(target)} must be all numbers, or one column of words")
         names = tuple(sorted(set(flat)))
-        number = {name: place for place, name in enumerate(names)}
-        y = torch.tensor([-1 if row[0] in MISSING else number[row[0]] for row in cells])
+        y = torch.tensor([-1 if row[0] in MISSING else names.index(row[0]) for row in cells])
     else:
         if wrong := [cell for cell in flat if not isinstance(cell, Real)]:
             raise UserError(f"{', '.join(target)} must be numbers or words, got {wrong[0]!r}")
-        is_whole = all(isinstance(cell, int | np.integer) for cell in flat)
-        gap = -1 if is_whole else float("nan")
+        gap = -1 if all(isinstance(cell, Integral) for cell in flat) else float("nan")
         y = torch.tensor([[gap if cell in MISSING else cell for cell in row] for row in cells])
         y = y[:, 0] if len(target) == 1 else y
-    return level, list(y.split([len(graph) for graph in rows])), names
+    parts = y.split([len(graph) for graph in rows])
+    for data, labels in zip(found.graphs, parts, strict=True):
+        data.y = labels
+    return replace(found, classes=names, level=level)
 
 
 def attribute_of(graph: Any, name: str) -> str:
@@ -299,8 +277,3 @@ def attribute_of(graph: Any, name: str) -> str:
     value = graph.get(name) if isinstance(graph, Data) else graph.graph.get(name)
     value = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
     return "" if value is None else str(value)
-
-
-def names_of_nodes(graphs: Iterable[Any]) -> tuple[str, ...]:
-    """What the nodes of all graphs are called."""
-    return tuple(str(node) for graph in graphs for node in graph)

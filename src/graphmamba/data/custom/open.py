@@ -3,14 +3,11 @@
 import csv
 import json
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from graphmamba.atomic import atomic_write, cannot_read, write_json
 from graphmamba.checks import check_is
@@ -23,58 +20,41 @@ from graphmamba.data.cache import (
 )
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.custom.csv import (
-    FILES,
-    check_regular,
-    columns_of_tables,
-    lay_pairs,
-    list_nodes,
+    TABLES,
+    CsvTable,
     read_csv,
     read_folder,
-    read_split,
-    read_tables,
+    read_folder_unlabelled,
     table_in,
 )
-from graphmamba.data.custom.labels import CustomData, Skipped
+from graphmamba.data.custom.labels import CustomData, CustomGraphs, Skipped, Where
 from graphmamba.data.custom.networkx import (
     Graphs,
     attribute_of,
-    convert,
     from_networkx,
     graphml_files,
-    names_of_nodes,
     networkx_graphs,
     read_graphml,
+    read_graphml_unlabelled,
 )
-from graphmamba.data.custom.npz import (
-    UNLABELLED,
-    assemble_pairs,
-    assemble_unlabelled,
-    load_arrays,
-    read_npz,
-)
-from graphmamba.data.custom.one_graph import MASKS, draw_node_split, split_links
-from graphmamba.data.custom.options import (
-    KINDS_OF_FILES,
-    DataOptions,
-    check_names,
-    check_read,
-    format_of,
-)
+from graphmamba.data.custom.npz import read_npz, read_npz_unlabelled
+from graphmamba.data.custom.options import KINDS_OF_FILES, DataOptions, check_read, format_of
 from graphmamba.data.custom.pyg import from_graphs, list_of
-from graphmamba.data.custom.smiles import read_molecules, read_smiles_csv
-from graphmamba.data.custom.split import Key, choose_split, split_key
+from graphmamba.data.custom.smiles import MOST_DESCRIBED, labelled_molecules, molecules_of
+from graphmamba.data.custom.split import Key, split_key, with_split
 from graphmamba.data.custom.tu import read_tu, read_tu_unlabelled, tu_files
-from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.splits import SPLITS, split_numbers, split_of_words
-from graphmamba.data.store import PAIRS, GraphStore
-from graphmamba.data.tables import LINKS, NODE_SPLIT, GraphColumns, Pairs
+from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import GraphColumns
 from graphmamba.data.transforms.precompute import Precompute, with_precomputed
-from graphmamba.errors import UnwritableError, UserError
+from graphmamba.errors import UserError
 from graphmamba.parse import parse
 
 OGB_SPLITS = ("train", "valid", "test")
-READING = 8
+READING = 9
 """Counts changes in how files are read; what is kept then becomes stale."""
+ABOUT = ("features", "task", "class_names", "feature_names", "skipped")
+"""What is kept beside the graphs."""
 OWN = "own"
 """Folder in the data directory where users' graphs are kept."""
 
@@ -91,12 +71,14 @@ class CustomStore:
     """What is predicted: level, width, loss and metric."""
     class_names: tuple[str, ...]
     """Classes by their number; or, where labels are not classes, the label columns."""
+    feature_names: tuple[str, ...]
+    """Columns of nodes, then of edges, where the files name them."""
+    skipped: tuple[Skipped, ...]
+    """Rows of the file that are no graphs, and were left out."""
     recipe: dict[str, Any]
     """What the graphs depend on: contents of the files and how they are read, not the split."""
     folder: Path
     """Where they are kept, and what is computed from them."""
-    skipped: tuple[Skipped, ...] = ()
-    """Rows of the file that are no graphs, and were left out."""
 
     def with_columns(self, asked: Precompute) -> "CustomStore":
         """Return the graphs with the pre-computed columns that a model reads, kept on disk too."""
@@ -110,6 +92,7 @@ def open_custom(
     data_dir: Path | None = None,
     *,
     draws_split: bool = True,
+    describes: bool = False,
 ) -> CustomStore:
     """Open a folder of tables, a table of molecules, arrays, a TUDataset or GraphML.
 
@@ -122,26 +105,27 @@ def open_custom(
         options: What the files do not say themselves, such as which column is the label.
         data_dir: Where sets are kept; None for the default place.
         draws_split: Whether graphs get a split where the files do not say which.
+        describes: Whether molecules, if they are few, get descriptors where options leave it open.
     """
     path, options = Path(path), options or DataOptions()
     check_is("options", options, DataOptions)
-    read, files = _reader_of(path, options)
-    recipe = _recipe(path, options, files)
-    folder = (data_dir or default_data_dir()) / OWN
+    table = None
+    if describes and options.descriptors is None and format_of(path) == ".csv" and path.exists():
+        table = read_csv(path)
+        options = replace(options, descriptors=len(table.frame) <= MOST_DESCRIBED)
+    recipe, folder = _recipe(path, options), (data_dir or default_data_dir()) / OWN
     about = folder / f"{recipe_hash(recipe)[:16]}.json"
 
     def build() -> GraphColumns:
-        own = read()
+        made = _read(path, options, table)
+        content = {name: getattr(made, name) for name in ABOUT}
         # Written before the graphs are, so that whoever finds them finds this.
-        write_json(about, {"features": asdict(own.features), "task": asdict(own.task),
-                           "names": list(own.class_names),
-                           "skipped": [list(each) for each in own.skipped]})  # fmt: skip
-        return own.columns
+        write_json(about, content | {name: asdict(content[name]) for name in ("features", "task")})
+        return made.columns
 
     def opened(anew: bool) -> CustomStore:
         store = open_or_build(folder, recipe, build, rebuild=anew)
-        features, task, names, skipped = _read(about)
-        return CustomStore(store, features, task, names, recipe, folder, skipped)
+        return CustomStore(store, *_read_about(about), recipe, folder)
 
     try:
         found = opened(False)
@@ -187,73 +171,27 @@ def _warn_once(message: str) -> None:
     warnings.warn(message, stacklevel=4)
 
 
-def inspect_custom(
-    path: Path | str, options: DataOptions | None = None, data_dir: Path | None = None
-) -> tuple[CustomStore, bool]:
-    """Open custom graphs for a look; says whether they are kept, or in memory alone.
-
-    They are in memory alone where nothing can be written to the data directory.
-    """
-    try:
-        return open_custom(path, options, data_dir), True
-    except UnwritableError:
-        path, options = Path(path), options or DataOptions()
-        read, files = _reader_of(path, options)
-        own, folder = read(), (data_dir or default_data_dir()) / OWN
-        found = CustomStore(
-            GraphStore(own.columns),
-            own.features,
-            own.task,
-            own.class_names,
-            _recipe(path, options, files),
-            folder,
-            own.skipped,
-        )
-        return _split(found, path, options), False
-
-
 def is_custom(path: Path | str) -> bool:
     """Whether a word names custom graphs, not a benchmark: a folder, or a file by its ending."""
     return format_of(Path(path)) is not None
 
 
-def _reader_of(path: Path, options: DataOptions) -> tuple[Callable[[], CustomData], Iterable[Path]]:
-    """How a path is read, and the files whose contents count."""
+def _recipe(path: Path, options: DataOptions) -> dict[str, Any]:
+    """All that the graphs depend on: how they are read, and the contents of their files."""
     kind = format_of(path)
-    if not path.exists():
+    if kind is None or not path.exists():
         # A run keeps the path as it was given, and may be gone on with from elsewhere.
         where = "" if path.is_absolute() else f" in '{Path.cwd()}'"
-        raise UserError(f"custom graphs must be {KINDS_OF_FILES}, got no '{path}'{where}")
-    if kind is None:
-        raise UserError(f"custom graphs must be {KINDS_OF_FILES}, got '{path}'")
+        told = f"'{path}'" if path.exists() else f"no '{path}'{where}"
+        raise UserError(f"custom graphs must be {KINDS_OF_FILES}, got {told}")
     check_read(options, kind, str(path))
-    targets, rule, level = options.targets, options.rule, options.level
+    files = [path]
     if kind == "folder":
-        found = [table_in(path, name) for name in FILES]
-        found = [file for file in found if file.exists()]
-        for file in found:
-            check_regular(file)
-        return partial(read_folder, path, targets, rule, level, options.undirected), found
-    if kind == "TUDataset":
-        return partial(read_tu, path, targets, rule, level), tu_files(path)
-    if kind == "GraphML":
-
-        def read() -> CustomData:
-            found = from_networkx(read_graphml(path)[0], targets or "y", rule, level)
-            columns = replace(found.columns, source=f"read from {path.name}")
-            return replace(found, columns=columns)
-
-        return read, graphml_files(path)
-    if kind == ".npz":
-        return partial(read_npz, path, rule, level, options.split_index), [path]
-    if level not in (None, "graph"):
-        raise UserError(f"level must be 'graph' for molecules, got {level!r}")
-    has_descriptors = bool(options.descriptors)
-    read = partial(read_smiles_csv, path, targets, rule, options.smiles, options.on_error)
-    return partial(read, has_descriptors=has_descriptors), [path]
-
-
-def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str, Any]:
+        files = [file for file in (table_in(path, name) for name in TABLES) if file]
+    elif kind == "TUDataset":
+        files = tu_files(path)
+    elif kind == "GraphML":
+        files = graphml_files(path)
     # the split and its statistics are made anew each time: what is computed stays valid
     left_out = {
         *("split_ratios", "split_seed", "split", "split_column", "folds", "fold"),
@@ -268,40 +206,24 @@ def _recipe(path: Path, options: DataOptions, files: Iterable[Path]) -> dict[str
     }
 
 
-def with_split(
-    store: GraphStore,
-    task: Task,
-    options: DataOptions,
-    read_key: Callable[[], Key],
-    where: str,
-) -> GraphStore:
-    """Split graphs, or the nodes or edges of one: as options say, or files, or by chance."""
-    is_alone = len(store) == 1 and task.level == "node" and store.split is None
-    draws_links = task.level == "link" and PAIRS + LINKS not in store.tables
-    if (store.is_transductive or is_alone or draws_links) and (options.split or options.folds):
-        name = "split" if options.split else "folds"
-        raise UserError(
-            f"{name} must be left out where the {task.level}s of a graph are split, by masks or by "
-            f"split_ratios and split_seed, got {getattr(options, name)!r} for {where}"
-        )
-    if store.is_transductive:
-        return store
-    if options.split_index:
-        raise UserError(
-            f"split_index is read of graphs with {', '.join(MASKS)}, got {options.split_index} for "
-            "graphs without"
-        )
-    if is_alone:
-        y = store.tables["nodes"].given("y")
-        drawn = draw_node_split(y, options.split_ratios, options.split_seed)
-        return store.with_columns(nodes={NODE_SPLIT: drawn})
-    if draws_links:
-        return GraphStore(split_links(store.columns(), options.split_ratios, options.split_seed))
-    classes = None
-    if task.level == "graph" and task.classes:
-        classes = store.tables["graphs"].given("y").reshape(-1)
-    split = choose_split(options, store.split, len(store), classes, read_key, where)
-    return GraphStore.from_tables(store.tables, split, store.source)
+def _read(path: Path, options: DataOptions, table: CsvTable | None) -> CustomData:
+    """Read the files; `table` is that of molecules where it has been read."""
+    kind, targets, rule, level = format_of(path), options.targets, options.rule, options.level
+    if kind == "folder":
+        return read_folder(path, targets, rule, level, options.undirected)
+    if kind == "TUDataset":
+        return read_tu(path, targets, rule, level)
+    if kind == "GraphML":
+        made = from_networkx(read_graphml(path)[0], targets or "y", rule, level)
+        return replace(made, columns=replace(made.columns, source=f"read from {path.name}"))
+    if kind == ".npz":
+        return read_npz(path, rule, level, options.split_index)
+    if level not in (None, "graph"):
+        raise UserError(f"level must be 'graph' for molecules, got {level!r}")
+    return labelled_molecules(
+        table or read_csv(path), targets, rule, options.smiles, options.on_error,
+        has_descriptors=bool(options.descriptors),
+    )  # fmt: skip
 
 
 def read_graphs(graphs: Graphs, options: DataOptions) -> tuple[CustomData, GraphStore]:
@@ -325,8 +247,8 @@ def read_graphs(graphs: Graphs, options: DataOptions) -> tuple[CustomData, Graph
     name = column_of(options)
 
     def read_key() -> Key:
-        cells = [attribute_of(graph, name) for graph in each]
         assert options.split is not None
+        cells = [attribute_of(graph, name) for graph in each]
         return split_key(options.split, cells, lambda row: f"graph {row}: {name}")
 
     store = GraphStore(found.columns)
@@ -334,34 +256,29 @@ def read_graphs(graphs: Graphs, options: DataOptions) -> tuple[CustomData, Graph
 
 
 def _key(found: CustomStore, path: Path, options: DataOptions) -> Key:
-    """Read what each graph is split by; scaffolds, which take long, are kept."""
+    """Read what each graph is split by."""
     assert options.split is not None
-    kept = {"recipe": found.recipe, "split": options.split, "smiles": options.smiles}
-    file = found.folder / f"{recipe_hash(kept)[:16]}.npy"
-    if options.split == "scaffold" and file.exists():
-        with suppress(OSError, ValueError, EOFError):
-            key = np.load(file, allow_pickle=False)
-            if key.shape == (len(found.store),):
-                return key
     name = column_of(options)
+    told = _cells_of_graphs(path, name)
+    if told is None:
+        raise UserError(f"{path}: column {name!r} must be there to split graphs by it")
+    cells, where = told
+    left_out = {each.row for each in found.skipped}
+    rows = [row for row in range(len(cells)) if row not in left_out]
+    return split_key(options.split, [cells[row] for row in rows], lambda place: where(rows[place]))
+
+
+def _cells_of_graphs(path: Path, name: str) -> tuple[list[str], Where] | None:
+    """A column of the graphs in files, and what a message calls its rows; None without it."""
     if format_of(path) == "GraphML":
         graphs, names = read_graphml(path)
         cells = [attribute_of(graph, name) for graph in graphs]
-        key = split_key(options.split, cells, lambda row: f"{path}, graph {names[row]}: {name}")
-    else:
-        table = read_csv(table_in(path, "graphs.csv") if path.is_dir() else path)
-        left_out = {each.row for each in found.skipped}
-        table = table.rows([row for row in range(len(table.lines)) if row not in left_out])
-        key = split_key(options.split, table.filled(name), table.where)
-    if options.split == "scaffold":
-
-        def write(place: Path) -> None:
-            with place.open("wb") as opened:
-                np.save(opened, key)
-
-        with suppress(UnwritableError):
-            atomic_write(file, write)
-    return key
+        return (cells, lambda row: f"{path}, graph {names[row]}: {name}") if any(cells) else None
+    file = table_in(path, "graphs") if path.is_dir() else path
+    if file is None or format_of(path) not in ("folder", ".csv"):
+        return None
+    table = read_csv(file)
+    return (table.filled(name), table.where) if name in table.names else None
 
 
 def column_of(options: DataOptions) -> str:
@@ -369,99 +286,73 @@ def column_of(options: DataOptions) -> str:
     return options.smiles if options.split == "scaffold" else options.split_column or "split"
 
 
-def _read(path: Path) -> tuple[Features, Task, tuple[str, ...], tuple[Skipped, ...]]:
+def _read_about(
+    path: Path,
+) -> tuple[Features, Task, tuple[str, ...], tuple[str, ...], tuple[Skipped, ...]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        features = parse(Features, content["features"], "features")
-        task = parse(Task, content["task"], "task")
-        skipped = tuple(Skipped(int(row), *map(str, told)) for row, *told in content["skipped"])
-        return features, task, tuple(map(str, content["names"])), skipped
+        features, task, classes, columns, skipped = (
+            json.loads(path.read_text(encoding="utf-8"))[name] for name in ABOUT
+        )
+        return (
+            parse(Features, features, "features"), parse(Task, task, "task"),
+            tuple(classes), tuple(columns), tuple(Skipped(*each) for each in skipped),
+        )  # fmt: skip
     except PermissionError as error:
         raise cannot_read(path) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{path} must describe the graphs beside it: {error}") from error
 
 
-@dataclass(frozen=True)
-class Unlabelled:
-    """Graphs without labels, and what their owner calls them."""
-
-    columns: GraphColumns
-    graphs: tuple[str, ...] = ()
-    """Names of the graphs; empty where they are numbered."""
-    nodes: tuple[str, ...] = ()
-    """Names of all nodes, graph after graph; empty where they are numbered."""
-    skipped: tuple[Skipped, ...] = ()
-    """Rows of the file that are no graphs; the graphs are numbered by their rows all the same."""
-
-    def graph_name(self, graph: int) -> str:
-        """What a graph is called."""
-        return self.graphs[graph] if self.graphs else str(graph)
-
-    def node_name(self, graph: int, node: int) -> str:
-        """What a node of a graph is called."""
-        place = int(self.columns.node_ptr[graph]) + node
-        return self.nodes[place] if self.nodes else str(node)
-
-
 def read_unlabelled(
     path: Path | str, options: DataOptions, columns: tuple[str, ...] = (), has_split: bool = False
-) -> Unlabelled:
+) -> CustomGraphs:
     """Read graphs to predict.
 
     Args:
         path: As in `open_custom`.
         options: How the graphs were read that a model was trained on: their label columns are
             no features here either.
-        columns: Feature columns that the model knows, as `feature_names` gives them; files
-            that name others, or these in another order, are rejected. Empty takes any.
+        columns: Feature columns that the model knows; files that name others, or these in another
+            order, are rejected. Empty takes any.
         has_split: Whether to read which split each graph is in, where the files say so; where
             nobody asks, `split` may hold anything.
     """
     path, label = Path(path), options.targets
-    kind, column = format_of(path), column_of(options)
+    kind = format_of(path)
     if not path.exists() or kind is None:
         told = f"'{path}'" if path.exists() else f"no '{path}'"
         raise UserError(f"graphs to predict must be {KINDS_OF_FILES}, got {told}")
+    rows = None
     # words become a column for each, so that those of the training have to be known
     if kind == "TUDataset":
-        return Unlabelled(*read_tu_unlabelled(path, label, columns))
-    if kind == "GraphML":
-        graphs, names = read_graphml(path)
-        made = convert(graphs, label or ("y",), columns).graphs
-        found, split = columns_of(made, exclude={"y", "split", *MASKS}), None
-        if has_split and all(column in graph.graph for graph in graphs):
-            cells = [attribute_of(graph, column) for graph in graphs]
-            split = split_of_words(cells, lambda row: f"{path}, graph {names[row]}")
-        return Unlabelled(replace(found, split=split), tuple(names), names_of_nodes(graphs))
-    check_names(path, label, columns)
-    if kind == "folder":
-        tables = read_tables(path)
-        nodes, listed = tables["nodes.csv"], tables.get("graphs.csv")
-        roster = list_nodes(nodes, listed)
-        found = columns_of_tables(tables, roster, label, options.undirected)
-        if "pairs.csv" in tables:
-            found.pairs[LINKS] = lay_pairs(tables["pairs.csv"], roster)
-        split = read_split(listed, column) if has_split else None
-        of_nodes = nodes.filled("node")
-        return Unlabelled(
-            replace(found, split=split),
-            tuple(roster.graph_number),
-            tuple(of_nodes[row] for row in roster.order.tolist()),
+        found = read_tu_unlabelled(path, label, columns)
+    elif kind == "GraphML":
+        found = read_graphml_unlabelled(path, label, columns)
+    elif kind == "folder":
+        found = read_folder_unlabelled(path, label, options.undirected)
+    elif kind == ".npz":
+        found = read_npz_unlabelled(path)
+    else:
+        found, rows = molecules_of(
+            read_csv(path), options.smiles, options.on_error,
+            has_descriptors=bool(options.descriptors),
+        )  # fmt: skip
+    check_feature_names(found.feature_names, columns, path)
+    told_split = _cells_of_graphs(path, column_of(options)) if has_split else None
+    if told_split is not None:
+        split = split_of_words(*told_split)
+        split = split if rows is None else split[rows]
+        found = replace(found, columns=replace(found.columns, split=split))
+    return found
+
+
+def check_feature_names(found: tuple[str, ...], known: tuple[str, ...], path: Path | str) -> None:
+    """Reject files whose feature columns are not those that a model knows, in their order.
+
+    Arrays need not be named, and then only their number can be checked.
+    """
+    if known and found != known and (found or Path(path).is_dir()):
+        raise UserError(
+            f"{path} must have the features that the model was trained on, in their order, "
+            f"{', '.join(known)}; got {', '.join(found) or 'none'}"
         )
-    if kind == ".npz":
-        arrays = load_arrays(path, UNLABELLED if has_split else UNLABELLED - {"split"})
-        found = assemble_unlabelled(arrays, str(path))
-        if ("pair_ptr" in arrays) != (LINKS in arrays):
-            raise UserError(f"{path} must hold both pair_ptr and {LINKS}, or none, got one of them")
-        if "pair_ptr" in arrays:
-            found.pairs[LINKS] = Pairs(*assemble_pairs(arrays, found, str(path)), {})
-        return Unlabelled(found)
-    table = read_csv(path)
-    table.cells(options.smiles)
-    split = read_split(table, column) if has_split else None
-    found, kept, skipped = read_molecules(
-        table, options.smiles, options.on_error, has_descriptors=bool(options.descriptors)
-    )
-    split = None if split is None else split[kept]
-    return Unlabelled(replace(found, split=split), tuple(map(str, kept)), skipped=skipped)

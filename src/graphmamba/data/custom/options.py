@@ -7,12 +7,7 @@ from typing import Any, Literal
 
 from graphmamba.checks import check_least, check_seed, check_types
 from graphmamba.data.catalog import Benchmark, Features, Level, Task, TaskKind
-from graphmamba.data.custom.csv import folder_features
 from graphmamba.data.custom.labels import LabelRule, LabelStatistics
-from graphmamba.data.custom.networkx import convert, read_graphml
-from graphmamba.data.custom.npz import array_features
-from graphmamba.data.custom.tu import EDGES as TU_EDGES
-from graphmamba.data.custom.tu import tu_features
 from graphmamba.data.splits import SplitRatios
 from graphmamba.errors import UserError
 from graphmamba.parse import words_in
@@ -162,7 +157,7 @@ def names_given(given: list[str] | str, option: str) -> tuple[str, ...]:
 def format_of(path: Path) -> Format | None:
     """Tell how graphs come by their path; None where nothing there can be read."""
     if path.is_dir():
-        if any(path.glob(f"*{TU_EDGES}")):
+        if any(path.glob("*_A.txt")):
             return "TUDataset"
         return "GraphML" if any(path.glob("*.graphml")) else "folder"
     return next((ENDINGS[end] for end in ENDINGS if path.name.lower().endswith(end)), None)
@@ -200,42 +195,6 @@ def _unread(options: DataOptions, kind: Format) -> list[str]:
     ]
 
 
-def feature_names(path: Path, label: tuple[str, ...]) -> tuple[str, ...]:
-    """Name the feature columns of nodes, then of edges, in their order.
-
-    Args:
-        path: The folder or file of graphs.
-        label: Columns that are no features.
-
-    Returns:
-        Names such as `nodes/size`; none where the file does not name them, or where, as for
-        molecules, they are always the same.
-    """
-    kind = format_of(path)
-    if kind == "folder":
-        return folder_features(path, label)
-    if kind == ".npz" and path.is_file():
-        return array_features(path)
-    if kind == "TUDataset" and path.exists():
-        return tu_features(path, label)
-    if kind == "GraphML" and path.exists():
-        return convert(read_graphml(path)[0], label).features
-    return ()
-
-
-def check_names(path: Path, label: tuple[str, ...], known: tuple[str, ...]) -> None:
-    """Reject files whose feature columns are not those that a model knows, in their order."""
-    if not known:
-        return
-    found = feature_names(path, label)
-    # arrays need not be named, and then only their number can be checked
-    if found != known and (found or path.is_dir()):
-        raise UserError(
-            f"{path} must have the features that the model was trained on, in their order, "
-            f"{', '.join(known)}; got {', '.join(found) or 'none'}"
-        )
-
-
 @dataclass(frozen=True)
 class DataSource(DataOptions):
     """Where custom graphs are, how they are read, and what was found in them."""
@@ -268,9 +227,14 @@ class DataSource(DataOptions):
             return replace(options, descriptors=self.features.graph_columns > 0)
         return options
 
-    def described(self, features: Features, task: Task, names: tuple[str, ...]) -> "DataSource":
+    def described(
+        self,
+        features: Features,
+        task: Task,
+        names: tuple[str, ...],
+        columns: tuple[str, ...] = (),
+    ) -> "DataSource":
         """Return the source with what was found in its graphs."""
-        columns = feature_names(Path(self.path), self.targets) if self.path else ()
         return replace(
             self, features=features, labels=task, class_names=names, columns=columns,
             statistics=None,

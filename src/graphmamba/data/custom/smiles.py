@@ -3,16 +3,26 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from graphmamba.checks import check_choice, check_is
 from graphmamba.data.catalog import MOLECULES
 from graphmamba.data.custom.csv import CsvTable, check_target, read_csv, read_split
-from graphmamba.data.custom.labels import CustomData, LabelRule, Skipped, read_labels, task_of
+from graphmamba.data.custom.labels import (
+    CustomData,
+    CustomGraphs,
+    LabelRule,
+    Skipped,
+    read_labels,
+    task_of,
+)
+from graphmamba.data.custom.options import OnError
 from graphmamba.data.datasets.molecules import descriptors_of, read_smiles
 from graphmamba.data.parallel import track
-from graphmamba.data.tables import DESCRIPTORS, GraphColumns
+from graphmamba.data.tables import DESCRIPTORS
 from graphmamba.errors import UserError
+
+MOST_DESCRIBED = 20_000
+"""Molecules that get RDKit's descriptors where nothing is said: some 5 ms each."""
 
 
 def read_smiles_csv(
@@ -20,7 +30,7 @@ def read_smiles_csv(
     target: str | Sequence[str],
     rule: LabelRule | None = None,
     smiles: str = "smiles",
-    on_error: Literal["skip", "raise"] = "skip",
+    on_error: OnError = "skip",
     *,
     has_descriptors: bool = False,
 ) -> CustomData:
@@ -35,54 +45,61 @@ def read_smiles_csv(
         has_descriptors: Whether to add RDKit's descriptors, as numbers of each graph.
     """
     check_choice("on_error", on_error, ("skip", "raise"))
-    table = read_csv(Path(path))
-    label = check_target(target, [table])
     check_is("rule", rule or LabelRule(), LabelRule)
-    table.cells(smiles)
-    cells = {name: table.cells(name) for name in label}
+    table = read_csv(Path(path))
+    return labelled_molecules(
+        table, target, rule, smiles, on_error, has_descriptors=has_descriptors
+    )
+
+
+def labelled_molecules(
+    table: CsvTable,
+    target: str | Sequence[str],
+    rule: LabelRule | None,
+    smiles: str,
+    on_error: OnError,
+    *,
+    has_descriptors: bool,
+) -> CustomData:
+    """Do what `read_smiles_csv` does with a table that was read."""
+    cells = {name: table.cells(name) for name in check_target(target, [table])}
+    table.cells(smiles)  # before molecules are read, which takes long
     labels = read_labels(cells, rule or LabelRule(), table.where)
     split = read_split(table)
-    columns, kept, skipped = read_molecules(
-        table, smiles, on_error, has_descriptors=has_descriptors
-    )
-    features = replace(MOLECULES, graph_columns=_width(columns))
+    found, kept = molecules_of(table, smiles, on_error, has_descriptors=has_descriptors)
     columns = replace(
-        columns,
-        graphs=columns.graphs | {"y": labels.values[kept]},
+        found.columns,
+        graphs=found.columns.graphs | {"y": labels.values[kept]},
         split=None if split is None else split[kept],
-        source=f"read from {table.path.name}",
     )
-    return CustomData(columns, features, task_of("graph", labels), labels.names, skipped)
+    return replace(found, columns=columns).labelled(task_of("graph", labels), labels.names)
 
 
-def _width(columns: GraphColumns) -> int:
-    return columns.graphs[DESCRIPTORS].shape[1] if DESCRIPTORS in columns.graphs else 0
-
-
-def read_molecules(
-    table: CsvTable,
-    smiles: str,
-    on_error: Literal["skip", "raise"],
-    *,
-    has_descriptors: bool = False,
-) -> tuple[GraphColumns, list[int], tuple[Skipped, ...]]:
-    """Read the molecules of a table; the rows they are, and those that were left out.
-
-    `has_descriptors` adds RDKit's descriptors, as numbers of each graph.
-    """
+def molecules_of(
+    table: CsvTable, smiles: str, on_error: OnError, *, has_descriptors: bool = False
+) -> tuple[CustomGraphs, list[int]]:
+    """Read the molecules of a table, without labels; tells which rows they are."""
     is_strict = on_error == "raise"
     molecules = table.filled(smiles) if is_strict else table.cells(smiles)
     rejected: list[int] = []
     columns = read_smiles(molecules, table.where, None if is_strict else rejected)
-    if not len(molecules) > len(rejected):
+    if len(molecules) == len(rejected):
+        such = f", such as {molecules[0]!r}" if molecules else ""
         raise UserError(
             f"{table.path}: {smiles} must name a molecule somewhere, got {len(rejected)} rows that "
-            f"RDKit rejects{f', such as {molecules[0]!r}' if molecules else ''}"
+            f"RDKit rejects{such}"
         )
     left_out = set(rejected)
     kept = [row for row in range(len(molecules)) if row not in left_out]
-    skipped = tuple(Skipped(row, table.where(row), molecules[row]) for row in rejected)
+    features = MOLECULES
     if has_descriptors:
         texts = track([molecules[row] for row in kept], "Descriptors", len(kept))
-        columns = replace(columns, graphs={DESCRIPTORS: descriptors_of(texts)})
-    return columns, kept, skipped
+        described = descriptors_of(texts)
+        columns = replace(columns, graphs={DESCRIPTORS: described})
+        features = replace(MOLECULES, graph_columns=described.shape[1])
+    return CustomGraphs(
+        columns=replace(columns, source=f"read from {table.path.name}"),
+        features=features,
+        graph_names=tuple(map(str, kept)),
+        skipped=tuple(Skipped(row, table.where(row), molecules[row]) for row in rejected),
+    ), kept

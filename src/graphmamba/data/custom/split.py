@@ -1,41 +1,84 @@
-"""Which custom graphs are for training, validation and test: by chance, scaffold, column, time."""
+"""Splits of custom graphs: by chance, scaffold, column or time; of one, by its nodes or edges."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+from graphmamba.data.catalog import Task
 from graphmamba.data.custom.labels import Where
 from graphmamba.data.custom.options import KEYED, DataOptions, SplitName
 from graphmamba.data.datasets.molecules import import_rdkit
-from graphmamba.data.splits import SplitRatios, random_split, split_of_words, split_sizes
+from graphmamba.data.splits import SPLITS, SplitRatios, random_split, split_of_words, split_sizes
+from graphmamba.data.store import PAIRS, GraphStore
+from graphmamba.data.tables import (
+    LINKS,
+    NO_SPLIT,
+    NODE_SPLIT,
+    PAIR_SPLIT,
+    GraphColumns,
+    Pairs,
+)
 from graphmamba.errors import UserError
+from graphmamba.ops.random import draw_bits
 
+MASKS = ("train_mask", "val_mask", "test_mask")
+"""Nodes for training, validation and test; with several columns each column is a split."""
+HELD = 0.3
+"""Share of the training edges that is asked for; messages pass along the others."""
+ROUNDS = 20
+"""Times that a wrong pair is drawn before a node is taken to be joined with all others."""
 TEST = 2
 Key = Shaped[np.ndarray, " graphs"]
 """What graphs are split by: numbers of scaffolds or of splits, or times."""
 
 
-def choose_split(
+def with_split(
+    store: GraphStore,
+    task: Task,
     options: DataOptions,
-    given: Int[Tensor, " graphs"] | None,
-    graphs: int,
-    classes: Int[Tensor, " graphs"] | None,
     read_key: Callable[[], Key],
     where: str,
-) -> Int[Tensor, " graphs"]:
-    """Split graphs as the options say, or else as they say themselves, or else by chance."""
-    if given is None or options.split is not None:
-        key = read_key() if options.split in KEYED else None
-        return split_graphs(options, graphs, classes, key)
-    if options.folds:
+) -> GraphStore:
+    """Split graphs, or the nodes or edges of one: as options say, or files, or by chance."""
+    is_alone = len(store) == 1 and task.level == "node" and store.split is None
+    draws_links = task.level == "link" and PAIRS + LINKS not in store.tables
+    if (store.is_transductive or is_alone or draws_links) and (options.split or options.folds):
+        name = "split" if options.split else "folds"
         raise UserError(
-            f"{where} says in `split` which split each graph is in: for folds over all of them "
-            "data.split must be stratified, random or scaffold"
+            f"{name} must be left out where the {task.level}s of a graph are split, by masks or by "
+            f"split_ratios and split_seed, got {getattr(options, name)!r} for {where}"
         )
-    return given
+    if store.is_transductive:
+        return store
+    if options.split_index:
+        raise UserError(
+            f"split_index is read of graphs with {', '.join(MASKS)}, got {options.split_index} for "
+            "graphs without"
+        )
+    if is_alone:
+        y = store.tables["nodes"].given("y")
+        drawn = draw_node_split(y, options.split_ratios, options.split_seed)
+        return store.with_columns(nodes={NODE_SPLIT: drawn})
+    if draws_links:
+        return GraphStore(split_links(store.columns(), options.split_ratios, options.split_seed))
+    if store.split is not None and options.split is None:
+        if options.folds:
+            raise UserError(
+                f"{where} says in `split` which split each graph is in: for folds over all of them "
+                "data.split must be stratified, random or scaffold"
+            )
+        return store
+    classes = None
+    if task.level == "graph" and task.classes:
+        classes = store.tables["graphs"].given("y").reshape(-1)
+    key = read_key() if options.split in KEYED else None
+    split = split_graphs(options, len(store), classes, key)
+    return GraphStore.from_tables(store.tables, split, store.source)
 
 
 def split_graphs(
@@ -53,66 +96,53 @@ def split_graphs(
         raise UserError(
             "split='stratified' needs one class for each graph; split='random' does not"
         )
-    if not options.folds:
-        return torch.from_numpy(_assigned(options, options.split_ratios, graphs, classes, key))
-    if graphs < options.folds:
-        raise UserError(f"folds must be at most the {graphs} graphs, got {options.folds}")
-    rest = (_folds(options, graphs, classes, key) != options.fold).nonzero()[0]
-    train, validation, _ = options.split_ratios
-    shares = (train / (train + validation), validation / (train + validation), 0.0)
-    split = np.full(graphs, TEST)
-    split[rest] = _assigned(
-        options,
-        shares,
-        len(rest),
-        None if classes is None else classes[torch.from_numpy(rest)],
-        None if key is None else key[rest],
-    )
+    kinds = None if classes is None or options.split == "random" else classes.numpy()
+    ratios, rows, split = options.split_ratios, np.arange(graphs), np.full(graphs, TEST)
+    if options.folds:
+        if graphs < options.folds:
+            raise UserError(f"folds must be at most the {graphs} graphs, got {options.folds}")
+        rows = (_folds(options, graphs, kinds, key) != options.fold).nonzero()[0]
+        train, validation, _ = ratios
+        ratios = (train / (train + validation), validation / (train + validation), 0.0)
+    sizes = split_sizes(len(rows), ratios).numpy()
+    if key is not None and options.split == "column":
+        split = key
+    elif key is not None and options.split == "time":
+        split[key.argsort(kind="stable")] = np.repeat(np.arange(len(sizes)), sizes)
+    elif key is not None:
+        split[rows] = _by_scaffold(key[rows], sizes)
+    else:
+        drawn = None
+        if kinds is not None:
+            drawn = _stratified(options, kinds[rows], sizes)
+        split[rows] = (
+            random_split(len(rows), ratios, options.split_seed) if drawn is None else drawn
+        )
     return torch.from_numpy(split)
 
 
-def _assigned(
-    options: DataOptions,
-    ratios: SplitRatios,
-    graphs: int,
-    classes: Int[Tensor, " graphs"] | None,
-    key: Key | None,
-) -> Int[np.ndarray, " graphs"]:
-    sizes = split_sizes(graphs, ratios).numpy()
-    if key is not None and options.split == "column":
-        return key
-    if key is not None and options.split == "time":
-        split = np.empty(graphs, dtype=np.int64)
-        split[key.argsort(kind="stable")] = np.repeat(np.arange(len(sizes)), sizes)
-        return split
-    if key is not None:
-        return _by_scaffold(key, sizes)
-    if classes is not None and options.split != "random":
-        try:
-            strata = _strata(options, classes.numpy(), len(sizes))
-            return _stratified(strata, sizes, options.split_seed)
-        except ValueError as error:
-            # where nobody asked for it, too few graphs are split at random
-            if options.split == "stratified":
-                raise UserError(
-                    f"split='stratified' needs more graphs of each class than there are: {error}"
-                ) from error
-    return random_split(graphs, ratios, options.split_seed).numpy()
-
-
 def _stratified(
-    strata: Int[np.ndarray, " graphs"], sizes: Int[np.ndarray, " splits"], seed: int
-) -> Int[np.ndarray, " graphs"]:
+    options: DataOptions, classes: Int[np.ndarray, " graphs"], sizes: Int[np.ndarray, " splits"]
+) -> Int[np.ndarray, " graphs"] | None:
+    """Give each split its share of every class; None where graphs are too few, unless asked for."""
     from sklearn.model_selection import train_test_split
 
-    random = np.random.RandomState(np.random.MT19937(seed))
-    rest, split = np.arange(len(strata)), np.zeros(len(strata), dtype=np.int64)
-    for number in (TEST, 1):
-        if sizes[number]:
-            rest, taken = train_test_split(
-                rest, test_size=int(sizes[number]), stratify=strata[rest], random_state=random
-            )
-            split[taken] = number
+    random = np.random.RandomState(np.random.MT19937(options.split_seed))
+    rest, split = np.arange(len(classes)), np.zeros(len(classes), dtype=np.int64)
+    strata = _strata(options, classes, len(sizes))
+    try:
+        for number in (TEST, 1):
+            if sizes[number]:
+                rest, taken = train_test_split(
+                    rest, test_size=int(sizes[number]), stratify=strata[rest], random_state=random
+                )
+                split[taken] = number
+    except ValueError as error:
+        if options.split != "stratified":
+            return None
+        raise UserError(
+            f"split='stratified' needs more graphs of each class than there are: {error}"
+        ) from error
     return split
 
 
@@ -144,26 +174,22 @@ def _by_scaffold(
 def _folds(
     options: DataOptions,
     graphs: int,
-    classes: Int[Tensor, " graphs"] | None,
+    classes: Int[np.ndarray, " graphs"] | None,
     key: Key | None,
 ) -> Int[np.ndarray, " graphs"]:
     """Number the fold of each graph."""
     from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 
-    drawn = {
-        "shuffle": True,
-        "random_state": np.random.RandomState(np.random.MT19937(options.split_seed)),
-    }
     rows, count = np.arange(graphs), options.folds
+    random = np.random.RandomState(np.random.MT19937(options.split_seed))
     try:
         if key is not None:
             parts = GroupKFold(count).split(rows, groups=key)
-        elif classes is not None and options.split != "random":
-            parts = StratifiedKFold(count, **drawn).split(
-                rows, _strata(options, classes.numpy(), count)
-            )
+        elif classes is not None:
+            drawn = StratifiedKFold(count, shuffle=True, random_state=random)
+            parts = drawn.split(rows, _strata(options, classes, count))
         else:
-            parts = KFold(count, **drawn).split(rows)
+            parts = KFold(count, shuffle=True, random_state=random).split(rows)
         fold = np.empty(graphs, dtype=np.int64)
         for number, (_, test) in enumerate(parts):
             fold[test] = number
@@ -175,7 +201,11 @@ def _folds(
 def split_key(name: SplitName, cells: Sequence[str], where: Where) -> Key:
     """Read what graphs are split by."""
     if name == "scaffold":
-        return _scaffolds(cells, where)
+        found = _scaffolds(tuple(cells))
+        if (found < 0).any():
+            row = int((found < 0).argmax())
+            raise UserError(f"{where(row)}: smiles must name a molecule, got {cells[row]!r}")
+        return found
     return _times(cells, where) if name == "time" else split_of_words(cells, where).numpy()
 
 
@@ -196,20 +226,170 @@ def _times(cells: Sequence[str], where: Where) -> Key:
     return times.rank(method="dense").to_numpy(dtype=np.int64)
 
 
-def _scaffolds(smiles: Sequence[str], where: Where) -> Int[np.ndarray, " graphs"]:
-    """Number the Bemis-Murcko scaffolds; molecules without a ring share the empty one."""
+@lru_cache(maxsize=1)
+def _scaffolds(smiles: tuple[str, ...]) -> Int[np.ndarray, " graphs"]:
+    """Number the Bemis-Murcko scaffolds; molecules without a ring share the empty one.
+
+    What RDKit rejects has -1. All folds ask for the same ones.
+    """
     chem = import_rdkit()
     from rdkit.Chem.Scaffolds import MurckoScaffold
 
     quiet = chem.rdBase.BlockLogs()
-    scaffold_of: Callable[..., str] = MurckoScaffold.MurckoScaffoldSmiles
     found: dict[str, int] = {}
     numbers = []
-    for row, text in enumerate(smiles):
+    for text in smiles:
         molecule = chem.MolFromSmiles(text)
         if molecule is None:
-            raise UserError(f"{where(row)}: smiles must name a molecule, got {text!r}")
-        scaffold = scaffold_of(mol=molecule)
+            numbers.append(-1)
+            continue
+        scaffold: str = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule)  # type: ignore[no-untyped-call]
         numbers.append(found.setdefault(scaffold, len(found)))
     del quiet
     return np.array(numbers, dtype=np.int64)
+
+
+def read_masks(
+    masks: Mapping[str, Tensor], nodes: int, split_index: int, source: str
+) -> tuple[Int[Tensor, " nodes"], int]:
+    """Number the split of each node: 0 training, 1 validation, 2 test, 3 none of them.
+
+    Args:
+        masks: All three of `MASKS`, each with a value for each node: [nodes], [nodes, splits] or
+            [splits, nodes].
+        nodes: How many there are.
+        split_index: Which of several splits is meant.
+        source: What a message calls the graphs.
+
+    Returns:
+        The numbers, and how many splits there are to choose from.
+    """
+    if missing := [name for name in MASKS if name not in masks]:
+        raise UserError(f"{source}: {', '.join(MASKS)} must be given together, got no {missing[0]}")
+    upright = {name: _upright(name, masks[name], nodes, source) for name in MASKS}
+    counts = {name: mask.shape[1] for name, mask in upright.items()}
+    splits = max(counts.values())
+    if any(count not in (1, splits) for count in counts.values()):
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise UserError(f"{source}: masks must have as many splits as one another, got {told}")
+    if split_index >= splits:
+        raise UserError(
+            f"{source}: split_index must be in 0 to {splits - 1}, one of the splits of its masks, "
+            f"got {split_index}"
+        )
+    chosen = {name: mask[:, min(split_index, mask.shape[1] - 1)] for name, mask in upright.items()}
+    found = torch.full((nodes,), NO_SPLIT)
+    for number, (name, mask) in enumerate(chosen.items()):
+        if not bool(mask.any()):
+            raise UserError(f"{source}: {name} must hold a node, got none of {nodes}")
+        if bool((twice := mask & (found != NO_SPLIT)).any()):
+            node = int(twice.nonzero()[0])
+            raise UserError(
+                f"{source}: each node must be in one mask at most, got node {node} in "
+                f"{MASKS[int(found[node])]} and {name} ({int(twice.sum())} nodes in both)"
+            )
+        found[mask] = number
+    return found, splits
+
+
+def _upright(name: str, mask: Tensor, nodes: int, source: str) -> Tensor:
+    """One row for each node, one column for each split."""
+    is_mask = mask.dtype == torch.bool or bool(((mask == 0) | (mask == 1)).all())
+    if mask.dim() == 1 and len(mask) == nodes and is_mask:
+        return mask.bool()[:, None]
+    if mask.dim() == 2 and nodes in mask.shape and is_mask:  # noqa: PLR2004
+        return (mask if mask.shape[0] == nodes else mask.T).bool()
+    raise UserError(
+        f"{source}: {name} must be true or false for each of {nodes} nodes, with a column for each "
+        f"split where there are several, got {mask.dtype} of shape {list(mask.shape)}"
+    )
+
+
+def draw_node_split(y: Tensor, ratios: SplitRatios, seed: int) -> Int[Tensor, " nodes"]:
+    """Draw the split of each labelled node, with the same shares of every class."""
+    if y.is_floating_point():
+        known = ~y.reshape(len(y), -1).isnan().all(dim=1)
+        strata = torch.zeros(len(y), dtype=torch.int64)
+    else:
+        known, strata = y >= 0, y
+    found = torch.full((len(y),), NO_SPLIT)
+    for each in strata[known].unique().tolist():
+        members = (known & (strata == each)).nonzero().flatten()
+        found[members] = random_split(len(members), ratios, seed)
+    if empty := [name for name, number in SPLITS.items() if not bool((found == number).any())]:
+        raise UserError(
+            f"{empty[0]} must hold nodes, and {int(known.sum())} labelled nodes are too few for "
+            f"split_ratios {ratios}"
+        )
+    return found
+
+
+def split_links(columns: GraphColumns, ratios: SplitRatios, seed: int) -> GraphColumns:
+    """Split the edges of a graph: those that carry messages, and those that are asked for.
+
+    Both directions of an edge, and its repeats, go the same way. Messages pass along the training
+    edges that are not asked for, whatever the split that is scored; self-loops stay among them. To
+    each right pair of validation and test comes a wrong one with the same first node; training
+    draws new ones at each step.
+    """
+    nodes, index = int(columns.node_ptr[-1]), columns.edge_index
+    if len(columns.node_ptr) != 2:  # noqa: PLR2004
+        raise UserError(
+            f"level='link' needs labelled pairs where there are several graphs, got none for "
+            f"{len(columns.node_ptr) - 1} graphs: pairs.csv, or edge_label_index"
+        )
+    is_loop = index[0] == index[1]
+    keys = index.min(dim=0).values * nodes + index.max(dim=0).values
+    known, place = keys[~is_loop].unique(return_inverse=True)
+    role = random_split(len(known), ratios, seed)
+    if role.unique().tolist() != list(SPLITS.values()):
+        raise UserError(
+            f"a graph must have edges for three splits, got {len(known)} different ones"
+        )
+    is_training = (role == SPLITS["train"]).nonzero().flatten()
+    is_held = role != SPLITS["train"]
+    is_held[is_training] = random_split(len(is_training), (1 - HELD, HELD, 0.0), ~seed) == 1
+    is_message = is_loop.clone()
+    is_message[~is_loop] = ~is_held[place]
+    if not bool(is_message[~is_loop].any()):
+        raise UserError(f"training must have edges to pass messages, and {len(known)} are too few")
+    # repeats of an edge are one question
+    asked = (index[:, ~is_loop][:, is_held[place]].T).unique(dim=0).T
+    split = role[torch.searchsorted(known, _keys(asked, nodes))]
+    is_scored = split != SPLITS["train"]
+    wrong, can_serve = _draw_wrong(asked[:, is_scored], known, nodes, seed)
+    pairs = torch.cat([asked, wrong[:, can_serve]], dim=1)
+    label = torch.cat([torch.ones(len(split)), torch.zeros(int(can_serve.sum()))])
+    splits = torch.cat([split, split[is_scored][can_serve]])
+    return replace(
+        columns,
+        edge_ptr=torch.tensor([0, int(is_message.sum())]),
+        edge_index=index[:, is_message],
+        edges={name: values[is_message] for name, values in columns.edges.items()},
+        pairs={
+            LINKS: Pairs(
+                torch.tensor([0, len(label)]), pairs, {"edge_label": label, PAIR_SPLIT: splits}
+            )
+        },
+        source=f"{columns.source}, {int(is_message.sum()):,} of {len(is_loop):,} edges as messages",
+    )
+
+
+def _keys(pairs: Int[Tensor, "2 pairs"], nodes: int) -> Int[Tensor, " pairs"]:
+    """One number for a pair, the same in both directions."""
+    return pairs.min(dim=0).values * nodes + pairs.max(dim=0).values
+
+
+def _draw_wrong(
+    right: Int[Tensor, "2 pairs"], known: Int[Tensor, " known"], nodes: int, seed: int
+) -> tuple[Int[Tensor, "2 pairs"], Bool[Tensor, " pairs"]]:
+    """Draw a pair that is no edge for each right one; tells which of them were found."""
+    head, tail = right[0], right[0].clone()
+    stream, place = draw_bits(torch.tensor(seed), len(SPLITS)), torch.arange(right.shape[1])
+    can_serve = torch.zeros(right.shape[1], dtype=torch.bool)
+    for number in range(ROUNDS):
+        drawn = draw_bits(draw_bits(stream, number), place).remainder(nodes)
+        tail = torch.where(can_serve, tail, drawn)
+        pairs = torch.stack([head, tail])
+        can_serve = (head != tail) & ~torch.isin(_keys(pairs, nodes), known)
+    return torch.stack([head, tail]), can_serve

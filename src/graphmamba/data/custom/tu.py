@@ -6,32 +6,21 @@ graphs, `DS_graph_indicator.txt` the graph of each node, both counted from 1.
 
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import isnan
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from graphmamba.data.catalog import Level
-from graphmamba.data.custom.labels import (
-    LARGEST,
-    CustomData,
-    LabelRule,
-    Where,
-    numbers_of,
-    read_labels,
-    task_of,
-)
-from graphmamba.data.custom.npz import check_unpacked
-from graphmamba.data.tables import GraphColumns, boundaries
+from graphmamba.data.custom.labels import CustomData, CustomGraphs, LabelRule, numbers_of
+from graphmamba.data.custom.npz import Arrays, assemble, assemble_unlabelled
+from graphmamba.data.tables import boundaries
 from graphmamba.errors import UserError
 
-EDGES = "_A.txt"
-"""How the name of the file ends that each such set has."""
 INDICATOR = "graph_indicator"
 TARGETS: dict[str, Level] = {
     "graph_labels": "graph",
@@ -40,8 +29,7 @@ TARGETS: dict[str, Level] = {
     "node_attributes": "node",
 }
 """Files that may hold what is predicted, the first one that is there by default."""
-OPTIONAL = ("edge_labels", "edge_attributes", *TARGETS)
-Values = Float[np.ndarray, "rows columns"]
+PARTS = ("A", INDICATOR, "edge_labels", "edge_attributes", *TARGETS)
 
 
 def read_tu(
@@ -59,231 +47,190 @@ def read_tu(
         rule: What labels are, where their values should not decide.
         level: What is labelled; the target decides.
     """
-    files = _Files.of(Path(path))
-    target = files.target(target)
+    files, rule = TuFiles(Path(path)), rule or LabelRule()
+    target = files.target([target] if isinstance(target, str) and target else list(target))
     if level not in (None, TARGETS[target]):
         raise UserError(f"level must be {TARGETS[target]!r} for target={target!r}, got {level!r}")
-    columns, order, _ = _columns(files, target, ())
-    rule, values = rule or LabelRule(), files.read(target)
-    names = [target] if values.shape[1] == 1 else [f"{target}.{n}" for n in range(values.shape[1])]
-    # as a table has them: whole ones without decimals, and nothing where there is none
-    cells = [
-        ["" if isnan(value) else str(int(value)) if value.is_integer() else repr(value)
-         for value in column.tolist()] for column in values.T
-    ]  # fmt: skip
+    arrays, order, features = _arrays(files, target, ())
+    y = files.read(target)
+    found = np.unique(y[~np.isnan(y)])
     if rule == LabelRule() and target.endswith("attributes"):
         rule = LabelRule(task="regression")
-    elif rule == LabelRule() and len(cells) == 1:
+    elif rule in (LabelRule(), LabelRule("classes")) and y.shape[1] == 1:
         # labels are classes by their value, whichever numbers they have
-        found = sorted(set(cells[0]) - {""}, key=float)
-        rule = LabelRule(task="classes", classes=tuple(found) if len(found) > 1 else None)
-    labels = read_labels(dict(zip(names, cells, strict=True)), rule, files.where(target))
-    is_graph = TARGETS[target] == "graph"
-    _check_rows(files, target, len(values), len(columns.node_ptr) - 1 if is_graph else len(order))
-    if is_graph:
-        columns.graphs["y"] = labels.values
-    else:
-        columns.nodes["y"] = labels.values[order]
-    return CustomData(columns, numbers_of(columns), task_of(TARGETS[target], labels), labels.names)
+        names = tuple(str(int(value)) for value in found if value.is_integer())
+        rule = LabelRule("classes", names if len(names) > 1 else None)
+    wanted = len(order) if TARGETS[target] == "node" else len(arrays["node_ptr"]) - 1
+    files.check_rows(target, y, wanted)
+    arrays["y"] = torch.from_numpy(y)
+    if TARGETS[target] == "node":
+        arrays["y"] = arrays["y"][order]
+    made = assemble(arrays, rule, TARGETS[target], f"read from {files.path.name}")
+    if not made.task.classes:
+        columns = y.shape[1]
+        several = tuple(f"{target}.{number}" for number in range(columns))
+        made = replace(made, class_names=several if columns > 1 else (target,))
+    return replace(made, feature_names=features)
 
 
-def read_tu_unlabelled(
-    path: Path, target: Sequence[str], known: tuple[str, ...]
-) -> tuple[GraphColumns, tuple[str, ...], tuple[str, ...]]:
+def read_tu_unlabelled(path: Path, target: Sequence[str], known: tuple[str, ...]) -> CustomGraphs:
     """Read graphs to predict, with the numbers that their files give to graphs and nodes."""
-    columns, order, _ = _columns(_Files.of(path), target[0] if target else "", known)
-    graphs = tuple(str(1 + number) for number in range(len(columns.node_ptr) - 1))
-    return columns, graphs, tuple(str(1 + node) for node in order.tolist())
-
-
-def tu_features(path: Path, target: Sequence[str]) -> tuple[str, ...]:
-    """Name the feature columns: those of attributes, then one for each value of a label."""
-    return _columns(_Files.of(path), target[0] if target else "", ())[2]
-
-
-def tu_files(path: Path) -> list[Path]:
-    """List the files whose contents count."""
-    return [path] if path.is_file() else sorted(_Files.of(path).names.values())
+    files = TuFiles(path)
+    arrays, order, features = _arrays(files, target[0] if target else "", known)
+    columns = assemble_unlabelled(arrays, f"read from {path.name}")
+    return CustomGraphs(
+        columns=columns,
+        features=numbers_of(columns),
+        feature_names=features,
+        graph_names=tuple(str(1 + number) for number in range(len(columns.node_ptr) - 1)),
+        node_names=tuple(str(1 + node) for node in order.tolist()),
+    )
 
 
 @dataclass(frozen=True)
-class _Files:
-    """The files of one set."""
+class TuFiles:
+    """The files of the one set that a folder or zip holds."""
 
     path: Path
-    names: dict[str, Path]
-    """Where each part is, such as `graph_labels`; in a zip, the name of the member."""
 
-    @classmethod
-    def of(cls, path: Path) -> "_Files":
-        """Find the files of the one set that a folder or zip holds."""
-        if path.is_dir():
-            found = sorted(path.glob("*.txt"))
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Where each part is, such as `graph_labels`: a path in the folder or zip."""
+        if self.path.is_dir():
+            found = sorted(file.name for file in self.path.glob("*.txt"))
         else:
             try:
-                with zipfile.ZipFile(path) as archive:
-                    check_unpacked(path, archive)
-                    found = [Path(name) for name in archive.namelist()]
+                with zipfile.ZipFile(self.path) as archive:
+                    found = archive.namelist()
             except (OSError, zipfile.BadZipFile) as error:
-                raise UserError(f"{path} must be a zip that can be read: {error}") from error
-        edges = [file for file in found if file.name.endswith(EDGES)]
-        if len(edges) != 1:
-            shown = ", ".join(file.name for file in (edges or found)[:6]) or "nothing"
-            raise UserError(f"{path} must hold one file *{EDGES} of a TUDataset, got {shown}")
-        stem, folder = edges[0].name.removesuffix(EDGES), edges[0].parent
-        listed = {file.name: file for file in found if file.parent == folder}
-        names = {
-            part: listed[f"{stem}_{part}.txt"]
-            for part in ("A", INDICATOR, *OPTIONAL)
-            if f"{stem}_{part}.txt" in listed
-        }
-        if INDICATOR not in names:
-            raise UserError(f"{path} must hold {stem}_{INDICATOR}.txt, got {', '.join(listed)}")
-        return cls(path, names)
-
-    def target(self, given: str | Sequence[str]) -> str:
-        """Tell what is predicted; what is not there is rejected."""
-        asked = [given] if isinstance(given, str) and given else list(given)
-        there = [name for name in TARGETS if name in self.names]
-        if len(asked) > 1 or any(name not in there for name in asked):
+                raise UserError(f"{self.path} must be a zip that can be read: {error}") from error
+        stems = [name.removesuffix("A.txt") for name in found if name.endswith("_A.txt")]
+        stems = [stem for stem in stems if f"{stem}{INDICATOR}.txt" in found]
+        if len(stems) != 1:
             raise UserError(
-                f"{self.path}: target must be one of {', '.join(there)}, got {', '.join(asked)}"
+                f"{self.path} must hold one pair of files *_A.txt and *_{INDICATOR}.txt of a "
+                f"TUDataset, got {', '.join(found[:6]) or 'nothing'}"
             )
-        found = asked or [name for name in there if TARGETS[name] == "graph"]
-        if not found:
+        (stem,) = stems
+        return {part: f"{stem}{part}.txt" for part in PARTS if f"{stem}{part}.txt" in found}
+
+    def target(self, asked: list[str]) -> str:
+        """Tell what is predicted; what is not there is rejected."""
+        there = [name for name in TARGETS if name in self.names]
+        found = asked or [name for name in there if TARGETS[name] == "graph"][:1]
+        if len(found) != 1 or found[0] not in there:
             raise UserError(
-                f"{self.path} must hold graph_labels or graph_attributes, or target must name one "
-                f"of {', '.join(there)}; got {', '.join(file.name for file in self.names.values())}"
+                f"{self.path}: target must be one of {', '.join(there)}, got "
+                f"{', '.join(asked) or 'none, and no labels of graphs'}"
             )
         return found[0]
 
-    def where(self, part: str) -> Where:
-        """What a message calls the rows of a file."""
-        return lambda row: f"{self.path}: {self.names[part].name}, line {row + 1}"
-
-    def read(self, part: str) -> Values:
+    def read(self, part: str) -> Float[np.ndarray, "rows columns"]:
         """Read a file of numbers with commas between them."""
-        name = self.names[part]
-        if self.path.is_dir():
-            with name.open("rb") as file:
-                return self._numbers(part, file)
-        with zipfile.ZipFile(self.path) as archive, archive.open(name.as_posix()) as file:
-            return self._numbers(part, file)
-
-    def _numbers(self, part: str, file: Any) -> Values:
         import pandas as pd
 
+        name = self.names[part]
         try:
-            table = pd.read_csv(file, header=None, skipinitialspace=True, dtype=str)
+            if self.path.is_dir():
+                table = pd.read_csv(self.path / name, header=None, skipinitialspace=True)
+            else:
+                with zipfile.ZipFile(self.path) as archive, archive.open(name) as file:
+                    table = pd.read_csv(file, header=None, skipinitialspace=True)
+            return table.to_numpy(dtype=np.float64, copy=True)
         except (ValueError, zipfile.BadZipFile) as error:
-            name = self.names[part].name
             raise UserError(f"{self.path}: {name} must hold numbers: {error}") from error
-        values = table.apply(pd.to_numeric, errors="coerce")
-        is_gap = table.apply(lambda cells: cells.str.strip().str.lower().isin(["nan", ""]))
-        is_wrong = (values.isna() & ~is_gap & table.notna()).to_numpy()
-        if is_wrong.any():
-            row, column = np.argwhere(is_wrong)[0].tolist()
-            got = table.iloc[row, column]
-            raise UserError(f"{self.where(part)(row)}: must hold numbers, got {got!r}")
-        return values.to_numpy(dtype=np.float64)
 
-    def whole(self, part: str) -> Int[np.ndarray, "rows columns"]:
-        """Read a file of whole numbers."""
+    def whole(self, part: str, rows: int | None = None) -> Tensor:
+        """Read a file of whole numbers [rows, columns]."""
         values = self.read(part)
         is_wrong = ~(np.abs(values) < 2**53) | (values != np.round(values))
         if is_wrong.any():
             row, column = np.argwhere(is_wrong)[0].tolist()
             raise UserError(
-                f"{self.where(part)(row)}: must hold whole numbers, got {values[row, column]}"
+                f"{self.where(part, row)}: must hold whole numbers, got {values[row, column]}"
             )
-        return values.astype(np.int64)
+        self.check_rows(part, values, rows or len(values))
+        return torch.from_numpy(values.astype(np.int64))
+
+    def where(self, part: str, row: int) -> str:
+        """What a message calls a row."""
+        return f"{self.path}: {self.names[part]}, line {row + 1}"
+
+    def check_rows(self, part: str, values: np.ndarray, wanted: int) -> None:
+        """Reject a file with more or fewer rows than the others want."""
+        if len(values) != wanted:
+            raise UserError(
+                f"{self.path}: {self.names[part]} must have {wanted} lines, got {len(values)}"
+            )
 
 
-def _columns(
-    files: _Files, target: str, known: tuple[str, ...]
-) -> tuple[GraphColumns, Int[Tensor, " nodes"], tuple[str, ...]]:
+def _arrays(
+    files: TuFiles, target: str, known: tuple[str, ...]
+) -> tuple[Arrays, Tensor, tuple[str, ...]]:
     """Lay the graphs end to end, without labels; give the row of each node, and the features."""
-    indicator = files.whole(INDICATOR)
-    where = files.where(INDICATOR)
-    if indicator.shape[1] != 1 or int(indicator.min()) < 1:
-        raise UserError(f"{where(int(indicator[:, 0].argmin()))}: a graph must be counted from 1")
-    owner = torch.from_numpy(indicator[:, 0] - 1)
-    counts = torch.bincount(owner)
-    if not bool(counts.all()):
-        number = int((counts == 0).nonzero()[0]) + 1
-        raise UserError(f"{where(0).rpartition(',')[0]}: graph {number} must have a node, got none")
-    order, node_ptr = owner.argsort(stable=True), boundaries(counts)
+    owner = files.whole(INDICATOR)[:, 0] - 1
+    if int(owner.min()) < 0:
+        row = int(owner.argmin())
+        raise UserError(f"{files.where(INDICATOR, row)}: a graph must be counted from 1")
+    order, node_ptr = owner.argsort(stable=True), boundaries(owner.bincount())
     local = torch.empty_like(order)
     local[order] = torch.arange(len(order)) - node_ptr[owner[order]]
-
-    pairs = torch.from_numpy(files.whole("A")) - 1
-    is_wrong = (pairs < 0) | (pairs >= len(owner))
-    if pairs.shape[1] == 2 and not bool(is_wrong.any()):  # noqa: PLR2004
-        is_wrong = (owner[pairs[:, 0]] != owner[pairs[:, 1]])[:, None]
-    if pairs.shape[1] != 2 or bool(is_wrong.any()):  # noqa: PLR2004
-        row = int(is_wrong.any(dim=1).nonzero()[0]) if bool(is_wrong.any()) else 0
+    pairs = files.whole("A") - 1
+    is_node = ((pairs >= 0) & (pairs < len(owner))).all(dim=1) & (pairs.shape[1] == 2)  # noqa: PLR2004
+    inside = pairs.clamp(0, len(owner) - 1)
+    is_wrong = ~is_node | (owner[inside[:, 0]] != owner[inside[:, -1]])
+    if bool(is_wrong.any()):
+        row = int(is_wrong.int().argmax())
         raise UserError(
-            f"{files.where('A')(row)}: an edge must be two nodes of one graph, counted from 1 to "
+            f"{files.where('A', row)}: an edge must be two nodes of one graph, counted from 1 to "
             f"{len(owner)}, got {(pairs[row] + 1).tolist()}"
         )
     graph = owner[pairs[:, 0]]
     place = graph.argsort(stable=True)
-
-    x, x_names = _features(files, "node", len(owner), target, known)
-    attributes, edge_names = _features(files, "edge", len(pairs), target, known)
-    columns = GraphColumns(
-        node_ptr=node_ptr,
-        edge_ptr=boundaries(torch.bincount(graph, minlength=len(counts))),
-        edge_index=local[pairs].T[:, place].contiguous(),
-        # a model needs some feature; without any, all nodes look alike
-        nodes={"x": x[order] if x_names else torch.ones(len(order), 1)},
-        edges={"edge_attr": attributes[place]} if edge_names else {},
-        source=f"read from {files.path.name}",
-    )
-    return columns, order, (*x_names, *edge_names)
+    arrays: Arrays = {
+        "node_ptr": node_ptr,
+        "edge_ptr": boundaries(graph.bincount(minlength=len(node_ptr) - 1)),
+        "edge_index": local[pairs].T[:, place].contiguous(),
+    }
+    features: list[str] = []
+    for of, name, rows in (("node", "x", order), ("edge", "edge_attr", place)):
+        columns = _features(files, of, len(rows), target, known)
+        if columns:
+            arrays[name] = torch.stack([*columns.values()], dim=1)[rows]
+        features += columns
+    return arrays, order, tuple(features)
 
 
 def _features(
-    files: _Files, of: str, rows: int, target: str, known: tuple[str, ...]
-) -> tuple[Float[Tensor, "rows columns"], list[str]]:
+    files: TuFiles, of: str, rows: int, target: str, known: tuple[str, ...]
+) -> dict[str, Float[Tensor, " rows"]]:
     """Attributes as they are, and a column of 0 and 1 for each value of a label."""
-    found: list[np.ndarray] = []
-    names: list[str] = []
+    found: dict[str, Tensor] = {}
     part = f"{of}_attributes"
     if part in files.names and part != target:
         values = files.read(part)
-        _check_rows(files, part, len(values), rows)
-        is_wrong = ~(np.abs(values) <= LARGEST)
-        if is_wrong.any():
-            row, column = np.argwhere(is_wrong)[0].tolist()
-            raise UserError(
-                f"{files.where(part)(row)}: an attribute must be a finite number of 32 bits, "
-                f"got {values[row, column]}"
-            )
-        found.append(values)
-        names += [f"{of}s/attribute.{column}" for column in range(values.shape[1])]
+        files.check_rows(part, values, rows)
+        for number, column in enumerate(torch.from_numpy(values.astype(np.float32)).T):
+            found[f"{of}s/attribute.{number}"] = column
     part = f"{of}_labels"
     if part in files.names and part != target:
-        labels = files.whole(part)
-        _check_rows(files, part, len(labels), rows)
-        for column, values in enumerate(labels.T):
-            stem = f"{of}s/label=" if labels.shape[1] == 1 else f"{of}s/label.{column}="
-            stated = [int(name.removeprefix(stem)) for name in known if name.startswith(stem)]
-            kinds = np.array(stated) if known else np.unique(values)
-            is_kind = values[:, None] == kinds
-            if not is_kind.any(axis=1).all():
-                row = int((~is_kind.any(axis=1)).argmax())
-                raise UserError(
-                    f"{files.where(part)(row)}: a label must be one that the model was trained on, "
-                    f"{', '.join(map(str, kinds)) or 'none'}; got {values[row]}"
-                )
-            found.append(is_kind)
-            names += [f"{stem}{kind}" for kind in kinds]
-    joined = np.concatenate(found, axis=1, dtype=np.float32) if found else np.empty((rows, 0))
-    return torch.from_numpy(joined.astype(np.float32)), names
+        labels = files.whole(part, rows)
+        for number, values in enumerate(labels.T):
+            stem = f"{of}s/label=" if labels.shape[1] == 1 else f"{of}s/label.{number}="
+            kinds = values.unique().tolist()
+            if known:
+                stated = [name.removeprefix(stem) for name in known if name.startswith(stem)]
+                if strange := [str(kind) for kind in kinds if str(kind) not in stated]:
+                    row = int((values == int(strange[0])).int().argmax())
+                    raise UserError(
+                        f"{files.where(part, row)}: a label must be one that the model was trained "
+                        f"on, {', '.join(stated) or 'none'}; got {strange[0]}"
+                    )
+                kinds = [int(kind) for kind in stated]
+            found |= {f"{stem}{kind}": (values == kind).float() for kind in kinds}
+    return found
 
 
-def _check_rows(files: _Files, part: str, found: int, wanted: int) -> None:
-    if found != wanted:
-        name = files.names[part].name
-        raise UserError(f"{files.path}: {name} must have {wanted} lines, got {found}")
+def tu_files(path: Path) -> list[Path]:
+    """List the files whose contents count."""
+    return [path] if path.is_file() else [path / name for name in TuFiles(path).names.values()]
