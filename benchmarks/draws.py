@@ -22,10 +22,10 @@ from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe, resolve_device
 from graphmamba.studies.report import table, write_json
+from graphmamba.training.checkpoint import load_weights
 from graphmamba.training.evaluate import Scorer
-from graphmamba.training.predictor import Predictor, find_pretrained, load, with_read_columns
-from graphmamba.training.results import deviation_of, mean_of
-from graphmamba.training.weights import load_weights
+from graphmamba.training.predict import Predictor, find_pretrained, load, with_read_columns
+from graphmamba.training.run_dir import deviation_of, mean_of
 
 RESULTS = Path(__file__).parent / "results"
 BENCHMARK = "cluster"

@@ -41,7 +41,7 @@ from graphmamba.checks import check_least
 from graphmamba.cli import main as graphmamba
 from graphmamba.environment import describe
 from graphmamba.studies.report import table, write_json
-from graphmamba.training.weights import META
+from graphmamba.training.checkpoint import META
 
 RESULTS = Path(__file__).parent / "results"
 SECONDS = 60
@@ -513,7 +513,7 @@ def judge_predictions(folder: Path, _: str) -> str | None:
 
 def judge_state(folder: Path, _: str) -> str | None:
     """What goes on can be gone on with."""
-    from graphmamba.training.weights import read_tensors
+    from graphmamba.training.checkpoint import read_tensors
 
     read_tensors(folder / "last" / "state.safetensors")
     return None

@@ -25,7 +25,7 @@ from graphmamba.nn.model import GraphMamba
 from graphmamba.studies.report import table, write_json
 from graphmamba.training.checkpoint import own_generators
 from graphmamba.training.experiment import Experiment, load_experiment
-from graphmamba.training.predictor import with_read_columns
+from graphmamba.training.predict import with_read_columns
 
 RESULTS = Path(__file__).parent / "results"
 REFERENCE = {"model.mamba.backend": "reference"}

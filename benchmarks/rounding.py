@@ -32,7 +32,7 @@ from graphmamba.training.evaluate import labelled_batch
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.graphs import open_data
 from graphmamba.training.losses import LOSSES
-from graphmamba.training.predictor import load
+from graphmamba.training.predict import load
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from graphmamba.ordering import OrderPolicy
     from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
     from graphmamba.training.fit import fit, fit_folds, fit_seeds
-    from graphmamba.training.predict import Predictions
-    from graphmamba.training.predictor import Predictor, load, load_pretrained
+    from graphmamba.training.predict import Predictions, Predictor, load, load_pretrained
 
 __version__ = "0.1.0"
 __all__ = [
@@ -92,14 +91,14 @@ _HOMES = {
     "ModelConfig": "graphmamba.nn.config",
     "Task": "graphmamba.data.catalog",
     "Topology": "graphmamba.data.batch",
-    "Predictor": "graphmamba.training.predictor",
+    "Predictor": "graphmamba.training.predict",
     "causal_conv1d": "graphmamba.ops",
     "fit": "graphmamba.training.fit",
     "fit_folds": "graphmamba.training.fit",
     "fit_seeds": "graphmamba.training.fit",
-    "load": "graphmamba.training.predictor",
+    "load": "graphmamba.training.predict",
     "load_experiment": "graphmamba.training.experiment",
-    "load_pretrained": "graphmamba.training.predictor",
+    "load_pretrained": "graphmamba.training.predict",
     "selective_scan": "graphmamba.ops",
 }
 

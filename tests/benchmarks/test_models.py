@@ -11,11 +11,11 @@ import torch
 from graphmamba.data.datasets.sbm import generate_cluster
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
+from graphmamba.training.checkpoint import save_weights
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import load_experiment
 from graphmamba.training.graphs import open_data
-from graphmamba.training.predictor import load, with_read_columns
-from graphmamba.training.weights import save_weights
+from graphmamba.training.predict import load, with_read_columns
 from tests.helpers.graphs import path, with_spectrum
 from tests.helpers.scripts import load_script, run_script
 

@@ -10,10 +10,10 @@ import torch
 
 import graphmamba
 from graphmamba.cli import main
+from graphmamba.training.checkpoint import save_weights
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import load_experiment
 from graphmamba.training.graphs import open_data
-from graphmamba.training.weights import save_weights
 from tests.helpers.commands import scored
 from tests.helpers.own_files import write_rings
 from tests.test_cli import status_of

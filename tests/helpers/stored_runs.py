@@ -4,8 +4,7 @@ from pathlib import Path
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.training.experiment import RunOptions, config_names, load_experiment
-from graphmamba.training.results import RunResult, StopReason
-from graphmamba.training.run_dir import RunDir, append_row, write_config
+from graphmamba.training.run_dir import RunDir, RunResult, StopReason, append_row, write_config
 
 EPOCHS = 200
 """What the config of Graph-Mamba on Peptides-func asks for."""

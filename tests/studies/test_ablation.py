@@ -22,8 +22,7 @@ from graphmamba.studies.ablation import (
     write_ablation,
 )
 from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
-from graphmamba.training.results import RunResult
-from graphmamba.training.run_dir import RunDir, write_config
+from graphmamba.training.run_dir import RunDir, RunResult, write_config
 
 SMALL = {
     "split_sizes": (3, 1, 1),

@@ -35,7 +35,7 @@ from graphmamba.studies.efficiency import (
     run,
 )
 from graphmamba.studies.efficiency_report import claims, print_findings, write_findings, write_rows
-from graphmamba.training import watch
+from graphmamba.training import stop
 from graphmamba.training.experiment import load_experiment
 from tests.helpers.typecheck import typecheck_off
 
@@ -212,7 +212,7 @@ def bed(monkeypatch: pytest.MonkeyPatch) -> Bed:
     monkeypatch.setattr(Bench, "measure", lambda _, cell: made.measure(cell))
     monkeypatch.setattr(Bench, "source", lambda _self, _cell: made.source)
     clock = SimpleNamespace(monotonic=lambda: 10.0 * len(made.measured))
-    monkeypatch.setattr(watch, "time", clock)
+    monkeypatch.setattr(stop, "time", clock)
     # drawing takes longer than all the rest; only the test that looks at the figures has them
     for name in ("plot_fractions", "plot_models"):
         draw = getattr(report, name)

@@ -20,8 +20,7 @@ from graphmamba.studies.results import (
     results,
 )
 from graphmamba.training.experiment import RunOptions, load_experiment
-from graphmamba.training.results import StopReason
-from graphmamba.training.run_dir import RunDir, write_config
+from graphmamba.training.run_dir import RunDir, StopReason, write_config
 from tests.helpers.stored_runs import write_run
 
 ROOT = Path(__file__).parents[2]

@@ -11,14 +11,14 @@ import pytest
 from graphmamba.errors import UserError
 from graphmamba.studies.results import StoredRun
 from graphmamba.studies.weight_cards import index, weights
-from graphmamba.training import predictor
-from graphmamba.training.console import metric_title
+from graphmamba.training import predict
+from graphmamba.training.checkpoint import build_model, load_weights, save_weights
 from graphmamba.training.experiment import RunOptions, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
-from graphmamba.training.predictor import find_pretrained, load_pretrained
-from graphmamba.training.results import RunResult
-from graphmamba.training.weights import build_model, load_weights, save_weights
+from graphmamba.training.predict import find_pretrained, load_pretrained
+from graphmamba.training.progress import metric_title
+from graphmamba.training.run_dir import RunResult
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
@@ -207,10 +207,10 @@ def test_a_clone_has_its_weights_beside_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GRAPHMAMBA_WEIGHTS", raising=False)
-    assert ROOT / "weights" == predictor.CLONED
+    assert ROOT / "weights" == predict.CLONED
     inside, beside = tmp_path / "inside", tmp_path / "beside"
-    monkeypatch.setattr(predictor, "PACKAGED", inside)
-    monkeypatch.setattr(predictor, "CLONED", beside)
+    monkeypatch.setattr(predict, "PACKAGED", inside)
+    monkeypatch.setattr(predict, "CLONED", beside)
     for folder in (beside, inside):
         (folder / NAME).mkdir(parents=True)
         (folder / NAME / "best.safetensors").touch()
@@ -223,7 +223,7 @@ def test_the_wheel_has_them_where_an_installed_package_looks() -> None:
     ]
     assert "weights" in build["wheel"]["only-include"]
     assert "weights" in build["sdist"]["include"]
-    inside = predictor.PACKAGED.relative_to(ROOT / "src").as_posix()
+    inside = predict.PACKAGED.relative_to(ROOT / "src").as_posix()
     assert build["wheel"]["sources"] == {"src": "", "weights": inside}
 
 

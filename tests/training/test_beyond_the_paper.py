@@ -7,7 +7,7 @@ import torch
 
 from graphmamba.training.experiment import RunOptions, load_experiment
 from graphmamba.training.fit import fit
-from graphmamba.training.predictor import load
+from graphmamba.training.predict import load
 from tests.helpers.runs import tiny_store
 
 NAMES = ["cluster/graph-mamba-plus", "malnet-tiny/graph-mamba-plus"]

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from graphmamba.nn.model import GraphMamba
+from graphmamba.training.checkpoint import load_state, read_tensors
 from graphmamba.training.ema import MovingAverage
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.predictor import load
+from graphmamba.training.predict import load
 from graphmamba.training.run_dir import read_rows
-from graphmamba.training.weights import load_state, read_tensors
 from tests.helpers.runs import (
     Notes,
     assert_same_run,

@@ -22,7 +22,7 @@ from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.losses import LOSSES, Links
 from graphmamba.training.metrics import make_metrics, mean_loss
-from graphmamba.training.predictor import load
+from graphmamba.training.predict import load
 from tests.helpers.runs import tiny_experiment, tiny_store, with_gaps, without_labels
 
 NAMES = ["peptides-func", "peptides-struct", "pascalvoc-sp", "mnist", "pattern", "pcqm-contact"]

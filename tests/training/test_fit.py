@@ -16,13 +16,13 @@ from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.nn.graph_mamba import GraphMambaBlock
 from graphmamba.training import fit as fit_module
+from graphmamba.training.checkpoint import build_model, load_weights
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
 from graphmamba.training.fit import fit, fit_seeds, run_fit
 from graphmamba.training.graphs import open_data
-from graphmamba.training.predictor import load_pretrained
+from graphmamba.training.predict import load_pretrained
 from graphmamba.training.run_dir import read_config, read_rows
-from graphmamba.training.weights import build_model, load_weights
 from tests.helpers.runs import (
     Notes,
     assert_same_run,
@@ -408,11 +408,9 @@ def test_a_single_run_is_no_series_and_a_series_no_single_run(tmp_path: Path) ->
     fit(EXPERIMENT, STORE, run_dir=tmp_path / "one")
     fit_seeds(EXPERIMENT, STORE, run_dir=tmp_path / "several", seeds=[0])
     before = files_in(tmp_path)
-    with pytest.raises(UserError, match=r"seeds must be added to a series .*one' holds a single"):
+    with pytest.raises(UserError, match=r"hold a series of seeds .*one' holds a single run"):
         fit_seeds(EXPERIMENT, STORE, run_dir=tmp_path / "one", resume=True, seeds=[5])
-    with pytest.raises(
-        UserError, match=r"run_dir must hold a single run, .*several' holds a series"
-    ):
+    with pytest.raises(UserError, match=r"hold a single run .*several' holds a series of seeds"):
         fit(EXPERIMENT, STORE, run_dir=tmp_path / "several", resume=True)
     assert files_in(tmp_path) == before
 

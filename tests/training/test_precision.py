@@ -11,8 +11,8 @@ from graphmamba.training import fit as fit_module
 from graphmamba.training.distributed import rounded_products, start_fabric
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.predictor import load, scorer_of
-from graphmamba.training.reporter import StepRecord
+from graphmamba.training.predict import load, scorer_of
+from graphmamba.training.progress import StepRecord
 from tests.helpers.processes import run_apart
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 

@@ -16,10 +16,16 @@ from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.degree_profile import degree_profiles
 from graphmamba.errors import UserError
+from graphmamba.training.checkpoint import save_weights
 from graphmamba.training.experiment import Experiment
-from graphmamba.training.predict import Predictions, as_text, write_predictions
-from graphmamba.training.predictor import Predictor, load, load_pretrained, with_read_columns
-from graphmamba.training.weights import save_weights
+from graphmamba.training.predict import (
+    Predictions,
+    Predictor,
+    load,
+    load_pretrained,
+    with_read_columns,
+    write_predictions,
+)
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs
 
@@ -348,37 +354,6 @@ def test_a_first_part_without_rows_leaves_one_header(tmp_path: Path) -> None:
     lines = file.read_text().splitlines()
     assert lines[0] == "graph,source,target,score,std"
     assert len(lines) == len(found) + 1
-
-
-@pytest.mark.parametrize(
-    ("name", "written"),
-    [
-        ("=1+1", "'=1+1"),
-        ("@home", "'@home"),
-        ("-x", "'-x"),
-        ("-1", "-1"),
-        ("+2.5", "+2.5"),
-        ("", ""),
-    ],
-)
-def test_names_are_no_formulas_of_a_spreadsheet(name: str, written: str) -> None:
-    assert as_text(name) == written
-
-
-def test_names_in_the_file_are_no_formulas(tmp_path: Path) -> None:
-    found = Predictions(
-        kind="classes",
-        names=("=a", "b"),
-        graph=torch.tensor([0]),
-        node=None,
-        pair=None,
-        outputs=torch.tensor([[0.9, 0.1]]),
-        std=None,
-    )
-    write_predictions(tmp_path / "out.csv", [found], "=graph{}".format)
-    header, line = (tmp_path / "out.csv").read_text().splitlines()
-    assert header == "graph,class,p_=a,p_b"
-    assert line.startswith("'=graph0,'=a,0.9,0.1")
 
 
 def test_a_misspelt_benchmark_stands_for_graph_mamba_on_it(tmp_path: Path) -> None:

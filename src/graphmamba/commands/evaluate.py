@@ -56,11 +56,11 @@ def evaluate(
     """
     from graphmamba.commands.printing import scores_table
     from graphmamba.environment import resolve_device
-    from graphmamba.training.console import bar
     from graphmamba.training.evaluate import labels_per_graph
     from graphmamba.training.graphs import open_data
-    from graphmamba.training.predictor import scorer_of
-    from graphmamba.training.results import json_numbers
+    from graphmamba.training.predict import scorer_of
+    from graphmamba.training.progress import bar
+    from graphmamba.training.run_dir import json_numbers
 
     part = part_asked(split, input_)
     place = resolve_device(device)

@@ -1,5 +1,6 @@
 """`graphmamba predict`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ from graphmamba.data.custom.open import Unlabelled, read_unlabelled
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import DeviceName
-from graphmamba.training.predict import BUDGET
-from graphmamba.training.predictor import Predictor
+from graphmamba.training.predict import BUDGET, Predictions, Predictor
 from graphmamba.training.run_dir import RunDir
 
 
@@ -57,9 +57,9 @@ def predict(
         data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
     """
     from graphmamba.environment import resolve_device
-    from graphmamba.training.console import follow
     from graphmamba.training.graphs import names_in, open_data
     from graphmamba.training.predict import write_predictions
+    from graphmamba.training.progress import bar
 
     part = part_asked(split, input_)
     place = resolve_device(device)
@@ -86,8 +86,16 @@ def predict(
         names = {"graph_name": named.graph_name, "node_name": named.node_name}
     # of a split nobody expects the rows of the file
     skipped = [each.row for each in named.skipped] if named and part == ALL else []
-    parts = trained.stream(store, ids, has_std=std, budget=budget)
-    rows = write_predictions(path, follow(parts, len(ids)), skipped=skipped, **names)
+    with bar("predicting") as tell:
+
+        def followed() -> Iterator[Predictions]:
+            done = 0
+            for part in trained.stream(store, ids, has_std=std, budget=budget):
+                yield part
+                done += len(part.graph.unique())
+                tell(done, len(ids))
+
+        rows = write_predictions(path, followed(), skipped=skipped, **names)
     told = f", {len(skipped):,} of them empty: RDKit rejects their SMILES" if skipped else ""
     say(f"{rows:,} {'row' if rows == 1 else 'rows'} written to {path}{told}")
 

@@ -32,7 +32,7 @@ from graphmamba.data.tables import DESCRIPTORS, GraphColumns
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, TrainConfig
 from graphmamba.training.graphs import check_same_graphs, identity_of
-from graphmamba.training.predictor import Predictor, load, load_pretrained
+from graphmamba.training.predict import Predictor, load, load_pretrained
 
 ALL = "all"
 """What a split is called that holds every graph."""

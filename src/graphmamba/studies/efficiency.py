@@ -28,7 +28,7 @@ from graphmamba.studies.memory import capped, parse_bytes, released_bytes, settl
 from graphmamba.studies.report import page
 from graphmamba.training.distributed import rounded_products
 from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
-from graphmamba.training.watch import StopSignals
+from graphmamba.training.stop import StopSignals
 
 Figure = Literal["fractions", "models", "batches"]
 """Tables of the study, the most telling first."""

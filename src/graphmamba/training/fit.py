@@ -2,11 +2,11 @@
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.optim import Optimizer
@@ -33,7 +33,6 @@ from graphmamba.training.checkpoint import (
     seed_all,
 )
 from graphmamba.training.compile import compile_now, decided, is_captured
-from graphmamba.training.console import following
 from graphmamba.training.defaults import Size
 from graphmamba.training.distributed import (
     ProcessGroup,
@@ -52,12 +51,13 @@ from graphmamba.training.experiment import (
 )
 from graphmamba.training.graphs import identity_of, in_parts, names_in, open_data, take_graphs
 from graphmamba.training.loop import Loop
-from graphmamba.training.predict import Predictions, write_predictions
-from graphmamba.training.predictor import load
-from graphmamba.training.reporter import Reporter, StartRecord
-from graphmamba.training.results import FoldsResult, RunResult, SeedsResult
+from graphmamba.training.predict import Predictions, load, write_predictions
+from graphmamba.training.progress import Reporter, StartRecord, following
 from graphmamba.training.run_dir import (
+    FoldsResult,
     RunDir,
+    RunResult,
+    SeedsResult,
     can_draw,
     cut_rows,
     draw_curves,
@@ -67,11 +67,8 @@ from graphmamba.training.run_dir import (
 )
 from graphmamba.training.schedule import Schedule
 from graphmamba.training.step import CapturedStep, TrainStep
+from graphmamba.training.stop import NonFiniteCheck, StopSignals
 from graphmamba.training.task_summary import understood
-from graphmamba.training.watch import NonFiniteCheck, StopSignals
-
-LABELLED = ("train", "validation")
-"""Splits without whose labels no epoch could be taken or chosen."""
 
 
 def fit(
@@ -116,64 +113,6 @@ def fit(
         return run_fit(fabric, experiment, store, options, place, reporters, resume)
 
 
-def _checked(options: RunOptions | None, run_dir: Path | str | None, resume: bool) -> RunOptions:
-    """Return the options, the defaults for None; a folder without a name is rejected."""
-    check_is("options", options, RunOptions | None)
-    if run_dir == "":
-        raise UserError("run_dir must be a name, or None for a new one, got ''")
-    if resume and run_dir is None:
-        raise UserError("run_dir must be given to resume a run, got None")
-    return options or RunOptions()
-
-
-def _launch(
-    experiment: Experiment, options: RunOptions, run_dir: Path | str | None
-) -> tuple[Any, RunDir]:
-    """Start the processes and name the folder; what cannot run there is rejected before."""
-    if experiment.data is not None and experiment.split_sizes is not None:
-        raise UserError(
-            "split_sizes must be null for custom graphs, which are not generated, "
-            f"got {experiment.split_sizes}"
-        )
-    if experiment.model.global_model == "mamba":
-        device = resolve_device(options.device)
-        choose_backend(experiment.model.mamba.backend, device, "model.mamba.backend")
-    fabric = start_fabric(options)
-    named = new_run_dir(experiment, process_group_of(fabric)) if run_dir is None else Path(run_dir)
-    return fabric, RunDir(named)
-
-
-def _named(experiment: Experiment | str | Path | None, size: Size) -> Experiment | None:
-    """Read a preset by its name; None where model and training are chosen by the graphs."""
-    if isinstance(experiment, str | Path):
-        experiment = load_experiment(experiment)
-    if experiment is not None:
-        check_is("experiment", experiment, Experiment, "or the name of a preset")
-        if size != "auto":
-            raise UserError(f"size must be left out beside an experiment, got {size!r}")
-    return experiment
-
-
-def _resolve(
-    experiment: Experiment | str | Path | None,
-    graphs: Graphs | GraphStore | None,
-    data: DataOptions | None,
-    size: Size,
-) -> tuple[Experiment, GraphStore | None]:
-    """Read a preset by its name, and make the experiment about the graphs that were given."""
-    if experiment is None and graphs is None:
-        raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
-    experiment = _named(experiment, size)
-    if experiment is None and isinstance(graphs, GraphStore):
-        raise UserError("experiment must be given beside a GraphStore, got None: see take_graphs")
-    if graphs is None or isinstance(graphs, GraphStore):
-        if data is not None:
-            raise UserError("data must be left out without graphs of PyG: nobody reads it")
-        assert experiment is not None
-        return experiment, graphs
-    return take_graphs(graphs, experiment, data, size)
-
-
 def fit_seeds(
     experiment: Experiment | str | Path | None = None,
     graphs: Graphs | GraphStore | None = None,
@@ -189,10 +128,12 @@ def fit_seeds(
 ) -> SeedsResult:
     """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
 
+    Arguments are those of `fit`, but for:
+
     Args:
         experiment: As in `fit`.
         graphs: As in `fit`.
-        options: As in `fit`; their seed is not used, and `max_time` is that of all runs together.
+        options: Their seed is not used, and `max_time` is that of all runs together.
         run_dir: Where sub-folders `seed-N` and the table of all seeds go.
         reporter: Who follows all runs.
         resume: Whether to go on with what is in `run_dir`: runs that are done stay as they are.
@@ -208,41 +149,22 @@ def fit_seeds(
     check_is("seeds", seeds, Sequence, "a list, such as [0, 1, 2]")
     if not seeds or len(set(seeds)) < len(seeds):
         raise UserError(f"seeds must be given, each once, got {list(seeds)}")
-    for seed in seeds:
-        RunOptions(seed=seed)
+    runs = [replace(options, seed=seed) for seed in seeds]
     with following(reporter, progress, options.loggers) as reporters:
-        begin = time.monotonic()
         experiment, store = _resolve(experiment, graphs, data, size)
         fabric, whole = _launch(experiment, options, run_dir)
-        if store is None:
-            experiment, store = open_data(experiment)
-        group = process_group_of(fabric)
-        with whole.kept(group, resume, is_series=True):
+        opened = open_data(experiment) if store is None else (experiment, store)
+        with whole.kept(process_group_of(fabric), resume, is_series=True):
             if resume:
-                seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
-            places = {seed: RunDir(whole.path / f"seed-{seed}") for seed in seeds}
-            # those that are done stay in the table, even where one before them stops
-            found = {seed: place.done() for seed, place in places.items() if resume}
-            for seed, place in places.items():
-                left = max(options.max_time - (time.monotonic() - begin), 0.0)
-                run = run_fit(
-                    fabric,
-                    experiment,
-                    store,
-                    replace(options, seed=seed, max_time=left),
-                    place,
-                    reporters,
-                    resume and place.config.exists(),
-                    partial(write_config, whole.config, experiment, options, seeds),
-                )
-                found[seed] = run
-                runs = (found.get(each) for each in seeds)
-                result = SeedsResult(whole.path, tuple(each for each in runs if each is not None))
-                if group.is_first:
-                    whole.write_results(result)
-                if not run.is_done:
-                    break
-    return result
+                known = [replace(options, seed=seed) for seed in read_config(whole.path).seeds]
+                runs = [*known, *(run for run in runs if run not in known)]
+            series = {whole.path / f"seed-{run.seed}": (lambda: opened, run) for run in runs}
+            write = partial(
+                write_config, whole.config, opened[0], options, [run.seed for run in runs]
+            )
+            return _fit_series(
+                SeedsResult, fabric, whole, series, options.max_time, reporters, resume, write
+            )
 
 
 def fit_folds(
@@ -284,35 +206,111 @@ def fit_folds(
     """
     options = _checked(options, run_dir, resume)
     with following(reporter, progress, options.loggers) as reporters:
-        begin = time.monotonic()
         opened = _folds_of(experiment, graphs, data, folds, size, data_dir)
         first, _ = opened(0)
         fabric, whole = _launch(first, options, run_dir)
         group = process_group_of(fabric)
         with whole.kept(group, resume, is_series=True, folds=folds):
-            places = [RunDir(whole.path / f"fold-{number}") for number in range(folds)]
-            found = [place.done() if resume else None for place in places]
-            for number, place in enumerate(places):
-                if found[number] is None:
-                    left = max(options.max_time - (time.monotonic() - begin), 0.0)
-                    found[number] = run_fit(
-                        fabric,
-                        *opened(number),
-                        replace(options, max_time=left),
-                        place,
-                        reporters,
-                        resume and place.config.exists(),
-                        partial(write_config, whole.config, first, options, folds=folds),
-                    )
-                runs = tuple(each for each in found if each is not None)
-                result = FoldsResult(whole.path, runs)
-                if group.is_first:
-                    whole.write_results(result)
-                if not runs[-1].is_done:
-                    break
-            if group.is_first and len(runs) == folds and all(run.is_done for run in runs):
+            series = {
+                whole.path / f"fold-{number}": (partial(opened, number), options)
+                for number in range(folds)
+            }
+            write = partial(write_config, whole.config, first, options, folds=folds)
+            result = _fit_series(
+                FoldsResult, fabric, whole, series, options.max_time, reporters, resume, write
+            )
+            is_whole = len(result.runs) == folds and all(run.is_done for run in result.runs)
+            if group.is_first and is_whole:
                 _write_out_of_fold(result, opened, group.device)
     return result
+
+
+Opened = tuple[Experiment, GraphStore]
+Series = TypeVar("Series", bound=SeedsResult)
+
+
+def _fit_series(
+    kind: type[Series],
+    fabric: Any,
+    whole: RunDir,
+    series: Mapping[Path, tuple[Callable[[], Opened], RunOptions]],
+    max_time: float,
+    reporters: Sequence[Reporter],
+    resume: bool,
+    before: Callable[[], None],
+) -> Series:
+    """Train one run after the other, and write the table of all after each."""
+    begin = time.monotonic()
+    # those that are done stay in the table, even where one before them stops
+    found = {path: RunDir(path).done() if resume else None for path in series}
+    for path, (opened, options) in series.items():
+        experiment, store = opened()
+        place = RunDir(path)
+        run = run_fit(
+            fabric,
+            experiment,
+            store,
+            replace(options, max_time=max(max_time - (time.monotonic() - begin), 0.0)),
+            place,
+            reporters,
+            resume and place.config.exists(),
+            before,
+        )
+        found[path] = run
+        result = kind(whole.path, tuple(each for each in found.values() if each is not None))
+        if process_group_of(fabric).is_first:
+            whole.write_results(result)
+        if not run.is_done:
+            break
+    return result
+
+
+def _checked(options: RunOptions | None, run_dir: Path | str | None, resume: bool) -> RunOptions:
+    """Return the options, the defaults for None; a folder without a name is rejected."""
+    check_is("options", options, RunOptions | None)
+    if resume and run_dir is None:
+        raise UserError("run_dir must be given to resume a run, got None")
+    return options or RunOptions()
+
+
+def _launch(
+    experiment: Experiment, options: RunOptions, run_dir: Path | str | None
+) -> tuple[Any, RunDir]:
+    """Start the processes and name the folder; what cannot run there is rejected before."""
+    if experiment.model.global_model == "mamba":
+        device = resolve_device(options.device)
+        choose_backend(experiment.model.mamba.backend, device, "model.mamba.backend")
+    fabric = start_fabric(options)
+    named = new_run_dir(experiment, process_group_of(fabric)) if run_dir is None else Path(run_dir)
+    return fabric, RunDir(named)
+
+
+def _named(experiment: Experiment | str | Path | None, size: Size) -> Experiment | None:
+    """Read a preset by its name; None where model and training are chosen by the graphs."""
+    if isinstance(experiment, str | Path):
+        experiment = load_experiment(experiment)
+    if experiment is not None:
+        check_is("experiment", experiment, Experiment, "or the name of a preset")
+        if size != "auto":
+            raise UserError(f"size must be left out beside an experiment, got {size!r}")
+    return experiment
+
+
+def _resolve(
+    experiment: Experiment | str | Path | None,
+    graphs: Graphs | GraphStore | None,
+    data: DataOptions | None,
+    size: Size,
+) -> tuple[Experiment, GraphStore | None]:
+    """Read a preset by its name, and make the experiment about the graphs that were given."""
+    experiment = _named(experiment, size)
+    if graphs is not None and not isinstance(graphs, GraphStore):
+        return take_graphs(graphs, experiment, data, size)
+    if experiment is None:
+        raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
+    if data is not None:
+        raise UserError("data must be left out without graphs of PyG: nobody reads it")
+    return experiment, graphs
 
 
 def _folds_of(
@@ -322,10 +320,8 @@ def _folds_of(
     folds: int,
     size: Size,
     data_dir: Path | None,
-) -> Callable[[int], tuple[Experiment, GraphStore]]:
+) -> Callable[[int], Opened]:
     """Return what opens the graphs with one of the folds as their test set."""
-    if isinstance(graphs, GraphStore):
-        raise UserError("graphs must be those of PyG or networkx for folds, got a GraphStore")
     experiment = _named(experiment, size)
     if folds < 2:  # noqa: PLR2004
         raise UserError(f"folds must be 2 at least, got {folds}")
@@ -334,21 +330,16 @@ def _folds_of(
         own = data or DataOptions()
         if experiment is None:
             experiment, _ = take_graphs(listed, None, replace(own, folds=folds), size)
-
-        def take(fold: int) -> tuple[Experiment, GraphStore]:
-            return take_graphs(listed, experiment, replace(own, folds=folds, fold=fold))
-
-        return take
+        return lambda fold: take_graphs(listed, experiment, replace(own, folds=folds, fold=fold))
     if experiment is None:
         raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
-    if experiment.data is None:
+    if (files := experiment.data) is None:
         raise UserError(
             f"folds must be left out for {experiment.dataset}, whose split is published: they are "
             "for custom graphs"
         )
-    files = experiment.data
 
-    def open_fold(fold: int) -> tuple[Experiment, GraphStore]:
+    def open_fold(fold: int) -> Opened:
         named = replace(files, folds=folds, fold=fold)
         return open_data(replace(experiment, data=named), data_dir)
 
@@ -356,9 +347,7 @@ def _folds_of(
 
 
 def _write_out_of_fold(
-    result: FoldsResult,
-    opened: Callable[[int], tuple[Experiment, GraphStore]],
-    device: torch.device,
+    result: FoldsResult, opened: Callable[[int], Opened], device: torch.device
 ) -> None:
     """Predict each graph by the model that did not see it; a fold without weights leaves none."""
     if not all(RunDir(run.run_dir).best.exists() for run in result.runs):
@@ -405,7 +394,7 @@ def run_fit(
         own_generators(options.seed),
         rounded_products(team.device, options.tf32),
         StopSignals(options.max_time, options.checkpoint_every) as stops,
-        run_dir.kept(team, resume) as check_folder_stays,
+        run_dir.kept(team, resume),
     ):
         # a run that was killed before its first state begins once more
         is_resumed = resume and run_dir.state.exists()
@@ -422,7 +411,7 @@ def run_fit(
             state.load(run_dir.state)
         step = _step(state, store, fast)
         watch = NonFiniteCheck(model, optimizer, team, run_dir.dump, state.about())
-        loop = Loop(state, store, step, watch, stops, run_dir, reporters, check_folder_stays, fast)
+        loop = Loop(state, store, step, watch, stops, run_dir, reporters, fast)
         # one that is done keeps its files: what it took, where and when
         result = run_dir.done() if is_resumed else None
         if before is not None:
@@ -451,18 +440,12 @@ def run_fit(
 def _check_splits(experiment: Experiment, store: GraphStore) -> None:
     """Reject what could be trained on but not scored, before an epoch is lost on it."""
     level = experiment.dataset_info.task.level
-    own = experiment.data
-    shares = (
-        f"; data.split_ratios {own.split_ratios} share out graphs that name no split" if own else ""
-    )
     for split in SPLITS:
         ids = store.split_ids(split)
         if not len(ids):
-            raise UserError(
-                f"{split} must hold graphs, and all {len(store)} are in other splits{shares}"
-            )
-        # a test set may keep its labels to itself: its score is no number then
-        if split in LABELLED and not labels_per_graph(store, level, split)[ids].any():
+            raise UserError(f"{split} must hold graphs, and all {len(store)} are in other splits")
+        # a test set may keep its labels to itself: its score is NaN then
+        if split != "test" and not labels_per_graph(store, level, split)[ids].any():
             raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")
 
 
