@@ -137,6 +137,13 @@ class CapturedBatches:
         self._calls[size]()
         return size
 
+    def try_all(self) -> None:
+        """Do the work once for each size, on no graphs at all, for `collected_kernels`."""
+        self._inputs.fill_(-1)
+        ids, numbers = self._inputs[: self._slots], self._inputs[self._slots :]
+        for size in self._sizes.sizes:
+            self._work(ids, size, numbers)
+
     def _call_for(self, size: StaticSize) -> CapturedCall:
         ids, numbers = self._inputs[: self._slots], self._inputs[self._slots :]
         call = CapturedCall(
@@ -215,6 +222,7 @@ class CapturedForward:
         self._batches = CapturedBatches(
             self._predict, sizes, stream or torch.cuda.Stream(store.device)
         )
+        self.try_all = self._batches.try_all
 
     def predict(self, ids: Ids) -> tuple[Float[Tensor, "rows outputs"], Target]:
         """Return the predictions for these graphs and their labels, in tensors of their own."""

@@ -103,6 +103,9 @@ class Reporter:
     def on_start(self, start: StartRecord) -> None:
         """Hear of a run before its first step."""
 
+    def on_compile(self, done: int, kernels: int, seconds: float) -> None:
+        """Hear of a GPU kernel that was compiled before the first step."""
+
     def on_step(self, record: StepRecord) -> None:
         """Hear of a step; called very often."""
 
@@ -226,6 +229,11 @@ class Lines(Reporter):
         for note in start.notes:
             _write(note)
 
+    def on_compile(self, done: int, kernels: int, seconds: float) -> None:
+        """Write how long it took."""
+        if done == kernels:
+            _write(f"compiled {kernels} GPU kernels in {time_of(seconds)}")
+
     def on_epoch(self, record: EpochRecord) -> None:
         """Write the loss, the score of validation, and how long the rest will take."""
         best = " (best)" if record.is_best else ""
@@ -291,6 +299,11 @@ class Bars(Lines):
         )
         self._steps = self._progress.add_task("training", total=start.steps, told="")
         self._progress.start()
+
+    def on_compile(self, done: int, kernels: int, seconds: float) -> None:
+        """Move the bar."""
+        super().on_compile(done, kernels, seconds)
+        self._move("compiling", done, kernels, "GPU kernels")
 
     def on_step(self, record: StepRecord) -> None:
         """Move the bar; the loss is looked at now and then."""

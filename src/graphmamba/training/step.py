@@ -1,6 +1,7 @@
 """One step of training: graphs in, weights changed, the loss out, and no wait for the GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -101,20 +102,16 @@ class TrainStep:
 
     def warm_up(self) -> None:
         """Compile what steps and scores need, on one batch; buffers stay as they are."""
-        model, device = self._model, self._store.device
-        buffers = [each.clone() for each in model.buffers()]
         ids = self._store.split_ids("train")[: self._size]
-        try:
-            with torch.random.fork_rng([device] if device.type == "cuda" else []):
-                graphs, target = self._first_batch(ids)
-                loss = self._loss(self._predict(graphs), target)
-                torch.autograd.grad(loss, self._parameters, allow_unused=True)
-                with torch.no_grad(), evaluating(model):
-                    self._predict(graphs)
-        finally:
-            with torch.no_grad():
-                for buffer, before in zip(model.buffers(), buffers, strict=True):
-                    buffer.copy_(before)
+        with kept_buffers(self._model):
+            graphs, target = self._first_batch(ids)
+            loss = self._loss(self._predict(graphs), target)
+            torch.autograd.grad(loss, self._parameters, allow_unused=True)
+            with torch.no_grad(), evaluating(self._model):
+                self._predict(graphs)
+
+    def try_all(self) -> None:
+        """Go through a step once for each size of batch, where there are such sizes."""
 
     def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
         return labelled_batch(self._store, ids, self._level, (0,), "train")
@@ -191,6 +188,11 @@ class CapturedStep(TrainStep):
         )
         self._captured_update = CapturedCall(super()._update, stream, is_required=is_required)
 
+    def try_all(self) -> None:
+        """Go through forward and backward pass once for each size of batch."""
+        with kept_buffers(self._model):
+            self._batches.try_all()
+
     def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
         slots = self._sizes.padded(ids.cpu()).to(self._store.device)
         graphs = self._gather.batch(slots, self._sizes.choose(ids.cpu()), by_source=True)
@@ -209,6 +211,20 @@ class CapturedStep(TrainStep):
 
     def _update(self) -> None:
         self._captured_update()
+
+
+@contextmanager
+def kept_buffers(model: GraphMamba) -> Iterator[None]:
+    """Give buffers and generators back as they were."""
+    buffers = [each.clone() for each in model.buffers()]
+    device = next(model.parameters()).device
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in zip(model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
 
 
 ALIGNED = 4
