@@ -55,11 +55,9 @@ def evaluate(
             trained by, which knows the units of its outputs; None takes the task's own loss.
         metrics: What to report beside the metric of the task.
         precision: `bf16-mixed` computes in bfloat16 what bears it.
-        team: All processes; each takes every so many of the batches, the same ones as a single
-            process would make.
+        team: All processes; each takes every so many of the same batches.
         on_batch: Called with how many batches are done, and of how many.
-        predict: What predicts a batch in the model's place, and gives its labels, such as
-            `CapturedForward.predict`.
+        predict: Predicts a batch, and gives its labels, in the model's place.
     """
     check_least("batch_size", batch_size, 1)
     team = team or ProcessGroup(device=store.device)

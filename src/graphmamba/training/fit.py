@@ -128,19 +128,9 @@ def fit_seeds(
 ) -> SeedsResult:
     """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
 
-    Arguments are those of `fit`, but for:
-
-    Args:
-        experiment: As in `fit`.
-        graphs: As in `fit`.
-        options: Their seed is not used, and `max_time` is that of all runs together.
-        run_dir: Where sub-folders `seed-N` and the table of all seeds go.
-        reporter: Who follows all runs.
-        resume: Whether to go on with what is in `run_dir`: runs that are done stay as they are.
-        seeds: One run each; to a series that is resumed they are added.
-        data: As in `fit`.
-        size: As in `fit`.
-        progress: As in `fit`.
+    Arguments are those of `fit`, but that the seed of `options` is not used, their `max_time` is
+    that of all runs together, and `run_dir` gets sub-folders `seed-N` and the table of all seeds.
+    With `resume`, runs that are done stay as they are, and seeds are added to those of the series.
 
     Example:
         >>> result = fit_seeds("mnist", graphs, seeds=[0, 1, 2])  # doctest: +SKIP
@@ -187,18 +177,10 @@ def fit_folds(
     classes, where there are classes. When all are trained, each graph is predicted by the model
     that has not seen it.
 
-    Args:
-        experiment: As in `fit`.
-        graphs: As in `fit`; None for those in the files that the experiment names.
-        options: As in `fit`; their `max_time` is that of all runs together.
-        run_dir: Where sub-folders `fold-N`, the table of all folds and `out_of_fold.csv` go.
-        reporter: Who follows all runs.
-        resume: Whether to go on with what is in `run_dir`: runs that are done stay as they are.
-        folds: How many there are.
-        data: As in `fit`; its `split` and `split_seed` say how folds are drawn.
-        size: As in `fit`; the model is chosen by the graphs that the first fold trains on.
-        progress: As in `fit`.
-        data_dir: Where what is read from files is kept; None for the default place.
+    Arguments are those of `fit_seeds`, but that there are `folds` in place of seeds, with
+    sub-folders `fold-N` and a file `out_of_fold.csv`, and that `data_dir` is where what is read
+    from files is kept; None for the default place. `data.split` and `data.split_seed` say how folds
+    are drawn; a model that is chosen by the graphs is so by those that the first fold trains on.
 
     Example:
         >>> result = fit_folds(graphs=graphs, folds=10)  # doctest: +SKIP
@@ -496,9 +478,7 @@ def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
             f"may not fit into memory; scores are {scored}"
         )
     elif store.is_streamed:
-        notes.append(
-            f"the graphs take {store.nbytes:,} bytes, too many for the GPU: batches are sent to it"
-        )
+        notes.append(f"the graphs take {store.nbytes:,} bytes: batches are sent to the GPU")
     return StartRecord(
         experiment=state.experiment,
         options=state.options,
