@@ -24,7 +24,7 @@ from graphmamba.training.checkpoint import (
     restore_generators,
     save_weights,
 )
-from graphmamba.training.experiment import Experiment, RunOptions, config_names, load_experiment
+from graphmamba.training.experiment import RunOptions
 from tests.helpers.experiments import generated_batch, small_experiment
 
 
@@ -63,12 +63,6 @@ def test_weights_that_name_nothing_have_the_names_of_their_benchmark(tmp_path: P
         experiment = small_experiment(name)
         save_weights(tmp_path / "old.safetensors", experiment.build(), experiment)
         assert load_weights(tmp_path / "old.safetensors").class_names == names
-
-
-@pytest.mark.parametrize("name", config_names())
-def test_every_experiment_survives_json(name: str) -> None:
-    experiment = load_experiment(name)
-    assert Experiment.of(json.loads(json.dumps(experiment.content())), name) == experiment
 
 
 @pytest.mark.parametrize(

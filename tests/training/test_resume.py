@@ -247,25 +247,21 @@ def test_a_state_with_the_generator_of_a_gpu_goes_on_without_one(
     assert_same_run(folder, whole)
 
 
-def test_the_plateau_goes_on_too(tmp_path: Path) -> None:
-    overrides = {"optim.schedule": "plateau", "optim.patience": 1, "train.epochs": 5}
+@pytest.mark.parametrize(
+    "overrides",
+    [{"optim.schedule": "plateau", "optim.patience": 1, "train.epochs": 5}, {"head.dropout": 0.3}],
+    ids=["plateau", "dropout of the head"],
+)
+def test_what_else_a_step_depends_on_goes_on_too(
+    overrides: dict[str, object], tmp_path: Path
+) -> None:
     experiment = tiny_experiment(**overrides)
     store = tiny_store(experiment)
     fit(experiment, store, run_dir=tmp_path / "whole")
     rates = {row["learning_rate"] for row in read_rows(tmp_path / "whole" / "metrics.csv")}
     assert len(rates) > 1
     with pytest.raises(CrashError):
-        fit(experiment, store, ALWAYS, tmp_path / "run", Notes({14: crash}))
-    fit(experiment, store, ALWAYS, tmp_path / "run", resume=True)
-    assert_same_run(tmp_path / "run", tmp_path / "whole")
-
-
-def test_a_head_that_drops_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -> None:
-    experiment = tiny_experiment(**{"head.dropout": 0.3})
-    store = tiny_store(experiment)
-    fit(experiment, store, run_dir=tmp_path / "whole")
-    with pytest.raises(CrashError):
-        fit(experiment, store, ALWAYS, tmp_path / "run", Notes({5: crash}))
+        fit(experiment, store, ALWAYS, tmp_path / "run", Notes({9: crash}))
     fit(experiment, store, ALWAYS, tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 

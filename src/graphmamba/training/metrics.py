@@ -212,7 +212,9 @@ def column_metric(task: Task, names: Sequence[str]) -> Metric:
     """Keep predictions and targets of all rows side by side, as many columns of each."""
     columns = 1 if task.kind == "link" else task.outputs
 
-    def rows(prediction: Columns, target: Columns | Links) -> Columns:
+    def rows(
+        prediction: Float[Tensor, "_ _"], target: Columns | Links
+    ) -> Float[Tensor, "rows both"]:
         if isinstance(target, Links):
             prediction = pair_scores(prediction, target.pairs)[:, None]
             target = target.label[:, None]

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch_geometric.data import Data
 from graphmamba.atomic import atomic_write
 from graphmamba.checks import check_is, check_least
 from graphmamba.data.batch import column
-from graphmamba.data.catalog import LossName, PredictionKind
+from graphmamba.data.catalog import PredictionKind
 from graphmamba.data.custom.networkx import Graphs, convert, networkx_graphs
 from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.datasets.sources import SOURCES
@@ -38,7 +39,6 @@ from graphmamba.training.compile import compile_parts, is_captured
 from graphmamba.training.evaluate import Scorer, evaluating
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.graphs import fits, in_parts
-from graphmamba.training.losses import Objective
 from graphmamba.training.run_dir import RunDir, Scores
 
 
@@ -103,110 +103,10 @@ class Predictions:
         return replace(self, **columns)
 
 
-def values_of(
-    output: Float[Tensor, "rows outputs"], kind: PredictionKind, loss: LossName
-) -> Float[Tensor, "rows columns"]:
-    """Turn what a model gives out into what its labels are.
-
-    Scores of pairs become probabilities where training took them for logits.
-    """
-    if kind == "classes" and output.shape[1] > 1:
-        return output.softmax(dim=1)
-    if kind == "classes":
-        # one logit for two classes
-        return torch.cat([(-output).sigmoid(), output.sigmoid()], dim=1)
-    if kind == "multi-label" or loss == "link_cross_entropy":
-        return output.sigmoid()
-    return output
-
-
 NODES = 512
 """Nodes of a batch where neighbours are drawn."""
 BUDGET = 200_000
 """Nodes and edges of a batch: some hundred megabytes at the widths of the paper."""
-
-
-def stream_predictions(
-    model: GraphMamba,
-    store: GraphStore,
-    ids: Int[Tensor, " graphs"] | None = None,
-    *,
-    objective: Objective | None = None,
-    names: tuple[str, ...] = (),
-    has_std: bool = True,
-    budget: int = BUDGET,
-) -> Iterator[Predictions]:
-    """Predict graphs of a store where the model is, as many at once as fit the budget.
-
-    Values are those of the model as it is evaluated, its output averaged over node orders in every
-    layer. The std is that of as many passes with a single node order each.
-
-    Args:
-        model: A trained model.
-        store: Graphs with the columns that it reads.
-        ids: Which of them; None for all.
-        objective: What it was trained by, which knows the units of its outputs; None for the
-            task's own loss.
-        names: Classes or label columns.
-        has_std: Whether to make the further passes that the std needs.
-        budget: Nodes and edges of a batch; a larger graph has a batch of its own.
-    """
-    check_least("budget", budget, 1)
-    ids = torch.arange(len(store)) if ids is None else ids.cpu()
-    if not len(ids):
-        return
-    task, device = model.task, next(model.parameters()).device
-    kind, level = task.kind, task.level
-    if level == "link":
-        names = ("score",)
-    names = names or tuple(map(str, range(task.classes or task.outputs)))
-    objective = (objective or Objective(task.loss)).to(device)
-    single, samples = single_order(model) if has_std else (None, 1)
-    is_sampled = isinstance(store, NeighbourStore)
-
-    @torch.no_grad()
-    def predict(chosen: Int[Tensor, " graphs"]) -> Predictions:
-        graphs = store.batch(chosen, by_source=True).to(device)
-        node, pair, joined = None, None, None
-        if is_sampled:
-            graph, node = torch.zeros_like(chosen), chosen
-        elif level == "graph":
-            graph = chosen
-        else:
-            batch, ptr = graphs.batch.cpu(), graphs.ptr.cpu()
-            graph, node = chosen[batch], torch.arange(len(batch)) - ptr[batch]
-            if level == "link":
-                asked = column(graphs, LINKS)
-                joined = _all_pairs(ptr) if asked is None else asked.cpu()
-                owner = batch[joined[0]]
-                graph, node, pair = chosen[owner], None, (joined - ptr[owner]).T.contiguous()
-                joined = joined.to(device)
-
-        def values(output: Tensor) -> Tensor:
-            rows = output[graphs[SEEDS]] if is_sampled else output
-            rows = rows if joined is None else pair_scores(rows, joined)[:, None]
-            return values_of(objective.in_units(rows), kind, objective.loss).double().cpu()
-
-        outputs, std = values(model(graphs, check=True)), None
-        if single is not None:
-            others = []
-            for sample in range(samples):
-                seed = draw_bits(model.backbone.noise_seed.seed, sample)
-                single.backbone.noise_seed.seed.copy_(seed)
-                others.append(values(single(graphs, check=False)))
-            # without rows, such as pairs of lone nodes, torch complains of too few node orders
-            std = torch.stack(others).std(dim=0, correction=0) if len(outputs) else outputs
-        return Predictions(kind, names, graph, node, pair, outputs, std)
-
-    batches: Iterable[Int[Tensor, " graphs"]] = ids.split(NODES)
-    if not is_sampled:
-        nodes, edges = (
-            torch.from_numpy(store.tables[each].ptr).diff() for each in ("nodes", "edges")
-        )
-        batches = BatchSampler(ids, is_shuffled=False, costs=(nodes + edges)[ids], budget=budget)
-    with evaluating(model):
-        for chosen in batches:
-            yield from _in_pieces(predict, chosen)
 
 
 def _in_pieces(
@@ -236,11 +136,9 @@ def single_order(model: GraphMamba) -> tuple[GraphMamba | None, int]:
     single = deepcopy(model).eval()
     global_models = [part for part in single.modules() if isinstance(part, GraphMambaGlobal)]
     samples = max((each.policy.samples(is_training=False) for each in global_models), default=1)
-    if samples == 1:
-        return None, 1
     for global_model in global_models:
         global_model.policy = replace(global_model.policy, eval_samples=1)
-    return single, samples
+    return single if samples > 1 else None, samples
 
 
 MOST_PAIRS = 20_000_000
@@ -392,12 +290,16 @@ class Predictor:
     ) -> Iterator[Predictions]:
         """Predict batch after batch, so that results need not fit into memory.
 
+        Values are those of the model as it is evaluated, its output averaged over node orders in
+        every layer. The std is that of as many passes with a single node order each.
+
         Args:
             graphs: As in `predict`.
             ids: Which of them; None for all.
             has_std: As in `predict`.
-            budget: As in `predict`.
+            budget: As in `predict`; a larger graph has a batch of its own.
         """
+        check_least("budget", budget, 1)
         store = graphs if isinstance(graphs, GraphStore) else self._store_of(graphs)
         name, own = self.experiment.dataset, self.experiment.data
         # nodes of a set without features have their degrees
@@ -405,44 +307,100 @@ class Predictor:
         store = with_read_columns(store, self.model, has_profiles=has_profiles)
         drawn, device = self.experiment.train.neighbours, next(self.model.parameters()).device
         is_one = len(store) == 1 and self.model.task.level == "node"
+        batches: Iterable[Int[Tensor, " graphs"]]
         if drawn and is_one and not fits(self.experiment, store, device):
             # as it was learned; the nodes are the items of this store
-            store, ids = NeighbourStore(store, drawn), None
-        return stream_predictions(
-            self.model,
-            store,
-            ids,
-            objective=self.experiment.objective(),
-            names=self.names,
-            has_std=has_std,
-            budget=budget,
-        )
+            store = NeighbourStore(store, drawn)
+            batches = torch.arange(len(store)).split(NODES)
+        else:
+            ids = torch.arange(len(store)) if ids is None else ids.cpu()
+            if not len(ids):
+                return
+            nodes, edges = (
+                torch.from_numpy(store.tables[each].ptr).diff() for each in ("nodes", "edges")
+            )
+            costs = (nodes + edges)[ids]
+            batches = BatchSampler(ids, is_shuffled=False, costs=costs, budget=budget)
+        single, samples = single_order(self.model) if has_std else (None, 1)
+        with evaluating(self.model):
+            for chosen in batches:
+                yield from _in_pieces(partial(self._predict, store, single, samples), chosen)
+
+    @torch.no_grad()
+    def _predict(
+        self,
+        store: GraphStore,
+        single: GraphMamba | None,
+        samples: int,
+        chosen: Int[Tensor, " graphs"],
+    ) -> Predictions:
+        """Predict one batch: by the model, then by its copy with one node order a pass."""
+        task, device = self.model.task, next(self.model.parameters()).device
+        graphs = store.batch(chosen, by_source=True).to(device)
+        is_sampled = isinstance(store, NeighbourStore)
+        node, pair, joined = None, None, None
+        if is_sampled:
+            graph, node = torch.zeros_like(chosen), chosen
+        elif task.level == "graph":
+            graph = chosen
+        else:
+            batch, ptr = graphs.batch.cpu(), graphs.ptr.cpu()
+            graph, node = chosen[batch], torch.arange(len(batch)) - ptr[batch]
+            if task.level == "link":
+                asked = column(graphs, LINKS)
+                joined = _all_pairs(ptr) if asked is None else asked.cpu()
+                owner = batch[joined[0]]
+                graph, node, pair = chosen[owner], None, (joined - ptr[owner]).T.contiguous()
+                joined = joined.to(device)
+        objective = self.experiment.objective().to(device)
+
+        def outputs_of(model: GraphMamba, check: bool) -> Float[Tensor, "rows columns"]:
+            rows = model(graphs, check=check)
+            rows = rows[graphs[SEEDS]] if is_sampled else rows
+            rows = rows if joined is None else pair_scores(rows, joined)[:, None]
+            rows = objective.in_units(rows)
+            if task.kind == "classes" and rows.shape[1] == 1:
+                # one logit for two classes
+                rows = torch.cat([(-rows).sigmoid(), rows.sigmoid()], dim=1)
+            elif task.kind == "classes":
+                rows = rows.softmax(dim=1)
+            elif task.kind == "multi-label" or objective.loss == "link_cross_entropy":
+                rows = rows.sigmoid()
+            return rows.double().cpu()
+
+        outputs, std = outputs_of(self.model, check=True), None
+        if single is not None:
+            others = []
+            for sample in range(samples):
+                seed = draw_bits(self.model.backbone.noise_seed.seed, sample)
+                single.backbone.noise_seed.seed.copy_(seed)
+                others.append(outputs_of(single, check=False))
+            # without rows, such as pairs of lone nodes, torch complains of too few node orders
+            std = torch.stack(others).std(dim=0, correction=0) if len(outputs) else outputs
+        names = self.names or tuple(map(str, range(task.classes or task.outputs)))
+        names = ("score",) if task.level == "link" else names
+        return Predictions(task.kind, names, graph, node, pair, outputs, std)
 
     def _store_of(self, graphs: Graphs) -> GraphStore:
-        own = self.experiment.data
+        """Take numbers of any type as floats, as training does; NaN and infinity are rejected."""
+        own, features = self.experiment.data, self.model.features
         if networkx_graphs(graphs) is not None:
             left_out = own.targets if own and own.targets else ("y",)
             graphs = convert(graphs, left_out, own.columns if own else ()).graphs
-        graphs = list_of(graphs)
-        found = {name for graph in graphs for name in graph.keys()}  # noqa: SIM118
-        features = self.model.features
-        kinds = {"x": features.nodes, "edge_attr": features.edges}
-        return GraphStore.from_pyg(
-            [_as_trained(graph, number, kinds) for number, graph in enumerate(graphs)],
-            exclude=found - READ,
-        )
-
-
-def _as_trained(graph: Data, number: int, kinds: Mapping[str, str]) -> Data:
-    """Take numbers of any type as floats, as training does; those that are none are rejected."""
-    numbers = {}
-    for name, kind in kinds.items():
-        values = graph.get(name)
-        if kind == "numbers" and isinstance(values, Tensor) and not values.is_complex():
-            numbers[name] = values.float()
-            if not bool(torch.isfinite(numbers[name]).all()):
-                raise UserError(f"graphs[{number}].{name} must hold finite numbers, got others")
-    return Data.from_dict({**graph.to_dict(), **numbers}) if numbers else graph
+        taken = []
+        for number, graph in enumerate(list_of(graphs)):
+            columns = graph.to_dict()
+            for name, kind in (("x", features.nodes), ("edge_attr", features.edges)):
+                values = columns.get(name)
+                if kind == "numbers" and isinstance(values, Tensor) and not values.is_complex():
+                    columns[name] = values.float()
+                    if not bool(torch.isfinite(columns[name]).all()):
+                        raise UserError(
+                            f"graphs[{number}].{name} must hold finite numbers, got others"
+                        )
+            taken.append(Data.from_dict(columns))
+        found = {name for graph in taken for name in graph.keys()}  # noqa: SIM118
+        return GraphStore.from_pyg(taken, exclude=found - READ)
 
 
 def load(path: Path | str) -> Predictor:
@@ -537,18 +495,12 @@ PACKAGED = Path(__file__).parents[1] / "weights"
 """Where an installed package has them."""
 CLONED = Path(__file__).parents[3] / "weights"
 """Where they are in the repository, which a clone is run from."""
-SUFFIX = ".safetensors"
 MAIN = "/graph-mamba"
 """What the name of a benchmark alone leaves out."""
 
 
 def load_pretrained(name: str, folder: Path | str | None = None) -> Predictor:
-    """Load a model with the weights shipped in this package.
-
-    Args:
-        name: As in `find_pretrained`.
-        folder: As in `find_pretrained`.
-    """
+    """Load a model with the weights shipped in this package; arguments as in `find_pretrained`."""
     return load(find_pretrained(name, folder))
 
 
@@ -564,12 +516,12 @@ def find_pretrained(name: str, folder: Path | str | None = None) -> Path:
     own = PACKAGED if PACKAGED.is_dir() else CLONED
     where = Path(folder or os.environ.get("GRAPHMAMBA_WEIGHTS") or own)
     for full in (name, f"{name}{MAIN}"):
-        for place in (RunDir(where / full).best, where / f"{full}{SUFFIX}"):
+        for place in (RunDir(where / full).best, where / f"{full}.safetensors"):
             if place.is_file():
                 return place
     found = sorted(
         str(file.relative_to(where).with_suffix("")).removesuffix("/best")
-        for file in where.rglob(f"*{SUFFIX}")
+        for file in where.rglob("*.safetensors")
     )
     # a benchmark that is misspelt stands for Graph-Mamba on it
     found.sort(key=lambda each: not each.endswith(MAIN))
