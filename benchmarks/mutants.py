@@ -51,7 +51,7 @@ FILES = (
 )  # fmt: skip
 ELSEWHERE = (
     "ordering/triton.py", "ordering/triton_kernels.py", "training/cuda_graph.py",
-    "training/compile.py", "training/distributed.py", "training/console.py",
+    "training/compile.py", "training/distributed.py", "training/progress.py",
 )  # fmt: skip
 """Runs on a GPU, in processes of its own or on a terminal: not here."""
 TESTS = (
@@ -112,8 +112,7 @@ class Mutant:
 
 BY_HAND = (
     Mutant(
-        "training/checkpoint.py", "RunState._load_progress", "not restored",
-        '("epoch", "step", "taken", "train', '("epoch", "step", "train', 0,
+        "training/checkpoint.py", "RunState.load", "not restored", "int(labels)", "0", 0,
     ),
     Mutant(
         "training/step.py", "TrainStep.step", "not summed",
@@ -132,11 +131,12 @@ BY_HAND = (
         "    np.random.set_state(", "    len(", 0,
     ),
     Mutant(
-        "training/fit.py", "fit_seeds", "arithmetic",
-        "options.max_time - (time.monotonic() - begin)", "options.max_time", 0,
+        "training/fit.py", "_fit_series", "arithmetic",
+        "max_time - (time.monotonic() - begin)", "max_time", 0,
     ),
     Mutant(
-        "training/predict.py", "_std", "constant", "std(dim=0, correction=0)", "std(dim=0)", 0,
+        "training/predict.py", "Predictor._predict", "constant",
+        "std(dim=0, correction=0)", "std(dim=0)", 0,
     ),
     Mutant(
         "training/metrics.py", "ranks", "comparison", "~(own >= row)", "~(own > row)", 0,
@@ -162,7 +162,7 @@ BY_HAND = (
     ),
     Mutant(
         "training/run_dir.py", "append_row", "dropped statement",
-        "            os.fsync(handle)", "            pass", 0,
+        "            os.fsync(file.fileno())", "            pass", 0,
     ),
 )  # fmt: skip
 """Faults that no test noticed once, beside those that are drawn."""

@@ -1,10 +1,8 @@
 """How `graphmamba train` ends says whether the run is finished, and what stopped it."""
 
 import os
-import shutil
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -48,23 +46,3 @@ def test_a_run_out_of_time_is_not_taken_for_one_that_is_finished() -> None:
     main(["train", "--resume", "run", "--max-time", "1000"])
     # nothing is left to stop
     main(["train", "--resume", "run", "--max-time", "0"])
-
-
-@pytest.mark.parametrize("replaced", [False, True])
-def test_a_folder_that_is_removed_ends_the_run(
-    replaced: bool,
-    after_epoch: Callable[[Callable[[], object]], None],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def remove() -> None:
-        Path("run").rename("away")
-        if replaced:
-            shutil.copytree("away", "run")
-
-    after_epoch(remove)
-    assert status_of(ENDLESS) == 2
-    about = "run_dir must stay while a run writes to it, and 'run' was removed or replaced"
-    assert capsys.readouterr().err == f"graphmamba: {about}\n"
-    names = {path.name for path in Path("away").iterdir()}
-    assert not replaced or {path.name for path in Path("run").iterdir()} == names | {".lock"}
-    assert replaced or not Path("run").exists()

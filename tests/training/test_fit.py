@@ -22,7 +22,7 @@ from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
 from graphmamba.training.fit import fit, fit_seeds, run_fit
 from graphmamba.training.graphs import open_data
-from graphmamba.training.predict import load_pretrained
+from graphmamba.training.predict import load, load_pretrained
 from graphmamba.training.run_dir import read_config, read_rows
 from tests.helpers.runs import (
     Notes,
@@ -56,6 +56,23 @@ def test_it_learns_the_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     # guessing scores one half
     assert result.test > 0.7
     assert result.stop_reason == "finished"
+
+
+BEYOND = "cluster/graph-mamba-plus malnet-tiny/graph-mamba-plus peptides-func/graph-mamba-spectral"
+
+
+@pytest.mark.parametrize("name", BEYOND.split())
+def test_a_recipe_beyond_the_paper_trains_and_its_weights_predict(
+    name: str, tmp_path: Path
+) -> None:
+    changes = {"batch_size": 3, "epochs": 1, "recalibrate_batch_norm": 1}
+    overrides = {f"train.{key}": value for key, value in changes.items()}
+    experiment = load_experiment(name, {"model.layers": 2, **overrides})
+    store = tiny_store(experiment, train=6, others=2, nodes=(4, 9))
+    result = fit(experiment, store, RunOptions(device="cpu"), tmp_path / "run")
+    assert result.stop_reason == "finished"
+    assert all(map(math.isfinite, result.scores["validation"].values()))
+    assert load(tmp_path / "run").predict(store).outputs.isfinite().all()
 
 
 def test_same_seed_same_run_another_seed_another(tmp_path: Path) -> None:

@@ -143,15 +143,6 @@ def test_one_logit_is_compared_with_one_half() -> None:
     assert metric.compute()["accuracy_sbm"] == 0.75
 
 
-def test_average_precision_skips_missing_labels_and_columns_without_positives() -> None:
-    logits = torch.tensor([[3.0, 1.0, 0.0], [2.0, 2.0, 0.0], [1.0, 3.0, 0.0]])
-    label = torch.tensor([[1.0, math.nan, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, math.nan]])
-    metric = make_metrics(CATALOG["peptides-func"].task)[0]
-    metric.update(logits, label)
-    first = (1 + 2 / 3) / 2
-    assert metric.compute()["average_precision"] == pytest.approx((first + 0.5) / 2)
-
-
 def test_infinite_logits_have_a_rank_and_nan_has_none() -> None:
     for first, expected in ((math.inf, (1 + 2 / 3) / 2), (math.nan, math.nan)):
         metric = make_metrics(CATALOG["peptides-func"].task)[0]

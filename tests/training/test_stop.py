@@ -114,19 +114,6 @@ def test_the_first_signal_is_noted_and_the_second_is_not_caught(number: int) -> 
         signal.signal(number, before)
 
 
-def test_handlers_are_put_back_after_a_failure() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
-    def fail() -> None:
-        with StopSignals(60.0, 60.0):
-            assert signal.getsignal(signal.SIGTERM) != before
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
 def test_other_threads_may_train_too() -> None:
     failures: list[BaseException] = []
 
@@ -141,11 +128,3 @@ def test_other_threads_may_train_too() -> None:
     thread.start()
     thread.join()
     assert not failures
-
-
-def test_the_clock_tells_when_to_save() -> None:
-    always, never = StopSignals(60.0, 0.0), StopSignals(60.0, 60.0)
-    always.saved()
-    assert always.is_save_due
-    assert not never.is_save_due
-    assert not never.is_over
