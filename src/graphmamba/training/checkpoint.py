@@ -158,12 +158,7 @@ def load_weights(path: Path | str) -> Weights:
 
 
 def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
-    """Make the model again, on the CPU, ready for evaluation.
-
-    Args:
-        weights: What `load_weights` read.
-        where: What a message calls the file.
-    """
+    """Make the model again, on the CPU, ready for evaluation."""
     model = weights.experiment.build(weights.metadata.get("seed", 0))
     load_state(model, weights.state, where)
     return model.eval()

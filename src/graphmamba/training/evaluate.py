@@ -136,12 +136,7 @@ class Scorer:
     def score(
         self, split: str | Ids, on_batch: Callable[[int, int], None] | None = None
     ) -> dict[str, float]:
-        """Return `loss`, then the task's metrics, the one to choose by first.
-
-        Args:
-            split: `train`, `validation` or `test`, or the graphs themselves.
-            on_batch: Called with how many batches are done, and of how many.
-        """
+        """Return `loss`, then the task's metrics, the one to choose by first."""
         with rounded_products(self.store.device, self.tf32):
             forward = self._forward(split) if self.is_captured else None
             return evaluate(
@@ -196,12 +191,7 @@ def labelled_batch(
 ) -> tuple[Batch, Target]:
     """Graphs of a store, and what is right about them.
 
-    Args:
-        store: All graphs.
-        ids: Those of the batch.
-        level: What is labelled.
-        counters: What wrong pairs are drawn from, where the store knows right ones only.
-        split: Whose nodes or pairs count, where splits share graphs; None for all of them.
+    Wrong pairs are drawn from the counters; of graphs that splits share, rows of `split` count.
     """
     graphs = store.batch(ids, by_source=True)
     return graphs, labels_of(graphs, level, counters, split)
@@ -261,10 +251,7 @@ def labels_per_graph(store: GraphStore, level: Level, split: str | None = None) 
     A class is one label, a row of targets as many as are known. Wrong pairs that are drawn do not
     count: each right one has as many, but for a few in graphs that have hardly any.
 
-    Args:
-        store: All graphs.
-        level: What is labelled.
-        split: Whose nodes or pairs count, where splits share graphs; None for all of them.
+    Of graphs that splits share, rows of `split` count; None for all of them.
     """
     if TABLES[level] not in store.tables:
         raise UserError(f"graphs must have pairs '{LINKS}' to score links, got none")

@@ -522,9 +522,7 @@ LOWER_IS_BETTER: frozenset[str] = frozenset({"mean_absolute_error", "rmse", "log
 def make_metrics(task: Task, names: Sequence[MetricName] = ()) -> list[Metric]:
     """Make metrics by their names, those that need the same of each batch as one.
 
-    Args:
-        task: What is scored.
-        names: Which of its metrics; none for the one that models are chosen by.
+    Without names it is the one that models are chosen by.
     """
     names = names or (task.metric,)
     found = [(make, [name for name in names if name in known]) for known, make in MAKERS[task.kind]]

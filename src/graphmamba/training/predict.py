@@ -444,10 +444,7 @@ def with_read_columns(
 ) -> GraphStore:
     """Return the store with the columns that the model reads, those that are missing computed.
 
-    Args:
-        store: Graphs.
-        model: What reads them.
-        has_profiles: Whether nodes without features have their degrees, as in training.
+    With `has_profiles`, nodes without features have their degrees, as in training.
     """
     columns: GraphColumns | None = None
     if "x" not in store.tables["nodes"].columns:
@@ -472,11 +469,6 @@ def scorer_of(trained: Predictor, store: GraphStore, device: torch.device) -> Sc
     """Make a scorer that computes as the run of a trained model did.
 
     Whatever the graphs are, the model's own task and loss say how it is scored.
-
-    Args:
-        trained: The model, which is moved to the device.
-        store: Graphs with the columns that it reads.
-        device: Where to compute.
     """
     experiment, options = trained.experiment, trained.options
     if options.compile == "on" and device.type == resolve_device(options.device).type:

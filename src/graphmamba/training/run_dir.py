@@ -401,11 +401,7 @@ def can_draw() -> bool:
 def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
     """Draw the epochs of a run into a file (needs the extra `plots`).
 
-    Args:
-        metrics: The run's `metrics.csv`.
-        path: The picture; its ending says which format.
-        title: What stands above it.
-        metric: The score that the best epoch was chosen by.
+    `metric` is the score that the best epoch was chosen by.
     """
     figure = new_figure(11.0, 3.6)
     rows = read_rows(metrics)

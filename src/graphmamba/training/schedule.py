@@ -28,12 +28,7 @@ def warmup_cosine(epoch: int, warmup: int, epochs: int) -> float:
 
 
 class Schedule:
-    """The learning rate of each epoch, as `optim` says.
-
-    Args:
-        optim: Kind of schedule, and its numbers.
-        epochs: Of the whole run.
-    """
+    """The learning rate of each epoch, as `optim` says."""
 
     def __init__(self, optim: OptimConfig, epochs: int) -> None:
         self._optim, self._epochs = optim, epochs

@@ -138,12 +138,7 @@ def _copy_over(pairs: list[tuple[Tensor, Tensor]]) -> None:
 
 
 class StopSignals:
-    """Listens for signals while it is entered; the second one ends the process as usual.
-
-    Args:
-        max_time: Seconds after which to stop.
-        checkpoint_every: Seconds between two saved states.
-    """
+    """Listens for signals while it is entered; the second one ends the process as usual."""
 
     def __init__(self, max_time: float, checkpoint_every: float) -> None:
         self.is_signalled = self.is_interrupted = False
