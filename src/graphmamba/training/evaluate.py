@@ -257,24 +257,15 @@ def labels_per_graph(store: GraphStore, level: Level, split: str | None = None) 
         raise UserError(f"graphs must have pairs '{LINKS}' to score links, got none")
     table, name = store.tables[TABLES[level]], "edge_label" if level == "link" else "y"
     ptr = store.item_ptr(TABLES[level])
-    rows = ptr.diff()
     if name not in table.columns:
         if level == "link":
-            return rows
+            return ptr.diff()
         raise UserError(f"graphs must have labels '{name}' for each {level}, got none")
-    kept, row_split = table.columns[name], ROW_SPLITS.get(level)
-    is_split = split is not None and row_split in table.columns
-    if len(rows) != len(table.ptr) - 1 and kept.is_constant:
-        kept = replace(kept, values=table.given(name), is_constant=False)
-    values = table.given(name) if is_split else kept.values
+    values, row_split = table.given(name), ROW_SPLITS.get(level, "")
     is_known = ~values.isnan() if values.is_floating_point() else values >= 0
     counts = is_known.long() if is_known.dim() == 1 else is_known.flatten(1).sum(dim=1)
-    if is_split:
-        assert split is not None
-        assert row_split is not None
+    if split is not None and row_split in table.columns:
         counts = counts * (table.given(row_split) == SPLITS[split])
-    elif kept.is_constant:
-        return counts.cpu() * rows
     # On the device but for the result: rows are many, graphs are few.
     ends = boundaries(counts)
     return ends[ptr.to(ends.device)].diff().cpu()

@@ -259,6 +259,11 @@ def _launch(
     experiment: Experiment, options: RunOptions, run_dir: Path | str | None
 ) -> tuple[Any, RunDir]:
     """Start the processes and name the folder; what cannot run there is rejected before."""
+    if experiment.data is not None and experiment.split_sizes is not None:
+        raise UserError(
+            "split_sizes must be null for custom graphs, which are not generated, "
+            f"got {experiment.split_sizes}"
+        )
     if experiment.model.global_model == "mamba":
         device = resolve_device(options.device)
         choose_backend(experiment.model.mamba.backend, device, "model.mamba.backend")
