@@ -160,7 +160,6 @@ class CapturedBatches:
 @contextmanager
 def _without_collection() -> Iterator[None]:
     """Keep the garbage collector off: freeing an old graph in the middle of a capture ends it."""
-    gc.collect()
     was_on = gc.isenabled()
     gc.disable()
     try:

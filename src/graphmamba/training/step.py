@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -27,6 +28,9 @@ from graphmamba.training.evaluate import (
 )
 from graphmamba.training.experiment import Experiment, Precision
 from graphmamba.training.losses import Target
+
+if TYPE_CHECKING:
+    from graphmamba.training.update import FusedUpdate
 
 Loss = Float[Tensor, ""]
 
@@ -175,7 +179,8 @@ class CapturedStep(TrainStep):
         **others: Any,
     ) -> None:
         super().__init__(*parts, **others)
-        stream = stream or torch.cuda.Stream(self._store.device)
+        # gradients of weights run beside it on streams that nothing waits for
+        stream = stream or torch.cuda.Stream(self._store.device, priority=-1)
         self._gather = StaticGather(self._store)
         ids = self._store.split_ids("train")
         self._sizes = StaticSizes.for_graphs(self._store, ids, self._size)
@@ -186,12 +191,13 @@ class CapturedStep(TrainStep):
             numbers=3,
             is_required=is_required,
         )
-        self._captured_update = CapturedCall(super()._update, stream, is_required=is_required)
+        self._captured_update = CapturedCall(self._apply, stream, is_required=is_required)
 
     def try_all(self) -> None:
         """Go through forward and backward pass once for each size of batch."""
         with kept_buffers(self._model):
             self._batches.try_all()
+            self._fused_update.launch(self._own, self._last_loss)
 
     def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
         slots = self._sizes.padded(ids.cpu()).to(self._store.device)
@@ -211,6 +217,18 @@ class CapturedStep(TrainStep):
 
     def _update(self) -> None:
         self._captured_update()
+
+    def _apply(self) -> None:
+        self._fused_update(self._own, self._last_loss)
+        if self._average:
+            self._average.update()
+
+    @cached_property
+    def _fused_update(self) -> "FusedUpdate":
+        from graphmamba.training.update import FusedUpdate
+
+        made = self._gradients
+        return FusedUpdate(self._optimizer, made.parameters, made.parts, made.flat, self._clip)
 
 
 @contextmanager
@@ -242,9 +260,10 @@ class FlatGradients:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self._parameters = parameters
+        self._all, self.parameters = parameters, list[nn.Parameter]()
         self._flat: Float[Tensor, " numbers"] | None = None
-        self._parts: list[Tensor] = []
+        self.parts: list[Tensor] = []
+        """Gradients of `parameters`, which are those that have one."""
         self._has = [False] * len(parameters)
 
     @property
@@ -265,7 +284,7 @@ class FlatGradients:
             self._allocate(has)
         elif has != self._has:
             raise RuntimeError("the same parameters must have gradients at every step")
-        torch._foreach_add_(self._parts, [each for each in gradients if each is not None])
+        torch._foreach_add_(self.parts, [each for each in gradients if each is not None])
         self.labels.add_(labels)
 
     def clear(self) -> None:
@@ -275,12 +294,13 @@ class FlatGradients:
 
     def _allocate(self, has: list[bool]) -> None:
         self._has = has
-        kept = [each for each, is_there in zip(self._parameters, has, strict=True) if is_there]
+        kept = [each for each, is_there in zip(self._all, has, strict=True) if is_there]
+        self.parameters = kept
         rooms = [-(-each.numel() // ALIGNED) * ALIGNED for each in kept]
         self._flat = kept[0].new_zeros(sum(rooms) + 1)
         rows = self._flat[:-1].split(rooms)
-        self._parts = [
+        self.parts = [
             row[: each.numel()].view_as(each) for row, each in zip(rows, kept, strict=True)
         ]
-        for parameter, part in zip(kept, self._parts, strict=True):
+        for parameter, part in zip(kept, self.parts, strict=True):
             parameter.grad = part
