@@ -389,13 +389,13 @@ def _whole_lines(path: Path) -> list[str]:
     return text.split("\n")[:-1] or [""]
 
 
-TRAIN, VALIDATION, TEST = "#4477aa", "#ee8866", "#228833"
-"""Colours that also people who confuse red and green can tell apart."""
-
-
 def can_draw() -> bool:
     """Whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
+
+
+TRAIN, VALIDATION, TEST = "#4477aa", "#ee8866", "#228833"
+"""Colours that also people who confuse red and green can tell apart."""
 
 
 def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
@@ -404,39 +404,31 @@ def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
     `metric` is the score that the best epoch was chosen by.
     """
     figure = new_figure(11.0, 3.6)
-    rows = read_rows(metrics)
-    if not rows:
+    import pandas as pd
+
+    rows = pd.DataFrame(read_rows(metrics))
+    if rows.empty:
         raise UserError(f"'{metrics}' must hold an epoch, got none")
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-    epochs = [int(row["epoch"]) + 1 for row in rows]
-    best = max((place for place, row in enumerate(rows) if row["is_best"]), default=None)
-    panels = {
-        "loss": {"train_loss": TRAIN, "validation_loss": VALIDATION},
-        metric: {f"validation_{metric}": VALIDATION, f"test_{metric}": TEST},
-        "learning_rate": {"learning_rate": TRAIN},
-    }
-    axes = figure.subplots(1, 3, width_ratios=(1, 1, 0.8))
-    for panel, (heading, columns) in zip(axes, panels.items(), strict=True):
-        panel.set_title(heading.replace("_", " "), loc="left", fontsize=10)
-        for column, color in columns.items():
-            values = [row[column] for row in rows]
-            label = {"train": "training"}.get(name := column.partition("_")[0], name)
-            marker = "o" if len(rows) == 1 else ""
-            panel.plot(epochs, values, color=color, label=label, linewidth=1.8, marker=marker)
-        if best is not None:
-            panel.axvline(epochs[best], color="#9a9a9a", linewidth=0.8, linestyle="--", zorder=0)
-        if heading == metric and best is not None:
-            value = rows[best][f"test_{metric}"]
-            told = f"best epoch {epochs[best]}: {value:.4f}"
-            panel.plot(epochs[best], value, "o", color=TEST, label=told)
-        if len(columns) > 1:
-            panel.legend(frameon=False, fontsize=9)
-        panel.set_xlabel("epoch", fontsize=9)
-        panel.xaxis.get_major_locator().set_params(integer=True)
-        panel.margins(x=0.03)
-        panel.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    rows["epoch"] += 1
+    best = rows[rows["is_best"] == 1].tail(1)
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    losses, scores, rates = figure.subplots(1, 3, width_ratios=(1, 1, 0.8))
+    for panel, heading, colors in (
+        (losses, "loss", {"train_loss": TRAIN, "validation_loss": VALIDATION}),
+        (scores, metric, {f"validation_{metric}": VALIDATION, f"test_{metric}": TEST}),
+        (rates, "learning rate", {"learning_rate": TRAIN}),
+    ):
+        rows.plot(x="epoch", y=[*colors], color=colors, ax=panel, marker=".", legend=False)
+        panel.set_title(heading.replace("_", " "), loc="left")
+        panel.grid(axis="y", alpha=0.4)
         panel.spines[["top", "right"]].set_visible(False)
-        panel.tick_params(labelsize=8)
-    axes[2].yaxis.set_major_formatter("{x:.3g}")
-    axes[2].set_ylim(bottom=0)
+        panel.xaxis.get_major_locator().set_params(integer=True)
+        for epoch in best["epoch"]:
+            panel.axvline(epoch, color="#9a9a9a", linewidth=0.8, linestyle="--")
+    for row in best.to_dict("records"):
+        told = f"best epoch {row['epoch']:.0f}: {row[f'test_{metric}']:.4f}"
+        scores.plot(row["epoch"], row[f"test_{metric}"], "o", color=TEST, label=told)
+    losses.legend(frameon=False)
+    scores.legend(frameon=False)
+    rates.set_ylim(bottom=0)
     write_figure(figure, path)
