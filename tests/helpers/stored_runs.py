@@ -27,7 +27,7 @@ def write_run(
     metric = CATALOG[benchmark].task.metric
     made = experiment.train.epochs if epochs is None else epochs
     place = RunDir(data_dir / name / f"seed-{seed}")
-    place.begin()
+    place.path.mkdir(parents=True, exist_ok=True)
     write_config(place.config, experiment, RunOptions(seed=seed))
     own = score if validation is None else validation
     scores = {

@@ -61,7 +61,7 @@ def small_study(folder: Path, rows: tuple[str, ...] = ("degree",), **overrides: 
 
 def begin(place: RunDir, experiment: Experiment) -> None:
     """Leave what a run leaves that was killed before its first checkpoint."""
-    place.begin()
+    place.path.mkdir(parents=True, exist_ok=True)
     write_config(place.config, experiment, RunOptions(device="cpu"))
 
 

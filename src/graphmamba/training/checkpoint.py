@@ -70,6 +70,24 @@ def read_tensors(path: Path, kind: str = "") -> tuple[dict[str, Tensor], dict[st
     return tensors, about
 
 
+DAMAGED = (
+    ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+"""What comes of a file whose entries are not what was written."""
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Reject a file whose header or tensors are not those that it should hold."""
+    try:
+        yield
+    except UserError:
+        raise
+    except DAMAGED as error:
+        told = " ".join(str(error).split())
+        raise UserError(f"'{path}' must hold all that was written to it: {told}") from error
+
+
 class Weights(NamedTuple):
     """What a file of weights holds."""
 
@@ -166,11 +184,8 @@ def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
 
 def load_state(model: GraphMamba, state: Mapping[str, Tensor], where: Path | str) -> None:
     """Fill a model; tensors that are missing, unknown or of another shape are rejected by name."""
-    try:
+    with readable(Path(where)):
         model.load_state_dict(dict(state))
-    except RuntimeError as error:
-        told = " ".join(str(error).split())
-        raise UserError(f"'{where}' must hold the tensors of its model: {told}") from error
 
 
 @dataclass(frozen=True)
@@ -291,6 +306,10 @@ class RunState:
 
     def load(self, path: Path) -> None:
         """Go on where the state was saved; a run that was started otherwise is rejected."""
+        with readable(path):
+            self._load(path)
+
+    def _load(self, path: Path) -> None:
         tensors, about = read_tensors(path, STATE)
         self._reject_changes(path, about)
         use = "put them back, or start another run"

@@ -250,6 +250,8 @@ def _fit_series(
 def _checked(options: RunOptions | None, run_dir: Path | str | None, resume: bool) -> RunOptions:
     """Return the options, the defaults for None; a folder without a name is rejected."""
     check_is("options", options, RunOptions | None)
+    if run_dir == "":
+        raise UserError("run_dir must be a name, or None for a new one, got ''")
     if resume and run_dir is None:
         raise UserError("run_dir must be given to resume a run, got None")
     return options or RunOptions()
@@ -427,11 +429,16 @@ def run_fit(
 
 def _check_splits(experiment: Experiment, store: GraphStore) -> None:
     """Reject what could be trained on but not scored, before an epoch is lost on it."""
-    level = experiment.dataset_info.task.level
+    level, own = experiment.dataset_info.task.level, experiment.data
+    shares = (
+        f"; data.split_ratios {own.split_ratios} share out those without a split" if own else ""
+    )
     for split in SPLITS:
         ids = store.split_ids(split)
         if not len(ids):
-            raise UserError(f"{split} must hold graphs, and all {len(store)} are in other splits")
+            raise UserError(
+                f"{split} must hold graphs, and all {len(store)} are in other splits{shares}"
+            )
         # a test set may keep its labels to itself: its score is NaN then
         if split != "test" and not labels_per_graph(store, level, split)[ids].any():
             raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")

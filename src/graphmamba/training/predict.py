@@ -34,7 +34,7 @@ from graphmamba.nn.heads import pair_scores
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.random import draw_bits
 from graphmamba.parse import suggest
-from graphmamba.training.checkpoint import build_model, load_weights
+from graphmamba.training.checkpoint import build_model, load_weights, readable
 from graphmamba.training.compile import compile_parts, is_captured
 from graphmamba.training.evaluate import Scorer, evaluating
 from graphmamba.training.experiment import Experiment, RunOptions
@@ -410,17 +410,19 @@ def load(path: Path | str) -> Predictor:
         path: Directory of a run, of a series of seeds or folds, or a file of weights.
     """
     check_is("path", path, str | Path)
-    path = weights_in(Path(path))
-    weights = load_weights(path)
-    return Predictor(
-        weights.experiment,
-        build_model(weights, path),
-        weights.class_names,
-        path,
-        weights.options,
-        weights.metadata.get("graphs", ""),
-        weights.reported,
-    )
+    path = Path(path)
+    with readable(path):
+        path = weights_in(path)
+        weights = load_weights(path)
+        return Predictor(
+            weights.experiment,
+            build_model(weights, path),
+            weights.class_names,
+            path,
+            weights.options,
+            weights.metadata.get("graphs", ""),
+            weights.reported,
+        )
 
 
 def weights_in(path: Path) -> Path:
