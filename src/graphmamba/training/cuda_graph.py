@@ -74,6 +74,7 @@ class CapturedCall:
 
     def _capture(self) -> None:
         graph = torch.cuda.CUDAGraph()
+        why: str | None = None
         try:
             with (
                 _kept_generator(self._stream.device),
@@ -85,16 +86,19 @@ class CapturedCall:
             ):
                 self._work()
         except RuntimeError as error:
-            self.has_failed = True
             why = str(error).partition("\n")[0]
-            if self._is_required:
-                raise CaptureError(f"the step could not be captured: {why}") from error
-            warnings.warn(
-                f"the step could not be captured as a CUDA graph, and runs without: {why}",
-                stacklevel=2,
-            )
-        else:
+        if why is None:
             self._graph = graph
+            return
+        # the graph must be gone before anything else is captured, and tracebacks hold it in cycles
+        del graph
+        gc.collect()
+        self.has_failed = True
+        if self._is_required:
+            raise CaptureError(f"the step could not be captured: {why}")
+        warnings.warn(
+            f"the step could not be captured as a CUDA graph, and runs without: {why}", stacklevel=2
+        )
 
 
 class CapturedBatches:

@@ -1,5 +1,6 @@
 """One step of training: graphs in, weights changed, the loss out, and no wait for the GPU."""
 
+import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -179,6 +180,8 @@ class CapturedStep(TrainStep):
         **others: Any,
     ) -> None:
         super().__init__(*parts, **others)
+        # graphs of an earlier run, which cycles keep alive, must be gone before others are captured
+        gc.collect()
         # gradients of weights run beside it on streams that nothing waits for
         stream = stream or torch.cuda.Stream(self._store.device, priority=-1)
         self._gather = StaticGather(self._store)

@@ -39,9 +39,11 @@ FOUR_FIT = 128
 """Registers of a thread with which four programs of four warps fit on a processor."""
 LEAST_BLOCK = 16
 """What tensor cores take at least."""
+LEAST_PROGRAMS = 16
+"""Programs that divide the rows among them, however large the weight is."""
 CENTERED_CHANNELS = 32
 """Of a program that centres the sums of a graph."""
-MOST_BYTES = 8 << 20
+MOST_BYTES = 3 << 20
 """Of all partial sums, which are written, read, and in the way of the kernels beside them."""
 
 
@@ -49,22 +51,22 @@ MOST_BYTES = 8 << 20
 class Block:
     """How the gradient of a weight is divided."""
 
-    out: int
-    inward: int
-    """Channels of a program's block, at most."""
+    channels: int
+    """Of a block that one warp holds, out and in."""
     rows: int
     """That it takes at a time."""
     stages: int
     """Such rows that are on their way at a time."""
-    warps: int
     programs: int
-    """At most, over all blocks."""
+    """At most."""
 
 
-NARROW, WIDE = Block(32, 32, 32, 3, 1, 1056), Block(64, 128, 32, 4, 4, 264)
-"""For weights of few channels and for exact products, and for all others."""
-LEAST_WIDE = 48
-"""Channels from which on a weight is no narrow one."""
+SMALL, LARGE = Block(32, 32, 3, 1056), Block(64, 16, 4, 528)
+"""Large ones read rows less often; eight and four programs for each of an H200's processors.
+
+One warp each: with four, Triton transposes both operands in shared memory number by number."""
+MOST_MORE = 4 / 3
+"""Numbers that large blocks may have beyond those of small ones, filled up to whole blocks."""
 
 
 def linear(
@@ -229,37 +231,44 @@ def narrow_rows_grad(
 
 
 def weight_grad(
-    grad: Rows,
-    x: Rows,
-    weight: Float[Tensor, "out in"],
-    bias: Float[Tensor, " out"] | None = None,
-    block: Block | None = None,
+    grad: Rows, x: Rows, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """Gradients of weight and bias, in one pass over the rows."""
     (rows, out), inward = grad.shape, x.shape[1]
     d_weight, d_bias = torch.empty_like(weight), None if bias is None else torch.empty_like(bias)
     if rows == 0:
         return d_weight.zero_(), None if d_bias is None else d_bias.zero_()
-    is_exact = not grad.is_cuda or torch.backends.cuda.matmul.fp32_precision != "tf32"
-    is_wide = min(weight.shape) >= LEAST_WIDE and not (is_exact and grad.dtype == torch.float32)
-    block = block or (WIDE if is_wide else NARROW)
-    height, width = min(_block_of(out), block.out), min(_block_of(inward), block.inward)
+    block = weight_block(out, inward)
+    height, width = (min(_block_of(size), block.channels) for size in (out, inward))
     across = triton.cdiv(out, height), triton.cdiv(inward, width)
     part = out * inward + (0 if bias is None else out)
     most = min(block.programs // (across[0] * across[1]), MOST_BYTES // (4 * part))
-    tiles = triton.cdiv(triton.cdiv(rows, block.rows), max(LEAST_BLOCK, most))
+    tiles = triton.cdiv(triton.cdiv(rows, block.rows), max(LEAST_PROGRAMS, most))
     programs = triton.cdiv(rows, tiles * block.rows)
     parts = grad.new_empty((programs, part), dtype=torch.float32)
-    precision = "ieee" if is_exact else "tf32"
-    if block.warps > 1 and grad.dtype == torch.float32:
-        precision = "halves"
+    is_exact = grad.is_cuda and torch.backends.cuda.matmul.fp32_precision != "tf32"
     weight_grad_kernel[(programs, *across)](
         *(grad, x, parts, rows, tiles), OUT=out, IN=inward, GRAD_STRIDE=grad.stride(0),
         X_STRIDE=x.stride(0), PART=part, R=block.rows, OB=height, IB=width, STAGES=block.stages,
-        HAS_BIAS=bias is not None, PRECISION=precision, num_warps=block.warps,
+        HAS_BIAS=bias is not None, PRECISION="ieee" if is_exact else "tf32", num_warps=1,
     )  # fmt: skip
     add_partial_sums(parts, d_weight, *([] if d_bias is None else [d_bias]))
     return d_weight, d_bias
+
+
+def weight_block(out: int, inward: int) -> Block:
+    """Choose blocks; large ones must not be much emptier.
+
+    Example:
+        >>> weight_block(384, 96).channels, weight_block(96, 96).channels
+        (64, 32)
+    """
+
+    def filled(block: Block) -> int:
+        blocks = triton.cdiv(out, block.channels) * triton.cdiv(inward, block.channels)
+        return int(blocks * block.channels**2)
+
+    return LARGE if filled(LARGE) <= MOST_MORE * filled(SMALL) else SMALL
 
 
 def activate_drop(

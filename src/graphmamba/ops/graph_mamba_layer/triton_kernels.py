@@ -28,14 +28,6 @@ def load_block(ptr, row, column, rows, STRIDE: tl.constexpr, COLUMNS: tl.constex
 
 
 @no_type_check
-@triton.jit
-def halves(x):
-    """Split numbers into two of bfloat16 each, which together have 16 bits of them."""
-    high = x.to(tl.bfloat16)
-    return high, (x - high.to(tl.float32)).to(tl.bfloat16)
-
-
-@no_type_check
 @triton.jit(do_not_specialize=["rows", "tiles"])
 def weight_grad_kernel(
     grad_ptr, x_ptr, parts_ptr, rows, tiles, OUT: tl.constexpr, IN: tl.constexpr,
@@ -43,11 +35,7 @@ def weight_grad_kernel(
     OB: tl.constexpr, IB: tl.constexpr, STAGES: tl.constexpr, HAS_BIAS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Write a program's block [OB, IB] of the weight's gradient, and of the bias's.
-
-    `PRECISION` is one of `tl.dot`, or `halves`: three products of bfloat16, which are nearer to
-    float32 than one of TF32, and whose operands tensor cores take without transposing them.
-    """
+    """Write a program's block [OB, IB] of the weight's gradient, and of the bias's."""
     program = tl.program_id(0).to(tl.int64)
     out = tl.program_id(1) * OB + tl.arange(0, OB)
     inward = tl.program_id(2) * IB + tl.arange(0, IB)
@@ -57,14 +45,7 @@ def weight_grad_kernel(
         row = first + tile * R + tl.arange(0, R)
         grad = load_block(grad_ptr, row, out, rows, GRAD_STRIDE, OUT)
         x = load_block(x_ptr, row, inward, rows, X_STRIDE, IN)
-        if PRECISION == "halves":
-            grad_high, grad_low = halves(grad)
-            x_high, x_low = halves(x)
-            total = tl.dot(tl.trans(grad_high), x_high, total)
-            total = tl.dot(tl.trans(grad_high), x_low, total)
-            total = tl.dot(tl.trans(grad_low), x_high, total)
-        else:
-            total = tl.dot(tl.trans(grad), x, total, input_precision=PRECISION)
+        total = tl.dot(tl.trans(grad), x, total, input_precision=PRECISION)
         if HAS_BIAS:
             sums += tl.sum(grad.to(tl.float32), axis=0)
     parts_ptr += program * PART
